@@ -13,8 +13,8 @@ from collections.abc import Iterable
 LONG: dict[str, tuple[str, ...]] = {
     # Short: PPO, SAC, DQN, neuroevolution, ERL and MAP-Elites. tests/test_configs.py builds every algorithm.
     "further algorithms of a family": (
-        r"tests/algorithms/test_(a2c|bro|cemrl|crossq|discor|impala|iql|multi_objective|pbt|pga_me|pqn|r2d2)\.py::",
-        r"tests/algorithms/test_(recurrent_sac|reinforce|rlpd|td3|td3_bc|tqc|trpo)\.py::",
+        r"tests/algorithms/test_(a2c|bro|cemrl|crossq|discor|impala|iql|multi_objective|pbt|pga_me|pqn\w*|r2d2)\.py::",
+        r"tests/algorithms/test_(recurrent_sac|reinforce|reppo|rlpd|td3|td3_bc|tqc|trpo)\.py::",
         r"tests/algorithms/test_(soft_updates|td3_noise|soft_actor_critics)\.py::",
         r"tests/workflows/test_(recycling\.py::TestContract::|resets\.py::test_every_off_policy_algorithm\w*\[(?!sac))",
         r"tests/algorithms/test_(action_spaces|dict_observations)\.py::",
@@ -175,8 +175,9 @@ LONG: dict[str, tuple[str, ...]] = {
     # Short: one experiment of each kind of algorithm is built, and every agent once.
     "experiments and combinations beyond the first of a kind": (
         r"tests/test_configs\.py::test_an_experiment_builds\[(?!ppo/cartpole\]|sac/pendulum\]|dqn/cartpole\])",
-        r"tests/test_configs\.py::test_an_agent_builds\[cartpole-(crossq|ddpg|fast_td3|iql|td3|td3_bc|tqc|erl/|qd/pga_me)",
-        r"tests/test_configs\.py::test_an_agent_builds\[pendulum-(a2c|discor|ec/|impala|meta|ppo|pqn|qd/map|r2d2|rainbow|random|recurrent)",
+        r"tests/test_configs\.py::test_an_agent_builds\[cartpole-(crossq|ddpg|fast_td3|iql|td3|td3_bc|tqc|pqn_cont|reppo|erl/|qd/pga_me)",
+        r"tests/test_configs\.py::test_an_agent_builds\[pendulum-(a2c|discor|ec/|impala|meta|ppo|pqn(?!_cont)|qd/map|r2d2|rainbow|random)",
+        r"tests/test_configs\.py::test_an_agent_builds\[pendulum-recurrent",
         r"tests/test_configs\.py::test_an_agent_builds\[pendulum-(reinforce|trpo|dqn)",
         r"tests/workflows/test_on_policy\.py::test_the_value_function_learns\w*\[False",
         r"tests/workflows/test_on_policy\.py::test_statistics_count",

@@ -150,6 +150,24 @@ class CategoricalSoftActorCriticSettings(SoftActorCriticSettings, CategoricalCri
     """Settings of the parts of a soft actor-critic whose critics may estimate distributions of returns."""
 
 
+class PredictiveCriticSettings(PyTreeNode):
+    """Settings of the parts of an agent with a policy and one critic of distributions, which predicts the next step.
+
+    Attributes:
+        network: network of the policy; its settings also apply to the critic unless overridden by critic_network.
+        critic_network: differences of the critic, whose torso is below the embedding.
+        embedding_size: size of the embedding of an observation and an action.
+        critic_heads: layers above the embedding, of the values and, separately, of the prediction.
+        num_atoms: number of categories of the distribution of returns.
+    """
+
+    network: TorsoSettings = TorsoSettings(torso=(512, 512, 512), activation="swish", layer_norm=True, orthogonal=False)
+    critic_network: TorsoDifferences = TorsoDifferences(torso=(512,))
+    embedding_size: int = 512
+    critic_heads: Any = pytree_field(static=True, default=(512,))
+    num_atoms: int = 151
+
+
 class ActionValueSettings(PyTreeNode):
     """Settings of the parts of an action-value agent.
 

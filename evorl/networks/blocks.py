@@ -28,11 +28,13 @@ class Dense:
         size: number of outputs.
         activation: activation of this layer; ``None`` for that of the torso.
         batch_norm: normalize over the batch before the activation, see ``BatchRenorm``; the layer then has no bias.
+        rms_norm: normalize the root mean square of each output vector before the activation.
     """
 
     size: int
     activation: Activation | None = None
     batch_norm: bool = False
+    rms_norm: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from evorl.networks.heads import network_input, output_layer, torso_output
 from evorl.networks.layers import STATISTICS, NoisyDense
+from evorl.networks.torsos import apply_activation
 from evorl.ops.random import split_rows
 from evorl.types import Action, Key, Observation, Params
 
@@ -44,12 +45,7 @@ class QNetwork(nn.Module):
             raise ValueError("call a Q network with an action if it was built without num_actions, else without one.")
         if self.num_actions is not None:
             return self._all_action_values(torso_output(self.torso, obs, self.observation_ndim), self.num_actions, key)
-        if self.torso.input_ndim != 1:
-            raise ValueError(
-                "values of continuous actions need a torso for flat inputs: actions are joined to flat observations."
-            )
-        features = network_input(obs, self.observation_ndim, 1)
-        hidden = self.torso(jnp.concatenate([features, jnp.asarray(action, jnp.float32)], axis=-1))
+        hidden = self.torso(_joined_with_action(self.torso, obs, self.observation_ndim, action))
         values = self._outputs("head", hidden, self.num_atoms or 1, key)
         return values if self.num_atoms else values[..., 0]
 
@@ -67,6 +63,39 @@ class QNetwork(nn.Module):
             state_value = self._outputs("state_value", hidden, num_atoms, value_key)[..., None, :]
             values = state_value + values - values.mean(axis=-2, keepdims=True)
         return values if self.num_atoms else values[..., 0]
+
+
+class PredictiveQNetwork(nn.Module):
+    """Distribution of the return of an action, from an embedding that also predicts the next step.
+
+    ``(obs, action) -> [..., num_atoms]``. An auxiliary head predicts the next embedding and the reward (Voelcker et al.
+    2025, https://arxiv.org/abs/2507.11019, section 4.3).
+
+    Attributes:
+        torso: a module such as ``Torso`` below the embedding; its input is the concatenated observation and action.
+        head_torso: torso of each of the two heads, above the embedding.
+        num_atoms: parameters of the distribution.
+        embedding_size: size F of the embedding, which is linear.
+        observation_ndim: number of axes of one observation.
+    """
+
+    torso: nn.Module
+    head_torso: nn.Module
+    num_atoms: int
+    embedding_size: int
+    observation_ndim: int = 1
+    num_actions: ClassVar[None] = None  # actions are continuous
+
+    @nn.compact
+    def __call__(self, obs: Observation, action: Action) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Return parameters of the distribution, the embedding ``[..., F]`` and the prediction ``[..., F + 1]``."""
+        hidden = self.torso(_joined_with_action(self.torso, obs, self.observation_ndim, action))
+        embedding = output_layer(self.torso, self.embedding_size, 1.0, "embedding")(hidden)
+        hidden = apply_activation(self.head_torso.activation, embedding)
+        logits = output_layer(self.torso, self.num_atoms, 1.0)(self.head_torso(hidden))
+        prediction_torso = self.head_torso.clone(parent=self, name="prediction_torso")
+        prediction = output_layer(self.torso, self.embedding_size + 1, 1.0, "prediction")(prediction_torso(hidden))
+        return logits, embedding, prediction
 
 
 class EnsembleQNetwork(nn.Module):
@@ -118,6 +147,15 @@ class EnsembleQNetwork(nn.Module):
             name="members",
         )
         return member(obs) if action is None else member(obs, action)
+
+
+def _joined_with_action(torso: nn.Module, obs: Observation, observation_ndim: int, action: Action | None) -> jax.Array:
+    """Return the torso's input for continuous actions, ``[..., O + A]``."""
+    if torso.input_ndim != 1:
+        raise ValueError(
+            "values of continuous actions need a torso for flat inputs: actions are joined to flat observations."
+        )
+    return jnp.concatenate([network_input(obs, observation_ndim, 1), jnp.asarray(action, jnp.float32)], axis=-1)
 
 
 def apply_in_training(network: nn.Module, params: Params, statistics: Params, *inputs: Any) -> tuple[jax.Array, Params]:

@@ -74,6 +74,7 @@ _LAYERS: dict[str, type] = {
     "batch_renorm": BatchRenormalization,
     **RESIDUAL_BLOCKS,
 }
+# Flax computes their statistics in float32.
 NORMALIZATIONS = {"layer_norm": nn.LayerNorm, "rms_norm": nn.RMSNorm}
 _NAMES = ("flatten", "batch_norm", *NORMALIZATIONS)
 MAX_LAYERS = 256
@@ -136,10 +137,11 @@ class Torso(nn.Module):
             x = x.reshape((math.prod(leading), *x.shape[len(leading) :]))
         image = x.shape[-3:]
         for layer in self.layers:
+            activation = getattr(layer, "activation", None) or self.activation
             if layer == "flatten":
                 x = x.reshape((x.shape[0], -1)) if is_spatial else x
             elif isinstance(layer, str):
-                x = self._normalized(x, layer)
+                x = NORMALIZATIONS[layer](dtype=compute_dtype(self.dtype))(x)
             elif isinstance(layer, ResidualBlocks):
                 x = layer.module(layer.num_blocks, layer.size, self.dtype)(x)
             elif isinstance(layer, BatchRenormalization):
@@ -147,11 +149,11 @@ class Torso(nn.Module):
             elif isinstance(layer, CustomPart):
                 x = apply_custom_part(layer, x)
             elif isinstance(layer, Convolution):
-                x = self._activate(layer, self._convolution(layer, self._with_room(layer, x, image)))
+                x = apply_activation(activation, self._convolution(layer, self._with_room(layer, x, image)))
             elif isinstance(layer, ResidualStage):
-                x = self._residual_stage(layer, self._with_room(layer, x, image))
+                x = self._residual_stage(layer, activation, self._with_room(layer, x, image))
             elif isinstance(layer, Dense):
-                x = self._activate(layer, self._dense(layer, x))
+                x = apply_activation(activation, self._dense(layer, x))
         return x.reshape((*leading, x.shape[-1])) if is_spatial else x
 
     def _with_room(self, layer: Convolution | ResidualStage, x: jax.Array, image: tuple[int, ...]) -> jax.Array:
@@ -170,37 +172,36 @@ class Torso(nn.Module):
     def _gain(self) -> float:
         return math.sqrt(2.0) if self.orthogonal else 1.0
 
-    def _normalized(self, x: jax.Array, name: str = "layer_norm") -> jax.Array:
-        """Normalize each vector by one of ``NORMALIZATIONS``; Flax computes its statistics in float32."""
-        return NORMALIZATIONS[name](dtype=compute_dtype(self.dtype))(x)
-
-    def _activate(self, layer: Dense | Convolution | ResidualStage, x: jax.Array) -> jax.Array:
-        activation = layer.activation or self.activation
-        if isinstance(activation, KernelActivation):
-            return KernelActivationLayer(activation)(x).astype(x.dtype)
-        if isinstance(activation, CustomPart):
-            return apply_custom_part(activation, x)
-        return ACTIVATIONS[activation](x)
-
     def _dense(self, layer: Dense, x: jax.Array) -> jax.Array:
         """Return the sums of a dense layer, normalized before the activation if so configured."""
         options = {"use_bias": not layer.batch_norm, "dtype": compute_dtype(self.dtype)}
         x = dense(layer.size, self.orthogonal, self._gain, **options)(x)
         if layer.batch_norm:
             return BatchRenorm(warmup=None)(x)
-        return self._normalized(x) if self.layer_norm else x
+        if not (self.layer_norm or layer.rms_norm):
+            return x
+        return NORMALIZATIONS["rms_norm" if layer.rms_norm else "layer_norm"](dtype=compute_dtype(self.dtype))(x)
 
     def _convolution(self, layer: Convolution, x: jax.Array) -> jax.Array:
         shape = (layer.filters, layer.size, layer.stride, layer.border)
         return convolution(*shape, self.orthogonal, self._gain, dtype=self.dtype)(x)
 
-    def _residual_stage(self, layer: ResidualStage, x: jax.Array) -> jax.Array:
+    def _residual_stage(self, layer: ResidualStage, activation: Activation, x: jax.Array) -> jax.Array:
         window = Convolution(layer.filters)
         x = nn.max_pool(self._convolution(window, x), (3, 3), (2, 2), "SAME")
         for _ in range(layer.num_blocks):
-            inner = self._convolution(window, self._activate(layer, x))
-            x += self._convolution(window, self._activate(layer, inner))
-        return self._activate(layer, x)
+            inner = self._convolution(window, apply_activation(activation, x))
+            x += self._convolution(window, apply_activation(activation, inner))
+        return apply_activation(activation, x)
+
+
+def apply_activation(activation: Activation, x: jax.Array) -> jax.Array:
+    """Return the output of an activation for ``[..., F]``; call inside a module, because it may have parameters."""
+    if isinstance(activation, KernelActivation):
+        return KernelActivationLayer(activation)(x).astype(x.dtype)
+    if isinstance(activation, CustomPart):
+        return apply_custom_part(activation, x)
+    return ACTIVATIONS[activation](x)
 
 
 def _side_after(layer: Convolution | ResidualStage, side: int) -> int:
@@ -234,9 +235,9 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
     ``{dense: 64}``, ``{conv: {filters: 16, size: 3, stride: 1, border: same}}``, ``{residual: {filters: 16}}``,
     ``{batch_renorm: {warmup: 1000, momentum: 0.99}}`` or just ``batch_renorm``, ``batch_norm``, ``flatten``,
     ``layer_norm`` and ``rms_norm``. A layer may override the ``activation``: ``{dense: {size: 64, activation: elu}}``;
-    ``{dense: {size: 64, batch_norm: true}}`` normalizes before it. ``{simba: 2}`` is two residual blocks, as are
-    ``simba_v2``, ``bro`` and ``flash``, see ``evorl.networks.blocks``; a dense layer directly before them, without
-    further settings, is their embedding. A user-defined layer, a Flax module or a function of an array, is
+    ``{dense: {size: 64, batch_norm: true}}``, or ``rms_norm``, normalizes before it. ``{simba: 2}`` is two residual
+    blocks, as are ``simba_v2``, ``bro`` and ``flash``, see ``evorl.networks.blocks``; a dense layer directly before
+    them, without further settings, is their embedding. A user-defined layer, a Flax module or a function of an array, is
     ``package.module:name``, or ``{name: package.module:name, size: 64}`` with settings; it has no activation after it.
 
     Args:
@@ -330,8 +331,8 @@ def _layer(layer: Any, where: str) -> Layer:
 def _checked(name: str, value: Any, where: str) -> Any:
     if name in ("activation", "warmup") and value is None:
         return None
-    if name == "batch_norm":
-        return checked_value(value, bool, f"{where}: batch_norm")
+    if name in ("batch_norm", "rms_norm"):
+        return checked_value(value, bool, f"{where}: {name}")
     if name == "activation":
         return build_activation(value)
     if name == "border":

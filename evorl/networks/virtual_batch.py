@@ -60,6 +60,7 @@ def check_normalizable(torso: Torso) -> None:
     """Raise ``ValueError`` for a torso without hidden layers, or with other normalization layers."""
     layers = torso.layers
     normalizing = [x for x in layers if x in NORMALIZATIONS or has_statistics(x) or isinstance(x, ResidualBlocks)]
+    normalizing += [x for x in layers if getattr(x, "rms_norm", False)]
     if torso.layer_norm or normalizing:
         raise ValueError(
             "virtual_batch normalizes hidden layers, and so does layer_norm or batch_renorm in agent.network, like "

@@ -1,6 +1,8 @@
-"""Distributions of returns: categorical on a fixed grid (C51), and quantiles (QR-DQN, TQC)."""
+"""Distributions of returns: categorical on a fixed grid (C51, HL-Gauss), and quantiles (QR-DQN, TQC)."""
 
 from __future__ import annotations
+
+import math
 
 import chex
 import jax
@@ -52,6 +54,27 @@ def categorical_losses(
     targets = jax.lax.stop_gradient(categorical_projection(atoms, next_probs, support))
     cross_entropies = -(targets * jax.nn.log_softmax(logits)).sum(axis=-1)
     return cross_entropies, cross_entropies + (targets * jnp.log(jnp.maximum(targets, 1e-12))).sum(axis=-1)
+
+
+def hl_gauss(targets: jax.Array, support: jax.Array, smoothing: float = 0.75) -> jax.Array:
+    """Return normal distributions around targets as probabilities on a grid (Farebrother et al. 2024, section 3.1).
+
+    The bin of a grid point reaches half a step to both sides. Mass outside the grid is distributed over it. Targets
+    beyond the grid are clipped to its ends.
+
+    Args:
+        targets: means of the distributions, ``[...]``.
+        support: even grid ``[K]``, increasing, K at least 2.
+        smoothing: standard deviation, in steps of the grid.
+
+    Returns:
+        ``[..., K]``.
+    """
+    step = (support[-1] - support[0]) / (support.shape[0] - 1)
+    edges = jnp.append(support, support[-1] + step) - 0.5 * step
+    distances = edges - jnp.clip(targets, support[0], support[-1])[..., None]
+    below = jax.scipy.special.erf(distances / (math.sqrt(2.0) * smoothing * step))
+    return (below[..., 1:] - below[..., :-1]) / (below[..., -1:] - below[..., :1])
 
 
 def quantile_midpoints(num_quantiles: int) -> jax.Array:

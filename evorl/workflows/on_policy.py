@@ -22,6 +22,7 @@ from evorl.metrics import WideCounter
 from evorl.ops import collectives
 from evorl.ops.normalization import RewardScale, normalize_rewards, update_statistics
 from evorl.ops.optimization import Optimizer, scan_minibatches, scan_trajectories
+from evorl.ops.random import split_rows
 from evorl.rollout import Acting, ActionFn, collect_rollout, with_recurrent_state
 from evorl.sample_batch import SampleBatch
 from evorl.types import Entry, Key, PyTreeDict, State
@@ -110,6 +111,11 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
                 f"{description.format(rows)} cannot be cut into num_minibatches={num_minibatches} equal parts: choose "
                 f"a divisor of {rows}."
             )
+
+    def step_keys(self, key: Key) -> Key:
+        """Return a key for each step of a trajectory of this device's environments, ``[T, B]``."""
+        env_keys = jax.random.split(key, self.env.num_envs)[collectives.local_indices(self.env.num_envs)]
+        return jnp.stack(split_rows(env_keys, self.rollout_length))
 
     def init_optimizers(self, agent_state: AgentState) -> Any:
         """Return the initial state of the optimizer, or of several."""

@@ -25,6 +25,7 @@ AGENTS = {
     "impala": "IMPALA",
     "iql": "IQL",
     "pqn": "PQN",
+    "pqn_recurrent": "PQNRecurrent",
     "ppo": "PPO",
     "r2d2": "R2D2",
     "recurrent_sac": "RecurrentSAC",

@@ -73,6 +73,8 @@ def test_agents_that_need_data_or_a_population_are_not_served() -> None:
         "ddpg",
         "fast_td3",
         "rlpd",
+        "pqn_continuous",
+        "reppo",
         "td3",
         "tqc",
     ]

@@ -29,7 +29,7 @@ TYPED = st.lists(
     [
         ("evorl ", ["train", "act", "runs", "--help"]),
         ("evorl serve-", ["serve-parameters"]),
-        ("evorl train agent=p", ["agent=ppo", "agent=pqn"]),
+        ("evorl train agent=p", ["agent=ppo", "agent=pqn", "agent=pqn_continuous", "agent=pqn_recurrent"]),
         ("evorl train agent=ppo,sa", ["agent=ppo,sac"]),
         ("evorl train env=go", ["env=goal/reacher"]),
         ("evorl train env=gymnasium", ["env=gymnasium/"]),

@@ -56,6 +56,17 @@ def test_a_layer_may_have_an_activation_of_its_own() -> None:
     np.testing.assert_allclose(_output(module, params, X), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_rms_norm_of_a_layer_stands_before_the_activation() -> None:
+    module = build_torso({"torso": [{"dense": {"size": 8, "rms_norm": True}}], "activation": "relu"})
+    params = _params(module)
+    sums = X @ params["Dense_0"]["kernel"] + params["Dense_0"]["bias"]
+    normalized = sums / np.sqrt(np.square(sums).mean(axis=-1, keepdims=True) + 1e-6)
+    np.testing.assert_allclose(_output(module, params, X), np.maximum(normalized, 0.0), rtol=1e-4, atol=1e-5)
+    assert params["RMSNorm_0"]["scale"].shape == (8,)
+    with raises_naming(ValueError, "rms_norm", "true or false", "'yes'"):
+        build_torso({"torso": [{"dense": {"size": 8, "rms_norm": "yes"}}]})
+
+
 @pytest.mark.parametrize(
     "layer", [{"conv": {"filters": 2, "activation": "relu"}}, {"residual": {"filters": 2, "activation": "relu"}}]
 )

@@ -124,6 +124,7 @@ def test_a_feature_that_never_changes_stays_finite() -> None:
         (build_torso({"torso": [4], "layer_norm": True}), ("layer_norm or batch_renorm", "virtual_batch")),
         (build_torso({"torso": [4, "layer_norm"]}), ("layer_norm or batch_renorm", "virtual_batch")),
         (build_torso({"torso": [4, "rms_norm"]}), ("rms_norm", "virtual_batch")),
+        (build_torso({"torso": [{"dense": {"size": 4, "rms_norm": True}}]}), ("rms_norm", "virtual_batch")),
         (build_torso({"torso": [4, {"simba": 1}]}), ("simba", "virtual_batch")),
         (Torso((BatchRenormalization(),)), ("layer_norm or batch_renorm", "virtual_batch")),
         (build_torso({"torso": []}), ("agent.network.torso is empty", "virtual_batch=null")),

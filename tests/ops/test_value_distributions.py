@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 from evorl.ops.value_distributions import (
     categorical_losses,
     categorical_projection,
+    hl_gauss,
     quantile_huber,
     quantile_midpoints,
     without_greatest,
@@ -25,6 +28,27 @@ def test_mass_is_shared_by_the_neighbors() -> None:
     projected = categorical_projection(atoms, probs, SUPPORT)
     expected = [[0.2, 0.2, 0.2 * 0.8, 0.2 * 0.2 + 0.4, 0.0], [0.25, 0.0, 0.25, 0.0, 0.5]]
     np.testing.assert_allclose(projected, expected, atol=1e-6)
+
+
+def test_hl_gauss_is_a_normal_distribution_on_the_grid() -> None:
+    """Bins contain the mass of a normal distribution with deviation 0.75 steps, scaled to the grid's whole mass."""
+    targets = np.array([0.1, -0.95, 3.0])
+    edges, deviation = np.linspace(-1.25, 1.25, 6), 0.75 * 0.5
+    expected = []
+    for target in np.clip(targets, -1.0, 1.0):
+        below = np.array([0.5 * (1.0 + math.erf((edge - target) / (math.sqrt(2.0) * deviation))) for edge in edges])
+        expected.append((below[1:] - below[:-1]) / (below[-1] - below[0]))
+    probs = hl_gauss(jnp.asarray(targets, jnp.float32), SUPPORT)
+    np.testing.assert_allclose(probs, expected, atol=1e-6)
+    np.testing.assert_allclose(probs.sum(axis=-1), 1.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("target", [0.0, 40.2, 99.7, 150.0])
+def test_hl_gauss_preserves_the_mean_away_from_the_ends(target: float) -> None:
+    support = jnp.linspace(0.0, 150.0, 151)
+    mean = float(hl_gauss(jnp.float32(target), support) @ support)
+    tolerance = 0.05 if 3.0 < target < 147.0 else 0.75
+    assert abs(mean - target) < tolerance
 
 
 def test_projection_is_that_of_the_papers_algorithm() -> None:

@@ -46,8 +46,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "ppo, normalized rewards": {"normalize_rewards": True},
     "pqn": {"agent": {"network": {"torso": [8], "layer_norm": True}, "normalize_obs": True}},
+    "pqn_continuous": {"agent": {"network": {"torso": [8]}, "noise": {"kind": "ornstein_uhlenbeck", "max_scale": 0.5}}},
+    "pqn_recurrent": {"agent": {"network": {"torso": [8], "recurrent": "lru"}, "normalize_obs": True}},
     "r2d2": {"prioritized": True, "n_step": 2},
     "recurrent_sac": {"prioritized": True, "n_step": 2},
+    "reppo": {"normalize_rewards": True},
     "reinforce": {"rollout_length": 16},
     "sac, prioritized": {"prioritized": True, "n_step": 3},
     "td3": {"prioritized": True, "n_step": 3, "agent": FAST_TD3},
@@ -116,7 +119,7 @@ def test_other_layouts_do_not_show_either(algorithm: str, env: str, layout: str)
 
 @pytest.mark.parametrize("algorithm", OPTIONS)
 def test_devices_do_not_show_in_other_algorithms(algorithm: str) -> None:
-    env = "CartPole-v1" if algorithm in ("dqn", "pqn", "r2d2") else "Pendulum-v1"
+    env = "CartPole-v1" if algorithm in ("dqn", "pqn", "pqn_recurrent", "r2d2") else "Pendulum-v1"
     _check_layout(algorithm, env, LAYOUTS["2 devices"])
 
 

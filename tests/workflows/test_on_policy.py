@@ -54,7 +54,7 @@ SGD = {"name": "sgd", "learning_rate": 0.01}
 ONE_UPDATE = {"num_epochs": 1, "num_minibatches": 1}
 # Algorithms whose optimizer steps policy and value function together, with one gradient step per iteration.
 ACTOR_CRITICS = {"a2c": {}, "reinforce": {}, "ppo": ONE_UPDATE, "impala": ONE_UPDATE}
-WITH_MINIBATCHES = ("ppo", "impala", "trpo", "pqn")
+WITH_MINIBATCHES = ("ppo", "impala", "trpo", "pqn", "pqn_recurrent")
 STEPS = ("environment", "update")
 
 

@@ -1,0 +1,172 @@
+"""PQN for continuous actions (Gallici et al. 2024, https://arxiv.org/abs/2407.04811, and their purejaxql, 2025).
+
+A deterministic policy maximizes the mean of several critics, without target networks and replay. Targets are
+SARSA(lambda) returns of the noisy actions of each trajectory. A penalty limits changes of the policy per trajectory.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from evorl.agent import AgentState
+from evorl.agents.critic_ensemble import update_part
+from evorl.agents.part_settings import CriticEnsembleSettings, TorsoDifferences, TorsoSettings
+from evorl.algorithms.pqn import PQNWorkflow
+from evorl.algorithms.td3 import TD3Agent
+from evorl.envs.action_spaces import num_outputs
+from evorl.envs.env import Env
+from evorl.fields import Within
+from evorl.ops import collectives
+from evorl.ops.exploration import ActionNoise
+from evorl.ops.losses import squared_error
+from evorl.ops.optimization import Optimizer
+from evorl.ops.returns import lambda_return
+from evorl.ops.schedules import Schedule
+from evorl.ops.trees import means
+from evorl.sample_batch import SampleBatch
+from evorl.types import Key, Params, PyTreeDict, PyTreeNode, pytree_field
+from evorl.workflows.on_policy import Begin, scan_updates
+
+
+class PQNContinuousAgent(TD3Agent):
+    """The policy and exploration of TD3, and critics; networks should have layer normalization (the default).
+
+    Attributes:
+        penalty: weight of the distance between the policy's actions before and after updates on a trajectory.
+        penalty_threshold: mean distance over the action's dimensions above which the penalty applies.
+    """
+
+    noise: ActionNoise = ActionNoise(scale=Schedule(1.0, 0.15))
+    penalty: Annotated[float, Within("[0, inf)")] = 10.0
+    penalty_threshold: Annotated[float, Within("[0, inf)")] = 0.15
+    target_noise: float = pytree_field(default=0.0, setting=False)
+    target_noise_bound: float = pytree_field(default=0.0, setting=False)
+    support_low: float = pytree_field(default=-10.0, kw_only=True, setting=False)
+    support_high: float = pytree_field(default=10.0, kw_only=True, setting=False)
+
+    improves_policies: ClassVar[bool] = False  # the loss reads the trajectory's policy
+    target_names: ClassVar[tuple[str, ...]] = ()
+    part_settings: ClassVar[PyTreeNode] = CriticEnsembleSettings(
+        network=TorsoSettings(torso=(512, 256, 128), activation="relu", layer_norm=True),
+        critic_network=TorsoDifferences(torso=(1024, 512, 256)),
+    )
+
+    @classmethod
+    def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
+        """Build the networks from ``network``, ``critic_network`` and ``num_critics`` of the settings."""
+        return cls.build_networks(settings, env, num_outputs(env.action_space))
+
+    def batch_with_targets(
+        self,
+        agent_state: AgentState,
+        trajectory: SampleBatch,
+        discount: jax.Array | float,
+        q_lambda: jax.Array | float,
+        keys: Key,
+    ) -> SampleBatch:
+        """Return the losses' inputs of a trajectory ``[T, B]``: observations, actions, ``targets`` and ``old_actions``.
+
+        ``G_t = r_t + discount [lambda G_{t+1} + (1 - lambda) Q(s_{t+1}, a_{t+1})]`` with the mean Q of the critics and
+        the action that was taken. Where the episode or the trajectory ends, a new noisy action replaces it.
+
+        Args:
+            agent_state: state that collected the trajectory.
+            trajectory: ``[T, B, ...]``.
+            discount: discount factor.
+            q_lambda: lambda of the returns.
+            keys: keys of the new actions, ``[T, B]``.
+        """
+        later = jnp.concatenate([trajectory.actions[1:], jnp.zeros_like(trajectory.actions[:1])])
+        is_last = jnp.arange(len(trajectory.rewards)) == len(trajectory.rewards) - 1
+        is_cut = is_last[:, None] | trajectory.dones.astype(jnp.bool_)
+        after = SampleBatch(obs=trajectory.next_obs, extras=_recurrent_state(agent_state, is_cut.shape))
+        new_actions, _ = self.compute_actions(agent_state, after, keys)
+        next_actions = jnp.where(is_cut[..., None], new_actions, later)
+        next_values = self.critics(agent_state, agent_state.params.critic, trajectory.next_obs, next_actions)
+        termination = trajectory.extras.env_extras.termination
+        steps = (trajectory.rewards, next_values.mean(axis=0), termination, trajectory.dones)
+        old_actions = self.policy_actions(agent_state, agent_state.params.policy, trajectory.obs)
+        extras = PyTreeDict(targets=lambda_return(*steps, discount, q_lambda), old_actions=old_actions)
+        return SampleBatch(obs=trajectory.obs, actions=trajectory.actions, extras=extras)
+
+    def critic_loss(
+        self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key | None = None
+    ) -> tuple[jax.Array, PyTreeDict]:
+        """Return the squared errors of the critics to the targets of a minibatch ``[N, ...]``, summed over critics.
+
+        The loss is deterministic: ``keys`` are unused, also in ``actor_loss``.
+        """
+        values = self.critics(agent_state, critic_params, batch.obs, batch.actions)
+        loss = squared_error(values, jnp.broadcast_to(batch.extras.targets, values.shape)).mean(axis=1).sum()
+        return loss, PyTreeDict(critic_loss=loss, q_value=values.mean())
+
+    def actor_loss(
+        self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key | None = None
+    ) -> tuple[jax.Array, PyTreeDict]:
+        """Return the negated mean value of the policy's actions, and the penalty on their distance from the old ones.
+
+        The distance is ``|a - a_old|``; the penalty is its smooth L1 norm (Huber loss), both means over dimensions.
+        """
+        actions = self.policy_actions(agent_state, policy_params, batch.obs)
+        values = self.critics(agent_state, agent_state.params.critic, batch.obs, actions).mean(axis=0)
+        is_far = jnp.abs(actions - batch.extras.old_actions).mean(axis=-1) > self.penalty_threshold
+        distance = optax.huber_loss(actions, batch.extras.old_actions).mean(axis=-1)
+        loss = (jnp.where(is_far, self.penalty * distance, 0.0) - values).mean()
+        return loss, PyTreeDict(actor_loss=loss, penalized=is_far.mean(dtype=jnp.float32))
+
+
+class PQNContinuousWorkflow(PQNWorkflow):
+    """PQN for continuous actions: per minibatch one step of the critics, then one of the policy.
+
+    ``optimizer`` updates the policy and, with a separate state, the critics.
+    """
+
+    agent: PQNContinuousAgent  # pyright: ignore[reportIncompatibleVariableOverride]  # another kind of agent
+    total_timesteps: float = 5e7
+    optimizer: Optimizer = Optimizer(name="radam", learning_rate=Schedule(1e-4, 5e-7), max_grad_norm=1.0)
+    discount: Annotated[float, Within("[0, 1]")] = 0.995
+    q_lambda: Annotated[float, Within("[0, 1]")] = 0.7
+    num_minibatches: int = 32
+
+    default_num_envs: ClassVar[int] = 1024
+
+    def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
+        """Return the optimizer's state for each network."""
+        return PyTreeDict({name: self.optimizer.init(agent_state.params[name]) for name in ("critic", "policy")})
+
+    def learn_from(
+        self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
+    ) -> tuple[AgentState, Any, PyTreeDict]:
+        """Train for several epochs of minibatches on a trajectory and its targets.
+
+        The losses use the observation statistics with which the trajectory was collected.
+        """
+        key, noise_key = jax.random.split(key)
+        inputs = (self.discount, self.q_lambda, self.step_keys(noise_key))
+        batch = self.agent.batch_with_targets(self.agent.at_progress(agent_state, progress), trajectory, *inputs)
+        batch = collectives.gather_rows(batch, axis=1).flatten()
+
+        def one_minibatch(carry: Any, minibatch: SampleBatch, progress: jax.Array) -> tuple[Any, PyTreeDict]:
+            params, opt_state = carry
+            state, losses = agent_state.replace(params=params), PyTreeDict()
+            for name, loss_fn in (("critic", self.agent.critic_loss), ("policy", self.agent.actor_loss)):
+                step = {"loss_fn": loss_fn, "optimizer": self.optimizer, "progress": progress}
+                state, opt_state, metrics = update_part(name, state, opt_state, state, minibatch, **step)
+                losses |= metrics
+            return (state.params, opt_state), losses
+
+        carry, begin = (agent_state.params, opt_state), Begin(key, progress)
+        (params, opt_state), losses = scan_updates(self, one_minibatch, carry, batch, begin)
+        return agent_state.replace(params=params), opt_state, means(losses)
+
+
+def _recurrent_state(agent_state: AgentState, rows: tuple[int, ...]) -> PyTreeDict:
+    """Return the extras of observations, with the initial state of correlated noise; empty for independent noise."""
+    state = agent_state.recurrent_state
+    if state is None:
+        return PyTreeDict()
+    return PyTreeDict(recurrent_state=jax.tree.map(lambda x: jnp.broadcast_to(x, (*rows, *x.shape)), state))

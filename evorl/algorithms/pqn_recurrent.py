@@ -1,0 +1,117 @@
+"""PQN with memory (Gallici et al. 2024, https://arxiv.org/abs/2407.04811, section 5.3): recurrent Q-learning without
+replay and target network.
+
+Minibatches are whole trajectories of some environments. Each update unrolls the network along them, from the recurrent
+state that acted at their start, and computes the Q(lambda) targets with the same, present parameters.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from evorl.agent import AgentState
+from evorl.agents.action_value import values_of_actions_along
+from evorl.agents.part_settings import CellSettings, RecurrentHeads, RecurrentNetworkSettings, RecurrentValueSettings
+from evorl.agents.recurrent_value import RecurrentValueAgent
+from evorl.algorithms.pqn import PQNWorkflow
+from evorl.config.values import require_positive
+from evorl.ops import collectives
+from evorl.ops.losses import squared_error
+from evorl.ops.optimization import gradient_step
+from evorl.ops.returns import lambda_return
+from evorl.ops.trees import means
+from evorl.sample_batch import SampleBatch
+from evorl.types import Key, Params, PyTreeDict, PyTreeNode
+from evorl.workflows.on_policy import Begin, scan_updates
+
+
+class PQNRecurrentAgent(RecurrentValueAgent):
+    """Recurrent values of discrete actions; the network should have layer normalization (the default)."""
+
+    is_recurrent: ClassVar[bool] = True
+
+    part_settings: ClassVar[PyTreeNode] = RecurrentValueSettings(
+        network=RecurrentNetworkSettings(
+            torso=(128,),
+            activation="relu",
+            layer_norm=True,
+            orthogonal=False,
+            recurrent=CellSettings(name="gru", size=128),
+            heads=RecurrentHeads(dueling=False),
+        )
+    )
+
+    def batch_of(self, trajectory: SampleBatch) -> SampleBatch:
+        """Return the loss's inputs of a trajectory ``[T, B]``; ``extras.recurrent_state`` is ``[1, B, *]``."""
+        dones = trajectory.dones
+        extras = PyTreeDict(
+            recurrent_state=trajectory.extras.recurrent_state,
+            starts=jnp.concatenate([jnp.zeros_like(dones[:1]), dones[:-1]]),
+            termination=trajectory.extras.env_extras.termination,
+        )
+        return trajectory.replace(extras=extras)
+
+    def loss(
+        self,
+        params: Params,
+        agent_state: AgentState,
+        batch: SampleBatch,
+        burn_in: int,
+        discount: jax.Array | float,
+        q_lambda: jax.Array | float,
+    ) -> tuple[jax.Array, PyTreeDict]:
+        """Return half the squared error to the Q(lambda) returns of trajectories ``[T, N, ...]`` of ``batch_of``."""
+        first = jax.tree.map(lambda x: x[0], batch.extras.recurrent_state)
+        batch = batch.replace(extras=batch.extras.replace(recurrent_state=first))
+        values, next_values = self.values_after_burn_in(agent_state, params, batch, burn_in)
+        ends = (batch.extras.termination[burn_in:], batch.dones[burn_in:])
+        targets = lambda_return(batch.rewards[burn_in:], next_values.max(axis=-1), *ends, discount, q_lambda)
+        chosen = values_of_actions_along(values, batch.actions[burn_in:])
+        loss = 0.5 * squared_error(chosen, jax.lax.stop_gradient(targets)).mean()
+        return loss, PyTreeDict(td_loss=loss, q_value=chosen.mean())
+
+
+class PQNRecurrentWorkflow(PQNWorkflow):
+    """PQN with memory: trains for several epochs of minibatches of whole trajectories.
+
+    Attributes:
+        burn_in: number of first steps of each trajectory that only update the recurrent state, which older parameters
+            computed, with the present parameters; ``None`` for 0.
+    """
+
+    agent: PQNRecurrentAgent  # pyright: ignore[reportIncompatibleVariableOverride]  # another kind of agent
+    rollout_length: int = 64
+    burn_in: int | None = 4
+
+    def __post_init__(self) -> None:
+        require_positive(self, "rollout_length", "num_epochs", "num_minibatches")
+        self.require_equal_minibatches(self.num_minibatches, by_trajectory=True)
+        if (self.burn_in or 0) >= self.rollout_length:
+            raise ValueError(
+                f"burn_in={self.burn_in} leaves none of the rollout_length={self.rollout_length} steps of a trajectory "
+                "for the loss: decrease it, or use longer rollouts."
+            )
+
+    def learn_from(
+        self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
+    ) -> tuple[AgentState, Any, PyTreeDict]:
+        """Train for several epochs of minibatches of trajectories.
+
+        The loss uses the observation statistics with which the trajectory was collected.
+        """
+        batch = collectives.gather_rows(self.agent.batch_of(trajectory), axis=1)
+        numbers = (self.burn_in or 0, self.discount, self.q_lambda)
+
+        def one_minibatch(carry: Any, minibatch: SampleBatch, progress: jax.Array) -> tuple[Any, PyTreeDict]:
+            params, opt_state = carry
+            params, opt_state, losses = gradient_step(
+                self.agent.loss, self.optimizer, params, opt_state, agent_state, minibatch, *numbers, progress=progress
+            )
+            return (params, opt_state), losses
+
+        carry, begin = (agent_state.params, opt_state), Begin(key, progress, by_trajectory=True)
+        (params, opt_state), losses = scan_updates(self, one_minibatch, carry, batch, begin)
+        return agent_state.replace(params=params), opt_state, means(losses)
