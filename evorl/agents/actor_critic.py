@@ -29,7 +29,7 @@ from evorl.ops.platform import on_cpu
 from evorl.ops.returns import gae
 from evorl.ops.trees import flatten_leading_axes
 from evorl.sample_batch import SampleBatch
-from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeData, PyTreeDict, PyTreeNode, pytree_field
+from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeData, PyTreeDict, pytree_field
 
 _PARTS = ("shared", "policy", "value")
 ROWS_AT_ONCE = 2**14  # observations whose activations an accelerator has in memory: as many as in large minibatches
@@ -177,7 +177,7 @@ class ActorCriticAgent(Agent):
     policy_obs_key: str | None = None
     value_obs_key: str | None = None
 
-    part_settings: ClassVar[PyTreeNode] = ActorCriticSettings()
+    part_settings: ClassVar[Any] = ActorCriticSettings()
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:

@@ -29,6 +29,7 @@ class TestContract(WorkflowContract):
     SMALL = {**ONE_STEP_CONFIG, "intrinsic": BONUS}
     env = "CartPole-v1"
     endless_env = ("MountainCar-v0", 100)
+    has_other_products = True  # covariances of features
 
 
 def trajectory(num_steps: int = 7) -> SampleBatch:
