@@ -105,7 +105,7 @@ class ActionValueAgent(Agent):
     ) -> jax.Array:
         """Return the outputs of the network; a noisy network without a key has no noise.
 
-        ``fractions`` are those of an implicit quantile network, ``[..., M]``.
+        ``fractions`` are the second input of an implicit quantile network, ``[..., M]``.
         """
         obs = preprocess(agent_state, obs, self.obs_key)
         return apply_network(self.network, params, obs, fractions, key if self.network.noisy else None)

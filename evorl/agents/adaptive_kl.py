@@ -61,8 +61,8 @@ def rate_after(rate: jax.Array, divergence: jax.Array, desired: jax.Array | floa
     """Return the learning rate after a divergence was measured, a scalar.
 
     It is divided by 1.5 if the divergence exceeds ``2 desired``, and multiplied by 1.5 if the divergence is below
-    ``desired / 2``, within [1e-5, 1e-2]. A divergence of 0, as at the first minibatch of a trajectory, says nothing
-    about the size of a step: the learning rate is unchanged.
+    ``desired / 2``, within [1e-5, 1e-2]. A divergence of 0, as at the first minibatch of a trajectory, leaves the
+    learning rate unchanged, because no step has been taken.
     """
     lower, higher = jnp.maximum(LOWEST, rate / FACTOR), jnp.minimum(HIGHEST, rate * FACTOR)
     is_near = (divergence > 0.0) & (divergence < desired / 2.0)

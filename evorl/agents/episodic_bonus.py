@@ -21,8 +21,8 @@ class E3B(ICM):
     """Exploration by elliptical episodic bonuses (Henaff et al. 2022, https://arxiv.org/abs/2210.05805).
 
     The bonus of a step is ``phi^T C^-1 phi``, where ``phi`` are the features of the next observation and ``C`` is the
-    sum of ``phi phi^T`` over the earlier steps of the episode, plus ``ridge I``. Features are those of ICM, from which
-    the action can be predicted. The last step of an episode has no bonus.
+    sum of ``phi phi^T`` over the earlier steps of the episode, plus ``ridge I``. The features are trained as in ICM, to
+    predict the action. The last step of an episode has no bonus.
 
     Attributes:
         ridge: regularization of ``C``: without earlier steps, the bonus is ``|phi|^2 / ridge``.

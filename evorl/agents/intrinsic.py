@@ -1,8 +1,8 @@
 """Intrinsic rewards: bonuses for novel observations, or for behavior that distinguishes skills.
 
 ``intrinsic=icm``, ``intrinsic=rnd`` or ``intrinsic=diayn`` adds a bonus to the rewards of any algorithm that learns
-from transitions, ``intrinsic=e3b`` to those of on-policy algorithms. A model trained on the same trajectories as the
-agent computes the bonus, which is added before the algorithm uses or stores the transitions. Reported returns exclude
+from transitions; ``intrinsic=e3b`` supports on-policy algorithms. A model trained on the same trajectories as the agent
+computes the bonus, which is added before the algorithm uses or stores the transitions. Reported returns exclude
 bonuses. Bonuses in a replay buffer are not recomputed.
 """
 

@@ -56,7 +56,7 @@ def one_batch(workflow: PPOWorkflow, state: Any) -> Any:
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
 def test_the_learning_rates_of_a_training_follow_the_rule(env: str) -> None:
-    """Over ten iterations of two updates the rates are those of the recorded divergences; all three cases occur."""
+    """Over ten iterations of two updates, the recorded divergences determine the rates; several cases occur."""
     workflow: Any = small("ppo", env, num_epochs=2, num_minibatches=1, **{**SETTINGS, "desired_kl": 2e-5})
     state = workflow.init(0)
     rate, factors = np.float32(9e-3), set()

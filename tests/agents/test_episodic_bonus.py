@@ -69,7 +69,7 @@ def by_hand(bonus: Any, state: State, batch: SampleBatch) -> np.ndarray:
 
 
 def test_bonuses_are_those_of_the_inverse_within_each_episode(built: tuple[E3B, State]) -> None:
-    """Without the reset at an end, or with features of other episodes, they would be smaller; the last has none."""
+    """Without the reset at an end, or with features of other episodes, they would be smaller; the last is 0."""
     bonus, state = built
     batch = trajectory()
     expected = by_hand(bonus, state, batch)

@@ -37,7 +37,7 @@ class TestContract(WorkflowContract):
 
 
 def test_the_policy_does_not_read_the_world_state_and_the_value_function_reads_nothing_else() -> None:
-    """Otherwise the agents could not act without knowing what the others observe."""
+    """Otherwise the agents could not act without the observations of the others."""
     workflow: Any = TestContract.make()
     state = workflow.init(0)
     obs, agent = state.env_state.obs, workflow.agent

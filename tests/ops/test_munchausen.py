@@ -29,7 +29,7 @@ def test_the_bonus_is_the_clipped_scaled_log_policy(temperature: float) -> None:
 
 def test_soft_values_are_the_log_sum_of_exponentials() -> None:
     policy = Munchausen(temperature=0.3)
-    finite = jnp.where(jnp.isfinite(Q), Q, 100.0)  # an excluded action contributes nothing, whatever its value
+    finite = jnp.where(jnp.isfinite(Q), Q, 100.0)  # an excluded action contributes nothing
     expected = 0.3 * jax.nn.logsumexp(Q / 0.3, axis=-1)
     np.testing.assert_allclose(policy.soft_values(finite, Q), expected, rtol=1e-5)
     assert (policy.soft_values(finite, Q)[jnp.array([0, 2])] > Q.max(axis=-1)[jnp.array([0, 2])]).all(), "plus entropy"
