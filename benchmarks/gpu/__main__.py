@@ -24,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--static", action="store_true", help="compile for a described H100; needs no GPU")
     parser.add_argument("--only", nargs="*", metavar="NAME", help="some measurements, or with --static some settings")
     parser.add_argument("--seconds", type=float, default=480.0, help="end before this time (default 480)")
+    parser.add_argument("--together", type=int, default=4, help="measurements compiled at the same time (default 4)")
     parser.add_argument("--tiny", action="store_true", help="small sizes, for a dry run on a CPU")
     parser.add_argument("--rows", type=Path, default=Path("gpu_measured.jsonl"), help="file to which rows are appended")
     parser.add_argument("--logs", type=Path, help="folder for the output of the processes (default: a temporary one)")
@@ -56,9 +57,10 @@ def _measure(options: argparse.Namespace) -> int:
         folder = options.logs or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         kit = Kit(options.seconds, folder, options.rejax_packages, options.tiny)
-        for name in options.only or KIT:
-            if not kit.run(KIT[name], report):
-                print(f"{name} and later measurements: no time left", flush=True)
+        names = list(options.only or KIT)
+        for start in range(0, len(names), options.together):
+            if not kit.run([KIT[name] for name in names[start : start + options.together]], report):
+                print(f"{names[start]} and later measurements: no time left", flush=True)
                 break
     return 1 if failed else 0
 

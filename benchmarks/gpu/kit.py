@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,10 @@ KIT_FILE = Path(__file__).with_name("kit.yaml")
 ROUNDS = 3
 WINDOW_SECONDS = 1.0  # of one reading
 LEAST_SECONDS = 20.0  # nothing starts in less
+READING_SECONDS = 6.0  # kept for the readings of each measurement when programs are compiled
+PROFILED = ("evorl", "rejax", "evosax")  # programs that answer a request for a profile
 Report = Callable[[dict[str, Any]], None]
+Sides = dict[str, tuple["Process", dict[str, Any]]]  # by name: process, and the row that it fills
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +88,7 @@ class Process:
     """
 
     def __init__(self, side: Side, environment: Mapping[str, str], log: Path) -> None:
-        self.log, self.answers = log, queue.Queue[str]()
+        self.program, self.log, self.answers = side.program, log, queue.Queue[str]()
         command = [sys.executable, "-m", "benchmarks.gpu.measured", side.program, json.dumps(side.settings)]
         with log.open("w") as errors:
             self.child = subprocess.Popen(
@@ -99,11 +102,11 @@ class Process:
             )
         threading.Thread(target=self._read, daemon=True).start()
 
-    def ask(self) -> None:
-        """Request the next line."""
+    def ask(self, request: str = "") -> None:
+        """Request the next line: a reading, or a ``profile``."""
         assert self.child.stdin is not None, "opened as a pipe"
         with contextlib.suppress(BrokenPipeError):
-            self.child.stdin.write("\n")
+            self.child.stdin.write(f"{request}\n")
             self.child.stdin.flush()
 
     def answer(self, seconds: float) -> dict[str, Any]:
@@ -160,43 +163,67 @@ class Kit:
         self.end, self.clock = clock() + seconds, clock
         self.folder, self.rejax_packages, self.tiny = folder, rejax_packages, tiny
 
-    def run(self, measurement: Measurement, report: Report) -> bool:
-        """Measure the sides in turn (A B A B); report a row for each. Return False if no time was left."""
-        until = min(self.end, self.clock() + measurement.limit)
+    def run(self, measurements: Sequence[Measurement], report: Report) -> bool:
+        """Measure; report a row for each side. Return False if no time was left.
+
+        The programs of all measurements are compiled at the same time; then they are measured one after the other,
+        the sides of a measurement in turn (A B A B), while the other processes wait.
+        """
         if self.end - self.clock() < (0.0 if self.tiny else LEAST_SECONDS):
             return False
         with contextlib.ExitStack() as stack:
-            self._measure(measurement, until, stack, report)
+            started = [self._start(measurement, len(measurements), stack) for measurement in measurements]
+            begun = self.clock()
+            latest = self.end - READING_SECONDS * len(measurements) * (not self.tiny)
+            for measurement, sides in zip(measurements, started, strict=True):
+                self._prepare(measurement, sides, min(latest, begun + measurement.limit), report)
+            for measurement, sides in zip(measurements, started, strict=True):
+                if measurement.kind == "speed":
+                    self._read(sides, min(self.end, self.clock() + measurement.limit), report)
+                for process, _ in sides.values():
+                    process.close()
         return True
 
-    def _measure(self, measurement: Measurement, until: float, stack: contextlib.ExitStack, report: Report) -> None:
-        sides = dict(self._sides(measurement))
-        running: dict[str, Process] = {}
-        rows: dict[str, dict[str, Any]] = {}
-        for name, side in sides.items():
+    def _start(self, measurement: Measurement, together: int, stack: contextlib.ExitStack) -> Sides:
+        """Start the processes of a measurement; return each with its row."""
+        sides: Sides = {}
+        for name, side in self._sides(measurement):
             log = self.folder / f"{measurement.name}-{name}.log"
-            process = Process(side, self._environment(measurement, side, len(sides)), log)
+            process = Process(side, self._environment(measurement, side, together), log)
             stack.callback(process.close)
-            rows[name] = {"measurement": measurement.name, "side": name, **about()}
-            with self._failures(rows[name], report):
-                rows[name] |= process.answer(until - self.clock())
-                running[name] = process
-        if measurement.kind != "speed":
-            for name in running:
-                report(rows[name])
-            return
-        readings: dict[str, list[float]] = {name: [] for name in running}
+            sides[name] = process, {"measurement": measurement.name, "side": name, **about()}
+        return sides
+
+    def _prepare(self, measurement: Measurement, sides: Sides, until: float, report: Report) -> None:
+        """Wait for the first answer of each side; report and remove the sides that fail or are complete with it."""
+        for name, (process, row) in list(sides.items()):
+            with self._failures(row, report):
+                row |= process.answer(until - self.clock())
+            if "error" not in row and measurement.kind != "speed":
+                report(row)
+            if "error" in row or measurement.kind != "speed":
+                process.close()
+                del sides[name]
+
+    def _read(self, sides: Sides, until: float, report: Report) -> None:
+        """Take the readings of the sides in turn, then a profile of each."""
+        readings: dict[str, list[float]] = {name: [] for name in sides}
         for _ in range(ROUNDS):
-            for name in list(running):
-                running[name].ask()
-                with self._failures(rows[name], report, readings[name]):
-                    reading = running[name].answer(until - self.clock())
+            for name, (process, row) in list(sides.items()):
+                process.ask()
+                with self._failures(row, report, readings[name]):
+                    reading = process.answer(until - self.clock())
                     readings[name].append(reading.pop("steps_per_second"))
-                    rows[name] |= reading
-                if "error" in rows[name]:
-                    del running[name]
-        for name in running:
-            report({**rows[name], "steps_per_second": statistics.median(readings[name]), "readings": readings[name]})
+                    row |= reading
+                if "error" in row:
+                    del sides[name]
+        for name, (process, row) in sides.items():
+            row |= {"steps_per_second": statistics.median(readings[name]), "readings": readings[name]}
+            if process.program in PROFILED:
+                process.ask("profile")
+                with contextlib.suppress(NoAnswer):  # a figure less, not a failure
+                    row |= process.answer(until - self.clock())
+            report(row)
 
     @contextlib.contextmanager
     def _failures(self, row: dict[str, Any], report: Report, readings: list[float] | None = None) -> Iterator[None]:
@@ -221,10 +248,10 @@ class Kit:
                 settings["window"] = WINDOW_SECONDS
             yield name, Side(side.program, settings)
 
-    def _environment(self, measurement: Measurement, side: Side, num_sides: int) -> dict[str, str]:
+    def _environment(self, measurement: Measurement, side: Side, together: int) -> dict[str, str]:
         inherited = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
         paths = [self.rejax_packages or ""] * (side.program == "rejax") + [*inherited, str(ROOT)]
-        share = {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 / num_sides:.2f}"}  # the sides share the device
+        share = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # processes share the device
         if side.program == "tests":
             share["JAX_PLATFORMS"] = os.environ.get("JAX_PLATFORMS", "") or "cuda"  # tests use a CPU by default
         return {**os.environ, **share, **measurement.environment, "PYTHONPATH": os.pathsep.join(paths)}
@@ -246,6 +273,9 @@ def describe_result(row: Mapping[str, Any]) -> str:
     if "steps_per_second" in row:
         low, high = min(row["readings"]), max(row["readings"])
         parts.append(f"{row['steps_per_second']:,.0f} steps/s ({low:,.0f} .. {high:,.0f})")
+    if "launched" in row:
+        busy, span = row["busy_seconds"] / row["span_seconds"], row["span_seconds"] * 1e3
+        parts.append(f"an iteration: {row['launched']:,.0f} kernels, GPU busy {busy:.0%} of {span:,.2f} ms")
     if "best" in row:
         verdict = "met" if row["met"] else "not met"
         parts.append(f"return {row['best']:,.1f} in {row['seconds']:.1f} s, required {row['at_least']:,.0f}: {verdict}")

@@ -1,11 +1,13 @@
 """Child process of a measurement on a GPU: ``python -m benchmarks.gpu.measured KIND SETTINGS``.
 
-It prints lines of JSON: the first one when the program has run once, then one for every line of its standard input.
+It prints lines of JSON: the first one when the program has run once, then one for every line of its standard input,
+a profile if that line is ``profile``.
 rejax is measured in a separate environment, so this module imports evorl only where evorl is measured.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -13,14 +15,15 @@ import resource
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
+from benchmarks.gpu.profile import profile
 from benchmarks.gpu.sides import make_evosax, make_rejax, make_workflow
 from benchmarks.machine import versions
 
 Settings = dict[str, Any]
-Rows = Iterator[dict[str, Any]]
+Rows = Generator[dict[str, Any], str, None]
 ITERATIONS = 8  # of one call of a program
 
 
@@ -138,7 +141,8 @@ def _repeated(step: Callable[[Any], Any], state: Any) -> Callable[[], Any]:
     def iterate(state: Any) -> Any:
         return jax.lax.scan(lambda state, _: (step(state), None), state, None, length=ITERATIONS)[0]
 
-    program, latest = jax.jit(iterate, donate_argnums=0), [state]
+    program = jax.jit(iterate, donate_argnums=0)
+    latest = [jax.tree.map(jax.numpy.copy, state)]  # leaves may share a buffer, which is donated once
 
     def run() -> Any:
         latest[0] = program(latest[0])
@@ -152,13 +156,16 @@ def _readings(run: Callable[[], Any], steps: int, window: float, started: float)
     import jax
 
     jax.block_until_ready(run())
-    yield {"first_seconds": time.perf_counter() - started, **_about_process()}
+    request = yield {"first_seconds": time.perf_counter() - started, **_about_process()}
     while True:
+        if request == "profile":
+            request = yield profile(run, ITERATIONS)
+            continue
         calls, begin = 0, time.perf_counter()
         while (seconds := time.perf_counter() - begin) < window or not calls:
             jax.block_until_ready(run())
             calls += 1
-        yield {"steps_per_second": calls * ITERATIONS * steps / seconds, **_memory()}
+        request = yield {"steps_per_second": calls * ITERATIONS * steps / seconds, **_memory()}
 
 
 def _about_process() -> dict[str, Any]:
@@ -194,10 +201,11 @@ def main() -> None:
     os.dup2(2, 1)  # what libraries print
     warnings.simplefilter("ignore")
     settings = json.loads(sys.argv[2])
-    for row in KINDS[sys.argv[1]](settings, settings.pop("window", 1.0)):
-        print(json.dumps(row), file=answers, flush=True)
-        if not sys.stdin.readline():
-            break
+    rows = KINDS[sys.argv[1]](settings, settings.pop("window", 1.0))
+    print(json.dumps(next(rows)), file=answers, flush=True)
+    for line in sys.stdin:
+        with contextlib.suppress(StopIteration):
+            print(json.dumps(rows.send(line.strip())), file=answers, flush=True)
 
 
 if __name__ == "__main__":

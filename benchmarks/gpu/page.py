@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.breakdown import break_down, describe_loops, estimate, waits
-from benchmarks.gpu.kit import describe_result
+from benchmarks.gpu.measured_page import measured_section, rows_of
 from benchmarks.gpu.setting import SETTINGS, Bar, GpuSetting
 from benchmarks.markdown import provenance, show_versions, table, verdict
 from benchmarks.results import RESULTS, load
@@ -32,25 +32,6 @@ def with_gpu(page: str, results: Path = RESULTS) -> str:
 def write_gpu_page(page: Path = PAGE, results: Path = RESULTS) -> None:
     """Regenerate the tables of the page."""
     page.write_text(with_gpu(page.read_text(encoding="utf-8"), results), encoding="utf-8")
-
-
-def rows_of(results: Path = RESULTS) -> list[dict[str, Any]]:
-    """Return the rows of ``gpu_measured.jsonl``, measured by ``python -m benchmarks.gpu`` on devices."""
-    path = results / "gpu_measured.jsonl"
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-
-
-def measured_section(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table of measurements on devices."""
-    if not rows:
-        return "No measurement on a device has been recorded yet.\n"
-    cells = []
-    for row in rows:
-        place = f"{row.get('device', '-')}, jax {row['versions']['jax']}" if "versions" in row else "-"
-        peak = f"{row['peak_bytes'] / 1e6:,.0f}" if "peak_bytes" in row else "-"
-        first = f"{row['first_seconds']:.1f}" if "first_seconds" in row else "-"
-        cells.append([f"`{row['measurement']}`, {row['side']}", describe_result(row), first, peak, place, row["date"]])
-    return table(["measurement", "result", "first call, s", "peak, MB", "device", "date"], cells)
 
 
 def show_side(setting: GpuSetting, cost: Mapping[str, Any]) -> str:

@@ -56,8 +56,7 @@ def evorl(settings: Settings) -> tuple[Step, Any]:
 
     workflow = make_workflow(settings)
     shapes = programs.laid_out(workflow, jax.eval_shape(workflow.init, jax.random.key(0)))
-    iterate = programs.step_program.__wrapped__
-    return lambda state: iterate(workflow, state), shapes
+    return lambda state: programs.iterations_on_mesh(workflow, state, 1), shapes
 
 
 def make_rejax(settings: Settings) -> tuple[Step, Callable[[Any], Any], Any]:
@@ -68,8 +67,7 @@ def make_rejax(settings: Settings) -> tuple[Step, Callable[[Any], Any], Any]:
     """
     import jax
 
-    if importlib.util.find_spec("seaborn") is None:  # which gymnax imports, but only its pictures use
-        sys.modules["seaborn"] = types.ModuleType("seaborn")
+    _replace_seaborn()
     import rejax as library
 
     algorithm = library.get_algo(settings["algorithm"]).create(**settings["config"])
@@ -77,6 +75,12 @@ def make_rejax(settings: Settings) -> tuple[Step, Callable[[Any], Any], Any]:
     if num_seeds := settings.get("num_seeds"):
         return jax.vmap(step), jax.vmap(init), jax.random.split(key, num_seeds)
     return step, init, key
+
+
+def _replace_seaborn() -> None:
+    """Make ``import seaborn`` work without it: gymnax imports it, but only its pictures use it."""
+    if importlib.util.find_spec("seaborn") is None:
+        sys.modules["seaborn"] = types.ModuleType("seaborn")
 
 
 def rejax(settings: Settings) -> tuple[Step, Any]:
@@ -91,6 +95,7 @@ def make_evosax(settings: Settings) -> tuple[Step, Any]:
     """One generation of evosax, and its first state; settings of ``benchmarks.speed.peers.evosax_evolution``."""
     import jax
 
+    _replace_seaborn()
     from benchmarks.speed.peers.evosax_evolution import make_generation
 
     generation, carry, key = make_generation(settings)

@@ -298,6 +298,12 @@ def outer_state(inner: EnvState, next_obs: Any, is_reset_step: jax.Array, intern
     return inner.replace(info=info, _internal=internal)
 
 
+def without_step_info(env_state: EnvState) -> EnvState:
+    """Return the state without the entries of ``outer_state``, which no step reads: what a loop needs to carry."""
+    info = PyTreeDict({name: x for name, x in env_state.info.items() if name not in ("next_obs", "is_reset_step")})
+    return env_state.replace(info=info)
+
+
 def env_title(env: VectorEnv) -> str:
     """Return the title of an environment for messages, or the name of its class if it has no title."""
     return getattr(env, "title", None) or type(env.unwrapped).__name__

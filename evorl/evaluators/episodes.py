@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from evorl.agent import AgentState
 from evorl.config.names import did_you_mean
 from evorl.envs.env import EnvState
-from evorl.envs.vector import VectorEnv, env_title
+from evorl.envs.vector import VectorEnv, env_title, without_step_info
 from evorl.evaluators.step_record import new_step_record
 from evorl.ops.collectives import any_under_vmap
 from evorl.ops.normalization import RunningStatistics, add_row, init_statistics
@@ -90,13 +90,19 @@ class EpisodeOutcomes(PyTreeData):
         )
 
     def _faults_after(self, alive: jax.Array, rewards: jax.Array, obs: Observation, actions: Action) -> jax.Array:
-        assert self.faults is not None, "asked for where there are faults"
-        step, kind = self.faults[:, 0], self.faults[:, 1]
         seen_bad, acted_well, paid_bad = ~finite_rows(obs), finite_rows(actions), ~jnp.isfinite(rewards)
-        is_fault = alive & (step == NO_FAULT) & (seen_bad | (acted_well & paid_bad))
-        blames_policy = alive & (step == NO_FAULT) & ~is_fault & ~acted_well
-        step = jnp.where(is_fault, self.lengths, jnp.where(blames_policy, _OF_POLICY, step))
-        return jnp.stack([step, jnp.where(is_fault, seen_bad, kind)], axis=1)
+        is_open = alive & (self.faults == NO_FAULT)
+        fault = jnp.where(acted_well, NO_FAULT, _OF_POLICY)
+        fault = jnp.where(seen_bad | (acted_well & paid_bad), 2 * self.lengths + seen_bad, fault)
+        return jnp.where(is_open, fault, self.faults)
+
+    def with_faults(self) -> Self:
+        """Return the outcomes with ``faults`` as documented; during episodes they are one number, 2 step + kind."""
+        if self.faults is None:
+            return self
+        is_fault = (self.faults != NO_FAULT) & (self.faults != _OF_POLICY)
+        step, kind = jnp.where(is_fault, self.faults // 2, NO_FAULT), jnp.where(is_fault, self.faults % 2, 0)
+        return self.replace(faults=jnp.stack([step, kind], axis=1))
 
 
 class _Progress(PyTreeData):
@@ -165,11 +171,16 @@ def play_episodes(
         step_record = progress.step_record and progress.step_record.with_step(env, progress.step, transition, env_state)
         ended, step = progress.ended | transition.dones, progress.step + 1
         return _Progress(
-            env_state=env_state, outcomes=outcomes, recorded=recorded, step_record=step_record, ended=ended, step=step
+            env_state=without_step_info(env_state),
+            outcomes=outcomes,
+            recorded=recorded,
+            step_record=step_record,
+            ended=ended,
+            step=step,
         )
 
     progress = _Progress(
-        env_state=env_state,
+        env_state=without_step_info(env_state),
         outcomes=_no_outcomes(env_state, env_fields, observe, watch),
         recorded=None if record is None else _zeros_for(lambda: pack(one_step(env_state, 0)[1]), max_episode_steps),
         step_record=new_step_record(env, env_state, num_kept, max_episode_steps) if num_kept else None,
@@ -210,10 +221,8 @@ def run_episodes(running: Callable[[Run], jax.Array], advance: Callable[[Run], R
 
 def _outcomes_of(progress: _Progress, first: PyTreeDict) -> EpisodeOutcomes:
     """Return the outcomes of the played episodes, including recorded data."""
-    outcomes = progress.outcomes.replace(first=first, steps=progress.step_record and progress.step_record.by_episode())
-    if outcomes.faults is not None:
-        faults = jnp.where(outcomes.faults == _OF_POLICY, NO_FAULT, outcomes.faults)
-        outcomes = outcomes.replace(faults=faults)
+    steps = progress.step_record and progress.step_record.by_episode()
+    outcomes = progress.outcomes.replace(first=first, steps=steps).with_faults()
     if progress.recorded is None:
         return outcomes
     transitions = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), progress.recorded).unpack()
@@ -230,7 +239,7 @@ def _no_outcomes(env_state: EnvState, env_fields: Sequence[str], observe: bool, 
         totals=zeros,
         last=zeros,
         observed=jax.vmap(init_statistics)(env_state.obs) if observe else None,
-        faults=jnp.tile(jnp.array([NO_FAULT, 0], jnp.int32), (*rows, 1)) if watch else None,
+        faults=jnp.full(rows, NO_FAULT, jnp.int32) if watch else None,
     )
 
 

@@ -17,6 +17,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from evorl.execution.env_faults import watched_step
 from evorl.execution.memory import check_memory, check_program_memory
 from evorl.execution.trainable import SEED_AXIS, Execution, Trainable
+from evorl.ops import collectives
+from evorl.ops.loops import in_loop, unpacked
 from evorl.ops.platform import on_cpu
 from evorl.ops.random import keys_of_seeds
 from evorl.types import Entry, Key, PyTreeDict, State, check_entries, declared_entries
@@ -71,7 +73,9 @@ def side_by_side(
 
 def over_seeds(execution: Execution, fn: Callable[[State], Any], state: State, returns_state: bool = False) -> Any:
     """Return ``fn(state)``, mapped over the seeds if there are several; results then have a leading axis S."""
-    return fn(state) if execution.num_seeds is None else side_by_side(fn, state, returns_state=returns_state)
+    if execution.num_seeds is None:
+        return fn(state)
+    return side_by_side(fn, state, returns_state=returns_state, axis_name=collectives.LOCAL_SEED_AXIS)
 
 
 def on_mesh(workflow: Trainable, fn: Callable[..., Any], returns_state: bool) -> Callable[..., Any]:
@@ -251,19 +255,21 @@ def _traced_once(workflow: Trainable, state: State) -> tuple[PyTreeDict, State]:
     return over_seeds(workflow.execution, lambda state: watched_step(workflow, state), state, returns_state=True)
 
 
-def _iterate(workflow: Trainable, state: State, num_iterations: jax.Array) -> tuple[PyTreeDict, State]:
-    shapes, _ = jax.eval_shape(_traced_once, workflow, state)
+def _iterate(workflow: Trainable, state: State, num_iterations: jax.Array | int) -> tuple[PyTreeDict, State]:
+    shapes = jax.eval_shape(lambda state: in_loop(_traced_once(workflow, state)[0]), state)
     rows = jax.tree.map(lambda x: jnp.zeros((MAX_FOLD, *x.shape), x.dtype), shapes)
 
-    def body(i: jax.Array, carry: tuple[PyTreeDict, State]) -> tuple[PyTreeDict, State]:
+    def body(i: jax.Array, carry: tuple[Any, State]) -> tuple[Any, State]:
         rows, state = carry
         metrics, state = _traced_once(workflow, state)
-        return jax.tree.map(lambda row, metric: row.at[i].set(metric), rows, metrics), state
+        return jax.tree.map(lambda row, metric: row.at[i].set(metric), rows, in_loop(metrics)), state
 
-    return jax.lax.fori_loop(0, num_iterations, body, (rows, state))
+    rows, state = jax.lax.fori_loop(0, num_iterations, body, (rows, state))
+    return unpacked(rows), state
 
 
-def _iterate_on_mesh(workflow: Trainable, state: State, num_iterations: jax.Array) -> tuple[PyTreeDict, State]:
+def iterations_on_mesh(workflow: Trainable, state: State, num_iterations: jax.Array | int) -> tuple[PyTreeDict, State]:
+    """Run ``num_iterations``, at most ``MAX_FOLD``: the function that ``training_program`` compiles."""
     return on_mesh(workflow, _iterate, returns_state=True)(workflow, state, num_iterations)
 
 
@@ -282,7 +288,7 @@ def training_program(in_order: bool) -> Any:
     With ``in_order``, PPO on CartPole runs 1.1 times the steps per second (AMD EPYC, two threads); physics 0.88 to 1.0.
     """
     options = _known_option("xla_cpu_scheduler_type", "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED") if in_order else {}
-    return jax.jit(_iterate_on_mesh, donate_argnames="state", compiler_options=options)
+    return jax.jit(iterations_on_mesh, donate_argnames="state", compiler_options=options)
 
 
 @jax.jit

@@ -6,7 +6,7 @@ is replicated and its rows are divided among the devices, and gradients are aver
 device, up to the order of floating-point sums.
 
 A mesh may instead shard the members of a population, each with all its environments: its axis is ``MEMBER_AXIS``.
-The members on one device are an axis of ``jax.vmap``, ``LOCAL_MEMBER_AXIS``.
+The members on one device are an axis of ``jax.vmap``, ``LOCAL_MEMBER_AXIS``, the seeds ``LOCAL_SEED_AXIS``.
 
 The agents that act in one copy of a multi-agent environment are an axis of ``jax.vmap`` too, ``AGENT_AXIS``: each agent
 is a row, and code for one agent is written as if it were alone.
@@ -24,6 +24,7 @@ from jax.flatten_util import ravel_pytree
 DATA_AXIS = "data"
 MEMBER_AXIS = "members"
 LOCAL_MEMBER_AXIS = "local_members"
+LOCAL_SEED_AXIS = "local_seeds"
 AGENT_AXIS = "agents"
 Tree = TypeVar("Tree")
 
@@ -39,6 +40,11 @@ def _on_mesh(mesh_axis: str = DATA_AXIS) -> bool:
 def num_shards(mesh_axis: str = DATA_AXIS) -> int:
     """Return the number of devices that share the rows of this step: 1 without a mesh."""
     return jax.lax.axis_size(mesh_axis) if _on_mesh(mesh_axis) else 1
+
+
+def num_side_by_side() -> int:
+    """Return the number of copies of this step that one device runs: its seeds times its members of a population."""
+    return num_shards(LOCAL_SEED_AXIS) * num_shards(LOCAL_MEMBER_AXIS)
 
 
 def local_indices(num_rows: int, mesh_axis: str = DATA_AXIS) -> jax.Array:

@@ -19,7 +19,7 @@ from evorl.ops.trees import Packed, pack, tree_where
 from evorl.types import PyTreeData, pytree_field
 
 Tree = TypeVar("Tree")
-SMALL = 2**11  # elements of an array to pack: matrix products read larger ones, and would need a copy of them
+SMALL = 2**11  # elements of an array to pack, of all seeds and members: others need copies of parts of larger arrays
 
 
 def when_due(is_due: jax.Array, update: Callable[[Any], Any], state: Any) -> Any:
@@ -98,7 +98,7 @@ def in_loop(tree: Any) -> Any:
     if on_cpu():
         return tree
     leaves, treedef = jax.tree.flatten(tree)
-    is_small = [x.size <= SMALL for x in leaves]
+    is_small = [x.size * collectives.num_side_by_side() <= SMALL for x in leaves]
     small = pack([x for x, small in zip(leaves, is_small, strict=True) if small], 0)
     large = [None if small else x for x, small in zip(leaves, is_small, strict=True)]
     return SmallPacked(small=small, large=large, treedef=treedef)

@@ -122,7 +122,7 @@ class WorkflowContract(SeedContract, DtypeContract):
         """Programs compile once for all chunk lengths, with rows, evaluations and checkpoints in between."""
         _, table, names = whole
         assert [row.split(b",")[0] for row in table.splitlines()] == [b"iterations", b"3", b"6", b"9", b"12"]
-        for program in ("_initial_state", "_iterate_on_mesh", "evaluate_program"):
+        for program in ("_initial_state", "iterations_on_mesh", "evaluate_program"):
             assert names.count(f"jit({program})") == 1
 
     def test_a_step_keeps_the_types_of_the_state(self) -> None:

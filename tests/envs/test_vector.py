@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ from evorl.envs.wrappers import (
     VmapAutoResetWrapper,
     VmapWrapper,
 )
+from evorl.ops.platform import compiled_for
 from evorl.types import PyTreeDict
 from tests.conformance.env import VectorEnvContract
 from tests.support.errors import raises_naming
@@ -74,8 +76,15 @@ def loop_depths(program: str, operation: str) -> list[int]:
     return sorted(d for name, text in computations.items() if f" {operation}(" in text for d in depths(name))
 
 
+@pytest.fixture
+def on_a_cpu() -> Iterator[None]:
+    """Starts are computed as on a CPU, on any device."""
+    with compiled_for("cpu"):
+        yield
+
+
 @pytest.mark.parametrize("num_seeds", [None, 2])
-def test_a_reset_is_computed_only_where_it_is_needed(num_seeds: int | None) -> None:
+def test_a_reset_is_computed_only_where_it_is_needed(num_seeds: int | None, on_a_cpu: None) -> None:
     """In a rollout program the reset runs in a conditional loop within the loop over steps."""
     env = walk(VmapAutoResetWrapper)
 
@@ -104,7 +113,7 @@ def test_loop_depths_sees_a_reset_at_every_step() -> None:
     assert min(loop_depths(program.compile().as_text(), "tanh")) == 1
 
 
-def test_starts_are_renewed_for_all_when_one_needs_it() -> None:
+def test_starts_are_renewed_for_all_when_one_needs_it(on_a_cpu: None) -> None:
     env = make_probe("value_is_observation", 4)
     state = env.reset(jax.random.key(0))
     assert not state._internal.next_is_fresh.any()

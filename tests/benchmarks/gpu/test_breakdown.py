@@ -68,7 +68,7 @@ def test_the_expression_is_the_sum_of_its_parts() -> None:
 def test_launches_and_waits_bound_the_speed() -> None:
     found = estimate(setting(), OURS)
     assert found.bound == "launches"
-    assert found.steps_per_second == pytest.approx(65536 / (2258 * 3e-6 + 32 * 15e-6))
+    assert found.steps_per_second == pytest.approx(65536 / (2258 * 2e-6 + 32 * 15e-6))
     branching = cost(outside=0, kernels=0, conditionals=2)
     assert estimate(setting(), branching).steps_per_second == pytest.approx(65536 / 30e-6)
 

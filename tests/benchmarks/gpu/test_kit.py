@@ -20,9 +20,12 @@ program, settings = sys.argv[3], json.loads(sys.argv[4])
 log = open(LOG, "a")
 first = {"first_seconds": 1.0, "peak_bytes": 2_000_000, "device": "cpu", "versions": {"jax": "0.11.2"}}
 print(json.dumps(first), flush=True)
-for number, _ in enumerate(iter(sys.stdin.readline, "")):
-    log.write(program + " ")
+for number, request in enumerate(iter(sys.stdin.readline, "")):
+    log.write(request.strip() + program + " ")
     log.flush()
+    if request.strip() == "profile":
+        print(json.dumps({"launched": 7.0, "busy_seconds": 0.001, "span_seconds": 0.004}), flush=True)
+        continue
     BEFORE
     print(json.dumps({"steps_per_second": 10.0 * (number + 1), "peak_bytes": 3_000_000}), flush=True)
 """
@@ -47,20 +50,21 @@ def children(tmp_path, monkeypatch):
 
 def _rows(kit: Kit, measurement: Measurement = SPEED) -> list[dict]:
     rows: list[dict] = []
-    assert kit.run(measurement, rows.append)
+    assert kit.run([measurement], rows.append)
     return rows
 
 
 def test_sides_are_measured_in_turn(tmp_path, children) -> None:
     log = children()
     ours, theirs = _rows(Kit(60, tmp_path, "packages"))
-    assert log.read_text("utf-8").split() == ["evorl", "rejax"] * 3
+    assert log.read_text("utf-8").split() == ["evorl", "rejax"] * 3 + ["profileevorl", "profilerejax"]
     assert (ours["side"], theirs["side"]) == ("evorl", "rejax")
     assert ours["readings"] == [10.0, 20.0, 30.0]
     assert ours["steps_per_second"] == 20.0
     assert ours["peak_bytes"] == 3_000_000  # the latest
     assert "20 steps/s (10 .. 30)" in describe_row(ours)
     assert "first call 1.0 s" in describe_row(ours)
+    assert "an iteration: 7 kernels, GPU busy 25% of 4.00 ms" in describe_row(ours)
 
 
 def test_without_its_packages_a_peer_is_left_out(tmp_path, children) -> None:
@@ -84,14 +88,29 @@ def test_a_measurement_ends_at_its_limit(tmp_path, children) -> None:
     assert "failed: no answer" in describe_row(row)
 
 
+def test_measurements_are_compiled_together_and_read_one_after_the_other(tmp_path, children) -> None:
+    log = children()
+    rows: list[dict] = []
+    both = [SPEED, Measurement("openes_cartpole", "speed", 60)]
+    assert Kit(60, tmp_path, "packages").run(both, rows.append)
+    assert [(row["measurement"], row["side"]) for row in rows] == [
+        ("ppo_cartpole", "evorl"),
+        ("ppo_cartpole", "rejax"),
+        ("openes_cartpole", "evorl"),
+        ("openes_cartpole", "evosax"),
+    ]
+    first = log.read_text("utf-8").split()[:8]
+    assert first == ["evorl", "rejax"] * 3 + ["profileevorl", "profilerejax"]
+
+
 def test_nothing_starts_when_the_time_is_over(tmp_path, children) -> None:
     log = children()
     now = [0.0]
     kit = Kit(480, tmp_path, clock=lambda: now[0])
-    assert kit.run(SPEED, lambda row: None)
+    assert kit.run([SPEED], lambda row: None)
     log.unlink()
     now[0] = 465.0  # compilation alone takes longer than the rest
-    assert not kit.run(SPEED, lambda row: None)
+    assert not kit.run([SPEED], lambda row: None)
     assert not log.exists()
 
 
