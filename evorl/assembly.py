@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from evorl.actors.actor_loop import Actors
 from evorl.actors.actor_settings import actor_settings
 from evorl.agents.flat_images import check_image_networks
-from evorl.agents.intrinsic import make_intrinsic
+from evorl.agents.intrinsic_kinds import make_intrinsic
 from evorl.config.defaults import completed
 from evorl.config.gate import distrusting, grant
 from evorl.config.names import SHIPPED_WORKFLOWS, load_class
@@ -115,7 +115,7 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
         actors, num_envs = _make_actors(cls, config, num_envs)
     env = make_env(seeded(config["env"], seed), num_envs, autoreset_mode)
     if fields.get("intrinsic") is not None:
-        fields["intrinsic"] = make_intrinsic(fields["intrinsic"], env)
+        fields["intrinsic"] = make_intrinsic(fields["intrinsic"], env, on_policy=hasattr(cls, "restarts_episodes"))
     eval_config = seeded(as_paid_by_the_environment(config["env"]), seed + 1)
     eval_episodes = positive(config.get("eval_episodes", 20), "eval_episodes")
     eval_env = make_env(eval_config, eval_rows(eval_episodes, env.num_agents), AutoresetMode.DISABLED)

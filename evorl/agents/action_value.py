@@ -95,10 +95,20 @@ class ActionValueAgent(Agent):
         """Return fresh parameters of the network."""
         return self.network.init(key, one_observation(obs_space, self.obs_key))
 
-    def outputs(self, agent_state: AgentState, params: Params, obs: Observation, key: Key | None = None) -> jax.Array:
-        """Return the outputs of the network; a noisy network without a key has no noise."""
+    def outputs(
+        self,
+        agent_state: AgentState,
+        params: Params,
+        obs: Observation,
+        key: Key | None = None,
+        fractions: jax.Array | None = None,
+    ) -> jax.Array:
+        """Return the outputs of the network; a noisy network without a key has no noise.
+
+        ``fractions`` are the second input of an implicit quantile network, ``[..., M]``.
+        """
         obs = preprocess(agent_state, obs, self.obs_key)
-        return apply_network(self.network, params, obs, None, key if self.network.noisy else None)
+        return apply_network(self.network, params, obs, fractions, key if self.network.noisy else None)
 
     def q_values(self, agent_state: AgentState, params: Params, obs: Observation, key: Key | None = None) -> jax.Array:
         """Return expected returns ``[..., A]`` of all actions, including forbidden ones; no noise without a key."""

@@ -5,6 +5,7 @@ An algorithm adds its loss and hyperparameters.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -16,7 +17,7 @@ from evorl.agent import Agent, AgentState, action_distribution
 from evorl.agents.observations import allowed_only, observation_ndim, one_observation, preprocess
 from evorl.agents.part_settings import ActorCriticSettings
 from evorl.config.names import no_such
-from evorl.config.values import checked_mapping
+from evorl.config.values import checked_mapping, positive
 from evorl.distributions import ActionDistribution
 from evorl.envs.env import Env
 from evorl.envs.space import Space
@@ -28,7 +29,7 @@ from evorl.ops.platform import on_cpu
 from evorl.ops.returns import gae
 from evorl.ops.trees import flatten_leading_axes
 from evorl.sample_batch import SampleBatch
-from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeData, PyTreeDict, PyTreeNode, pytree_field
+from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeData, PyTreeDict, pytree_field
 
 _PARTS = ("shared", "policy", "value")
 ROWS_AT_ONCE = 2**14  # observations whose activations an accelerator has in memory: as many as in large minibatches
@@ -41,11 +42,13 @@ class Estimates(NamedTuple):
         policy: (unsquashed) action distributions, of batch shape ``[...]``.
         values: ``[...]``; ``None`` for an agent without a value function.
         recurrent_state: recurrent state after each observation, leaves ``[..., *]``; empty for non-recurrent agents.
+        quantiles: quantiles of the returns, whose means are the values, ``[..., N]``; ``None`` for expected values.
     """
 
     policy: Any
     values: Any
     recurrent_state: PyTreeDict
+    quantiles: Any = None
 
 
 class ActorCriticBatch(PyTreeData):
@@ -61,6 +64,7 @@ class ActorCriticBatch(PyTreeData):
         weights: weights of the steps, with mean 1, ``[...]``; ``None`` for equal weights.
         dones: for recurrent agents, true where an episode ends, ``[T, B]``.
         recurrent_state: for recurrent agents, the state before the first step, ``[1, B, *]``.
+        policy: (unsquashed) action distributions at collection, ``[...]``; ``None`` if the loss does not need them.
     """
 
     obs: Observation
@@ -72,6 +76,7 @@ class ActorCriticBatch(PyTreeData):
     weights: Any = None
     dones: Any = None
     recurrent_state: Any = None
+    policy: Any = None
 
     def flatten(self) -> ActorCriticBatch:
         """Merge ``[T, B, ...]`` into single steps ``[T * B, ...]``."""
@@ -89,16 +94,18 @@ class ActorCriticNetwork(nn.Module):
         policy: maps observations, or shared features, to the parameters of the action distribution.
         value: maps observations, or shared features, to values; ``None`` for an actor without a critic.
         shared: maps observations to features for both heads; ``None`` if each network reads the observation itself.
+        num_quantiles: number N of quantiles that the value network outputs, ``[..., N]``; ``None`` for values.
     """
 
     policy: nn.Module
     value: nn.Module | None = None
     shared: nn.Module | None = None
+    num_quantiles: int | None = None
 
     def __call__(
         self, policy_obs: jax.Array, value_obs: jax.Array, recurrent_state: Any = None, starts: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array | None, PyTreeDict]:
-        """Return distribution parameters ``[..., M]``, values ``[...]`` and recurrent states after each observation.
+        """Return distribution parameters ``[..., M]``, values (or quantiles), and the next recurrent states.
 
         Args:
             policy_obs: observation of the policy (and of a shared network), ``[..., *observation]``.
@@ -170,7 +177,7 @@ class ActorCriticAgent(Agent):
     policy_obs_key: str | None = None
     value_obs_key: str | None = None
 
-    part_settings: ClassVar[PyTreeNode] = ActorCriticSettings()
+    part_settings: ClassVar[Any] = ActorCriticSettings()
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
@@ -186,7 +193,8 @@ class ActorCriticAgent(Agent):
                 f"differ, {settings.get('policy_obs_key')!r} and {settings.get('value_obs_key')!r}: set them to the "
                 "same entry, or use separate networks."
             )
-        return {"network": build_network(options, distribution, obs_ndims), "distribution": distribution}
+        num_quantiles = options.pop("num_quantiles") if hasattr(cls.part_settings.network, "num_quantiles") else None
+        return {"network": build_network(options, distribution, obs_ndims, num_quantiles), "distribution": distribution}
 
     @property
     def is_recurrent(self) -> bool:
@@ -217,7 +225,10 @@ class ActorCriticAgent(Agent):
             value_obs = preprocess(agent_state, obs, self.value_obs_key)
         outputs: Any = self.network.apply({"params": params}, policy_obs, value_obs, recurrent_state, starts)
         parameters = allowed_only(outputs[0], obs) if isinstance(obs, Mapping) else outputs[0]
-        return Estimates(self.distribution(parameters), *outputs[1:])
+        estimates = Estimates(self.distribution(parameters), *outputs[1:])
+        if self.network.num_quantiles is None:
+            return estimates
+        return estimates._replace(values=outputs[1].mean(axis=-1), quantiles=outputs[1])
 
     def policy(self, agent_state: AgentState, params: Params, obs: Observation) -> Any:
         """Return the (unsquashed) action distributions for ``[..., *observation]``; only for non-recurrent agents."""
@@ -260,7 +271,7 @@ class ActorCriticAgent(Agent):
 
     def _policy_and_extras(self, agent_state: AgentState, sample_batch: SampleBatch) -> tuple[Any, PolicyExtras]:
         recurrent_state = (sample_batch.extras or {}).get("recurrent_state")
-        policy, _, after = self.estimates(agent_state, agent_state.params, sample_batch.obs, recurrent_state)
+        policy, _, after, _ = self.estimates(agent_state, agent_state.params, sample_batch.obs, recurrent_state)
         return policy, PyTreeDict(recurrent_state=after) if after else PyTreeDict()
 
     def batch_with_advantages(
@@ -301,7 +312,7 @@ class ActorCriticAgent(Agent):
 
 
 def build_network(
-    options: dict[str, Any], distribution: ActionDistribution, obs_ndims: dict[str, int]
+    options: dict[str, Any], distribution: ActionDistribution, obs_ndims: dict[str, int], num_quantiles: Any
 ) -> ActorCriticNetwork:
     """Build the network that ``agent.network`` describes.
 
@@ -309,6 +320,7 @@ def build_network(
         options: options of ``build_torso``, and ``shared``, ``recurrent`` and ``heads`` (further layers by head).
         distribution: action distribution.
         obs_ndims: number of axes of one observation of the ``policy`` and of the ``value`` function.
+        num_quantiles: number of quantiles that the value network outputs; ``None`` for values.
 
     Raises:
         ValueError: an option is unknown, or a value is invalid.
@@ -320,6 +332,7 @@ def build_network(
     for name in heads:
         if name not in obs_ndims:
             raise ValueError(no_such("head", name, obs_ndims))
+    num_quantiles = None if num_quantiles is None else positive(num_quantiles, "agent.network.num_quantiles")
     torso = build_torso(options)
 
     def policy_head(torso: nn.Module, ndim: int) -> nn.Module:
@@ -332,5 +345,6 @@ def build_network(
             return head(torso.clone(layers=layers), 1)
         return assemble(torso, cell, layers, head, obs_ndims[name])
 
+    value_head = functools.partial(ValueNetwork, num_quantiles=num_quantiles)
     features = assemble(torso, cell, (), FeatureNetwork, obs_ndims["policy"]) if shared else None
-    return ActorCriticNetwork(part("policy", policy_head), part("value", ValueNetwork), features)
+    return ActorCriticNetwork(part("policy", policy_head), part("value", value_head), features, num_quantiles)

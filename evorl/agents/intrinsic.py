@@ -1,16 +1,16 @@
 """Intrinsic rewards: bonuses for novel observations, or for behavior that distinguishes skills.
 
 ``intrinsic=icm``, ``intrinsic=rnd`` or ``intrinsic=diayn`` adds a bonus to the rewards of any algorithm that learns
-from transitions. A model trained on the same trajectories as the agent computes the bonus, which is added before the
-algorithm uses or stores the transitions. Reported returns exclude bonuses. Bonuses in a replay buffer are not
-recomputed.
+from transitions; ``intrinsic=e3b`` supports on-policy algorithms. A model trained on the same trajectories as the agent
+computes the bonus, which is added before the algorithm uses or stores the transitions. Reported returns exclude
+bonuses. Bonuses in a replay buffer are not recomputed.
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import flax.linen as nn
 import jax
@@ -19,9 +19,6 @@ import optax
 
 from evorl.agents.observations import observation_ndim, one_observation, select_observation
 from evorl.agents.part_settings import TorsoSettings
-from evorl.config.names import no_such
-from evorl.config.nodes import node_from_config
-from evorl.config.values import checked_mapping
 from evorl.envs.action_spaces import ActionSpaces, kind_of, num_outputs
 from evorl.envs.space import Discrete, Space
 from evorl.envs.vector import VectorEnv
@@ -79,6 +76,9 @@ class IntrinsicReward(PyTreeNode):
     model: nn.Module | None = pytree_field(static=True, setting=False, default=None)
     action_space: Any = pytree_field(static=True, setting=False, default=None)
 
+    # True if bonuses depend on earlier steps of the episode: the state then has an entry ``episodic``.
+    is_episodic: ClassVar[bool] = False
+
     @abstractmethod
     def make_model(self, torso: Torso, action_space: Space, obs_ndim: int) -> nn.Module:
         """Build the networks for observations with ``obs_ndim`` axes."""
@@ -117,8 +117,11 @@ class IntrinsicReward(PyTreeNode):
         obs_ndim = observation_ndim(env.obs_space, self.obs_key)
         return self.replace(model=self.make_model(torso, env.action_space, obs_ndim), action_space=env.action_space)
 
-    def init(self, obs_space: Space, key: Key) -> State:
-        """Return entries for a workflow's state: ``intrinsic``, and ``intrinsic_metrics`` of the last trajectory."""
+    def init(self, obs_space: Space, key: Key, num_envs: int = 0) -> State:
+        """Return entries for a workflow's state: ``intrinsic``, and ``intrinsic_metrics`` of the last trajectory.
+
+        ``num_envs`` is the number of this device's environments, for bonuses that are episodic.
+        """
         obs = one_observation(obs_space, self.obs_key)
         params, fixed = self.init_params(jnp.asarray(obs, jnp.float32), key)
         intrinsic = IntrinsicState(
@@ -135,6 +138,12 @@ class IntrinsicReward(PyTreeNode):
         """Return the bonuses of the steps ``[...]`` of a batch, not scaled to units of their root mean square."""
         return self.errors(intrinsic.params, intrinsic.fixed, *self._inputs(intrinsic, batch))[0]
 
+    def step_bonuses(
+        self, intrinsic: IntrinsicState, inputs: tuple[jax.Array, ...], batch: SampleBatch, state: State
+    ) -> tuple[jax.Array, State]:
+        """Return the bonuses of a batch, given the inputs of ``errors``, and the workflow's state after these steps."""
+        return self.errors(intrinsic.params, intrinsic.fixed, *inputs)[0], state
+
     def pay(self, batch: SampleBatch, state: State) -> tuple[SampleBatch, State]:
         """Add the bonuses to the rewards of a trajectory ``[T, B, ...]`` of this device, then train the model on it.
 
@@ -147,7 +156,7 @@ class IntrinsicReward(PyTreeNode):
         next_obs = select_observation(batch.next_obs, self.obs_key)
         intrinsic = intrinsic.replace(observations=update_statistics(intrinsic.observations, next_obs, sharded=True))
         inputs = self._inputs(intrinsic, batch)
-        bonuses, _ = self.errors(intrinsic.params, intrinsic.fixed, *inputs)
+        bonuses, state = self.step_bonuses(intrinsic, inputs, batch, state)
         squares = update_statistics(intrinsic.squares, jnp.square(bonuses), sharded=True)
         unit = self.unit(squares)
 
@@ -315,20 +324,3 @@ class DIAYN(IntrinsicReward):
         _, actions, next_obs = super()._inputs(intrinsic, batch)
         skills = select_observation(batch.obs, self.obs_key)[..., -self.num_skills :]
         return skills, actions, next_obs[..., : -self.num_skills]
-
-
-KINDS: dict[str, type[IntrinsicReward]] = {"diayn": DIAYN, "icm": ICM, "rnd": RND}
-
-
-def make_intrinsic(config: Any, env: VectorEnv) -> IntrinsicReward:
-    """Build the intrinsic reward from a name, or from a mapping with ``name`` and fields of its class.
-
-    Raises:
-        ValueError: the name or a field is unknown, or a value is invalid.
-    """
-    options = dict(checked_mapping({"name": config} if isinstance(config, str) else config, "intrinsic"))
-    name = options.pop("name", None)
-    if name not in KINDS:
-        raise ValueError(no_such("intrinsic reward", name, KINDS))
-    unset = {"model": None, "action_space": None}  # set by ``built``
-    return node_from_config(KINDS[name], options, "intrinsic", **unset).built(env)

@@ -103,6 +103,27 @@ class ActorCriticSettings(PyTreeNode):
     network: ActorCriticNetworkSettings = ActorCriticNetworkSettings()
 
 
+class QuantileNetworkSettings(ActorCriticNetworkSettings):
+    """Settings of the networks of a policy and a value function that may estimate quantiles.
+
+    Attributes:
+        num_quantiles: number of quantiles of the return that the value function estimates; their mean is the value.
+            null for the expected value.
+    """
+
+    num_quantiles: int | None = None
+
+
+class QuantileActorCriticSettings(PyTreeNode):
+    """Settings of the parts of an actor-critic whose value function may estimate quantiles.
+
+    Attributes:
+        network: networks of the policy and the value function.
+    """
+
+    network: QuantileNetworkSettings = QuantileNetworkSettings()
+
+
 class CriticEnsembleSettings(PyTreeNode):
     """Settings of the parts of an agent with a policy and an ensemble of critics.
 
@@ -244,3 +265,38 @@ class PolicySettings(PyTreeNode):
     """
 
     network: TorsoSettings = TorsoSettings(torso=(16, 16), orthogonal=False)
+
+
+class DQNHeads(PyTreeNode):
+    """Settings of the network's heads.
+
+    Attributes:
+        dueling: estimate a state value and an advantage of each action, instead of action values directly.
+        noisy: explore by learned noise on the weights.
+    """
+
+    dueling: bool = False
+    noisy: bool = False
+
+
+class DQNNetworkSettings(TorsoSettings):
+    """Settings of the Q-network.
+
+    Attributes:
+        heads: settings of its heads.
+    """
+
+    heads: DQNHeads = DQNHeads()
+
+
+class DQNSettings(PyTreeNode):
+    """Settings of the networks.
+
+    Attributes:
+        network: settings of the Q-network.
+        num_atoms: number of categories or quantiles of a distribution, for implicit quantiles of sampled fractions;
+            null for expected values.
+    """
+
+    network: DQNNetworkSettings = DQNNetworkSettings(torso=(120, 84), activation="relu", orthogonal=False)
+    num_atoms: int | None = None

@@ -47,7 +47,7 @@ class A2CAgent(ActorCriticAgent):
 
         ``batch`` has shape ``[T, B]``.
         """
-        policy, values, _ = self.estimates_of_batch(agent_state, params, batch)
+        policy, values, *_ = self.estimates_of_batch(agent_state, params, batch)
         policy_loss = policy_gradient(policy.log_prob(batch.raw_actions), batch.advantages).mean()
         value_loss = squared_error(values, batch.targets).mean()
         if (bound := self.policy_loss_clip) is not None:

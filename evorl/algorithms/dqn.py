@@ -2,9 +2,10 @@
 2018, https://arxiv.org/abs/1710.02298) as independent options.
 
 The options are double Q-learning (van Hasselt et al. 2016), dueling heads (Wang et al. 2016), n-step returns,
-prioritized replay (Schaul et al. 2016), noisy networks (Fortunato et al. 2018), and distributional values: categorical
-(C51, Bellemare et al. 2017, https://arxiv.org/abs/1707.06887) or quantiles (QR-DQN, Dabney et al. 2018,
-https://arxiv.org/abs/1710.10044).
+prioritized replay (Schaul et al. 2016), noisy networks (Fortunato et al. 2018), Munchausen targets (Vieillard et al.
+2020), and distributional values: categorical (C51, Bellemare et al. 2017, https://arxiv.org/abs/1707.06887), quantiles
+(QR-DQN, Dabney et al. 2018, https://arxiv.org/abs/1710.10044) or implicit quantiles (IQN, the same authors 2018,
+https://arxiv.org/abs/1806.06923).
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from evorl.agents.action_value import (
     values_of_actions,
 )
 from evorl.agents.observations import allowed_only, preprocess
-from evorl.agents.part_settings import TorsoSettings
+from evorl.agents.part_settings import DQNSettings
 from evorl.config.values import check_names, checked_mapping, checked_num_atoms, checked_value
 from evorl.envs.env import Env
 from evorl.envs.space import Space
 from evorl.fields import Within
+from evorl.networks.implicit_quantiles import implicit, sample_fractions
 from evorl.ops.losses import td_error
+from evorl.ops.munchausen import Munchausen
 from evorl.ops.optimization import Optimizer
 from evorl.ops.schedules import Schedule
 from evorl.ops.value_distributions import categorical_losses, quantile_huber
@@ -38,61 +41,30 @@ from evorl.types import Key, Observation, Params, PyTreeDict, PyTreeNode, pytree
 from evorl.workflows.off_policy import OffPolicyWorkflow
 
 
-class DQNHeads(PyTreeNode):
-    """Settings of the network's heads.
-
-    Attributes:
-        dueling: estimate a state value and an advantage of each action, instead of action values directly.
-        noisy: explore by learned noise on the weights.
-    """
-
-    dueling: bool = False
-    noisy: bool = False
-
-
-class DQNNetworkSettings(TorsoSettings):
-    """Settings of the Q-network.
-
-    Attributes:
-        heads: settings of its heads.
-    """
-
-    heads: DQNHeads = DQNHeads()
-
-
-class DQNSettings(PyTreeNode):
-    """Settings of the networks.
-
-    Attributes:
-        network: settings of the Q-network.
-        num_atoms: number of categories or quantiles of a distribution; null for expected values.
-    """
-
-    network: DQNNetworkSettings = DQNNetworkSettings(torso=(120, 84), activation="relu", orthogonal=False)
-    num_atoms: int | None = None
-
-
 class DQNAgent(ActionValueAgent):
     """Action values, or distributions of returns, of discrete actions, with a target network.
 
     Attributes:
         network: maps an observation to values ``[..., A]``, or to parameters ``[..., A, M]`` of distributions.
-        values: output of the network: ``expected`` values, logits of ``categorical`` distributions on a grid, or
-            ``quantile`` values.
+        values: output of the network: ``expected`` values, logits of ``categorical`` distributions on a grid,
+            ``quantile`` values, or ``implicit`` quantiles at sampled fractions.
         support_low: lowest return on the grid.
         support_high: highest return on the grid.
         double: select the bootstrap action by the online network instead of the target network (double Q-learning).
         absolute_errors: use the absolute TD error as loss of expected values, instead of its square.
         huber_delta: error at which the Huber loss of expected or quantile values turns linear; ``None`` for squared
             errors of expected values, and 1 for quantiles.
+        munchausen: add the log-probability of a softmax of the target network's values to rewards, and bootstrap from
+            soft values instead of ``double``; ``None`` disables it.
     """
 
-    values: Literal["expected", "categorical", "quantile"] = pytree_field(static=True, default="expected")
+    values: Literal["expected", "categorical", "quantile", "implicit"] = pytree_field(static=True, default="expected")
     support_low: float = 0.0
     support_high: float = 100.0
     double: bool = True
     absolute_errors: bool = False
     huber_delta: Annotated[float | None, Within("(0, inf)")] = None
+    munchausen: Munchausen | None = None
 
     part_settings: ClassVar[PyTreeNode] = DQNSettings()
 
@@ -105,8 +77,10 @@ class DQNAgent(ActionValueAgent):
         heads = {name: checked_value(value, bool, f"agent.network.heads.{name}") for name, value in heads.items()}
         support = [settings.get(name, getattr(cls, name)) for name in ("support_low", "support_high")]
         num_atoms = checked_num_atoms(settings.pop("num_atoms"), settings.get("values", cls.values), *support)
-        network = cls.build_network({**settings, "network": options}, env, num_atoms=num_atoms, **heads)
-        return {"network": network}
+        options = {**settings, "network": options}
+        if num_atoms is not None and settings.get("values", cls.values) == "implicit":
+            return {"network": implicit(cls.build_network(options, env, **heads), num_atoms)}
+        return {"network": cls.build_network(options, env, num_atoms=num_atoms, **heads)}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -116,10 +90,15 @@ class DQNAgent(ActionValueAgent):
                 f"agent.values={self.values} and agent.huber_delta={self.huber_delta}: set absolute_errors to false, "
                 "or change these."
             )
-        if self.values == "quantile" and self.huber_delta is None:
+        if self.munchausen is not None and self.values == "categorical":
             raise ValueError(
-                "agent.values=quantile needs a number for agent.huber_delta, not null: use 1.0, or a small value to "
-                "approximate the plain quantile loss."
+                "agent.munchausen does not support agent.values=categorical, whose grid is fixed: use expected, "
+                "quantile or implicit values, or set munchausen to null."
+            )
+        if self.values in ("quantile", "implicit") and self.huber_delta is None:
+            raise ValueError(
+                f"agent.values={self.values} needs a number for agent.huber_delta, not null: use 1.0, or a small "
+                "value to approximate the plain quantile loss."
             )
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
@@ -147,7 +126,7 @@ class DQNAgent(ActionValueAgent):
     def _expected(self, outputs: jax.Array) -> jax.Array:
         if self.values == "categorical":
             return jax.nn.softmax(outputs) @ self.support
-        return outputs.mean(axis=-1) if self.values == "quantile" else outputs
+        return outputs if self.values == "expected" else outputs.mean(axis=-1)
 
     def q_values(self, agent_state: AgentState, params: Params, obs: Observation, key: Key | None = None) -> jax.Array:
         """Return the expected returns of all actions, ``[..., A]``; without a key a noisy network has no noise."""
@@ -160,21 +139,34 @@ class DQNAgent(ActionValueAgent):
 
         Truncated steps bootstrap from the value of their last observation.
         """
+        fractions = next_fractions = None
+        if self.values == "implicit":
+            keys, fractions, next_fractions = sample_fractions(keys, self.network.num_fractions)
         noise, next_noise, target_noise = jnp.moveaxis(jax.vmap(lambda key: jax.random.split(key, 3))(keys), 1, 0)
-        outputs = self.outputs(agent_state, params, batch.obs, noise)
-        next_outputs = self.outputs(agent_state, agent_state.params.target, batch.next_obs, target_noise)
-        choosing = next_outputs
-        if self.double:
+        outputs = self.outputs(agent_state, params, batch.obs, noise, fractions)
+        target = agent_state.params.target
+        next_outputs = choosing = self.outputs(agent_state, target, batch.next_obs, target_noise, next_fractions)
+        if self.double and self.munchausen is None:
             choosing = jax.lax.stop_gradient(self.outputs(agent_state, params, batch.next_obs, next_noise))
         chosen = values_of_actions(outputs, batch.actions)
-        next_actions = jnp.argmax(allowed_only(self._expected(choosing), batch.next_obs), axis=-1)
-        next_chosen = values_of_actions(next_outputs, next_actions)
-        losses, errors = self._losses(chosen, batch.rewards, batch.extras.discounts, next_chosen)
+        next_q_values, rewards = allowed_only(self._expected(choosing), batch.next_obs), batch.rewards
+        if self.munchausen is None:
+            next_chosen = values_of_actions(next_outputs, jnp.argmax(next_q_values, axis=-1))
+        else:
+            q_values = allowed_only(self.q_values(agent_state, target, batch.obs), batch.obs)
+            rewards += self.munchausen.bonus(q_values, batch.actions)
+            next_chosen = self.munchausen.soft_values(next_outputs, next_q_values)
+        losses, errors = self._losses(chosen, rewards, batch.extras.discounts, next_chosen, fractions)
         loss = (batch.extras.weights * losses).mean()
         return loss, PyTreeDict(td_loss=loss, q_value=self._expected(chosen).mean(), td_errors=errors)
 
     def _losses(
-        self, chosen: jax.Array, rewards: jax.Array, discounts: jax.Array, next_chosen: jax.Array
+        self,
+        chosen: jax.Array,
+        rewards: jax.Array,
+        discounts: jax.Array,
+        next_chosen: jax.Array,
+        fractions: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
         """Return the losses and the TD errors that set priorities, both ``[N]``."""
         if self.values == "expected":
@@ -188,7 +180,7 @@ class DQNAgent(ActionValueAgent):
             return categorical_losses(chosen, rewards, discounts, jax.nn.softmax(next_chosen), self.support)
         targets = jax.lax.stop_gradient(rewards[:, None] + discounts[:, None] * next_chosen)
         delta = 1.0 if self.huber_delta is None else self.huber_delta
-        return quantile_huber(chosen, targets, delta), targets.mean(axis=-1) - chosen.mean(axis=-1)
+        return quantile_huber(chosen, targets, delta, fractions), targets.mean(axis=-1) - chosen.mean(axis=-1)
 
 
 class DQNWorkflow(OffPolicyWorkflow):

@@ -7,7 +7,7 @@ updates stay near that policy. Advantages are estimated by GAE.
 from __future__ import annotations
 
 import functools
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,16 +15,26 @@ import optax
 
 from evorl.agent import AgentState
 from evorl.agents.actor_critic import ActorCriticAgent, ActorCriticBatch
+from evorl.agents.adaptive_kl import adaptive_gradient_step, check_adaptive, init_adaptive, with_policies
+from evorl.agents.part_settings import QuantileActorCriticSettings
 from evorl.config.values import require_positive
 from evorl.fields import Within
 from evorl.ops import collectives
-from evorl.ops.losses import approximate_kl, clipped_surrogate, clipped_value_error, explained_variance, squared_error
+from evorl.ops.losses import (
+    approximate_kl,
+    clipped_surrogate,
+    clipped_value_error,
+    drift_surrogate,
+    explained_variance,
+    squared_error,
+)
 from evorl.ops.optimization import Optimizer, gradient_step
 from evorl.ops.schedules import Schedule, value_at
 from evorl.ops.trees import means, tree_where
+from evorl.ops.value_distributions import returns_quantile_huber
 from evorl.sample_batch import SampleBatch
-from evorl.types import Key, Params, PyTreeDict
-from evorl.workflows.on_policy import ActorCriticWorkflow, Begin, Passes, ScheduleStep, scan_updates
+from evorl.types import Key, Params, PyTreeDict, PyTreeNode, pytree_field
+from evorl.workflows.on_policy import ActorCriticWorkflow, Begin, ScheduleStep, scan_apart, scan_updates
 
 _PARTS = ("policy", "value")
 
@@ -33,14 +43,18 @@ class PPOAgent(ActorCriticAgent):
     """A stochastic policy and a value function.
 
     Attributes:
+        surrogate: objective of the policy: ``clip`` for the clipped ratio, or ``dpo`` for the drift function of
+            discovered policy optimization, which does not use ``clip_epsilon`` (Lu et al. 2022).
         clip_epsilon: the ratio is clipped to ``[1 - clip_epsilon, 1 + clip_epsilon]``.
-        value_clip_epsilon: bound of the change of values since collection; ``None`` disables it.
+        value_clip_epsilon: bound of the change of values since collection; ``None`` disables it. For quantiles, the
+            error at which their Huber loss turns linear; ``None`` for 1.
         value_coefficient: weight of the value loss.
         value_l2: weight of the L2 penalty on the value network's parameters; ``None`` disables it.
         entropy_coefficient: weight of the entropy bonus.
         normalize_advantages: standardize advantages in each minibatch.
     """
 
+    surrogate: Literal["clip", "dpo"] = pytree_field(static=True, default="clip")
     clip_epsilon: Annotated[float | Schedule, Within("(0, inf)")] = 0.2
     value_clip_epsilon: Annotated[float | None, Within("(0, inf)")] = None
     value_coefficient: Annotated[float, Within("[0, inf)")] = 0.5
@@ -48,16 +62,23 @@ class PPOAgent(ActorCriticAgent):
     entropy_coefficient: float | Schedule = 0.0
     normalize_advantages: bool = True
 
+    part_settings: ClassVar[PyTreeNode] = QuantileActorCriticSettings()
+
     def loss(
         self, params: Params, agent_state: AgentState, batch: ActorCriticBatch, progress: jax.Array
     ) -> tuple[jax.Array, PyTreeDict]:
         """Return the loss of a minibatch: clipped surrogate, value error and entropy bonus (eq. 9 of the paper)."""
-        policy, values, _ = self.estimates_of_batch(agent_state, params, batch)
+        policy, values, _, quantiles = self.estimates_of_batch(agent_state, params, batch)
         log_ratio = policy.log_prob(batch.raw_actions) - batch.log_probs
         clip_epsilon = value_at(self.clip_epsilon, progress)
         entropy_coefficient = value_at(self.entropy_coefficient, progress)
-        policy_loss = clipped_surrogate(log_ratio, batch.advantages, clip_epsilon).mean()
-        if self.value_clip_epsilon is None:
+        if self.surrogate == "clip":
+            policy_loss = clipped_surrogate(log_ratio, batch.advantages, clip_epsilon).mean()
+        else:
+            policy_loss = drift_surrogate(log_ratio, batch.advantages).mean()
+        if quantiles is not None:
+            value_loss = returns_quantile_huber(quantiles, batch.targets, self.value_clip_epsilon).mean()
+        elif self.value_clip_epsilon is None:
             value_loss = squared_error(values, batch.targets).mean()
         else:
             value_loss = clipped_value_error(values, batch.values, batch.targets, self.value_clip_epsilon).mean()
@@ -65,13 +86,14 @@ class PPOAgent(ActorCriticAgent):
         loss = policy_loss + self.value_coefficient * value_loss - entropy_coefficient * entropy
         if self.value_l2 is not None:
             loss += self.value_l2 * optax.tree.norm(params["value"], squared=True)
-        return loss, PyTreeDict(
+        losses = PyTreeDict(
             policy_loss=policy_loss,
             value_loss=value_loss,
             entropy=entropy,
             approximate_kl=approximate_kl(log_ratio).mean(),
             clip_fraction=(jnp.abs(jnp.expm1(log_ratio)) > clip_epsilon).mean(dtype=jnp.float32),
         )
+        return loss, losses if batch.policy is None else losses | {"kl": batch.policy.kl(policy).mean()}
 
 
 class PPOWorkflow(ActorCriticWorkflow):
@@ -90,6 +112,8 @@ class PPOWorkflow(ActorCriticWorkflow):
             steps; always so for a recurrent agent.
         target_kl: stop updating the policy on a trajectory once the approximate KL divergence from the policy that
             collected it exceeds this; ``None`` disables early stopping. Passes of the value function alone continue.
+        desired_kl: adapt the learning rate before each gradient step, within [1e-5, 1e-2], to keep the KL divergence
+            from the policy that collected the trajectory near this; ``None`` for the optimizer's learning rate.
     """
 
     agent: PPOAgent
@@ -102,6 +126,7 @@ class PPOWorkflow(ActorCriticWorkflow):
     schedule_step: ScheduleStep = "environment"
     whole_trajectories: bool = False
     target_kl: Annotated[float | None, Within("(0, inf)")] = None
+    desired_kl: Annotated[float | None, Within("(0, inf)")] = None
 
     default_num_envs: ClassVar[int] = 4
 
@@ -109,6 +134,8 @@ class PPOWorkflow(ActorCriticWorkflow):
         super().__post_init__()
         require_positive(self, "num_epochs", "num_minibatches")
         self.require_equal_minibatches(self.num_minibatches, self._by_trajectory)
+        if self.desired_kl is not None:
+            check_adaptive(self.optimizer, self.desired_kl, self.num_value_epochs)
         if self.num_value_epochs is not None:
             require_positive(self, "num_value_epochs")
             if self.agent.network.shared is not None:
@@ -123,7 +150,9 @@ class PPOWorkflow(ActorCriticWorkflow):
         return self.whole_trajectories or self.agent.is_recurrent
 
     def init_optimizers(self, agent_state: AgentState) -> Any:
-        """Return the optimizer's state; with ``num_value_epochs`` one per network."""
+        """Return the optimizer's state; with ``num_value_epochs`` one per network, with ``desired_kl`` and its rate."""
+        if self.desired_kl is not None:
+            return init_adaptive(self.optimizer, agent_state.params)
         if self.num_value_epochs is None:
             return super().init_optimizers(agent_state)
         params = agent_state.params
@@ -137,6 +166,8 @@ class PPOWorkflow(ActorCriticWorkflow):
         All losses use the observation statistics with which the trajectory was collected.
         """
         batch = self.agent.batch_with_advantages(agent_state, trajectory, self.discount, self.gae_lambda)
+        if self.desired_kl is not None:
+            batch = with_policies(self.agent, agent_state, batch)
         batch = collectives.gather_rows(batch, axis=1)
         carry = (agent_state.params, opt_state, jnp.bool_(True))
 
@@ -153,14 +184,17 @@ class PPOWorkflow(ActorCriticWorkflow):
             return (params, opt_state, is_near), losses
 
         rows, begin = batch if self._by_trajectory else batch.flatten(), Begin(key, progress, self._by_trajectory)
-        scan = scan_updates if self.num_value_epochs is None else _scan_apart
+        scan = scan_updates if self.num_value_epochs is None else scan_apart
         (params, opt_state, _), losses = scan(self, one_minibatch, carry, rows, begin)
         metrics = means(losses)
         metrics.explained_variance = explained_variance(batch.values, batch.targets)
         return agent_state.replace(params=params), opt_state, metrics
 
     def _step_together(self, params: Params, opt_state: Any, *inputs: Any) -> tuple[Params, Any, PyTreeDict]:
-        return gradient_step(self.agent.loss, self.step_optimizer, params, opt_state, *inputs, progress=inputs[-1])
+        trained = (self.agent.loss, self.step_optimizer, params, opt_state)
+        if self.desired_kl is not None:
+            return adaptive_gradient_step(self.desired_kl, *trained, *inputs)
+        return gradient_step(*trained, *inputs, progress=inputs[-1])
 
     def _step_apart(self, part: str, params: Params, opt_state: Any, *inputs: Any) -> tuple[Params, Any, PyTreeDict]:
         """Update the network ``part``, or both networks if it is empty, each with its own optimizer."""
@@ -175,17 +209,3 @@ class PPOWorkflow(ActorCriticWorkflow):
             subset, states[name], losses = gradient_step(loss, optimizer, subset, opt_state[name], progress=inputs[-1])
             updated |= subset
         return params.replace(**updated), opt_state.replace(**states), losses
-
-
-def _scan_apart(workflow: PPOWorkflow, update: Any, carry: Any, rows: Any, begin: Begin) -> tuple[Any, PyTreeDict]:
-    """Run passes of both networks, then the remaining passes of the network that has more."""
-    passes = (workflow.num_epochs, workflow.num_value_epochs or workflow.num_epochs)
-    joint, most = min(passes), max(passes)
-    key, further_key = jax.random.split(begin.key)
-    carry, losses = scan_updates(workflow, update, carry, rows, begin._replace(key=key), Passes(0, joint, most))
-    if joint == most:
-        return carry, losses
-    alone = functools.partial(update, part="policy" if workflow.num_epochs > joint else "value")
-    begin, further = begin._replace(key=further_key), Passes(joint, most - joint, most)
-    carry, more_losses = scan_updates(workflow, alone, carry, rows, begin, further)
-    return carry, jax.tree.map(lambda x, y: jnp.concatenate([x, y]), losses, more_losses)

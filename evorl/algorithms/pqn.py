@@ -82,7 +82,8 @@ class PQNWorkflow(OnPolicyWorkflow):
     default_num_envs: ClassVar[int] = 32
 
     def __post_init__(self) -> None:
-        require_positive(self, "rollout_length", "num_epochs", "num_minibatches")
+        super().__post_init__()
+        require_positive(self, "num_epochs", "num_minibatches")
         self.require_equal_minibatches(self.num_minibatches)
 
     def learn_from(

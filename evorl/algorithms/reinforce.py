@@ -81,7 +81,7 @@ class ReinforceAgent(ActorCriticAgent):
 
     def loss(self, params: Params, agent_state: AgentState, batch: ActorCriticBatch) -> tuple[jax.Array, PyTreeDict]:
         """Return the mean of ``-log pi(a|s) (G - b(s))`` (eq. 13.11 of Sutton & Barto) and of ``(b(s) - G)^2``."""
-        policy, values, _ = self.estimates_of_batch(agent_state, params, batch)
+        policy, values, *_ = self.estimates_of_batch(agent_state, params, batch)
         log_prob = policy.log_prob(batch.raw_actions)
         policy_loss = (batch.weights * policy_gradient(log_prob, batch.advantages)).mean()
         entropy = policy.entropy().mean()

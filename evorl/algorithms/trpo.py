@@ -133,7 +133,8 @@ class TRPOWorkflow(OnPolicyWorkflow):
     default_num_envs: ClassVar[int] = 8
 
     def __post_init__(self) -> None:
-        require_positive(self, "rollout_length", "num_epochs", "num_minibatches")
+        super().__post_init__()
+        require_positive(self, "num_epochs", "num_minibatches")
         self.require_equal_minibatches(self.num_minibatches, self.agent.is_recurrent)
         if self.num_value_epochs is not None:
             require_positive(self, "num_value_epochs")

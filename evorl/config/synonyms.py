@@ -71,7 +71,7 @@ _SETTINGS = {
     "trust_region.cg_iterations": "cg_iters cg_max_steps cg_steps num_cg_iterations",
     "trust_region.backtrack_factor": "backtrack_coeff line_search_shrinking_factor",
     "trust_region.max_trials": "backtrack_iters line_search_max_iter",
-    "target_kl": "kl_target desired_kl max_kl",
+    "target_kl": "kl_target max_kl",
     "tau": "polyak target_smoothing_coefficient soft_update ema target_update_rate soft_target_tau polyak_tau",
     "target_update_interval": "update_target_weights_interval target_network_frequency target_update_freq "
     "target_network_update_freq hard_update_interval target_update_period target_update_frequency",
@@ -100,6 +100,8 @@ _SETTINGS = {
     "importance_exponent": "per_beta prioritized_replay_beta priority_beta",
     "replay.recency": "alpha recency_alpha",
     "absolute_errors": "l1_loss use_l1",
+    "munchausen": "use_munchausen m_dqn",
+    "desired_kl": "adaptive_kl adaptive_lr use_adaptive_lr",
     "num_critics": "n_critics num_qs ensemble_size num_q_networks",
     "total_timesteps": "total_steps num_timesteps total_env_steps num_env_steps max_steps num_steps n_timesteps steps "
     "max_global_step max_timesteps num_frames total_frames n_iter num_iterations timesteps",
@@ -107,7 +109,7 @@ _SETTINGS = {
     "gd_steps_per_step grad_updates_per_step loop_size policy_updates train_frequency",
     "learning_starts": "warmup_steps start_steps random_steps min_replay_size initial_steps prefill fill_buffer warmup "
     "start_training_after_x_steps warmup_len min_buffer_size learning_start",
-    "intrinsic": "use_icm icm use_rnd rnd curiosity",
+    "intrinsic": "use_icm icm use_rnd rnd use_e3b e3b curiosity",
     "normalize_obs": "obs_norm norm_obs normalize_observations normalize observation_normalization use_filter zfilter",
     "normalize_rewards": "norm_reward normalize_reward reward_norm reward_normalization",
     "num_seeds": "seeds n_seeds",
@@ -143,9 +145,9 @@ _SETTINGS = {
 _NAMES = {
     "a2c": "da3c a3c actor_critic",
     "reinforce": "policy_gradient pg vpg vanilla_policy_gradient",
-    "ppo": "dppo ppo2 ppo_clip appo",
+    "ppo": "dppo ppo2 ppo_clip appo ippo mappo dpo",
     "trpo": "trpo_d1 trpo_d2 npg natural_policy_gradient",
-    "dqn": "ddqn double_dqn dueling_dqn qrdqn qr_dqn deep_q_network",
+    "dqn": "ddqn double_dqn dueling_dqn qrdqn qr_dqn iqn munchausen_dqn deep_q_network",
     "rainbow": "c51 rainbow_dqn",
     "pqn_recurrent": "pqn_rnn recurrent_pqn",
     "pqn_continuous": "continuous_pqn",

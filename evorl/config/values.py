@@ -169,7 +169,9 @@ def checked_num_atoms(num_atoms: Any, values: str, support_low: Any, support_hig
         ValueError: ``num_atoms`` is missing for distributions, set for expected values, or not positive; or
             ``support_low`` is not below ``support_high``.
     """
-    if (num_atoms is None and values in ("categorical", "quantile")) or (num_atoms and values == "expected"):
+    if (num_atoms is None and values in ("categorical", "quantile", "implicit")) or (
+        num_atoms and values == "expected"
+    ):
         raise ValueError(
             f"agent.num_atoms={num_atoms!r} does not fit agent.values={values}: distributions need a number of atoms, "
             "such as 51 categories or 200 quantiles; expected values need null."

@@ -3,7 +3,7 @@
 With A agents, agent a of copy c is row ``c * A + a``, with its own observation and the library's reward for it. The
 rows of a copy start and end together: until the episode is over, an agent that has died keeps its row, for which the
 library supplies observation, available actions and reward. If the library reports available actions, observations are
-dicts with an ``action_mask``.
+dicts with an ``action_mask``; on request, they also have the ``world_state``, for centralized value functions.
 
 JaxMARL reports its time limit like any other end. Here environments are created without a limit, and evorl's clock,
 with the same default, reports a truncation.
@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.config.names import no_such
+from evorl.config.values import checked_value
 from evorl.envs.env import Env, EnvState
 from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options
 from evorl.envs.space import ACTION_MASK, Box, DictSpace, Discrete, Space
@@ -54,6 +55,7 @@ EXCLUDED = {
 }
 _FOREIGN_PREFIX = "JaxRobotarium"  # these environments need a package that JaxMARL does not install
 _NO_LIMIT = 2**30
+WORLD_STATE = "world_state"  # entry of observations
 
 
 class JaxmarlAdapter(Env):
@@ -65,12 +67,14 @@ class JaxmarlAdapter(Env):
         jaxmarl_env: an instance of JaxMARL's ``MultiAgentEnv``; its ``__all__`` done flag is a termination.
         spec: hashable description of its origin; adapters with equal ``spec`` are equal. Without it, adapters are equal
             only if they share the same ``jaxmarl_env`` object.
+        world_state: add the entry ``world_state`` to observations, equal for all agents of a copy: the library's own
+            if it has one, otherwise the observations of all agents, concatenated.
 
     Raises:
         ValueError: the agents have different spaces.
     """
 
-    def __init__(self, jaxmarl_env: Any, spec: Any = None) -> None:
+    def __init__(self, jaxmarl_env: Any, spec: Any = None, world_state: bool = False) -> None:
         self.jaxmarl_env = jaxmarl_env
         self._spec = spec
         self._agents = list(jaxmarl_env.agents)
@@ -85,9 +89,14 @@ class JaxmarlAdapter(Env):
         # Some leaves have different dtypes after a step and after a reset.
         self._dtypes = jax.tree.map(lambda x: x.dtype, game)
         self._obs_space: Space = _with_dtype(obs, observations[self._agents[0]])
+        entries: dict[str, Space] = {}
         if self._available_actions is not None and isinstance(self._action_space, Discrete):
-            mask = Box(False, True, (self._action_space.n,), jnp.bool_)
-            self._obs_space = DictSpace({"observation": self._obs_space, ACTION_MASK: mask})
+            entries[ACTION_MASK] = Box(False, True, (self._action_space.n,), jnp.bool_)
+        if world_state:
+            state = jax.eval_shape(self._world_state, observations)
+            entries[WORLD_STATE] = Box(-np.inf, np.inf, state.shape, state.dtype)
+        if entries:
+            self._obs_space = DictSpace({"observation": self._obs_space, **entries})
 
     @property
     def num_agents(self) -> int:
@@ -95,7 +104,7 @@ class JaxmarlAdapter(Env):
 
     @property
     def obs_space(self) -> Space:
-        """Observation space of one agent; a dict if there is an action mask."""
+        """Observation space of one agent; a dict if there is an action mask or a world state."""
         return self._obs_space
 
     @property
@@ -132,8 +141,11 @@ class JaxmarlAdapter(Env):
         game = jax.tree.map(jnp.asarray, game, self._dtypes)
         own_obs: Any = self._for_this_agent(obs)
         if isinstance(self._obs_space, DictSpace):
-            allowed = self._for_this_agent(self._available_actions(game)) > 0
-            own_obs = PyTreeDict(observation=own_obs.astype(self._obs_space["observation"].dtype), action_mask=allowed)
+            own_obs = PyTreeDict(observation=own_obs.astype(self._obs_space["observation"].dtype))
+            if ACTION_MASK in self._obs_space.spaces:
+                own_obs[ACTION_MASK] = self._for_this_agent(self._available_actions(game)) > 0
+            if WORLD_STATE in self._obs_space.spaces:
+                own_obs[WORLD_STATE] = self._world_state(obs)
         else:
             own_obs = own_obs.astype(self._obs_space.dtype)
         is_over = jnp.asarray(is_over, jnp.bool_)
@@ -141,6 +153,12 @@ class JaxmarlAdapter(Env):
         step_info = PyTreeDict(termination=is_over, truncation=jnp.zeros_like(is_over), metrics=metrics)
         state = PyTreeDict(game=game, key=key)
         return EnvState(state, own_obs, jnp.asarray(self._for_this_agent(rewards), jnp.float32), is_over, step_info)
+
+    def _world_state(self, obs: Mapping[str, jax.Array]) -> jax.Array:
+        """Return the world state float32 ``[W]``, given the library's observations."""
+        own = obs.get(WORLD_STATE)
+        parts = [obs[agent] for agent in self._agents] if own is None else [own]
+        return jnp.concatenate([jnp.asarray(part, jnp.float32).reshape(-1) for part in parts])
 
     def _metric(self, value: Any) -> jax.Array:
         return (
@@ -161,21 +179,23 @@ def create_wrapped_jaxmarl_env(env_name: str, **options: Any) -> VectorEnv:
         env_name: one of ``ENV_NAMES``.
         **options: the fields of ``EnvOptions``, where ``parallel`` is a multiple of the number of agents and
             ``max_episode_steps`` is the library's limit by default; all others are arguments of the environment's class
-            (``num_agents`` of ``MPE_simple_spread_v3``). ``scenario`` of SMAX is a name (``3m``).
+            (``num_agents`` of ``MPE_simple_spread_v3``). ``scenario`` of SMAX is a name (``3m``). ``world_state`` adds
+            that entry to observations, see ``JaxmarlAdapter``.
 
     Raises:
         ValueError: the environment or an option is unknown, or the environment is not supported.
         ImportError: JaxMARL is not installed.
     """
     shared, arguments = split_options(options)
-    env, limit = _make_adapter(env_name, as_hashable(arguments))
+    world_state = checked_value(arguments.pop(WORLD_STATE, False), bool, "env.world_state")
+    env, limit = _make_adapter(env_name, as_hashable(arguments), world_state)
     if shared.get("max_episode_steps") is None:
         shared["max_episode_steps"] = limit
     return wrap_env(env, **shared)
 
 
 @functools.lru_cache(maxsize=64)
-def _make_adapter(env_name: str, arguments: tuple) -> tuple[JaxmarlAdapter, int | None]:
+def _make_adapter(env_name: str, arguments: tuple, world_state: bool) -> tuple[JaxmarlAdapter, int | None]:
     """Create one agent's environment; return it with the number of steps after which the library ends an episode."""
     if env_name in EXCLUDED:
         raise ValueError(f"jaxmarl {env_name} is not available here: {EXCLUDED[env_name]}.")
@@ -189,7 +209,7 @@ def _make_adapter(env_name: str, arguments: tuple) -> tuple[JaxmarlAdapter, int 
             *(type(x) for x in [vars(default_env).get("_env")] if x),
         ]  # SMAX has one inside
         names = {name for cls in classes for name in parameter_names(cls)}
-        check_options(f"jaxmarl {env_name}", options, names - {"max_steps"})
+        check_options(f"jaxmarl {env_name}", options, (names | {WORLD_STATE}) - {"max_steps"})
         if "scenario" in options:
             options["scenario"] = _scenario(options["scenario"])
         limit = getattr(default_env, "max_steps", None)
@@ -199,7 +219,8 @@ def _make_adapter(env_name: str, arguments: tuple) -> tuple[JaxmarlAdapter, int 
             raise ValueError(f"jaxmarl {env_name} cannot be created with {options}: {error}") from error
     # All except one compare the number of steps before the current one with their limit.
     late = env_name != "overcooked_v2"
-    return JaxmarlAdapter(env, ("jaxmarl", env_name, arguments)), None if limit is None else limit + late
+    adapter = JaxmarlAdapter(env, ("jaxmarl", env_name, arguments, world_state), world_state)
+    return adapter, None if limit is None else limit + late
 
 
 def _scenario(name: str) -> Any:

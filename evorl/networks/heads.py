@@ -76,16 +76,19 @@ class ValueNetwork(nn.Module):
         torso: a module such as ``Torso``.
         observation_ndim: number of axes of one observation.
         output_scale: gain of the head's initial weights.
+        num_quantiles: number N of quantiles of the returns, the output is then ``[..., N]``; ``None`` for values.
     """
 
     torso: nn.Module
     observation_ndim: int = 1
     output_scale: float = 1.0
+    num_quantiles: int | None = None
 
     @nn.compact
     def __call__(self, obs: Observation) -> jax.Array:
         hidden = torso_output(self.torso, obs, self.observation_ndim)
-        return output_layer(self.torso, 1, self.output_scale)(hidden)[..., 0]
+        outputs = output_layer(self.torso, self.num_quantiles or 1, self.output_scale)(hidden)
+        return outputs if self.num_quantiles else outputs[..., 0]
 
 
 class ShiftNetwork(nn.Module):

@@ -26,6 +26,27 @@ def clipped_surrogate(log_ratio: jax.Array, advantages: jax.Array, clip_epsilon:
     return -jnp.minimum(ratio * advantages, clipped * advantages)
 
 
+def drift_surrogate(log_ratio: jax.Array, advantages: jax.Array, alpha: float = 2.0, beta: float = 0.6) -> jax.Array:
+    """Return the negated objective of discovered policy optimization (Lu et al. 2022,
+    https://arxiv.org/abs/2210.05639): ``-(r A - drift)``.
+
+    The drift is ``relu((r - 1) A - alpha tanh((r - 1) A / alpha))`` for ``A >= 0`` and
+    ``relu(A log r - beta tanh(A log r / beta))`` for others; it replaces clipping.
+
+    Args:
+        log_ratio: ``log pi_new(a|s) - log pi_old(a|s)``.
+        advantages: same shape.
+        alpha: size of the step that is free of drift, for positive advantages.
+        beta: size of the step that is free of drift, for negative advantages.
+    """
+    chex.assert_equal_shape([log_ratio, advantages])
+    increase, decrease = jnp.expm1(log_ratio) * advantages, log_ratio * advantages
+    drift_of_increase = jax.nn.relu(increase - alpha * jnp.tanh(increase / alpha))
+    drift_of_decrease = jax.nn.relu(decrease - beta * jnp.tanh(decrease / beta))
+    drift = jnp.where(advantages >= 0.0, drift_of_increase, drift_of_decrease)
+    return -(jnp.exp(log_ratio) * advantages - drift)
+
+
 def policy_gradient(log_prob: jax.Array, advantages: jax.Array) -> jax.Array:
     """Return ``-log pi(a|s) A``, whose gradient is the policy gradient (Sutton & Barto 2018, eq. 13.6).
 

@@ -82,25 +82,46 @@ def quantile_midpoints(num_quantiles: int) -> jax.Array:
     return (jnp.arange(num_quantiles) + 0.5) / num_quantiles
 
 
-def quantile_huber(quantiles: jax.Array, targets: jax.Array, delta: jax.Array | float = 1.0) -> jax.Array:
+def quantile_huber(
+    quantiles: jax.Array,
+    targets: jax.Array,
+    delta: jax.Array | float = 1.0,
+    fractions: jax.Array | None = None,
+) -> jax.Array:
     """Return the quantile Huber loss of quantile estimates for samples of the target (Dabney et al. 2018, eq. 10).
 
-    ``sum_i mean_j |tau_i - 1[y_j < q_i]| huber(y_j - q_i) / delta`` with ``tau`` the midpoints. The gradient is
-    stopped at the targets.
+    ``sum_i mean_j |tau_i - 1[y_j < q_i]| huber(y_j - q_i) / delta`` . The gradient is stopped at the
+    targets.
 
     Args:
-        quantiles: estimates for ascending fractions, ``[..., N]``.
+        quantiles: estimates, ``[..., N]``.
         targets: ``[..., M]``, equally likely.
         delta: threshold between the quadratic and the linear part.
+        fractions: fractions ``tau`` of the estimates, ``[..., N]``; ``None`` for the midpoints.
 
     Returns:
         ``[...]``.
     """
     chex.assert_equal_shape_prefix([quantiles, targets], quantiles.ndim - 1)
     errors = jax.lax.stop_gradient(targets)[..., None, :] - quantiles[..., :, None]  # [..., N, M]
-    fractions = quantile_midpoints(quantiles.shape[-1])[:, None]
-    weights = jnp.abs(fractions - (jax.lax.stop_gradient(errors) < 0.0))
+    fractions = quantile_midpoints(quantiles.shape[-1]) if fractions is None else fractions
+    weights = jnp.abs(fractions[..., None] - (jax.lax.stop_gradient(errors) < 0.0))
     return (weights * optax.huber_loss(errors, delta=delta) / delta).mean(axis=-1).sum(axis=-1)
+
+
+def returns_quantile_huber(quantiles: jax.Array, returns: jax.Array, delta: jax.Array | float | None) -> jax.Array:
+    """Return the mean over the quantiles of their quantile Huber loss for one sampled return each.
+
+    Args:
+        quantiles: ``[..., N]``.
+        returns: ``[...]``.
+        delta: threshold between the quadratic and the linear part; ``None`` for 1.
+
+    Returns:
+        ``[...]``.
+    """
+    errors = quantile_huber(quantiles, returns[..., None], 1.0 if delta is None else delta)
+    return errors / quantiles.shape[-1]
 
 
 def without_greatest(quantiles: jax.Array, num_dropped: int) -> jax.Array:

@@ -23,6 +23,7 @@ from evorl.ops import collectives
 from evorl.ops.normalization import RewardScale, normalize_rewards, update_statistics
 from evorl.ops.optimization import Optimizer, scan_minibatches, scan_trajectories
 from evorl.ops.random import split_rows
+from evorl.ops.trees import tree_where
 from evorl.rollout import Acting, ActionFn, collect_rollout, with_recurrent_state
 from evorl.sample_batch import SampleBatch
 from evorl.types import Entry, Key, PyTreeDict, State
@@ -46,6 +47,7 @@ class OnPolicyState(State):
         reward_scale: discounted returns ``[B]`` and their statistics; absent unless rewards are normalized.
         intrinsic: state of the intrinsic reward, ``IntrinsicState``; absent without one.
         intrinsic_metrics: metrics of the intrinsic reward for the last trajectory; absent without one.
+        episodic: state of the intrinsic reward in each environment's episode; absent unless it has one.
     """
 
     agent_state: AgentState
@@ -57,6 +59,7 @@ class OnPolicyState(State):
     reward_scale: Annotated[RewardScale, Entry(axis=0, optional=True)]
     intrinsic: Annotated[Any, Entry(optional=True)]
     intrinsic_metrics: Annotated[PyTreeDict, Entry(optional=True)]
+    episodic: Annotated[Any, Entry(axis=0, optional=True)]
 
 
 class OnPolicyWorkflow(Workflow[OnPolicyState]):
@@ -67,17 +70,31 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
         optimizer: optimizer of all parameters.
         normalize_rewards: divide rewards by the standard deviation of discounted returns so far; reported returns are
             not normalized.
-        intrinsic: intrinsic reward: icm, rnd, diayn, or {name: icm, weight: 0.1}, see ``evorl.agents.intrinsic``;
-            ``None`` disables it.
+        normalize_until: number of observations, over all environments, after which the statistics of
+            ``agent.normalize_obs`` no longer change; ``None`` for no limit.
+        intrinsic: intrinsic reward: icm, rnd, e3b, diayn, or {name: icm, weight: 0.1}, see
+            ``evorl.agents.intrinsic``; ``None`` disables it.
     """
 
     rollout_length: int = 128
     optimizer: Optimizer = Optimizer()
     normalize_rewards: bool = False
+    normalize_until: Annotated[float | None, Within("[1, 16777216]")] = None
     intrinsic: Any = None
 
     plan_rules: ClassVar[PlanRules] = PlanRules(small_updates=True)
     env_fields: ClassVar[tuple[str, ...]] = ("termination", "truncation", "episode_return", "episode_length")
+
+    def __post_init__(self) -> None:
+        require_positive(self, "rollout_length")
+        if self.normalize_until is not None and not self.agent.normalize_obs:
+            raise ValueError(
+                f"normalize_until={self.normalize_until!r} needs observation statistics: set agent.normalize_obs=true, "
+                "or remove normalize_until."
+            )
+
+        if self.restarts_episodes and self._has_episodic_bonus:
+            raise ValueError("an episodic intrinsic reward needs episodes that continue: set episodes_per_batch=null.")
 
     @property
     def timesteps_per_iteration(self) -> int:
@@ -88,18 +105,22 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
     def capabilities(self) -> Capabilities:
         """Rollouts, unless episodes are restarted before each; lag if the losses use importance ratios (``clip_rho``).
 
-        Normalized rewards need consecutive rollouts, because the running returns continue from one to the next.
+        Normalized rewards and episodic bonuses need consecutive rollouts, because their sums continue in the next one.
         """
         return Capabilities(
             rollouts=not self.restarts_episodes and collects_by_acting(self),
             lag=hasattr(self.agent, "clip_rho"),
-            single_steps=not self.normalize_rewards,
+            single_steps=not self.normalize_rewards and not self._has_episodic_bonus,
         )
 
     @property
     def restarts_episodes(self) -> bool:
         """True if every trajectory starts with new episodes in all environments."""
         return False
+
+    @property
+    def _has_episodic_bonus(self) -> bool:
+        return self.intrinsic is not None and self.intrinsic.is_episodic
 
     def require_equal_minibatches(self, num_minibatches: int, by_trajectory: bool = False) -> None:
         """Raise ``ValueError`` if an iteration's transitions, or trajectories, cannot be cut into equal minibatches."""
@@ -139,7 +160,8 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
         agent_key, env_key, state = split_setup_keys(key, OnPolicyState)
         if self.intrinsic is not None:
             agent_key, intrinsic_key = jax.random.split(agent_key)
-            state |= self.intrinsic.init(self.env.obs_space, intrinsic_key)
+            num_envs = self.env.num_envs // collectives.num_shards()
+            state |= self.intrinsic.init(self.env.obs_space, intrinsic_key, num_envs)
         agent_state = self.agent.init(self.env.obs_space, self.env.action_space, agent_key)
         state.agent_state = agent_state
         state.opt_state = self.init_optimizers(agent_state)
@@ -183,8 +205,10 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
         inputs = (state.agent_state, state.opt_state, batch, learn_key, self.progress(state))
         agent_state, opt_state, metrics = self.learn_from(*inputs)
         if (statistics := agent_state.obs_preprocessor_state) is not None:
-            statistics = update_statistics(statistics, batch.obs, sharded=True)
-            agent_state = agent_state.replace(obs_preprocessor_state=statistics)
+            updated = update_statistics(statistics, batch.obs, sharded=True)
+            if self.normalize_until is not None:
+                updated = tree_where(statistics.count < self.normalize_until, updated, statistics)
+            agent_state = agent_state.replace(obs_preprocessor_state=updated)
         metrics = collectives.mean_over_shares(metrics | state.get("intrinsic_metrics", {}))
         metrics.episodes = ended_episodes(batch)
         return metrics, state.replace(agent_state=agent_state, opt_state=opt_state, key=key)
@@ -209,7 +233,7 @@ class ActorCriticWorkflow(OnPolicyWorkflow):
     value_learning_rate_scale: Annotated[float | None, Within("[0, inf)")] = None
 
     def __post_init__(self) -> None:
-        require_positive(self, "rollout_length")
+        super().__post_init__()
         if self.value_learning_rate_scale is not None and self.agent.network.value is None:
             raise ValueError(
                 f"value_learning_rate_scale={self.value_learning_rate_scale!r} needs a value function, which this "
@@ -289,6 +313,29 @@ def scan_updates(
         return _scan_counted(workflow, update, carry, batch, begin, passes)
     one_update = functools.partial(update, progress=begin.progress)
     return scan(one_update, carry, batch, begin.key, passes.num, workflow.num_minibatches)
+
+
+def scan_apart(workflow: Any, update: Update, carry: Any, batch: Any, begin: Begin) -> tuple[Any, Any]:
+    """Run passes of both networks, then the remaining passes of the network that has more.
+
+    Args:
+        workflow: a workflow with fields as for ``scan_updates`` and ``num_value_epochs``.
+        update: ``(carry, minibatch, progress, part="") -> (carry, metrics)``; ``part`` is ``policy`` or ``value`` for a
+            network that continues alone.
+        carry: learned state.
+        batch: as for ``scan_updates``.
+        begin: start of the updates.
+    """
+    passes = (workflow.num_epochs, workflow.num_value_epochs or workflow.num_epochs)
+    joint, most = min(passes), max(passes)
+    key, further_key = jax.random.split(begin.key)
+    carry, losses = scan_updates(workflow, update, carry, batch, begin._replace(key=key), Passes(0, joint, most))
+    if joint == most:
+        return carry, losses
+    alone = functools.partial(update, part="policy" if workflow.num_epochs > joint else "value")
+    begin, further = begin._replace(key=further_key), Passes(joint, most - joint, most)
+    carry, more_losses = scan_updates(workflow, alone, carry, batch, begin, further)
+    return carry, jax.tree.map(lambda x, y: jnp.concatenate([x, y]), losses, more_losses)
 
 
 def _scan_counted(

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.agents.intrinsic import DIAYN, ICM, RND, IntrinsicReward, make_intrinsic
+from evorl.agents.intrinsic import DIAYN, ICM, RND, IntrinsicReward
+from evorl.agents.intrinsic_kinds import make_intrinsic
 from evorl.algorithms.sac import SACWorkflow
 from evorl.envs import create_env
 from evorl.execution.restoration import restore

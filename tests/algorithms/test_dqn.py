@@ -12,6 +12,7 @@ import pytest
 
 from evorl.algorithms.dqn import DQNAgent, DQNWorkflow
 from evorl.envs import create_env
+from evorl.networks.implicit_quantiles import sample_fractions
 from evorl.ops.optimization import Optimizer
 from evorl.ops.schedules import Schedule
 from evorl.sample_batch import SampleBatch
@@ -29,6 +30,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "quantile": {
         "network": {"torso": [32, 32], "orthogonal": True},
         "values": "quantile",
+        "num_atoms": 8,
+        "huber_delta": 1.0,
+    },
+    "implicit": {
+        "network": {"torso": [32, 32], "orthogonal": True},
+        "values": "implicit",
         "num_atoms": 8,
         "huber_delta": 1.0,
     },
@@ -55,6 +62,21 @@ class TestAgent(AgentContract):
     workflow = DQNWorkflow
     settings = TestContract.SMALL["agent"]
     env_name = "CartPole-v1"
+
+
+class TestMunchausenContract(TestContract):
+    """Implicit quantiles with Munchausen targets."""
+
+    SMALL = {
+        **SAC_CONFIG,
+        "agent": {
+            "network": {"torso": [8], "heads": {"dueling": True, "noisy": True}},
+            "values": "implicit",
+            "num_atoms": 4,
+            "huber_delta": 1.0,
+            "munchausen": {},
+        },
+    }
 
 
 @pytest.fixture(scope="module", params=SETTINGS)
@@ -136,6 +158,59 @@ def test_the_target_of_expected_values(double: bool) -> None:
     np.testing.assert_allclose(loss, np.mean(batch.extras.weights * 0.5 * np.square(expected)), rtol=1e-4)
 
 
+MUNCHAUSEN = {"weight": 0.7, "temperature": 0.3}
+
+
+def _soft_target(agent: DQNAgent, state: Any, batch: SampleBatch) -> np.ndarray:
+    """Return ``r + 0.7 clip(0.3 log pi(a|s), -1, 0) + discount 0.3 logsumexp(Q' / 0.3)`` of the target network."""
+    q, next_q = (agent.q_values(state, state.params.target, obs) for obs in (batch.obs, batch.next_obs))
+    log_policy = 0.3 * jax.nn.log_softmax(q / 0.3)[np.arange(len(batch)), batch.actions]
+    soft = 0.3 * jax.nn.logsumexp(next_q / 0.3, axis=-1)
+    return np.asarray(batch.rewards + 0.7 * jnp.clip(log_policy, -1.0, 0.0) + batch.extras.discounts * soft)
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_the_munchausen_target_of_expected_values(double: bool) -> None:
+    """The policy is that of the target network, at both ends, with and without ``double``."""
+    agent, state = _agent(double=double, huber_delta=None, munchausen=MUNCHAUSEN)
+    batch = _batch()
+    _, losses = _loss(agent, state, batch)
+    chosen = np.asarray(agent.q_values(state, state.params.online, batch.obs))[np.arange(6), batch.actions]
+    np.testing.assert_allclose(losses.td_errors, _soft_target(agent, state, batch) - chosen, rtol=1e-4, atol=1e-5)
+    assert (np.abs(losses.td_errors - _loss(agent.replace(munchausen=None), state, batch)[1].td_errors) > 1e-3).any()
+
+
+def test_the_munchausen_target_of_quantiles_has_that_mean() -> None:
+    agent, state = _agent(values="quantile", num_atoms=5, huber_delta=1.0, munchausen=MUNCHAUSEN)
+    batch = _batch()
+    _, losses = _loss(agent, state, batch)
+    chosen = np.asarray(agent.q_values(state, state.params.online, batch.obs))[np.arange(6), batch.actions]
+    np.testing.assert_allclose(losses.td_errors, _soft_target(agent, state, batch) - chosen, rtol=1e-4, atol=1e-5)
+
+
+def test_the_loss_of_implicit_quantiles_weights_errors_by_the_sampled_fractions() -> None:
+    """By hand, for the fractions that the keys of the transitions give; midpoints would give another loss."""
+    agent, state = _agent(values="implicit", num_atoms=4, huber_delta=0.5, double=False)
+    batch = _batch()
+    loss, losses = _loss(agent, state, batch)
+    _, fractions, next_fractions = sample_fractions(jax.random.split(jax.random.key(3), 6), 4)
+    quantiles = agent.outputs(state, state.params.online, batch.obs, None, fractions)
+    next_quantiles = np.asarray(agent.outputs(state, state.params.target, batch.next_obs, None, next_fractions))
+    rows, actions = np.arange(6), np.asarray(batch.actions)
+    chosen, next_chosen = np.asarray(quantiles)[rows, actions], next_quantiles[rows, next_quantiles.mean(-1).argmax(-1)]
+    targets = np.asarray(batch.rewards)[:, None] + np.asarray(batch.extras.discounts)[:, None] * next_chosen
+    errors = targets[:, None, :] - chosen[:, :, None]  # [N, fraction, target]
+    huber = np.where(np.abs(errors) <= 0.5, 0.5 * errors**2, 0.5 * (np.abs(errors) - 0.25)) / 0.5
+
+    def loss_at(taus: np.ndarray) -> float:
+        of_pairs = np.abs(taus[..., None] - (errors < 0.0)) * huber
+        return float((np.asarray(batch.extras.weights) * of_pairs.mean(axis=-1).sum(axis=-1)).mean())
+
+    np.testing.assert_allclose(loss, loss_at(np.asarray(fractions)), rtol=1e-4)
+    assert abs(float(loss) - loss_at((np.arange(4) + 0.5) / 4 * np.ones((6, 1)))) > 1e-3
+    np.testing.assert_allclose(losses.td_errors, targets.mean(-1) - chosen.mean(-1), rtol=1e-4, atol=1e-5)
+
+
 def test_errors_may_count_by_their_size() -> None:
     agent, state = _agent(absolute_errors=True, huber_delta=None)
     batch = _batch()
@@ -204,6 +279,14 @@ def test_the_slow_network_is_copied_at_intervals() -> None:
     [
         ("Pendulum-v1", {}, ("DQN acts in Discrete", "A2C, CrossQ")),
         ("CartPole-v1", {"values": "categorical"}, ("num_atoms=None", "agent.values=categorical")),
+        ("CartPole-v1", {"values": "implicit"}, ("num_atoms=None", "agent.values=implicit")),
+        ("CartPole-v1", {"values": "implicit", "num_atoms": 8}, ("agent.values=implicit", "agent.huber_delta")),
+        ("CartPole-v1", {"munchausen": {"weight": 2.0}}, ("agent.munchausen.weight", "got 2")),
+        (
+            "CartPole-v1",
+            {"munchausen": {}, "values": "categorical", "num_atoms": 11},
+            ("agent.munchausen", "agent.values=categorical"),
+        ),
         ("CartPole-v1", {"num_atoms": 51}, ("num_atoms=51", "agent.values=expected")),
         ("CartPole-v1", {"values": "categorical", "num_atoms": 1}, ("num_atoms", "at least 2")),
         ("CartPole-v1", {"network": {"heads": {"noisy": 1}}}, ("heads.noisy", "true or false, got 1")),

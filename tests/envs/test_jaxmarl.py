@@ -64,6 +64,42 @@ class TestSpread(EnvContract):
         np.testing.assert_array_equal(records["done"][:, ::2], records["done"][:, 1::2])
 
 
+class TestSpreadWithWorldState(TestSpread):
+    """The same, with the observations of all agents as world state."""
+
+    @staticmethod
+    def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
+        """Build Spread with at most 8 steps."""
+        return create_wrapped_jaxmarl_env(
+            "MPE_simple_spread_v3",
+            parallel=parallel,
+            autoreset_mode=autoreset_mode,
+            max_episode_steps=8,
+            num_agents=2,
+            num_landmarks=2,
+            world_state=True,
+        )
+
+    def test_rows_are_what_the_library_tells_of_agents(self, env: VectorEnv, records: dict[str, Any]) -> None:
+        """The world state is equal for the agents of a copy, and consists of their observations."""
+        state = env.reset(jax.random.key(3))
+        for _ in range(2):
+            obs, world = (np.asarray(state.obs[name]) for name in ("observation", "world_state"))
+            np.testing.assert_array_equal(world, np.repeat(obs.reshape(2, -1), 2, axis=0))
+            state = env.step(state, np.array([1, 4, 2, 3]))
+        assert (world[0] != world[2]).any(), "copies differ"
+
+
+def test_the_world_state_of_the_library_is_used_where_there_is_one() -> None:
+    env = create_wrapped_jaxmarl_env("HeuristicEnemySMAX", parallel=4, world_state=True, **SMALL_BATTLE)
+    assert set(env.obs_space.spaces) == {"observation", "action_mask", "world_state"}
+    theirs = env.unwrapped.jaxmarl_env  # pyright: ignore[reportAttributeAccessIssue]
+    state = jax.jit(env.reset)(jax.random.key(0))
+    state = jax.jit(env.step)(state, jnp.zeros(4, jnp.int32))
+    expected = jax.vmap(theirs.get_world_state)(state.env_state.game)
+    np.testing.assert_array_equal(state.obs.world_state, expected)
+
+
 @pytest.mark.parametrize("name", ENV_NAMES)
 def test_every_environment_has_stable_types(name: str) -> None:
     options = SMALL_BATTLE if "SMAX" in name else {}
@@ -157,7 +193,12 @@ def test_the_list_of_names_is_the_library_s_own() -> None:
         ("JaxRobotarium_rware", {}, ("environment of JaxMARL", "'JaxRobotarium_rware'")),
         ("MPE_simple_spread_v3", {"parallel": 4}, ("3 agents", "multiple of 3", "got 4")),
         ("MPE_simple_spread_v3", {"parallel": 3, "num_agent": 2}, ("'num_agent'", "'num_agents'")),
-        ("MPE_simple_spread_v3", {"parallel": 3, "max_steps": 2}, ("'max_steps'", "'max_episode_steps'")),
+        ("MPE_simple_spread_v3", {"parallel": 3, "world_state": 2}, ("env.world_state", "got 2")),
+        (
+            "MPE_simple_spread_v3",
+            {"parallel": 3, "world_state": False, "max_steps": 2},
+            ("'max_steps'", "'max_episode_steps'"),
+        ),
         (
             "MPE_simple_reference_v3",
             {"parallel": 3, "num_agents": 3},

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -62,3 +64,30 @@ def test_explained_variance() -> None:
     np.testing.assert_allclose(losses.explained_variance(targets + 5.0, targets), 1.0)
     np.testing.assert_allclose(losses.explained_variance(jnp.full(3, 2.0), targets), 0.0, atol=1e-6)
     assert losses.explained_variance(targets, jnp.ones(3)) == 0.0
+
+
+def _drift_by_hand(ratio: float, advantage: float) -> float:
+    if advantage >= 0.0:
+        step = (ratio - 1.0) * advantage
+        drift = max(0.0, step - 2.0 * math.tanh(step / 2.0))
+    else:
+        step = math.log(ratio) * advantage
+        drift = max(0.0, step - 0.6 * math.tanh(step / 0.6))
+    return drift - ratio * advantage
+
+
+def test_drift_surrogate_of_discovered_policy_optimization() -> None:
+    ratio = np.array([0.2, 0.5, 1.0, 2.0, 5.0])
+    for advantage in (-3.0, -1.0, 0.0, 1.0, 3.0):
+        result = losses.drift_surrogate(jnp.log(jnp.asarray(ratio)), jnp.full(5, advantage))
+        np.testing.assert_allclose(result, [_drift_by_hand(r, advantage) for r in ratio], rtol=1e-4, atol=1e-6)
+
+
+def test_the_drift_has_no_gradient_at_the_old_policy() -> None:
+    """At ratio 1 the gradient is that of the policy gradient; far from it, the objective no longer increases fast."""
+    slope = jax.vmap(jax.grad(losses.drift_surrogate), in_axes=(0, 0))
+    advantages = jnp.array([2.0, -2.0, 2.0, -2.0])
+    slopes = slope(jnp.array([0.0, 0.0, 3.0, -3.0]), advantages)
+    np.testing.assert_allclose(slopes[:2], -advantages[:2], rtol=1e-5)
+    assert np.abs(slopes[2]) < 0.01 * np.exp(3.0) * 2.0
+    assert slopes[3] < 0.2, "a decrease of the probability of a bad action below the drift is not rewarded"
