@@ -83,8 +83,8 @@ def _recycled(network: Any, params: Any, inputs: tuple[Any, ...], threshold: Any
         return recycle_dormant_units(network.member(), {"params": member}, inputs, threshold, key)
 
     recycled = jax.vmap(of_member)(members, keys)
-    whole = (type(params)({"params": {"members": x["params"]}}) for x in (recycled.params, recycled.is_new))
-    return Recycled(*whole, recycled.share.mean())
+    new, is_new = (type(params)({"params": {"members": x["params"]}}) for x in (recycled.params, recycled.is_new))
+    return Recycled(new, is_new, recycled.share.mean())
 
 
 def _without_moments(opt_state: Any, is_new: Any) -> Any:
