@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -203,8 +204,8 @@ class CriticEnsembleAgent(Agent):
         return half * loss, PyTreeDict(critic_loss=loss, q_value=q_value, td_errors=errors)
 
 
-class StochasticPolicyAgent(CriticEnsembleAgent):
-    """Stochastic policy and ensemble of critics, the base of soft actor-critics.
+class StochasticPolicyAgent(Agent):
+    """Agent with a stochastic policy, a base of soft actor-critics beside ``CriticEnsembleAgent``.
 
     Attributes:
         distribution: action distribution: tanh-normal or categorical.
@@ -215,17 +216,24 @@ class StochasticPolicyAgent(CriticEnsembleAgent):
     noise_repetition: NoiseRepetition = pytree_field(default=NoiseRepetition(), kw_only=True)
 
     @classmethod
-    def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Build the networks from the settings, and the distribution for the action space."""
+    def pop_distribution(cls, settings: dict[str, Any], env: Env) -> ActionDistribution:
+        """Return the distribution for the action space, with the bounds that are removed from the settings.
+
+        Raises:
+            ValueError: noise is to be repeated, but actions are discrete.
+        """
         bounds = {name: settings.pop(name) for name in ("min_log_std", "max_log_std", "log_std_bound")}
-        distribution, num_atoms = action_distribution(env.action_space, **bounds), cls.pop_num_atoms(settings, env)
+        distribution = action_distribution(env.action_space, **bounds)
         if distribution.is_discrete and settings["noise_repetition"]["max_steps"] > 1:
             raise ValueError(
                 f"agent.noise_repetition.max_steps={settings['noise_repetition']['max_steps']} needs box actions, but "
                 f"the action space is {env.action_space}: set it to 1."
             )
-        parts = cls.build_networks(settings, env, distribution.num_parameters, num_atoms)
-        return {**parts, "distribution": distribution}
+        return distribution
+
+    @abstractmethod
+    def policy_outputs(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> jax.Array:
+        """Return the parameters of the distributions for observations ``[N, ...]``, ``[N, M]``."""
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
         """Initialize the agent; with repetition of noise, ``recurrent_state`` is the initial state of the noise."""

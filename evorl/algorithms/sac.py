@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from evorl.agent import AgentState
 from evorl.agents.critic_ensemble import (
+    CriticEnsembleAgent,
     StochasticPolicyAgent,
     delay_state,
     update_if_due,
@@ -26,6 +27,7 @@ from evorl.agents.critic_ensemble import (
 )
 from evorl.agents.part_settings import CategoricalSoftActorCriticSettings
 from evorl.config.values import require_positive
+from evorl.envs.env import Env
 from evorl.envs.space import Space
 from evorl.fields import Within
 from evorl.ops.optimization import Optimizer
@@ -36,7 +38,7 @@ from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.off_policy_state import LearnerState
 
 
-class SACAgent(StochasticPolicyAgent):
+class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
     """A stochastic policy, an ensemble of critics with target networks, and a temperature.
 
     Attributes:
@@ -55,6 +57,13 @@ class SACAgent(StochasticPolicyAgent):
     support_high: float = pytree_field(default=10.0, kw_only=True)
 
     part_settings: ClassVar[PyTreeNode] = CategoricalSoftActorCriticSettings()
+
+    @classmethod
+    def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
+        """Build the networks from the settings, and the distribution for the action space."""
+        distribution, num_atoms = cls.pop_distribution(settings, env), cls.pop_num_atoms(settings, env)
+        parts = cls.build_networks(settings, env, distribution.num_parameters, num_atoms)
+        return {**parts, "distribution": distribution}
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
         """Initialize the networks and the temperature."""
