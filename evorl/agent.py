@@ -202,3 +202,8 @@ def action_distribution(action_space: Space, squashed: bool = True, **options: A
         return distribution_for(num_actions=num_outputs(action_space), **options)
     bounded = bounded_dimensions(action_space)
     return distribution_for(action_size=num_outputs(action_space), squashed=squashed, bounded=bounded, **options)
+
+
+def policy_improvers() -> list[str]:
+    """Return the names of evorl's algorithms whose agents improve any policy of their kind, sorted."""
+    return sorted({agent.__module__.rpartition(".")[2] for agent in shipped_agents() if agent.improves_policies})

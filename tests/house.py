@@ -25,9 +25,9 @@ ROOT = Path(__file__).resolve().parents[1]
 # run's settings (94; 70 before them), and the 29 files that strings loaded late before this measure counted them:
 # actors, goals, intrinsic rewards, synonyms. Options of SAC's family (categorical values, policy delay, projection,
 # bounded rewards, resets, mixed batches) add to the lines of a step, XQC, BRO, RLPD, SimBa, SimbaV2 and FlashSAC to the
-# settings that differ, which they partly share; residual blocks, the projection, and in an import the gated transformer,
-# are further files. Options of PPO (adaptive rates, quantile values, drift functions, episodic bonuses) are four more
-# files of an import, and lines of a step.
+# settings that differ, which they partly share; residual blocks, the projection, and in an import the gated
+# transformer, are further files. Options of PPO (adaptive rates, quantile values, drift functions, episodic bonuses)
+# are four more files of an import, and lines of a step.
 BARS: dict[str, float] = {
     "lines of the functions that a PPO step enters": 1235,
     "files of the functions that a PPO step enters": 26,

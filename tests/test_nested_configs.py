@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from evorl.agents.critic_ensemble import policy_improvers
+from evorl.agent import policy_improvers
 from evorl.algorithms.pbt import PBTWorkflow
 from evorl.assembly import workflow_from_config
 from evorl.config.nodes import fields_from_config

@@ -23,7 +23,7 @@ def rows_of(results: Path = RESULTS) -> list[dict[str, Any]]:
 
 
 def measured_section(rows: Sequence[Row]) -> str:
-    """Return the tables of measurements on devices: speeds beside their peers, the other results, the machines."""
+    """Return the tables of measurements on devices: speeds with their peers, the other results, and the machines."""
     if not rows:
         return "No measurement on a device has been recorded yet.\n"
     by_name: dict[str, dict[str, Row]] = {}

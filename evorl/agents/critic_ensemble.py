@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from evorl.agent import Agent, AgentState, action_distribution, shipped_agents
+from evorl.agent import Agent, AgentState, action_distribution
 from evorl.agents.observations import allowed_only, observation_ndim, one_observation, preprocess
 from evorl.agents.part_settings import CriticEnsembleSettings, differing_torso
 from evorl.config.values import checked_num_atoms
@@ -205,7 +205,7 @@ class CriticEnsembleAgent(Agent):
 
 
 class StochasticPolicyAgent(Agent):
-    """Agent with a stochastic policy, a base of soft actor-critics beside ``CriticEnsembleAgent``.
+    """Agent with a stochastic policy, a base of soft actor-critics in addition to ``CriticEnsembleAgent``.
 
     Attributes:
         distribution: action distribution: tanh-normal or categorical.
@@ -347,11 +347,3 @@ def delay_state(delay: int, *loss_names: str) -> PyTreeDict:
         return PyTreeDict()
     losses = PyTreeDict({name: jnp.zeros(()) for name in loss_names})
     return PyTreeDict(num_updates=jnp.zeros((), jnp.int32), actor_losses=losses)
-
-
-def policy_improvers() -> list[str]:
-    """Return the names of evorl's algorithms whose agents improve any policy of their kind, sorted.
-
-    The algorithms are found by the files in ``configs/agent``.
-    """
-    return sorted({agent.__module__.rpartition(".")[2] for agent in shipped_agents() if agent.improves_policies})

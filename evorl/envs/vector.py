@@ -299,7 +299,7 @@ def outer_state(inner: EnvState, next_obs: Any, is_reset_step: jax.Array, intern
 
 
 def without_step_info(env_state: EnvState) -> EnvState:
-    """Return the state without the entries of ``outer_state``, which no step reads: what a loop needs to carry."""
+    """Return the state without the entries of ``outer_state``, which no step reads, for loops over steps."""
     info = PyTreeDict({name: x for name, x in env_state.info.items() if name not in ("next_obs", "is_reset_step")})
     return env_state.replace(info=info)
 

@@ -163,20 +163,14 @@ def play_episodes(
         env_state, transition = one_step(progress.env_state, progress.step)
         rewards = jnp.asarray(discount, jnp.float32) ** progress.step * transition.rewards
         fields = info_entries(env_state.info, env_fields)
-        outcomes = progress.outcomes.with_step(~progress.ended, rewards, fields, transition.obs, transition.actions)
-        recorded = progress.recorded
-        if recorded is not None:
-            row = pack(transition)
-            recorded = jax.tree.map(lambda rows, row: rows.at[progress.step].set(row), recorded, row)
-        step_record = progress.step_record and progress.step_record.with_step(env, progress.step, transition, env_state)
-        ended, step = progress.ended | transition.dones, progress.step + 1
         return _Progress(
             env_state=without_step_info(env_state),
-            outcomes=outcomes,
-            recorded=recorded,
-            step_record=step_record,
-            ended=ended,
-            step=step,
+            outcomes=progress.outcomes.with_step(~progress.ended, rewards, fields, transition.obs, transition.actions),
+            recorded=_with_row(progress.recorded, progress.step, transition),
+            step_record=progress.step_record
+            and progress.step_record.with_step(env, progress.step, transition, env_state),
+            ended=progress.ended | transition.dones,
+            step=progress.step + 1,
         )
 
     progress = _Progress(
@@ -246,6 +240,11 @@ def _no_outcomes(env_state: EnvState, env_fields: Sequence[str], observe: bool, 
 def _zeros_for(row: Callable[[], Tree], num_steps: int) -> Tree:
     """Return zeros for ``num_steps`` rows like ``row()``, ``[T, ...]``, without computing it."""
     return jax.tree.map(lambda x: jnp.zeros((num_steps, *x.shape), x.dtype), jax.eval_shape(row))
+
+
+def _with_row(recorded: Packed[SampleBatch] | None, step: jax.Array, row: SampleBatch) -> Packed[SampleBatch] | None:
+    """Return the recorded rows ``[T, ...]`` with the row of a step, or ``None`` if nothing is recorded."""
+    return recorded and jax.tree.map(lambda rows, x: rows.at[step].set(x), recorded, pack(row))
 
 
 def transition_rows(outcomes: EpisodeOutcomes) -> tuple[SampleBatch, jax.Array]:

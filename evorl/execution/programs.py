@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from evorl.execution.env_faults import watched_step
 from evorl.execution.memory import check_memory, check_program_memory
 from evorl.execution.trainable import SEED_AXIS, Execution, Trainable
-from evorl.ops import collectives
+from evorl.ops.collectives import LOCAL_SEED_AXIS
 from evorl.ops.loops import in_loop, unpacked
 from evorl.ops.platform import on_cpu
 from evorl.ops.random import keys_of_seeds
@@ -73,9 +73,7 @@ def side_by_side(
 
 def over_seeds(execution: Execution, fn: Callable[[State], Any], state: State, returns_state: bool = False) -> Any:
     """Return ``fn(state)``, mapped over the seeds if there are several; results then have a leading axis S."""
-    if execution.num_seeds is None:
-        return fn(state)
-    return side_by_side(fn, state, returns_state=returns_state, axis_name=collectives.LOCAL_SEED_AXIS)
+    return fn(state) if execution.num_seeds is None else side_by_side(fn, state, (), returns_state, LOCAL_SEED_AXIS)
 
 
 def on_mesh(workflow: Trainable, fn: Callable[..., Any], returns_state: bool) -> Callable[..., Any]:
@@ -274,10 +272,7 @@ def iterations_on_mesh(workflow: Trainable, state: State, num_iterations: jax.Ar
 
 
 def iterate_program(workflow: Trainable, state: State, num_iterations: int) -> tuple[PyTreeDict, State]:
-    """Run ``num_iterations`` in one call; return ``(metrics [MAX_FOLD, ...], state)``. The state is donated.
-
-    The number is traced: chunks of any length share one program.
-    """
+    """Run any number of iterations by one program; return ``(metrics [MAX_FOLD, ...], state)``; donates the state."""
     return training_program(workflow.execution.in_order)(workflow, state, num_iterations)
 
 

@@ -237,8 +237,9 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
     ``layer_norm`` and ``rms_norm``. A layer may override the ``activation``: ``{dense: {size: 64, activation: elu}}``;
     ``{dense: {size: 64, batch_norm: true}}``, or ``rms_norm``, normalizes before it. ``{simba: 2}`` is two residual
     blocks, as are ``simba_v2``, ``bro`` and ``flash``, see ``evorl.networks.blocks``; a dense layer directly before
-    them, without further settings, is their embedding. A user-defined layer, a Flax module or a function of an array, is
-    ``package.module:name``, or ``{name: package.module:name, size: 64}`` with settings; it has no activation after it.
+    them, without further settings, is their embedding. A user-defined layer, a Flax module or a function of an array,
+    is ``package.module:name``, or ``{name: package.module:name, size: 64}`` with settings; it has no activation after
+    it.
 
     Args:
         options: options from a config.

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import AgentState
-from evorl.agents.critic_ensemble import policy_improvers
+from evorl.agent import AgentState, policy_improvers
 from evorl.assembly import inner_workflow, read_workflow_config, workflow_class
 from evorl.config.values import checked_mapping, field_types, plain
 from evorl.metrics import WideCounter

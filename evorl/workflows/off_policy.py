@@ -11,8 +11,7 @@ from typing import Annotated, Any, ClassVar, TypeVar, cast
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import AgentState
-from evorl.agents.critic_ensemble import policy_improvers
+from evorl.agent import AgentState, policy_improvers
 from evorl.agents.random_actions import random_actions
 from evorl.config.values import require_positive
 from evorl.execution.collector import collects_by_acting

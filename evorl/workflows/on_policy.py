@@ -92,7 +92,6 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
                 f"normalize_until={self.normalize_until!r} needs observation statistics: set agent.normalize_obs=true, "
                 "or remove normalize_until."
             )
-
         if self.restarts_episodes and self._has_episodic_bonus:
             raise ValueError("an episodic intrinsic reward needs episodes that continue: set episodes_per_batch=null.")
 
@@ -252,27 +251,22 @@ class LearnsInPasses(Protocol):
     @property
     def num_epochs(self) -> int:
         """Passes over each trajectory."""
-        ...
 
     @property
     def num_minibatches(self) -> int:
         """Minibatches per pass."""
-        ...
 
     @property
     def schedule_step(self) -> ScheduleStep:
         """Unit in which schedules of optimizers advance, see ``ScheduleStep``."""
-        ...
 
     @property
     def timesteps_per_iteration(self) -> int:
         """Steps of one rollout over all environments."""
-        ...
 
     @property
     def total_timesteps(self) -> float:
         """Environment steps of the whole training."""
-        ...
 
 
 class Begin(NamedTuple):

@@ -26,8 +26,7 @@ from tests.support.every_probe import KINDS, RecurrentActorCriticProbes, every_p
 from tests.support.probe_envs import TIME_LIMIT
 from tests.support.small_workflows import NUM_ENVS, SAC_CONFIG, arrays, fresh_state, moved_apart, small
 
-HEADS = {"policy": [8], "value": [8]}
-NETWORK = {"torso": [8], "recurrent": {"name": "gru", "size": 8}, "heads": HEADS}
+NETWORK = {"torso": [8], "recurrent": {"name": "gru", "size": 8}, "heads": {"policy": [8], "value": [8]}}
 SEQUENCES = {"burn_in": 2, "sequence_length": 4, "sequence_period": 2}
 
 

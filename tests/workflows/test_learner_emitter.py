@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.agents.critic_ensemble import policy_improvers
+from evorl.agent import policy_improvers
 from evorl.algorithms.pga_me import PGAMEWorkflow
 from evorl.ops.optimization import Optimizer
 from evorl.types import Params, State
