@@ -62,10 +62,14 @@ def said_by(file: str, part: str = "") -> dict[str, Any]:
 
 
 def acts_in(agent: str) -> ActionSpaces:
-    """Return the action spaces supported by the agent of a file, or of its learner."""
+    """Return the action spaces supported by the agent of a file, or of its learner; categorical values need boxes."""
     config = said_by(f"agent/{agent}")
     config = config.get("learner", config)
-    return typing.get_type_hints(workflow_class(config["workflow"])).get("agent", Agent).acts_in
+    spaces = typing.get_type_hints(workflow_class(config["workflow"])).get("agent", Agent).acts_in
+    is_categorical = (
+        config["workflow"].endswith("SACWorkflow") and config.get("agent", {}).get("values") == "categorical"
+    )
+    return spaces & ActionSpaces.BOXES if is_categorical else spaces
 
 
 def leaves_of(config: Any, prefix: str = "") -> list[tuple[str, Any]]:
