@@ -135,8 +135,8 @@ class R2D2Agent(action_value.ActionValueAgent):
         """Return the values of observations and of their true successors, each ``[T - burn_in, N, A]`` (section 3)."""
         obs, next_obs = (preprocess(agent_state, x, self.obs_key) for x in (batch.obs, batch.next_obs))
         memory = (batch.extras.recurrent_state, batch.extras.starts, burn_in)
-        values, next_values = self.network.apply(params, obs, next_obs, *memory, method="after_burn_in")
-        return values, allowed_only(next_values, jax.tree.map(lambda x: x[burn_in:], batch.next_obs))
+        values: Any = self.network.apply(params, obs, next_obs, *memory, method="after_burn_in")
+        return values[0], allowed_only(values[1], jax.tree.map(lambda x: x[burn_in:], batch.next_obs))
 
     def loss(
         self,

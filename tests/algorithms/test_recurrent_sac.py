@@ -270,7 +270,7 @@ def test_the_policy_is_improved_by_the_trained_memory() -> None:
     np.testing.assert_allclose(steps.obs, np.stack(rows, axis=1).reshape(-1, 8), rtol=1e-4, atol=1e-5)
     loss, losses = jax.jit(agent.actor_loss)(state.params.policy, state, steps, keys)
     actions, log_prob = agent.policy(state, state.params.policy, steps.obs).sample_and_log_prob(keys)
-    values = agent.critic_network.apply(state.params.critic.heads, steps.obs, actions).min(axis=0)
+    values = np.asarray(agent.critic_network.apply(state.params.critic.heads, steps.obs, actions)).min(axis=0)
     np.testing.assert_allclose(loss, (ALPHA * log_prob - values).mean(), rtol=1e-4)
     np.testing.assert_allclose(losses.entropy, -log_prob.mean(), rtol=1e-4)
     assert len(np.unique(np.asarray(jax.random.key_data(keys)), axis=0)) == N * (T - BURN_IN)
