@@ -128,9 +128,9 @@ class RecurrentSACAgent(SACAgent):
     def features(
         self, agent_state: AgentState, params: Params, batch: SampleBatch, burn_in: int
     ) -> tuple[Observation, Observation]:
-        """Return what the heads read of sequences ``[T, N]``, time first, and of their true successors.
+        """Return the inputs of the heads for sequences ``[T, N]``, time first, and for their true successors.
 
-        ``params`` are those of the critics or of their target networks. Both results are features of the steps after
+        ``params`` belong to the critics or of their target networks. Both results are features of the steps after
         the burn-in, ``[(T - burn_in) * N, F]``, with the action masks of the observations, if any.
         """
         obs, next_obs = (preprocess(agent_state, x, self.obs_key) for x in (batch.obs, batch.next_obs))
@@ -159,8 +159,8 @@ class RecurrentSACAgent(SACAgent):
     ) -> tuple[jax.Array, PyTreeDict]:
         """Return the soft Bellman errors of critics and memory for sequences ``[N, T, ...]``, one key per sequence.
 
-        Values of the next step are those of the target critics with the target memory, for actions of the policy with
-        the trained memory; truncated steps bootstrap. ``td_errors`` are priorities of the sequences, ``[K, N]``.
+        The target critics and the target memory give the values of the next step, for actions of the policy with the
+        trained memory; truncated steps bootstrap. ``td_errors`` are priorities of the sequences, ``[K, N]``.
         """
         params, batch = agent_state.params, sequence.with_swapped_axes(batch)
         obs, next_obs = self.features(agent_state, critic_params, batch, burn_in)

@@ -112,8 +112,8 @@ class _Layer(nn.Module):
     def __call__(self, x: jax.Array, seen: jax.Array, is_visible: jax.Array) -> jax.Array:
         """Return the outputs ``[T, B, size]`` for inputs ``x``, the last T of ``seen`` ``[window + T, B, size]``.
 
-        ``is_visible`` ``[T, B, window + 1]`` is true for what each step sees of the steps before it, oldest first, and
-        of itself.
+        ``is_visible`` ``[T, B, window + 1]`` is true for the steps that a step sees: earlier ones, oldest first, and
+        itself.
         """
         depth, num_steps = self.size // self.num_heads, len(x)
 

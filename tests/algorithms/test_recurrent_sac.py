@@ -342,7 +342,6 @@ def test_priorities_are_those_of_sequences() -> None:
         ({"agent": {"value_obs_key": "x"}}, ("agent.value_obs_key", "agent.obs_key")),
         ({"burn_in": 12}, ("sequences of 16 steps", "every 2 steps", "the 16 steps")),
         ({"sequence_length": 0}, ("sequence_length", "got 0")),
-        ({"replay": {"hindsight": "future"}}, ("replay.hindsight",)),
         ({"agent": {"priority_mix": 1.5}}, ("priority_mix", "[0, 1], got 1.5")),
     ],
 )

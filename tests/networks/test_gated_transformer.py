@@ -48,7 +48,7 @@ _params: Callable[[Any], Any] = functools.cache(_fresh_params)
 
 
 def _state(cell: GTrXL) -> PyTreeDict:
-    """Episodes of which 0, 2 and 7 steps have passed, and a memory that is not zeros where it is visible."""
+    """Episodes after 0, 2 and 7 steps, and a memory that is not zeros where it is visible."""
     count = np.array([0, 2, 7], np.int32)
     shape = cell.initial_state((ROWS,)).memory.shape
     is_filled = cell.window - np.arange(cell.window) <= count[:, None, None, None]
