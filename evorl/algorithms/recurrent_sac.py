@@ -165,14 +165,14 @@ class RecurrentSACAgent(SACAgent):
         params, batch = agent_state.params, sequence.with_swapped_axes(batch)
         obs, next_obs = self.features(agent_state, critic_params, batch, burn_in)
         _, target_obs = self.features(agent_state, params.target_critic, batch, burn_in)
-        rewards, actions, *ends = (
+        rewards, actions, termination, dones = (
             x[burn_in:] for x in (batch.rewards, batch.actions, batch.extras.termination, batch.dones)
         )
         step_keys = jnp.concatenate(split_rows(keys, len(rewards)))
         policy = self.policy(agent_state, params.policy, next_obs)
         values, log_prob, _ = self.soft_values(policy, agent_state, params.target_critic, target_obs, step_keys)
         values = (values - jnp.exp(params.log_temperature) * log_prob).reshape(rewards.shape)
-        targets = n_step_return(rewards, values, *ends, discount, n_step).reshape(-1)  # constants of the loss
+        targets = n_step_return(rewards, values, termination, dones, discount, n_step).reshape(-1)
         outputs = self.critics(agent_state, critic_params, obs, flatten_leading_axes(actions))
         nothing, weights = jnp.zeros_like(targets), jnp.tile(batch.extras.weights, len(rewards))
         steps = SampleBatch(rewards=targets, extras=PyTreeDict(discounts=nothing, weights=weights))

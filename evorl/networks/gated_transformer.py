@@ -83,7 +83,7 @@ class GTrXL(nn.Module):
             count: number of earlier steps of the episode, ``[T, B]``.
         """
         ages = self.window - np.arange(self.window + 1)  # of the steps that a step may see, itself included
-        is_visible = ages <= count[..., None]  # [T, B, window + 1]
+        is_visible = count[..., None] >= ages  # [T, B, window + 1]
         is_kept = (ages[:-1] <= count[..., None] + 1)[..., None]  # by the next step, [T, B, window, 1]
         kept = []
         for layer, earlier in zip(self.layers, jnp.moveaxis(memory, 0, 2), strict=True):

@@ -128,7 +128,7 @@ class PrioritizedSequenceReplayBuffer(SequenceReplayBuffer, PrioritizedReplayBuf
         return index // self.num_envs, index % self.num_envs
 
 
-def sequence_buffer(exponent: jax.Array | float | None, **fields: int) -> SequenceReplayBuffer:
+def sequence_buffer(exponent: float | None, **fields: int) -> SequenceReplayBuffer:
     """Return a buffer with these ``fields`` that samples by priority with ``exponent``, or uniformly for ``None``."""
     if exponent is None:
         return SequenceReplayBuffer(**fields)

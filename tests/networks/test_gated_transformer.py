@@ -175,7 +175,8 @@ def test_the_last_steps_are_seen_and_no_others() -> None:
     @jax.jit
     @jax.grad
     def last_output(x: jax.Array) -> jax.Array:
-        return CELL.apply(params, x, state, np.zeros((STEPS, ROWS), bool), method=_unroll)[1][-1].sum()
+        outputs: Any = CELL.apply(params, x, state, np.zeros((STEPS, ROWS), bool), method=_unroll)[1]
+        return outputs[-1].sum()
 
     is_seen = np.asarray(last_output(X)).any(axis=(1, 2))
     np.testing.assert_array_equal(np.flatnonzero(is_seen), np.arange(STEPS - 1 - 2 * WINDOW, STEPS))
