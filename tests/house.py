@@ -29,17 +29,17 @@ ROOT = Path(__file__).resolve().parents[1]
 # transformer, are further files. Options of PPO (adaptive rates, quantile values, drift functions, episodic bonuses)
 # are four more files of an import, and lines of a step.
 BARS: dict[str, float] = {
-    "lines of the functions that a PPO step enters": 1235,
+    "lines of the functions that a PPO step enters": 1241,
     "files of the functions that a PPO step enters": 26,
-    "lines of the functions that a SAC step enters": 1472,
+    "lines of the functions that a SAC step enters": 1476,
     "files of the functions that a SAC step enters": 31,
-    "lines of the functions that evorl train enters before a step": 5402,
+    "lines of the functions that evorl train enters before a step": 5417,
     "files of the functions that evorl train enters before a step": 106,
     "files that the import of algorithms/ppo.py reads": 135,
     "lines of configs/agent that stand in another of its files, %": 53.7,
     "lines of configs/env that stand in another of its files, %": 37.9,
     "settings in configs/agent that repeat the default of the class": 2,
-    "settings in configs/agent that differ from it": 108,
+    "settings in configs/agent that differ from it": 110,
     "circles of imports": 0,
     "classes of ours in the longest line of workflows": 4,
     "circles of imports, with names that strings load late": 0,
@@ -52,7 +52,7 @@ BARS: dict[str, float] = {
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 6,
-    "lines of the package": 69460,
+    "lines of the package": 71545,
     "breaches of the rules of English": 0,
 }
 # Target values of measures.

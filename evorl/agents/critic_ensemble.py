@@ -247,11 +247,15 @@ class StochasticPolicyAgent(Agent):
         outputs = self.policy_outputs(agent_state, policy_params, obs)
         return self.distribution(allowed_only(outputs, obs) if isinstance(obs, Mapping) else outputs)
 
+    def exploring_policy(self, agent_state: AgentState, obs: Observation) -> Any:
+        """Return the distributions of exploring actions for observations ``[N, ...]``."""
+        return self.policy(agent_state, agent_state.params.policy, obs)
+
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Sample actions from the policy; with repetition of noise, ``recurrent_state`` is the state of the noise."""
-        policy = self.policy(agent_state, agent_state.params.policy, sample_batch.obs)
+        """Sample exploring actions; with repetition of noise, ``recurrent_state`` is the state of the noise."""
+        policy = self.exploring_policy(agent_state, sample_batch.obs)
         if agent_state.recurrent_state is None:
             return policy.sample(key), PyTreeDict()
         noise, recurrent_state = self.noise_repetition.next_noise(key, sample_batch.extras.recurrent_state)
@@ -297,12 +301,7 @@ def update_part(
 
 
 def with_target_networks(params: PyTreeDict, tau: jax.Array | float) -> PyTreeDict:
-    """Update all target networks: parameters ``target_<name>`` move towards ``<name>``.
-
-    Args:
-        params: parameters by name.
-        tau: Polyak step size of the target networks.
-    """
+    """Update all target networks: ``target_<name>`` moves towards ``<name>`` by the Polyak step size ``tau``."""
     targets = [name for name in params if name.startswith("target_")]
     return params.replace(**{x: polyak_update(params[x], params[x.removeprefix("target_")], tau) for x in targets})
 

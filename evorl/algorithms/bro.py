@@ -9,7 +9,7 @@ of BRO (fast), with two updates per step.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from flax import linen as nn
 from evorl.agent import AgentState
 from evorl.agents.critic_ensemble import update_part
 from evorl.agents.observations import observation_ndim, one_observation, preprocess
-from evorl.agents.part_settings import CriticEnsembleSettings, TorsoDifferences, TorsoSettings
+from evorl.agents.part_settings import SoftActorCriticSettings, TorsoDifferences, TorsoSettings
 from evorl.algorithms.sac import SACAgent, SACWorkflow
 from evorl.envs.action_spaces import ActionSpaces
 from evorl.envs.env import Env
@@ -29,13 +29,12 @@ from evorl.ops.optimization import Optimizer
 from evorl.ops.random import split_rows
 from evorl.ops.value_distributions import quantile_huber
 from evorl.sample_batch import SampleBatch
-from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, PyTreeNode, pytree_field
+from evorl.types import Key, Observation, Params, PyTreeDict, PyTreeNode, pytree_field
 
-MIN_LOG_STD, MAX_LOG_STD = -10.0, 2.0
 MIN_LOG_FACTOR, MAX_LOG_FACTOR = -10.0, 7.5  # of optimism and divergence weight
 
 
-class BROSettings(CriticEnsembleSettings):
+class BROSettings(SoftActorCriticSettings):
     """Settings of the networks.
 
     Attributes:
@@ -43,6 +42,9 @@ class BROSettings(CriticEnsembleSettings):
     """
 
     num_atoms: int = 100
+    policy_output_scale: float = math.sqrt(2.0)
+    min_log_std: float = -10.0
+    log_std_bound: Literal["clip", "tanh"] = "tanh"
 
 
 class BROAgent(SACAgent):
@@ -77,11 +79,10 @@ class BROAgent(SACAgent):
         """Build the networks, with critics that output ``num_atoms`` quantiles; the optimistic policy's is a third."""
         num_atoms = settings.pop("num_atoms")
         parts = super().parts(settings, env)
-        policy, critic = (parts[f"{name}_network"].clone(output_scale=math.sqrt(2.0)) for name in ("policy", "critic"))
+        critic = parts["critic_network"].clone(output_scale=math.sqrt(2.0), num_atoms=num_atoms)
         ndim = observation_ndim(env.obs_space, settings.get("policy_obs_key"))
-        shift = ShiftNetwork(policy.torso, parts["distribution"].size, ndim)
-        networks = {"policy_network": policy, "critic_network": critic.clone(num_atoms=num_atoms)}
-        return {**parts, **networks, "shift_network": shift}
+        shift = ShiftNetwork(parts["policy_network"].torso, parts["distribution"].size, ndim)
+        return {**parts, "critic_network": critic, "shift_network": shift}
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
         """Initialize the networks, the temperature, and the two factors of the optimistic policy."""
@@ -93,12 +94,6 @@ class BROAgent(SACAgent):
             divergence_weight=number_of_factor(self.divergence_weight),
         )
 
-    def policy_outputs(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> jax.Array:
-        """Return means and log standard deviations ``[N, 2 A]``; ``tanh`` bounds the latter to [-10, 2]."""
-        means, raw = jnp.split(super().policy_outputs(agent_state, policy_params, obs), 2, axis=-1)
-        log_std = MIN_LOG_STD + 0.5 * (MAX_LOG_STD - MIN_LOG_STD) * (1.0 + jnp.tanh(raw))
-        return jnp.concatenate([means, log_std], axis=-1)
-
     def optimistic_policy(self, agent_state: AgentState, shift_params: Params, obs: Observation) -> tuple[Any, Any]:
         """Return the optimistic policy for observations ``[N, ...]``, and its divergence from the policy, ``[N]``.
 
@@ -106,20 +101,15 @@ class BROAgent(SACAgent):
         ``exploration_scale`` does not count. It has no gradient with respect to the policy.
         """
         params = agent_state.params
-        outputs = jax.lax.stop_gradient(self.policy_outputs(agent_state, params.policy, obs))
-        means, log_std = jnp.split(outputs, 2, axis=-1)
-        inputs = (preprocess(agent_state, obs, self.policy_obs_key), means)
+        policy = jax.lax.stop_gradient(self.policy(agent_state, params.policy, obs))
+        inputs = (preprocess(agent_state, obs, self.policy_obs_key), policy.loc)
         shifts = apply_network(self.shift_network, shift_params, *inputs)
-        scaled = log_std + jnp.log(self.exploration_scale)
-        divergence = 0.5 * jnp.square(shifts * jnp.exp(-log_std)).sum(axis=-1)
-        return self.distribution(jnp.concatenate([means + shifts, scaled], axis=-1)), divergence
+        divergence = 0.5 * jnp.square(shifts / policy.scale).sum(axis=-1)
+        return policy.replace(loc=policy.loc + shifts, scale=self.exploration_scale * policy.scale), divergence
 
-    def compute_actions(
-        self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
-    ) -> tuple[Action, PolicyExtras]:
-        """Sample actions from the optimistic policy."""
-        policy, _ = self.optimistic_policy(agent_state, agent_state.params.shift, sample_batch.obs)
-        return policy.sample(key), PyTreeDict()
+    def exploring_policy(self, agent_state: AgentState, obs: Observation) -> Any:
+        """Return the optimistic policy."""
+        return self.optimistic_policy(agent_state, agent_state.params.shift, obs)[0]
 
     def expected(self, outputs: jax.Array) -> jax.Array:
         """Return the means of the distributions ``[..., M]``."""

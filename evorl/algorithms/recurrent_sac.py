@@ -61,9 +61,9 @@ class RecurrentSACAgent(SACAgent):
         """Build memory and heads from ``network`` of the settings, and the distribution for the action space."""
         for name in ("policy_obs_key", "value_obs_key"):
             if settings.get(name) is not None:
-                raise ValueError(
-                    f"agent.{name} has no effect, since the heads read a memory: set agent.obs_key instead."
-                )
+                raise ValueError(f"agent.{name} has no effect, since the heads read a memory: set agent.obs_key.")
+        if settings["noise_repetition"]["max_steps"] > 1:
+            raise ValueError("agent.noise_repetition.max_steps must be 1: the recurrent state is that of the memory.")
         options, distribution = settings.pop("network"), action_distribution(env.action_space)
         cell = build_cell(options.pop("recurrent"))
         if cell is None:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
-from evorl.agents.part_settings import CategoricalCriticSettings, TorsoDifferences, TorsoSettings
+from evorl.agents.part_settings import CategoricalSoftActorCriticSettings, TorsoDifferences, TorsoSettings
 from evorl.algorithms.sac import SACAgent, SACWorkflow
 from evorl.envs.action_spaces import ActionSpaces
 from evorl.ops import collectives
@@ -35,7 +35,7 @@ class RLPDAgent(SACAgent):
     entropy_in_targets: bool = pytree_field(static=True, default=True, kw_only=True)
     target_entropy_scale: float | None = 0.5
 
-    part_settings: ClassVar[PyTreeNode] = CategoricalCriticSettings(
+    part_settings: ClassVar[PyTreeNode] = CategoricalSoftActorCriticSettings(
         network=TorsoSettings((256, 256), "relu", orthogonal=False),
         critic_network=TorsoDifferences(layer_norm=True),
         num_critics=10,

@@ -339,6 +339,7 @@ def test_priorities_are_those_of_sequences() -> None:
         ({"agent": {"network": {"recurrent": "gri"}}}, ("'gri'", "'gru'")),
         ({"agent": {"network": {"heads": {"values": [8]}}}}, ("'values'", "'value'")),
         ({"agent": {"value_obs_key": "x"}}, ("agent.value_obs_key", "agent.obs_key")),
+        ({"agent": {"noise_repetition": {"max_steps": 4}}}, ("agent.noise_repetition.max_steps", "memory")),
         ({"burn_in": 12}, ("sequences of 16 steps", "every 2 steps", "the 16 steps")),
         ({"sequence_length": 0}, ("sequence_length", "got 0")),
         ({"agent": {"priority_mix": 1.5}}, ("priority_mix", "[0, 1], got 1.5")),
