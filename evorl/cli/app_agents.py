@@ -59,7 +59,7 @@ def agent_facts(agent: str) -> AgentFacts:
     return AgentFacts(
         file=file,
         source=Path(inspect.getfile(workflow)),
-        in_boxes=_acts_in_boxes(workflow),
+        in_boxes=_acts_in_boxes(workflow, settings),
         is_off_policy=issubclass(workflow, OffPolicyWorkflow),
     )
 
@@ -78,13 +78,16 @@ def _reason_not_served(agent: str) -> str | None:
         return "it learns from a population."
     if complete_config(workflow, file).get("offline"):
         return "it learns from recorded steps."
-    action_space = {"shape": [1], "low": -1.0, "high": 1.0} if _acts_in_boxes(workflow) else {"n": 2}
+    action_space = {"shape": [1], "low": -1.0, "high": 1.0} if _acts_in_boxes(workflow, file) else {"n": 2}
     env = {"library": "remote", "name": "simulator", "obs_space": {"shape": [1]}, "action_space": action_space}
     return reason_not_served(workflow_from_config({**file, "env": env}))
 
 
-def _acts_in_boxes(workflow: Any) -> bool:
-    return ActionSpaces.DISCRETE not in field_types(workflow)["agent"].acts_in
+def _acts_in_boxes(workflow: Any, settings: Any) -> bool:
+    spaces = field_types(workflow)["agent"].acts_in
+    # Critics of actions have categorical values for continuous actions only.
+    is_categorical = settings.get("agent", {}).get("values") == "categorical"
+    return ActionSpaces.DISCRETE not in spaces or (ActionSpaces.BOXES in spaces and is_categorical)
 
 
 def check_training(app: AppConfig) -> Any:

@@ -72,9 +72,9 @@ def test_agents_that_need_data_or_a_population_are_not_served() -> None:
         "crossq",
         "ddpg",
         "fast_td3",
-        "rlpd",
         "pqn_continuous",
         "reppo",
+        "rlpd",
         "td3",
         "tqc",
     ]
