@@ -30,6 +30,7 @@ from evorl.config.values import require_positive
 from evorl.envs.env import Env
 from evorl.envs.space import Space
 from evorl.fields import Within
+from evorl.ops.losses import least_of
 from evorl.ops.optimization import Optimizer
 from evorl.ops.random import split_rows
 from evorl.sample_batch import SampleBatch
@@ -100,7 +101,7 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
 
     def pool_critics(self, outputs: jax.Array) -> jax.Array:
         """Return the least expected value over the ensemble (clipped double Q-learning), from ``[K, N, ...]``."""
-        return self.expected(outputs).min(axis=0)
+        return least_of(self.expected(outputs))
 
     def soft_values(
         self, policy: Any, agent_state: AgentState, critic_params: Params, obs: Observation, keys: Key

@@ -5,6 +5,8 @@ Arrays have any shape. All arguments of one function have the same shape unless 
 
 from __future__ import annotations
 
+import functools
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -86,6 +88,15 @@ def td_error(q_values: jax.Array, rewards: jax.Array, discounts: jax.Array, next
     chex.assert_equal_shape([rewards, discounts, next_q_values])
     chex.assert_equal_shape_suffix([q_values, rewards], rewards.ndim)
     return jax.lax.stop_gradient(rewards + discounts * next_q_values) - q_values
+
+
+def least_of(values: jax.Array) -> jax.Array:
+    """Return the minimum over the first axis, ``[...]`` from ``[K, ...]``; NaN where a value is NaN.
+
+    Each gradient belongs to one of the values. That of ``jnp.min`` is divided by the number of values that equal the
+    minimum. A compiler may compute them twice, with different rounding: none is equal then, and the gradient is NaN.
+    """
+    return functools.reduce(lambda least, x: jnp.where((x < least) | jnp.isnan(x), x, least), values)
 
 
 def approximate_kl(log_ratio: jax.Array) -> jax.Array:

@@ -91,3 +91,12 @@ def test_the_drift_has_no_gradient_at_the_old_policy() -> None:
     np.testing.assert_allclose(slopes[:2], -advantages[:2], rtol=1e-5)
     assert np.abs(slopes[2]) < 0.01 * np.exp(3.0) * 2.0
     assert slopes[3] < 0.2, "a decrease of the probability of a bad action below the drift is not rewarded"
+
+
+def test_a_gradient_of_the_least_value_belongs_to_one_value() -> None:
+    values = jnp.array([[1.0, 2.0, 3.0], [0.5, 2.0, 4.0], [0.7, 2.5, jnp.nan]])
+    np.testing.assert_array_equal(losses.least_of(values), [0.5, 2.0, jnp.nan])
+    gradient = jax.grad(lambda x: losses.least_of(x).sum())(values[:, :2])
+    np.testing.assert_array_equal(gradient, [[0.0, 1.0], [1.0, 0.0], [0.0, 0.0]])
+    # A tie: half of it would be lost if both or none counted.
+    assert gradient.sum() == 2.0
