@@ -106,7 +106,7 @@ def test_entries_of_actions() -> None:
 
 
 def test_continuous_actions_are_refused() -> None:
-    with raises_naming(ValueError, "ActionValue acts in Discrete", "A2C, CrossQ", "PPO", "TRPO"):
+    with raises_naming(ValueError, "ActionValue acts in Discrete", "A2C, BRO, CrossQ", "PPO", "TRPO"):
         _agent("Pendulum-v1")
 
 

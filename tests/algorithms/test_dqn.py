@@ -277,7 +277,7 @@ def test_the_slow_network_is_copied_at_intervals() -> None:
 @pytest.mark.parametrize(
     ("env", "settings", "parts"),
     [
-        ("Pendulum-v1", {}, ("DQN acts in Discrete", "A2C, CrossQ")),
+        ("Pendulum-v1", {}, ("DQN acts in Discrete", "A2C, BRO, CrossQ")),
         ("CartPole-v1", {"values": "categorical"}, ("num_atoms=None", "agent.values=categorical")),
         ("CartPole-v1", {"values": "implicit"}, ("num_atoms=None", "agent.values=implicit")),
         ("CartPole-v1", {"values": "implicit", "num_atoms": 8}, ("agent.values=implicit", "agent.huber_delta")),
