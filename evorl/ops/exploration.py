@@ -23,7 +23,10 @@ def epsilon_greedy_probabilities(q_values: jax.Array, epsilon: jax.Array | float
     Returns:
         ``[..., A]``, summing to 1 over the last axis.
     """
-    is_best = (q_values == q_values.max(axis=-1, keepdims=True)).astype(q_values.dtype)
+    is_max = q_values == q_values.max(axis=-1, keepdims=True)
+    # None is equal if a compiler computes the values twice, with different rounding: one always counts.
+    is_first = jnp.arange(q_values.shape[-1]) == jnp.argmax(q_values, axis=-1, keepdims=True)
+    is_best = (is_max | is_first).astype(q_values.dtype)
     greedy = is_best / is_best.sum(axis=-1, keepdims=True)
     epsilon = jnp.asarray(epsilon, q_values.dtype)[..., None]
     is_allowed = jnp.maximum(is_best, q_values != -jnp.inf)
