@@ -123,5 +123,5 @@ class RecurrentValueAgent(ActionValueAgent):
         """
         obs, next_obs = (preprocess(agent_state, x, self.obs_key) for x in (batch.obs, batch.next_obs))
         memory = (batch.extras.recurrent_state, batch.extras.starts, burn_in)
-        values, next_values = self.network.apply(params, obs, next_obs, *memory, method="after_burn_in")
-        return values, allowed_only(next_values, jax.tree.map(lambda x: x[burn_in:], batch.next_obs))
+        values: Any = self.network.apply(params, obs, next_obs, *memory, method="after_burn_in")
+        return values[0], allowed_only(values[1], jax.tree.map(lambda x: x[burn_in:], batch.next_obs))

@@ -90,6 +90,7 @@ class EpisodeOutcomes(PyTreeData):
         )
 
     def _faults_after(self, alive: jax.Array, rewards: jax.Array, obs: Observation, actions: Action) -> jax.Array:
+        assert self.faults is not None, "called only if faults are watched"
         seen_bad, acted_well, paid_bad = ~finite_rows(obs), finite_rows(actions), ~jnp.isfinite(rewards)
         is_open = alive & (self.faults == NO_FAULT)
         fault = jnp.where(acted_well, NO_FAULT, _OF_POLICY)

@@ -129,12 +129,12 @@ class _Layer(nn.Module):
         content_bias, distance_bias = (
             self.param(name, nn.initializers.zeros, shape) for name in ("content_bias", "distance_bias")
         )
-        by_content = jnp.einsum("tbhd,pbhd->bhtp", queries + content_bias, keys)
-        by_distance = jnp.einsum("tbhd,mhd->bhtm", queries + distance_bias, heads(distances))
+        by_content = _product("tbhd,pbhd->bhtp", queries + content_bias, keys, self.dtype)
+        by_distance = _product("tbhd,mhd->bhtm", queries + distance_bias, heads(distances), self.dtype)
         scores = (by_content + _placed(by_distance)) / math.sqrt(depth)
         visible = _placed(jnp.moveaxis(is_visible, 1, 0))[:, None]  # [B, 1, T, P]
         weights = nn.softmax(jnp.where(visible, scores, jnp.finfo(jnp.float32).min))
-        attended = jnp.einsum("bhtp,pbhd->tbhd", weights, values).reshape(x.shape)
+        attended = _product("bhtp,pbhd->tbhd", weights, values, self.dtype).reshape(x.shape)
         x = _Gate(self.dtype, name="attention_gate")(x, nn.relu(_dense(self.size, self.dtype, "attended")(attended)))
         hidden = nn.gelu(_dense(self.size, self.dtype, "hidden")(nn.LayerNorm(name="hidden_norm")(x)))
         return _Gate(self.dtype, name="hidden_gate")(x, _dense(self.size, self.dtype, "outputs")(hidden))
@@ -160,6 +160,11 @@ class _Gate(nn.Module):
         kept = nn.sigmoid(reset_y + reset_x) * x
         new = jnp.tanh(new_y + _dense(size, self.dtype, "of_kept", use_bias=False)(kept))
         return (1.0 - update) * x + update * new
+
+
+def _product(equation: str, x: jax.Array, y: jax.Array, dtype: Dtype) -> jax.Array:
+    """Return a product in ``dtype``, as are those of its gradients, converted to float32; see ``numpy.einsum``."""
+    return jnp.einsum(equation, x.astype(dtype), y.astype(dtype)).astype(jnp.float32)
 
 
 def _dense(size: int, dtype: Dtype, name: str | None = None, use_bias: bool = True) -> nn.Dense:

@@ -246,27 +246,26 @@ class ActorCriticWorkflow(OnPolicyWorkflow):
 
 
 class LearnsInPasses(Protocol):
-    """Fields of on-policy workflows that make several passes of minibatches, see ``scan_updates``."""
+    """Fields of on-policy workflows that make several passes of minibatches, see ``scan_updates``.
+
+    Attributes:
+        num_epochs: passes over each trajectory.
+        num_minibatches: minibatches per pass.
+        schedule_step: unit in which schedules of optimizers advance, see ``ScheduleStep``.
+        timesteps_per_iteration: steps of one rollout over all environments.
+        total_timesteps: environment steps of the whole training.
+    """
 
     @property
-    def num_epochs(self) -> int:
-        """Passes over each trajectory."""
-
+    def num_epochs(self) -> int: ...
     @property
-    def num_minibatches(self) -> int:
-        """Minibatches per pass."""
-
+    def num_minibatches(self) -> int: ...
     @property
-    def schedule_step(self) -> ScheduleStep:
-        """Unit in which schedules of optimizers advance, see ``ScheduleStep``."""
-
+    def schedule_step(self) -> ScheduleStep: ...
     @property
-    def timesteps_per_iteration(self) -> int:
-        """Steps of one rollout over all environments."""
-
+    def timesteps_per_iteration(self) -> int: ...
     @property
-    def total_timesteps(self) -> float:
-        """Environment steps of the whole training."""
+    def total_timesteps(self) -> float: ...
 
 
 class Begin(NamedTuple):

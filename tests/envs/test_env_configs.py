@@ -30,7 +30,7 @@ OF_LIBRARY = {
     "jumanji": {"generator": None},
     "craftax": {},
     "xminigrid": {},
-    "jaxmarl": {},
+    "jaxmarl": {"world_state": False},
     "mjx": {"iterations": None, "ls_iterations": None},
     "remote": {},
 }
