@@ -163,7 +163,7 @@ class _Gate(nn.Module):
 
 
 def _product(equation: str, x: jax.Array, y: jax.Array, dtype: Dtype) -> jax.Array:
-    """Return a product in ``dtype``, as are those of its gradients, converted to float32; see ``numpy.einsum``."""
+    """Return the product of ``numpy.einsum``, computed in ``dtype`` and converted to float32, like its gradients."""
     return jnp.einsum(equation, x.astype(dtype), y.astype(dtype)).astype(jnp.float32)
 
 
