@@ -98,5 +98,5 @@ def test_a_gradient_of_the_least_value_belongs_to_one_value() -> None:
     np.testing.assert_array_equal(losses.least_of(values), [0.5, 2.0, jnp.nan])
     gradient = jax.grad(lambda x: losses.least_of(x).sum())(values[:, :2])
     np.testing.assert_array_equal(gradient, [[0.0, 1.0], [1.0, 0.0], [0.0, 0.0]])
-    # A tie: half of it would be lost if both or none counted.
+    # In a tie, one value counts.
     assert gradient.sum() == 2.0
