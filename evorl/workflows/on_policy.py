@@ -246,26 +246,32 @@ class ActorCriticWorkflow(OnPolicyWorkflow):
 
 
 class LearnsInPasses(Protocol):
-    """Fields of on-policy workflows that make several passes of minibatches, see ``scan_updates``.
-
-    Attributes:
-        num_epochs: passes over each trajectory.
-        num_minibatches: minibatches per pass.
-        schedule_step: unit in which schedules of optimizers advance, see ``ScheduleStep``.
-        timesteps_per_iteration: steps of one rollout over all environments.
-        total_timesteps: environment steps of the whole training.
-    """
+    """Fields of on-policy workflows that make several passes of minibatches, see ``scan_updates``."""
 
     @property
-    def num_epochs(self) -> int: ...
+    def num_epochs(self) -> int:
+        """Passes over each trajectory."""
+        ...
+
     @property
-    def num_minibatches(self) -> int: ...
+    def num_minibatches(self) -> int:
+        """Minibatches per pass."""
+        ...
+
     @property
-    def schedule_step(self) -> ScheduleStep: ...
+    def schedule_step(self) -> ScheduleStep:
+        """Unit in which schedules of optimizers advance, see ``ScheduleStep``."""
+        ...
+
     @property
-    def timesteps_per_iteration(self) -> int: ...
+    def timesteps_per_iteration(self) -> int:
+        """Steps of one rollout over all environments."""
+        ...
+
     @property
-    def total_timesteps(self) -> float: ...
+    def total_timesteps(self) -> float:
+        """Environment steps of the whole training."""
+        ...
 
 
 class Begin(NamedTuple):
@@ -311,13 +317,8 @@ def scan_updates(
 def scan_apart(workflow: Any, update: Update, carry: Any, batch: Any, begin: Begin) -> tuple[Any, Any]:
     """Run passes of both networks, then the remaining passes of the network that has more.
 
-    Args:
-        workflow: a workflow with fields as for ``scan_updates`` and ``num_value_epochs``.
-        update: ``(carry, minibatch, progress, part="") -> (carry, metrics)``; ``part`` is ``policy`` or ``value`` for a
-            network that continues alone.
-        carry: learned state.
-        batch: as for ``scan_updates``.
-        begin: start of the updates.
+    The arguments are as for ``scan_updates``. ``workflow`` also has ``num_value_epochs``; ``update`` has an argument
+    ``part``: ``policy`` or ``value`` for a network that continues alone, otherwise empty.
     """
     passes = (workflow.num_epochs, workflow.num_value_epochs or workflow.num_epochs)
     joint, most = min(passes), max(passes)
