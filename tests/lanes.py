@@ -14,7 +14,7 @@ LONG: dict[str, tuple[str, ...]] = {
     # Short: PPO, SAC, DQN, neuroevolution, ERL and MAP-Elites. tests/test_configs.py builds every algorithm.
     "further algorithms of a family": (
         r"tests/algorithms/test_(a2c|bro|cemrl|crossq|discor|impala|iql|multi_objective|pbt|pga_me|pqn\w*|r2d2)\.py::",
-        r"tests/algorithms/test_(recurrent_sac|reinforce|reppo|rlpd|td3|td3_bc|tqc|trpo)\.py::",
+        r"tests/algorithms/test_(flash_sac|recurrent_sac|reinforce|reppo|rlpd|simba|td3|td3_bc|tqc|trpo)\.py::",
         r"tests/algorithms/test_(soft_updates|td3_noise|soft_actor_critics)\.py::",
         r"tests/workflows/test_(recycling\.py::TestContract::|resets\.py::test_every_off_policy_algorithm\w*\[(?!sac))",
         r"tests/algorithms/test_(action_spaces|dict_observations)\.py::",
