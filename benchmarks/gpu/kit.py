@@ -32,7 +32,7 @@ KIT_FILE = Path(__file__).with_name("kit.yaml")
 ROUNDS = 3
 WINDOW_SECONDS = 1.0  # of one reading
 LEAST_SECONDS = 20.0  # nothing starts in less
-READING_SECONDS = 6.0  # kept for the readings of each measurement when programs are compiled
+READING_SECONDS = 6.0  # reserved for the readings of each measurement while programs are compiled
 PROFILED = ("evorl", "rejax", "evosax")  # programs that answer a request for a profile
 Report = Callable[[dict[str, Any]], None]
 Sides = dict[str, tuple["Process", dict[str, Any]]]  # by name: process, and the row that it fills
@@ -221,7 +221,7 @@ class Kit:
             row |= {"steps_per_second": statistics.median(readings[name]), "readings": readings[name]}
             if process.program in PROFILED:
                 process.ask("profile")
-                with contextlib.suppress(NoAnswer):  # a figure less, not a failure
+                with contextlib.suppress(NoAnswer):  # a missing profile is not a failure
                     row |= process.answer(until - self.clock())
             report(row)
 

@@ -142,7 +142,7 @@ def _repeated(step: Callable[[Any], Any], state: Any) -> Callable[[], Any]:
         return jax.lax.scan(lambda state, _: (step(state), None), state, None, length=ITERATIONS)[0]
 
     program = jax.jit(iterate, donate_argnums=0)
-    latest = [jax.tree.map(jax.numpy.copy, state)]  # leaves may share a buffer, which is donated once
+    latest = [jax.tree.map(jax.numpy.copy, state)]  # a buffer that leaves share cannot be donated twice
 
     def run() -> Any:
         latest[0] = program(latest[0])

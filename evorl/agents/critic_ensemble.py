@@ -209,7 +209,7 @@ class StochasticPolicyAgent(Agent):
 
     Attributes:
         distribution: action distribution: tanh-normal or categorical.
-        noise_repetition: repetition of exploration noise over several steps, of box actions.
+        noise_repetition: repetition of exploration noise over several steps; for box actions only.
     """
 
     distribution: ActionDistribution = pytree_field(static=True)

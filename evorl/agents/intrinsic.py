@@ -120,7 +120,7 @@ class IntrinsicReward(PyTreeNode):
     def init(self, obs_space: Space, key: Key, num_envs: int = 0) -> State:
         """Return entries for a workflow's state: ``intrinsic``, and ``intrinsic_metrics`` of the last trajectory.
 
-        ``num_envs`` is the number of this device's environments, for bonuses that are episodic.
+        ``num_envs`` is the number of environments on this device; only episodic bonuses use it.
         """
         obs = one_observation(obs_space, self.obs_key)
         params, fixed = self.init_params(jnp.asarray(obs, jnp.float32), key)

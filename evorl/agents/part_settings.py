@@ -155,8 +155,8 @@ class SoftActorCriticSettings(CriticEnsembleSettings):
 
     Attributes:
         policy_output_scale: gain of the initial weights of the policy's last layer.
-        min_log_std: least logarithm of the policy's standard deviation, before squashing.
-        max_log_std: largest one.
+        min_log_std: smallest logarithm of the policy's standard deviation, before squashing.
+        max_log_std: largest logarithm of the policy's standard deviation.
         log_std_bound: bound of that logarithm: ``clip`` clips it; ``tanh`` bounds it smoothly, so that an output of 0
             is the middle.
     """
@@ -176,9 +176,9 @@ class PredictiveCriticSettings(PyTreeNode):
 
     Attributes:
         network: network of the policy; its settings also apply to the critic unless overridden by critic_network.
-        critic_network: differences of the critic, whose torso is below the embedding.
+        critic_network: settings in which the critic differs; its torso is below the embedding.
         embedding_size: size of the embedding of an observation and an action.
-        critic_heads: layers above the embedding, of the values and, separately, of the prediction.
+        critic_heads: layers above the embedding; the values and the prediction have separate copies of them.
         num_atoms: number of categories of the distribution of returns.
     """
 
@@ -294,8 +294,8 @@ class DQNSettings(PyTreeNode):
 
     Attributes:
         network: settings of the Q-network.
-        num_atoms: number of categories or quantiles of a distribution, for implicit quantiles of sampled fractions;
-            null for expected values.
+        num_atoms: number of categories, of quantiles, or, for implicit quantiles, of sampled fractions; null for
+            expected values.
     """
 
     network: DQNNetworkSettings = DQNNetworkSettings(torso=(120, 84), activation="relu", orthogonal=False)

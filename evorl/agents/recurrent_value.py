@@ -44,7 +44,7 @@ class RecurrentValueAgent(ActionValueAgent):
         cell = build_cell(options.pop("recurrent"))
         if cell is None:
             name = cls.__name__.removesuffix("Agent")
-            raise ValueError(f"{name} needs agent.network.recurrent, but it is null: choose gru, lstm, min_gru or lru.")
+            raise ValueError(f"{name} needs agent.network.recurrent, but it is null: choose gru, lstm or lru.")
         heads = checked_mapping(options.pop("heads"), "agent.network.heads")
         check_names(heads, ("dueling", "layers"), "key of agent.network.heads")
         dueling = checked_value(heads.get("dueling", True), bool, "agent.network.heads.dueling")

@@ -39,9 +39,10 @@ class CrossQAgent(SACAgent):
     policy use running statistics.
 
     Attributes:
-        target_critics: compute targets by target networks, whose batches also are both ends of the transitions, and
-            which have separate statistics. By default, the pass of the critics yields the targets.
-        joint_policy: batches of the policy are both ends of the transitions as well; only the first ends have a loss.
+        target_critics: compute targets with target networks, which have their own statistics and also normalize over
+            observations and next observations together. By default, the pass of the critics yields the targets.
+        joint_policy: normalize the policy, too, over observations and next observations together; its loss covers the
+            observations only.
     """
 
     target_critics: bool = pytree_field(static=True, default=False, kw_only=True)

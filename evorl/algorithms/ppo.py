@@ -150,7 +150,7 @@ class PPOWorkflow(ActorCriticWorkflow):
         return self.whole_trajectories or self.agent.is_recurrent
 
     def init_optimizers(self, agent_state: AgentState) -> Any:
-        """Return the optimizer's state; with ``num_value_epochs`` one per network, with ``desired_kl`` and its rate."""
+        """Return the optimizer's state; one per network with ``num_value_epochs``, and the rate with ``desired_kl``."""
         if self.desired_kl is not None:
             return init_adaptive(self.optimizer, agent_state.params)
         if self.num_value_epochs is None:

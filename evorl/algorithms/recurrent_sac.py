@@ -2,9 +2,9 @@
 
 Policy and critics read the features of a common memory, a recurrent network. Sequences are replayed from the recurrent
 state that was stored with their first step; the first steps only update that state ("burn-in", Kapturowski et al. 2019,
-https://openreview.net/forum?id=r1lyTjAqYX). Only the losses of the critics train the memory (as the encoder of Yarats
-et al. 2021, https://arxiv.org/abs/1910.01741): gradients of both losses in a shared memory disturb each other (Ni et
-al. 2022, https://arxiv.org/abs/2110.05038).
+https://openreview.net/forum?id=r1lyTjAqYX). Only the losses of the critics train the memory (as they train the encoder
+of Yarats et al. 2021, https://arxiv.org/abs/1910.01741): in a shared memory, the gradients of policy and critics
+interfere (Ni et al. 2022, https://arxiv.org/abs/2110.05038).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RecurrentSACAgent(SACAgent):
             if settings.get(name) is not None:
                 raise ValueError(f"agent.{name} has no effect, since the heads read a memory: set agent.obs_key.")
         if settings["noise_repetition"]["max_steps"] > 1:
-            raise ValueError("agent.noise_repetition.max_steps must be 1: the recurrent state is that of the memory.")
+            raise ValueError("agent.noise_repetition.max_steps must be 1: only the memory has a recurrent state here.")
         options, distribution = settings.pop("network"), action_distribution(env.action_space)
         cell = build_cell(options.pop("recurrent"))
         if cell is None:

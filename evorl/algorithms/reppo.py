@@ -46,7 +46,7 @@ class REPPOAgent(CriticEnsembleAgent):
         distribution: action distribution.
         temperature: initial entropy coefficient alpha.
         target_entropy_scale: the target entropy is minus this number per dimension of an action.
-        multiplier: initial weight lambda of the KL divergence.
+        multiplier: initial weight mu of the KL divergence.
         kl_bound: bound of the KL divergence from the policy that collected the trajectory.
         prediction_weight: weight of the auxiliary loss, the prediction of the next embedding and reward.
         support_low: lowest return on the grid of the distributions; it should not exceed any discounted return.
@@ -169,7 +169,7 @@ class REPPOAgent(CriticEnsembleAgent):
     ) -> tuple[jax.Array, PyTreeDict]:
         """Return the loss of policy and multipliers (eq. 7 to 9), with one key per sample.
 
-        A sample within the KL bound maximizes ``Q - alpha log pi``; beyond it only ``lambda KL`` decreases.
+        The policy loss of a sample is ``alpha log pi - Q`` within the KL bound, and ``mu KL`` beyond it.
         """
         policy = self.policy(agent_state, actor_params.policy, batch.obs)
         actions, log_prob = policy.sample_and_log_prob(keys)

@@ -59,7 +59,7 @@ class RLPDAgent(SACAgent):
         """Return the soft Bellman errors of all critics against the minimum of the sampled target critics (REDQ)."""
         params = agent_state.params
         action_keys, sampling_keys = split_rows(keys)
-        first_key = collectives.gather_rows(sampling_keys[:1])[0]  # devices with other transitions sample the same
+        first_key = collectives.gather_rows(sampling_keys[:1])[0]  # equal on all devices
         sampled = jax.random.permutation(first_key, self.critic_network.num_critics)[: self.num_target_critics]
         targets = jax.tree.map(lambda x: x[sampled], params.target_critic)
         network = self.critic_network.clone(num_critics=self.num_target_critics)
@@ -75,7 +75,7 @@ class RLPDAgent(SACAgent):
 class RLPDWorkflow(SACWorkflow):
     """RLPD: updates critics and target networks at each update, policy and temperature at every ``policy_delay``-th.
 
-    With as many updates per iteration, this is the last one. ``replay.load`` names the recorded transitions.
+    By default, this is the last update of each iteration. ``replay.load`` names the recorded transitions.
     """
 
     agent: RLPDAgent
@@ -94,5 +94,5 @@ class RLPDWorkflow(SACWorkflow):
     def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
         """Return one optimizer state per group of parameters, by its name."""
         opt_state = super().init_optimizers(agent_state)
-        # Updates are due at multiples of the delay: with a count from 1, at the last instead of the first update.
+        # The policy is updated if the count is a multiple of the delay: from 1, at the last update, not the first.
         return opt_state if self.policy_delay == 1 else opt_state.replace(num_updates=jnp.ones((), jnp.int32))

@@ -3,8 +3,8 @@
 
 An off-policy actor-critic that maximizes the return and the policy's entropy; the temperature, which weighs the
 entropy, is adapted so that the entropy stays near a target. The minimum over an ensemble of critics limits
-overestimation. Equation numbers refer to the first paper, for discrete actions to the second. TQC, CrossQ and DisCor
-derive from this module.
+overestimation. Equation numbers refer to the first paper, for discrete actions to the second. TQC, DisCor,
+CrossQ, BRO, RLPD and recurrent SAC derive from this module.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def with_recorded_steps(workflow: OffPolicyWorkflow, state: State) -> State:
         state = _store(workflow, state, jax.tree.map(lambda x, i=start: x[i : i + at_once], rows))
     if not workflow.replay.mixed:
         return state
-    return state.replace(replay_state=state.recorded_state, recorded_state=state.replay_state)  # that was empty
+    return state.replace(replay_state=state.recorded_state, recorded_state=state.replay_state)  # the empty buffer
 
 
 @functools.partial(jax.jit, donate_argnames="state")

@@ -40,7 +40,7 @@ def check_recyclable(network: nn.Module, where: str) -> None:
     layers = getattr(getattr(network, "torso", None), "layers", ())
     if not layers or not all(isinstance(x, DenseSettings) and not x.batch_norm for x in layers):
         raise ValueError(
-            f"units are recycled in torsos of dense layers only: set {where} to a list of sizes, such as [256, 256], "
+            f"redo_interval recycles units in dense layers only: set {where} to a list of sizes, such as [256, 256], "
             "or redo_interval=null."
         )
 

@@ -186,7 +186,7 @@ def _placed(x: jax.Array) -> jax.Array:
     """
     num_steps, num_seen = x.shape[-2:]
     padded = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, num_steps)])
-    # Rows that are one entry too long: reshaped to the right length, each starts one place further on.
+    # The rows are one entry too long: reshaped to the right length, row t starts t places later.
     flat = padded.reshape(*x.shape[:-2], -1)[..., :-num_steps]
     return flat.reshape(*x.shape[:-1], num_seen - 1 + num_steps)
 

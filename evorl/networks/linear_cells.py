@@ -210,7 +210,7 @@ def _scan_at_once(modulus: jax.Array, phase: jax.Array, goes_on: jax.Array, inpu
 
 
 def _steps(eigenvalues: Parts, goes_on: jax.Array, inputs: Parts, first: Parts) -> Parts:
-    """Return what ``_scan_at_once`` returns, one step after the other, for both parts of the eigenvalues ``[size]``."""
+    """Compute the states of ``_scan_at_once`` step by step, from both parts of the eigenvalues ``[size]``."""
 
     def one_step(state: Parts, row: tuple[jax.Array, Parts]) -> tuple[Parts, Parts]:
         keeps, (real_x, imaginary_x) = row
@@ -224,10 +224,10 @@ def _steps(eigenvalues: Parts, goes_on: jax.Array, inputs: Parts, first: Parts) 
 
 @jax.custom_jvp
 def _scan_in_sequence(eigenvalues: Parts, goes_on: jax.Array, inputs: Parts, first: Parts) -> Parts:
-    """Return ``_steps``, with gradients that leave only additions of products in the loop.
+    """Return ``_steps``, with a gradient whose loop contains only multiplications and additions.
 
-    On a CPU, with gradients, it takes half the time of ``_scan_at_once``, which computes sines and cosines of every
-    step for every row.
+    On a CPU, with gradients, it takes half the time of ``_scan_at_once``, which rotates the states of every step by an
+    angle.
     """
     return _steps(eigenvalues, goes_on, inputs, first)
 

@@ -268,7 +268,7 @@ def build_cell(config: Any) -> Cell | None:
         )
     if isinstance(cell, GTrXL) and cell.size % cell.num_heads:
         raise ValueError(
-            f"recurrent: {cell.size} units cannot be divided among {cell.num_heads} heads: choose a divisor."
+            f"recurrent: {cell.size} units cannot be divided among {cell.num_heads} heads: set num_heads to a divisor."
         )
     if isinstance(cell, LRU) and 1.0 - 1.0 / cell.horizon <= MIN_MODULUS:
         raise ValueError(f"recurrent.horizon of lru must be more than 10 steps, got {cell.horizon}.")

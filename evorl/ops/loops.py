@@ -19,7 +19,7 @@ from evorl.ops.trees import Packed, pack, tree_where
 from evorl.types import PyTreeData, pytree_field
 
 Tree = TypeVar("Tree")
-SMALL = 2**11  # elements of an array to pack, of all seeds and members: others need copies of parts of larger arrays
+SMALL = 2**11  # largest packed array, in elements of all seeds and members: parts of larger ones would be copied
 
 
 def when_due(is_due: jax.Array, update: Callable[[Any], Any], state: Any) -> Any:

@@ -93,8 +93,9 @@ def td_error(q_values: jax.Array, rewards: jax.Array, discounts: jax.Array, next
 def least_of(values: jax.Array) -> jax.Array:
     """Return the minimum over the first axis, ``[...]`` from ``[K, ...]``; NaN where a value is NaN.
 
-    Each gradient belongs to one of the values. That of ``jnp.min`` is divided by the number of values that equal the
-    minimum. A compiler may compute them twice, with different rounding: none is equal then, and the gradient is NaN.
+    The gradient flows to exactly one of the values. ``jnp.min`` divides it by the number of values that equal the
+    minimum: if the compiled program computes the values twice, with different rounding, none is equal, and the gradient
+    is NaN.
     """
     return functools.reduce(lambda least, x: jnp.where((x < least) | jnp.isnan(x), x, least), values)
 

@@ -55,7 +55,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         intrinsic: intrinsic reward: icm, rnd, diayn or {name: icm, weight: 0.1}; see ``evorl.agents.intrinsic``.
         offline: learn only from the transitions that ``replay.load`` names; a step of the training is an update.
         resets: numbers of updates after which networks and optimizers are initialized again; the replay buffer is kept.
-        redo_interval: number of updates between two recyclings of dormant units; ``None`` for none.
+        redo_interval: number of updates between two recyclings of dormant units (ReDo); ``None`` disables them.
         redo_threshold: largest activity of a dormant unit, relative to the mean of its layer.
         num_sharing: number of population members that share the replay buffer; set by the population.
     """

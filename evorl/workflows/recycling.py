@@ -22,15 +22,15 @@ _TORSOS = {"policy": "agent.network.torso", "critic": "agent.critic_network.tors
 
 
 def check_recycling(workflow: OffPolicyWorkflow) -> None:
-    """Raise ``ValueError`` if ``redo_interval`` is set and the agent's networks have no units to recycle."""
+    """Raise ``ValueError`` if ``redo_interval`` is set but units of the agent's networks cannot be recycled."""
     if workflow.redo_interval is None:
         return
     positive(workflow.redo_interval, "redo_interval")
     networks = getattr(workflow.agent, "recyclable_networks", dict)()
     if not networks:
         raise ValueError(
-            f"redo_interval={workflow.redo_interval} recycles units of networks that {type(workflow).__name__} does "
-            "not have: set it to null."
+            f"redo_interval={workflow.redo_interval} is not supported by {type(workflow).__name__}, whose networks "
+            "have no units that can be recycled: set it to null."
         )
     for name, network in networks.items():
         check_recyclable(network, _TORSOS[name])
@@ -88,7 +88,7 @@ def _recycled(network: Any, params: Any, inputs: tuple[Any, ...], threshold: Any
 
 
 def _without_moments(opt_state: Any, is_new: Any) -> Any:
-    """Set the entries of an optimizer's state that belong to new weights to zero: of every tree like the parameters."""
+    """Set the moments of new weights to zero, in each part of an optimizer's state that is like the parameters."""
     structure = jax.tree.structure(is_new)
 
     def is_moment(node: Any) -> bool:

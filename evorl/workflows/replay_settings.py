@@ -166,7 +166,7 @@ class ReplaySettings(PyTreeNode):
             )
         if workflow.batch_size % 2:
             raise ValueError(
-                f"batch_size={workflow.batch_size} has no half for replay.mixed=true: choose an even number."
+                f"batch_size={workflow.batch_size} is odd, but replay.mixed=true halves it: choose an even number."
             )
 
     def _check_recorded(self, workflow: OffPolicyWorkflow) -> None:
@@ -194,7 +194,7 @@ class ReplaySettings(PyTreeNode):
 def draw_from_both(workflow: OffPolicyWorkflow, state: State, key: Key, progress: jax.Array) -> DrawnBatches:
     """Return batches as ``OffPolicyWorkflow.draw_batches`` does, with recorded and new transitions in turn.
 
-    Any part of a batch has equally many of both: also the shares of several devices.
+    They alternate, so that the share of each device also consists of both halves.
     """
     keys, size = jax.random.split(key), workflow.batch_size // 2
     recorded = workflow.draw_batches(state.replace(replay_state=state.recorded_state), keys[0], progress, size)

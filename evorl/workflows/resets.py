@@ -1,8 +1,8 @@
-"""Renewal of off-policy learners, which restores the plasticity that many updates per step cost.
+"""Renewal of off-policy learners, which restores the plasticity that they lose by many updates per step.
 
 Resets (Nikishin et al. 2022, https://arxiv.org/abs/2205.07802) initialize networks and optimizers again at some
 points of the training, while the replay buffer is kept. Recycling (``evorl.workflows.recycling``) renews dormant units
-only. The number of updates so far is stored with the optimizers, only if one of them is set.
+only. If one of them is enabled, the number of updates so far is stored with the states of the optimizers.
 """
 
 from __future__ import annotations
@@ -43,9 +43,11 @@ def renewed_if_due(
     num_updates: jax.Array | int,
     key: Key,
 ) -> tuple[AgentState, PyTreeDict]:
-    """Count updates; recycle dormant units, then reset the learner, if the count reaches one of their numbers.
+    """Count updates; recycle dormant units and reset the learner if it is time.
 
-    An accelerator waits for the host once per call for each of the two, not once per update.
+    Units are recycled if the count reaches a multiple of ``redo_interval``. Then, the learner is reset if the count
+    reaches an entry of ``resets``. An accelerator waits for the host once per call for each of the two, not once per
+    update.
 
     Args:
         workflow: off-policy workflow with ``resets`` or ``redo_interval``.
