@@ -82,7 +82,7 @@ class CrossQAgent(SACAgent):
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the soft Bellman errors of all critics, normalized over both observations of transitions (section 3)."""
+        """Return the soft Bellman errors of all critics, normalized over both ends of transitions (section 3)."""
         params, statistics = agent_state.params, agent_state.extra_state
         policy = self.policy(agent_state, params.policy, batch.next_obs)
         next_actions, next_log_prob, _ = self.sample_actions(policy, keys)
