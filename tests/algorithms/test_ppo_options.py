@@ -37,7 +37,7 @@ class TestProbesWithQuantiles(ActorCriticProbes):
 
     @staticmethod
     def train(continuous: bool) -> tuple[bool, Any, Any]:
-        return _train(continuous, num_quantiles=16)
+        return _train(continuous, num_iterations=600, num_quantiles=16)
 
 
 def batch_of(workflow: Any, state: Any) -> Any:

@@ -129,7 +129,7 @@ def test_an_update_is_the_given_number_of_gradient_steps() -> None:
     [
         ({"num_minibatches": 3}, ("64 transitions", "num_minibatches=3")),
         ({"q_lambda": 1.5}, ("q_lambda", "[0, 1], got 1.5")),
-        ({"env": "Pendulum-v1"}, ("PQN acts in Discrete", "A2C, CrossQ")),
+        ({"env": "Pendulum-v1"}, ("PQN acts in Discrete", "A2C, BRO, CrossQ")),
     ],
 )
 def test_impossible_options_are_refused(changes: dict, parts: tuple[str, ...]) -> None:
