@@ -272,7 +272,7 @@ def iterations_on_mesh(workflow: Trainable, state: State, num_iterations: jax.Ar
 
 
 def iterate_program(workflow: Trainable, state: State, num_iterations: int) -> tuple[PyTreeDict, State]:
-    """Run any number of iterations by one program; return ``(metrics [MAX_FOLD, ...], state)``; donates the state."""
+    """Run up to ``MAX_FOLD`` iterations by one program; return ``(metrics [MAX_FOLD, ...], state)``; donates the state."""
     return training_program(workflow.execution.in_order)(workflow, state, num_iterations)
 
 

@@ -37,9 +37,9 @@ class TestContract(WorkflowContract):
 
 class TestContractWithLinearMemory(WorkflowContract):
     workflow = RecurrentSACWorkflow
-    SMALL = {
-        **{**TestContract.SMALL, "prioritized": True},
+    SMALL = TestContract.SMALL | {
         "agent": {"network": {**NETWORK, "recurrent": {"name": "lru", "size": 8}}},
+        "prioritized": True,
     }
 
 
