@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BARS: dict[str, float] = {
     "lines of the functions that a PPO step enters": 1241,
     "files of the functions that a PPO step enters": 26,
-    "lines of the functions that a SAC step enters": 1483,
+    "lines of the functions that a SAC step enters": 1484,
     "files of the functions that a SAC step enters": 31,
     "lines of the functions that evorl train enters before a step": 5417,
     "files of the functions that evorl train enters before a step": 106,
@@ -52,7 +52,7 @@ BARS: dict[str, float] = {
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 6,
-    "lines of the package": 71556,
+    "lines of the package": 71564,
     "breaches of the rules of English": 0,
 }
 # Target values of measures.
