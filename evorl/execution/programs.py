@@ -272,10 +272,7 @@ def iterations_on_mesh(workflow: Trainable, state: State, num_iterations: jax.Ar
 
 
 def iterate_program(workflow: Trainable, state: State, num_iterations: int) -> tuple[PyTreeDict, State]:
-    """Run up to ``MAX_FOLD`` iterations by one program, which donates the state; return metrics and the state.
-
-    The metrics have the shape ``[MAX_FOLD, ...]``.
-    """
+    """Run at most ``MAX_FOLD`` iterations; return metrics ``[MAX_FOLD, ...]`` and the state, which is donated."""
     return training_program(workflow.execution.in_order)(workflow, state, num_iterations)
 
 
