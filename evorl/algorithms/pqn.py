@@ -80,11 +80,13 @@ class PQNWorkflow(OnPolicyWorkflow):
     schedule_step: ScheduleStep = "environment"
 
     default_num_envs: ClassVar[int] = 32
+    # Whether minibatches consist of whole trajectories.
+    by_trajectory: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "num_epochs", "num_minibatches")
-        self.require_equal_minibatches(self.num_minibatches)
+        self.require_equal_minibatches(self.num_minibatches, self.by_trajectory)
 
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array

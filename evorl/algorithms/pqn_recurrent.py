@@ -17,7 +17,6 @@ from evorl.agents.action_value import values_of_actions_along
 from evorl.agents.part_settings import CellSettings, RecurrentHeads, RecurrentNetworkSettings, RecurrentValueSettings
 from evorl.agents.recurrent_value import RecurrentValueAgent
 from evorl.algorithms.pqn import PQNWorkflow
-from evorl.config.values import require_positive
 from evorl.ops import collectives
 from evorl.ops.losses import squared_error
 from evorl.ops.optimization import gradient_step
@@ -86,9 +85,10 @@ class PQNRecurrentWorkflow(PQNWorkflow):
     rollout_length: int = 64
     burn_in: int | None = 4
 
+    by_trajectory: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
-        require_positive(self, "rollout_length", "num_epochs", "num_minibatches")
-        self.require_equal_minibatches(self.num_minibatches, by_trajectory=True)
+        super().__post_init__()
         if (self.burn_in or 0) >= self.rollout_length:
             raise ValueError(
                 f"burn_in={self.burn_in} leaves none of the rollout_length={self.rollout_length} steps of a trajectory "
@@ -112,6 +112,6 @@ class PQNRecurrentWorkflow(PQNWorkflow):
             )
             return (params, opt_state), losses
 
-        carry, begin = (agent_state.params, opt_state), Begin(key, progress, by_trajectory=True)
+        carry, begin = (agent_state.params, opt_state), Begin(key, progress, self.by_trajectory)
         (params, opt_state), losses = scan_updates(self, one_minibatch, carry, batch, begin)
         return agent_state.replace(params=params), opt_state, means(losses)

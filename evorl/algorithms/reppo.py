@@ -210,7 +210,8 @@ class REPPOWorkflow(OnPolicyWorkflow):
     default_num_envs: ClassVar[int] = 1024
 
     def __post_init__(self) -> None:
-        require_positive(self, "rollout_length", "num_epochs", "num_minibatches")
+        super().__post_init__()
+        require_positive(self, "num_epochs", "num_minibatches")
         self.require_equal_minibatches(self.num_minibatches)
 
     def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
@@ -220,10 +221,7 @@ class REPPOWorkflow(OnPolicyWorkflow):
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """Train for several epochs of minibatches on a trajectory and its targets.
-
-        The losses use the observation statistics with which the trajectory was collected.
-        """
+        """Train on minibatches of a trajectory and its targets, with the observation statistics of the rollout."""
         key, sample_key = jax.random.split(key)
         inputs = (self.discount, self.td_lambda, self.step_keys(sample_key))
         batch = self.agent.batch_with_targets(agent_state, trajectory, *inputs)

@@ -93,7 +93,7 @@ class TestSpreadWithWorldState(TestSpread):
 def test_the_world_state_of_the_library_is_used_where_there_is_one() -> None:
     env = create_wrapped_jaxmarl_env("HeuristicEnemySMAX", parallel=4, world_state=True, **SMALL_BATTLE)
     assert set(env.obs_space.spaces) == {"observation", "action_mask", "world_state"}
-    theirs = env.unwrapped.jaxmarl_env  # pyright: ignore[reportAttributeAccessIssue]
+    theirs = env.unwrapped.jaxmarl_env  # pyright: ignore[reportAttributeAccessIssue]  # of this adapter only
     state = jax.jit(env.reset)(jax.random.key(0))
     state = jax.jit(env.step)(state, jnp.zeros(4, jnp.int32))
     expected = jax.vmap(theirs.get_world_state)(state.env_state.game)

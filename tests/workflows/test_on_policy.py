@@ -37,6 +37,20 @@ def test_episodes_are_counted_where_they_end() -> None:
     assert workflow.timesteps_per_iteration == LENGTH * NUM_ENVS
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "env"),
+    [
+        *((name, "CartPole-v1") for name in ("ppo", "a2c", "impala", "reinforce", "trpo", "pqn", "pqn_recurrent")),
+        *((name, "Pendulum-v1") for name in ("pqn_continuous", "reppo")),
+    ],
+)
+def test_every_algorithm_checks_the_settings_of_its_family(algorithm: str, env: str) -> None:
+    with raises_naming(ValueError, "normalize_until", "agent.normalize_obs"):
+        small(algorithm, env, normalize_until=100.0, agent={"network": {"torso": [8]}, "normalize_obs": False})
+    with raises_naming(ValueError, "rollout_length", "got 0"):
+        small(algorithm, env, rollout_length=0)
+
+
 def test_a_batch_that_cannot_be_cut_is_refused() -> None:
     with raises_naming(ValueError, "64 transitions", "num_minibatches=3"):
         small("ppo", num_minibatches=3)
