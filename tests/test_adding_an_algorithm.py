@@ -37,7 +37,7 @@ class ToyAgent(ActorCriticAgent):
 
     def loss(self, params: Params, agent_state: AgentState, batch: ActorCriticBatch) -> tuple[jax.Array, PyTreeDict]:
         """Of a batch ``[T, B]``."""
-        policy, values, _ = self.estimates_of_batch(agent_state, params, batch)
+        policy, values, *_ = self.estimates_of_batch(agent_state, params, batch)
         loss = policy_gradient(policy.log_prob(batch.raw_actions), batch.advantages).mean()
         return loss + squared_error(values, batch.targets).mean(), PyTreeDict(policy_loss=loss)
 
