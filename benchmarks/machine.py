@@ -10,14 +10,29 @@ import datetime
 import importlib.metadata
 import os
 import platform
+import subprocess
 from pathlib import Path
 
 from evorl.distribution import DISTRIBUTION
 
 
 def about() -> dict[str, str]:
-    """Return machine and date of a result."""
-    return {"machine": describe_machine(), "date": datetime.datetime.now(datetime.UTC).date().isoformat()}
+    """Return machine, date and commit of a result."""
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return {"machine": describe_machine(), "date": date, "commit": describe_commit()}
+
+
+def describe_commit(checkout: Path = Path(__file__).resolve().parent.parent) -> str:
+    """Return the commit of a Git checkout, followed by ``+`` if its code or configs differ; ``unknown`` without Git."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", "-C", checkout, *arguments], capture_output=True, check=True, text=True).stdout
+
+    try:
+        changed = git("status", "--porcelain", "--", "evorl", "configs")
+        return git("rev-parse", "HEAD").strip() + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
 
 
 def describe_machine() -> str:

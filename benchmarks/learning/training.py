@@ -17,6 +17,7 @@ import numpy as np
 from benchmarks.learning.task import EVAL_EPISODES, LearningTask
 from benchmarks.machine import versions
 from evorl.cli.composition import compose_config
+from evorl.config.values import plain
 from evorl.runs.recorder import Recorder, Row
 from evorl.runs.spec import RunSpec
 
@@ -127,7 +128,7 @@ def trainings(
             settings are not trained again.
 
     Returns:
-        JSON: settings, versions and ``curve``; ``load`` is the largest load of the machine at the start or end of a
+        JSON: settings (``config``, as composed), versions and ``curve``; ``load`` is the largest load of the machine at the start or end of a
         training. Yielded after each seed if seeds are trained sequentially.
     """
     if not task.one_seed_at_a_time:
@@ -176,6 +177,7 @@ def _train(task: LearningTask, overrides: Sequence[str]) -> dict[str, Any]:
         path, facts = recorded_steps(tuple(task.recorded_by))
         loaded, recorded = [f"replay.load={path}"], {"recorded": {"overrides": list(task.recorded_by), **facts}}
     curve = ScoreCurve(task.score)
+    settings = plain(compose_config(overrides))
     config = compose_config([*overrides, *loaded])
     prepare_for(RunSpec.from_config({**config, "compilation_cache": False}))
     workflow = workflow_from_config(config)
@@ -189,6 +191,7 @@ def _train(task: LearningTask, overrides: Sequence[str]) -> dict[str, Any]:
     return {
         "title": task.title,
         "overrides": list(overrides),
+        "config": settings,
         **recorded,
         "backend": config.env.get("backend"),
         "seeds": [config.seed + i for i in range(config.num_seeds)],
