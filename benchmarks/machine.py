@@ -15,6 +15,8 @@ from pathlib import Path
 
 from evorl.distribution import DISTRIBUTION
 
+CHECKOUT = Path(__file__).resolve().parent.parent
+
 
 def about() -> dict[str, str]:
     """Return machine, date and commit of a result."""
@@ -22,7 +24,7 @@ def about() -> dict[str, str]:
     return {"machine": describe_machine(), "date": date, "commit": describe_commit()}
 
 
-def describe_commit(checkout: Path = Path(__file__).resolve().parent.parent) -> str:
+def describe_commit(checkout: Path = CHECKOUT) -> str:
     """Return the commit of a Git checkout, followed by ``+`` if its code or configs differ; ``unknown`` without Git."""
 
     def git(*arguments: str) -> str:

@@ -128,8 +128,8 @@ def trainings(
             settings are not trained again.
 
     Returns:
-        JSON: settings (``config``, as composed), versions and ``curve``; ``load`` is the largest load of the machine at the start or end of a
-        training. Yielded after each seed if seeds are trained sequentially.
+        JSON: settings, ``config`` as composed, versions and ``curve``; ``load`` is the largest load of the machine at
+        the start or end of a training. Yielded after each seed if seeds are trained sequentially.
     """
     if not task.one_seed_at_a_time:
         yield _train(task, overrides_of(task, num_seeds, total_timesteps))
