@@ -77,10 +77,7 @@ class EpisodeOutcomes(PyTreeData):
     faults: jax.Array | None = None
 
     def with_step(self, step: jax.Array, alive: jax.Array, rewards: jax.Array, fields: PyTreeDict, played: Any) -> Self:
-        """Add step number ``step`` to the episodes that are alive, bool ``[B]``; all other leaves are ``[B, ...]``.
-
-        ``played`` holds the observations and the actions of the step.
-        """
+        """Add a step to the episodes that are alive, bool ``[B]``; ``played`` are its observations and actions."""
         return self.replace(
             faults=None if self.faults is None else self._faults_after(step, alive, rewards, *played),
             returns=self.returns + jnp.where(alive, rewards, 0.0),
