@@ -48,10 +48,11 @@ def test_nobody_chose_in_a_notebook() -> None:
     [
         (["env=gymnax/CartPole-v1"], "Tuned settings: ppo/cartpole."),
         (["agent=meta/pbt", "env=pendulum"], "Tuned settings: ppo/pendulum."),
+        (["env=ant"], "Settings for similar tasks: ppo/_brax. None are tuned for ppo/ant alone."),
         (["agent=reinforce", "env=hopper"], "General defaults: there are no settings tuned for reinforce in hopper."),
     ],
 )
-def test_settings_are_tuned_or_general(overrides: list[str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_are_tuned_for_the_task_or_its_family_or_general(overrides: list[str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with initialize_configs():
         composed = compose("config", overrides=overrides, return_hydra_config=True)
     monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
