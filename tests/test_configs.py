@@ -206,7 +206,7 @@ FAMILY_FILES = sorted(
     path.relative_to(CONFIGS / "experiment").with_suffix("").as_posix()
     for path in (CONFIGS / "experiment").rglob("*/_*.yaml")
 )
-# An environment of each family without a file of its own, for all agents with settings for the family.
+# An environment of each family for which no agent has a file.
 UNTUNED = {
     "brax": "humanoid",
     "minatar": "gymnax/Seaquest-MinAtar",

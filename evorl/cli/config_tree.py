@@ -45,13 +45,13 @@ def as_filed(experiment: str, folder: Path) -> str:
 def settings_file(experiment: str, folder: Path, others: Sequence[Path] = ()) -> str:
     """Return the file of an agent's settings for an environment: its own, or that of the environment's family.
 
-    ``experiment/_families.yaml`` lists the names of environments by family: without a file of its own,
-    ``ppo/brax/ant`` has the settings of ``ppo/_brax``.
+    ``experiment/_families.yaml`` lists the names of environments by family: ``ppo/brax/ant``, which has no file, has
+    the settings of ``ppo/_brax``.
 
     Args:
         experiment: agent and environment, ``ppo/ant``.
         folder: config tree.
-        others: further config trees, whose own files precede those of families.
+        others: further config trees; their files for an environment precede files of families.
 
     Returns:
         The name of the file in ``experiment``, which may not exist.
