@@ -52,7 +52,7 @@ def test_nobody_chose_in_a_notebook() -> None:
         (["agent=reinforce", "env=hopper"], "General defaults: there are no settings tuned for reinforce in hopper."),
     ],
 )
-def test_settings_are_tuned_for_the_task_or_its_family_or_general(overrides: list[str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_origin_of_settings(overrides: list[str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with initialize_configs():
         composed = compose("config", overrides=overrides, return_hydra_config=True)
     monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
