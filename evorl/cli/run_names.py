@@ -70,9 +70,8 @@ def origin_of_settings(chosen: Mapping[str, Any]) -> str | None:
     tuned = sorted(n for n in names if any((folder / "experiment" / f"{n}.yaml").is_file() for folder in folders))
     if tuned and not any(is_family(name) for name in tuned):
         return f"Tuned settings: {', '.join(tuned)}."
-    if tuned:
-        return f"Settings for similar tasks: {', '.join(tuned)}. None are tuned for {' and '.join(pairs)} alone."
-    return f"General defaults: there are no settings tuned for {chosen['agent']} in {chosen.get('env')}."
+    origin = f"Settings of similar tasks, {', '.join(tuned)}" if tuned else "General defaults"
+    return f"{origin}: there are no settings tuned for {chosen['agent']} in {chosen.get('env')}."
 
 
 def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:

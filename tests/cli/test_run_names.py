@@ -48,7 +48,7 @@ def test_nobody_chose_in_a_notebook() -> None:
     [
         (["env=gymnax/CartPole-v1"], "Tuned settings: ppo/cartpole."),
         (["agent=meta/pbt", "env=pendulum"], "Tuned settings: ppo/pendulum."),
-        (["env=ant"], "Settings for similar tasks: ppo/_brax. None are tuned for ppo/ant alone."),
+        (["env=ant"], "Settings of similar tasks, ppo/_brax: there are no settings tuned for ppo in ant."),
         (["agent=reinforce", "env=hopper"], "General defaults: there are no settings tuned for reinforce in hopper."),
     ],
 )
