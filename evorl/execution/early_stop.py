@@ -23,7 +23,7 @@ class EarlyStop:
         clock: returns seconds; the time of a run starts with the object.
 
     Attributes:
-        reason: the condition that is met, for a message; ``None`` while the training goes on.
+        reason: the condition that is met, for a message; ``None`` before that.
     """
 
     settings: StopSettings = NEVER
