@@ -93,7 +93,7 @@ COMMANDS: dict[str, Command] = {
         options.REPORT,
     ),
     "compare": Command(
-        "Train several agents on the same seeds, and say which one is better and how certain that is.",
+        "Train several agents on the same seeds, and report which one is better and how certain that is.",
         "<agent> <agent> ... [env=cartpole] [seeds=10] [setting=value ...] | resume=<folder>",
         "evorl.cli.compare:compare",
         options.COMPARE,

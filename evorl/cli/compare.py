@@ -1,4 +1,4 @@
-"""``evorl compare``: trains several agents on the same seeds, and says which one is better, and how certainly."""
+"""``evorl compare``: trains several agents on the same seeds, and reports which is better and how certain that is."""
 
 from __future__ import annotations
 

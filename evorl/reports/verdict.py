@@ -1,4 +1,4 @@
-"""The result of a comparison of two groups, in words."""
+"""Result of a comparison of two groups as a sentence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_MORE_SEEDS = 1000  # a smaller difference is not worth more seeds
 
 
 def verdict(pair: Improvement, num_seeds: int) -> str:
-    """Say which of two groups is better, how certainly, and how many more seeds would probably settle it.
+    """Describe which of two groups is better, how certain that is, and how many more seeds would probably settle it.
 
     The number of seeds assumes that the estimated probability stays, and that the width of its interval falls with the
     square root of the number of seeds.

@@ -1,4 +1,4 @@
-"""Comparisons in words."""
+"""Verdicts of comparisons."""
 
 from __future__ import annotations
 
