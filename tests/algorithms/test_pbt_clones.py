@@ -1,4 +1,4 @@
-"""The whole state of a clone: everything is its parent's except random keys; hyperparameters are the parent's, varied."""
+"""The whole state of a clone is its parent's except random keys; its hyperparameters are the parent's, varied."""
 
 from __future__ import annotations
 

@@ -86,7 +86,8 @@ def test_a_whole_update_by_hand() -> None:
     values, next_values = (np.asarray(_layers(params["value"], x))[..., 0] for x in (obs, next_obs))
     old = jax.nn.log_softmax(_layers(params["policy"], obs))
     dones, terminations = np.asarray(trajectory.dones), np.asarray(trajectory.extras.env_extras.termination)
-    assert terminations.any() and (dones != terminations).any()
+    assert terminations.any()
+    assert (dones != terminations).any()
     raw = _advantages(np.asarray(trajectory.rewards), values, next_values, terminations, dones)
     targets, advantages = raw + values, (raw - raw.mean()) / raw.std()
 
@@ -135,5 +136,6 @@ def test_advantages_of_minibatches_of_trajectories_are_standardized_over_all_the
 
     raw, expected, params = steps(workflow, state)
     assert raw.shape == (8, 8)
-    assert np.ptp(raw.mean(axis=0)) > 0.1 and np.ptp(raw.mean(axis=1)) > 0.1  # each axis alone would give others
+    assert np.ptp(raw.mean(axis=0)) > 0.1
+    assert np.ptp(raw.mean(axis=1)) > 0.1
     assert_close(params, expected, 1e-5)
