@@ -90,7 +90,9 @@ def run_tests(copy: Path, tests: Sequence[str], time_limit: float = TIME_LIMIT) 
         TrialError: the tests cannot be collected, or pytest itself fails.
     """
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "--lane", "all", "--tb", "no", "-rfE", *tests]
-    environment = {**os.environ, "PYTHONPATH": str(copy)}
+    # Without compiled files, each process would compile all sources again.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPATH"] = str(copy)
     begin = time.perf_counter()
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "start_new_session": True}
     with subprocess.Popen([*command, "-p", "no:cacheprovider"], cwd=copy, env=environment, **options) as process:
