@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any
+from pathlib import Path
 
 from benchmarks.machine import about
 from benchmarks.markdown import table
@@ -29,7 +29,7 @@ def trials(
         TrialError: with ``check``, a test fails without any mutation.
     """
     with ExitStack() as stack:
-        copies: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        copies: queue.SimpleQueue[Path] = queue.SimpleQueue()
         for _ in range(num_jobs):
             copies.put(stack.enter_context(copied_checkout()))
         if check:
@@ -47,7 +47,7 @@ def trials(
         yield from zip(mutations, pool.map(run, mutations), strict=True)
 
 
-def check_tests(mutations: Sequence[Mutation], copy: Any) -> None:
+def check_tests(mutations: Sequence[Mutation], copy: Path) -> None:
     """Raise ``TrialError`` if a test of the mutations fails in a copy without any mutation."""
     tests = list(dict.fromkeys(test for mutation in mutations for test in mutation.tests))
     outcome = run_tests(copy, tests, time_limit=TIME_LIMIT * len(mutations))
@@ -62,7 +62,7 @@ def summary(outcomes: Mapping[str, Outcome]) -> str:
     return f"{len(caught)} of {num} caught ({len(caught) / num:.0%}), {fast} within a minute ({fast / num:.0%})"
 
 
-def rows(mutation: Mutation, outcome: Outcome) -> list[str]:
+def row_of(mutation: Mutation, outcome: Outcome) -> list[str]:
     """Return the cells of a mutation in the table."""
     verdict = "caught" if outcome.caught else "**not caught**"
     return [mutation.name, mutation.fault, verdict, outcome.by, f"{outcome.seconds:.0f} s"]
@@ -100,14 +100,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         print(table(["mutation", "fault", "tests"], ([x.name, x.fault, "<br>".join(x.tests)] for x in chosen)), end="")
         return 0
-    outcomes, cells = {}, []
+    outcomes, rows = {}, []
     for mutation, outcome in trials(chosen, options.jobs, options.time_limit, not options.unchecked):
         outcomes[mutation.name] = outcome
-        cells.append(rows(mutation, outcome))
-        print(" | ".join(cells[-1]), file=sys.stderr, flush=True)
+        rows.append(row_of(mutation, outcome))
+        print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
         if options.record:  # after each mutation, so that an interrupted run loses none
             record_outcomes(mutations, outcomes)
-    print(table(["mutation", "fault", "", "by", "time"], cells), end="")
+    print(table(["mutation", "fault", "", "by", "time"], rows), end="")
     print(f"\n{summary(outcomes)}")
     return int(not all(outcome.caught for outcome in outcomes.values()))
 

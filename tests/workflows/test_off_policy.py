@@ -28,6 +28,21 @@ def test_warming_up_acts_at_random_and_learns_nothing() -> None:
     assert float(metrics.temperature) > 0.0
 
 
+def test_batches_follow_from_the_key_of_the_state() -> None:
+    """DQN without noise uses keys of an update for draws only: another key gives other batches and parameters."""
+    workflow = small("dqn", learning_starts=0, updates_per_iteration=1)
+    state = workflow.init(0)
+    for _ in range(4):
+        _, state = workflow.step(state)
+    trajectory, _ = jax.jit(lambda w, s: w.collect(s))(workflow, state)
+    update = jax.jit(lambda w, s, batch: w.update(s, batch)[1].agent_state.params.online)
+    params, again, other = (
+        jax.tree.leaves(update(workflow, state.replace(key=jax.random.key(seed)), trajectory)) for seed in (1, 1, 2)
+    )
+    assert_identical(again, params)
+    assert any((x != y).any() for x, y in zip(params, other, strict=True))
+
+
 def test_statistics_count_every_step_once() -> None:
     workflow = small("sac", "Pendulum-v1", agent={"network": {"torso": [8]}, "normalize_obs": True})
     state = workflow.init(0)
