@@ -44,7 +44,7 @@ class Mutation:
         """Build a mutation from an entry of a YAML file.
 
         Raises:
-            MutationError: a key is missing or unknown, or there are no tests.
+            MutationError: a key is missing or unknown, or the list of tests is empty.
         """
         expected = {field.name for field in dataclasses.fields(cls)} - {"name"}
         if set(config) != expected:

@@ -24,7 +24,7 @@ _FAILURE = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 
 
 class TrialError(RuntimeError):
-    """Tests could not be run, so that they say nothing about a mutation."""
+    """Tests could not run, so that the mutation has no outcome."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,13 +76,13 @@ def applied(mutation: Mutation, copy: Path) -> Iterator[None]:
 
 
 def _forget_bytecode(path: Path) -> None:
-    """Delete compiled files of a module: two versions of the same second and length are not told apart by Python."""
+    """Delete compiled files of a module: Python reuses them for a source of the same second and length."""
     for file in path.parent.joinpath("__pycache__").glob(f"{path.stem}.*.pyc"):
         file.unlink()
 
 
 def run_tests(copy: Path, tests: Sequence[str], time_limit: float = TIME_LIMIT) -> Outcome:
-    """Run tests in a copy of the checkout until the first failure, in a process of their own.
+    """Run tests in a copy of the checkout until the first failure, in a separate process.
 
     Tests that exceed the time limit are stopped and do not count as failed.
 

@@ -1,4 +1,4 @@
-"""Every mutation applies to today's sources; incomplete ones and texts that are not found once are refused."""
+"""Every mutation applies to the sources exactly once; incomplete mutations raise errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_every_mutation_applies_once_and_compiles(file: str) -> None:
 
 
 def test_the_tests_of_mutations_exist() -> None:
-    """Node ids name a file, and a function or class in it or in a contract that a class of it inherits."""
+    """Node ids name a file, and functions or classes in this file or in a contract that its classes inherit."""
     contracts = "".join(path.read_text(encoding="utf-8") for path in (CHECKOUT / "tests/conformance").glob("*.py"))
     for mutation in MUTATIONS.values():
         for test in mutation.tests:
