@@ -19,12 +19,12 @@ from evorl.config.values import require_positive
 from evorl.fields import Within
 from evorl.ops import collectives
 from evorl.ops.losses import squared_error
-from evorl.ops.optimization import Optimizer, gradient_step
+from evorl.ops.optimization import Optimizer
 from evorl.ops.returns import lambda_return
 from evorl.ops.schedules import Schedule
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict, PyTreeNode
-from evorl.workflows.on_policy import Begin, OnPolicyWorkflow, ScheduleStep, scan_updates
+from evorl.workflows.on_policy import Begin, OnPolicyWorkflow, ScheduleStep, learn_in_passes, update_params
 
 
 class PQNAgent(ActionValueAgent):
@@ -91,20 +91,23 @@ class PQNWorkflow(OnPolicyWorkflow):
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """Train for several epochs of minibatches on a trajectory and its targets.
+        """Train for several epochs of minibatches on a trajectory.
 
-        The loss uses the observation statistics with which the trajectory was collected.
+        Losses use the observation statistics with which the trajectory was collected.
         """
-        batch = self.agent.batch_with_targets(agent_state, trajectory, self.discount, self.q_lambda)
-        batch = collectives.gather_rows(batch, axis=1).flatten()
+        batch, key = self.batch_of(agent_state, trajectory, key, progress)
+        batch = collectives.gather_rows(batch, axis=1)
+        batch, begin = batch if self.by_trajectory else batch.flatten(), Begin(key, progress, self.by_trajectory)
+        return learn_in_passes(self, self.update_from, agent_state, opt_state, batch, begin)
 
-        def one_minibatch(carry: Any, minibatch: SampleBatch, progress: jax.Array) -> tuple[Any, PyTreeDict]:
-            params, opt_state = carry
-            params, opt_state, losses = gradient_step(
-                self.agent.loss, self.optimizer, params, opt_state, agent_state, minibatch, progress=progress
-            )
-            return (params, opt_state), losses
+    def batch_of(
+        self, agent_state: AgentState, trajectory: SampleBatch, key: Key, progress: jax.Array
+    ) -> tuple[SampleBatch, Key]:
+        """Return the losses' inputs of a trajectory ``[T, B]``, and the key of the shuffles."""
+        return self.agent.batch_with_targets(agent_state, trajectory, self.discount, self.q_lambda), key
 
-        carry, begin = (agent_state.params, opt_state), Begin(key, progress)
-        (params, opt_state), losses = scan_updates(self, one_minibatch, carry, batch, begin)
-        return agent_state.replace(params=params), opt_state, jax.tree.map(lambda x: x.mean(), losses)
+    def update_from(
+        self, agent_state: AgentState, opt_state: Any, minibatch: SampleBatch, progress: jax.Array
+    ) -> tuple[AgentState, Any, PyTreeDict]:
+        """Update the parameters once; return the new states and the losses."""
+        return update_params(self.agent.loss, self.optimizer, agent_state, opt_state, minibatch, progress=progress)

@@ -175,6 +175,21 @@ def _outside_of_traces(method: Callable) -> Callable:
     return compute
 
 
+class AdaptedEnv(Env):
+    """Environment of another library; ``__init__`` sets its spaces, ``_obs_space`` and ``_action_space``."""
+
+    _obs_space: Any
+    _action_space: Any
+
+    @property
+    def obs_space(self) -> Space:
+        return self._obs_space
+
+    @property
+    def action_space(self) -> Space:
+        return self._action_space
+
+
 class EnvWrapper(Env):
     """Base class of wrappers: forwards everything to the wrapped ``env`` unless overridden."""
 
