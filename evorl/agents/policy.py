@@ -54,7 +54,6 @@ class PolicyAgent(Agent):
         }
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """Return fresh parameters of the policy."""
         return PyTreeDict(policy=self.policy_network.init(key, one_observation(obs_space, self.policy_obs_key)))
 
     def compute_actions(

@@ -198,7 +198,6 @@ class BROWorkflow(SACWorkflow):
     loss_names: ClassVar[tuple[str, ...]] = (*SACWorkflow.loss_names, "divergence", "optimism", "divergence_weight")
 
     def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
-        """Return one optimizer state per group of parameters, by its name."""
         params = agent_state.params
         return super().init_optimizers(agent_state) | PyTreeDict(
             shift=self.actor_optimizer.init(params.shift),

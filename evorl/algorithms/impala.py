@@ -13,7 +13,6 @@ import jax
 
 from evorl.agent import AgentState
 from evorl.agents.actor_critic import ActorCriticAgent
-from evorl.config.values import require_positive
 from evorl.fields import Within
 from evorl.ops import collectives
 from evorl.ops.losses import explained_variance, policy_gradient, squared_error
@@ -108,7 +107,6 @@ class IMPALAWorkflow(ActorCriticWorkflow):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive(self, "num_epochs", "num_minibatches")
         self.require_equal_minibatches(self.num_minibatches, by_trajectory=True)
 
     def learn_from(

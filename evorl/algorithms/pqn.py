@@ -15,7 +15,6 @@ from evorl.agent import AgentState
 from evorl.agents.action_value import ActionValueAgent, values_of_actions
 from evorl.agents.observations import allowed_only
 from evorl.agents.part_settings import ActionValueSettings, TorsoSettings
-from evorl.config.values import require_positive
 from evorl.fields import Within
 from evorl.ops import collectives
 from evorl.ops.losses import squared_error
@@ -85,7 +84,6 @@ class PQNWorkflow(OnPolicyWorkflow):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive(self, "num_epochs", "num_minibatches")
         self.require_equal_minibatches(self.num_minibatches, self.by_trajectory)
 
     def learn_from(

@@ -132,7 +132,6 @@ class PQNContinuousWorkflow(PQNWorkflow):
     default_num_envs: ClassVar[int] = 1024
 
     def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
-        """Return the optimizer's state for each network."""
         return PyTreeDict({name: self.optimizer.init(agent_state.params[name]) for name in ("critic", "policy")})
 
     def batch_of(

@@ -55,7 +55,6 @@ class R2D2Agent(RecurrentValueAgent):
         return PyTreeDict(online=online, target=jax.tree.map(jnp.copy, online))
 
     def acting_params(self, params: Params) -> Params:
-        """Return the parameters of the online network."""
         return params.online
 
     def loss(
@@ -128,13 +127,7 @@ class R2D2Workflow(OffPolicyWorkflow):
     @property
     def replay_buffer(self) -> SequenceReplayBuffer:
         """Replay buffer of steps, which samples the starts of sequences."""
-        return sequence_buffer(
-            self.priority_exponent if self.prioritized else None,
-            capacity=self.replay_capacity,
-            num_envs=self.num_stored_envs,
-            length=(self.burn_in or 0) + self.sequence_length,
-            period=self.sequence_period,
-        )
+        return sequence_buffer(self)
 
     def take(self, replay_state: ReplayState, rows: jax.Array, envs: jax.Array) -> SampleBatch:
         """Return the sequences ``[M, T, ...]`` that start at ``rows`` of ``envs``."""

@@ -123,7 +123,11 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
         return self.intrinsic is not None and self.intrinsic.is_episodic
 
     def require_equal_minibatches(self, num_minibatches: int, by_trajectory: bool = False) -> None:
-        """Raise ``ValueError`` if an iteration's transitions, or trajectories, cannot be cut into equal minibatches."""
+        """Raise ``ValueError`` if an iteration's transitions, or trajectories, cannot be cut into equal minibatches.
+
+        ``num_epochs`` and ``num_minibatches`` must be positive.
+        """
+        require_positive(self, "num_epochs", "num_minibatches")
         rows, description = self.timesteps_per_iteration, "num_envs * rollout_length = {} transitions"
         if by_trajectory:
             rows, description = self.env.num_envs, "num_envs={} trajectories"
