@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import AgentState
+from evorl.agent import AgentState, update_params
 from evorl.agents.actor_critic import ActorCriticAgent, ActorCriticBatch
 from evorl.fields import Within
 from evorl.ops.losses import explained_variance, policy_gradient, squared_error
@@ -19,7 +19,7 @@ from evorl.ops.optimization import Optimizer
 from evorl.ops.schedules import Schedule, value_at
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict
-from evorl.workflows.on_policy import ActorCriticWorkflow, update_params
+from evorl.workflows.on_policy import ActorCriticWorkflow
 
 
 class A2CAgent(ActorCriticAgent):

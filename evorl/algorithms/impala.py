@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 
 import jax
 
-from evorl.agent import AgentState
+from evorl.agent import AgentState, update_params
 from evorl.agents.actor_critic import ActorCriticAgent
 from evorl.fields import Within
 from evorl.ops import collectives
@@ -21,7 +21,7 @@ from evorl.ops.returns import vtrace
 from evorl.ops.schedules import Schedule, value_at
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict
-from evorl.workflows.on_policy import ActorCriticWorkflow, Begin, ScheduleStep, learn_in_passes, update_params
+from evorl.workflows.on_policy import ActorCriticWorkflow, Begin, ScheduleStep, learn_in_passes
 
 
 class IMPALAAgent(ActorCriticAgent):

@@ -11,10 +11,10 @@ from typing import Annotated, Any, ClassVar
 
 import jax
 
-from evorl.agent import AgentState
+from evorl.agent import AgentState, update_params
 from evorl.agents.action_value import ActionValueAgent, values_of_actions
 from evorl.agents.observations import allowed_only
-from evorl.agents.part_settings import ActionValueSettings, TorsoSettings
+from evorl.agents.part_settings import NetworkSettings, TorsoSettings
 from evorl.fields import Within
 from evorl.ops import collectives
 from evorl.ops.losses import squared_error
@@ -23,13 +23,13 @@ from evorl.ops.returns import lambda_return
 from evorl.ops.schedules import Schedule
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict, PyTreeNode
-from evorl.workflows.on_policy import Begin, OnPolicyWorkflow, ScheduleStep, learn_in_passes, update_params
+from evorl.workflows.on_policy import Begin, OnPolicyWorkflow, ScheduleStep, learn_in_passes
 
 
 class PQNAgent(ActionValueAgent):
     """Action values of discrete actions; the network should have layer normalization (the default)."""
 
-    part_settings: ClassVar[PyTreeNode] = ActionValueSettings(
+    part_settings: ClassVar[PyTreeNode] = NetworkSettings(
         network=TorsoSettings(torso=(120, 84), activation="relu", layer_norm=True, orthogonal=False)
     )
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import AgentState
+from evorl.agent import AgentState, update_params
 from evorl.agents.action_value import values_of_actions_along
 from evorl.agents.part_settings import CellSettings, RecurrentHeads, RecurrentNetworkSettings, RecurrentValueSettings
 from evorl.agents.recurrent_value import RecurrentValueAgent
@@ -21,7 +21,6 @@ from evorl.ops.losses import squared_error
 from evorl.ops.returns import lambda_return
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict, PyTreeNode
-from evorl.workflows.on_policy import update_params
 
 
 class PQNRecurrentAgent(RecurrentValueAgent):

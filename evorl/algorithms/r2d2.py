@@ -7,7 +7,6 @@ Q-learning, dueling heads, n-step returns, prioritized replay; not: distributed 
 
 from __future__ import annotations
 
-import functools
 from typing import Annotated, Any, ClassVar
 
 import jax
@@ -146,13 +145,6 @@ class R2D2Workflow(OffPolicyWorkflow):
         self, agent_state: AgentState, opt_state: Any, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
         """Update the network once, and the target network if due."""
-        return action_value.update_online_and_target(
-            functools.partial(self.agent.loss, burn_in=self.burn_in or 0, n_step=self.n_step, discount=self.discount),
-            self.optimizer,
-            agent_state,
-            opt_state,
-            batch,
-            progress=progress,
-            tau=self.tau,
-            interval=self.target_update_interval,
-        )
+        step = {"progress": progress, "tau": self.tau, "interval": self.target_update_interval}
+        inputs = (agent_state, opt_state, batch, self.burn_in or 0, self.n_step, self.discount)
+        return action_value.update_online_and_target(self.agent.loss, self.optimizer, *inputs, **step)

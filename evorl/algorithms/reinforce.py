@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import AgentState
+from evorl.agent import AgentState, update_params
 from evorl.agents.actor_critic import ActorCriticAgent, ActorCriticBatch
 from evorl.agents.part_settings import ActorCriticSettings
 from evorl.envs.env import Env
@@ -23,7 +23,7 @@ from evorl.ops.returns import discounted_return
 from evorl.ops.schedules import Schedule
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict, PyTreeNode
-from evorl.workflows.on_policy import ActorCriticWorkflow, update_params
+from evorl.workflows.on_policy import ActorCriticWorkflow
 
 
 class ReinforceSettings(ActorCriticSettings):

@@ -183,10 +183,12 @@ class AdaptedEnv(Env):
 
     @property
     def obs_space(self) -> Space:
+        """Observation space of one environment."""
         return self._obs_space
 
     @property
     def action_space(self) -> Space:
+        """Action space of one environment."""
         return self._action_space
 
 

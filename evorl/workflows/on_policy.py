@@ -21,7 +21,7 @@ from evorl.fields import Within
 from evorl.metrics import WideCounter
 from evorl.ops import collectives
 from evorl.ops.normalization import RewardScale, normalize_rewards, update_statistics
-from evorl.ops.optimization import Optimizer, gradient_step, scan_minibatches, scan_trajectories
+from evorl.ops.optimization import Optimizer, scan_minibatches, scan_trajectories
 from evorl.ops.random import split_rows
 from evorl.ops.trees import means, tree_where
 from evorl.rollout import Acting, ActionFn, collect_rollout, with_recurrent_state
@@ -278,28 +278,13 @@ class Passes(NamedTuple):
     of: int
 
 
-def update_params(
-    loss_fn: Callable[..., tuple[jax.Array, PyTreeDict]],
-    optimizer: Optimizer,
-    agent_state: AgentState,
-    opt_state: Any,
-    *args: Any,
-    progress: jax.Array,
-) -> tuple[AgentState, Any, PyTreeDict]:
-    """Take a gradient step on ``loss_fn(params, agent_state, *args)``; return the new states and the metrics."""
-    params, opt_state, metrics = gradient_step(
-        loss_fn, optimizer, agent_state.params, opt_state, agent_state, *args, progress=progress
-    )
-    return agent_state.replace(params=params), opt_state, metrics
-
-
 def learn_in_passes(
     workflow: Any, update: UpdateOfStates, agent_state: AgentState, opt_state: Any, batch: Any, begin: Begin
 ) -> tuple[AgentState, Any, PyTreeDict]:
     """Run ``update(agent_state, opt_state, minibatch, progress=...)`` on the minibatches of all passes over a batch.
 
-    ``update`` returns the new states, of which only parameters change, and metrics. The arguments are otherwise as for
-    ``scan_updates``.
+    ``workflow`` has the fields ``num_epochs``, ``num_minibatches`` and ``schedule_step``. ``update`` returns the new
+    states, whose parameters alone may change in the agent's state, and metrics.
 
     Returns:
         The states after the last update, and the means of the metrics.
@@ -317,10 +302,7 @@ def learn_in_passes(
 def scan_updates(
     workflow: Any, update: Update, carry: Any, batch: Any, begin: Begin, passes: Passes | None = None
 ) -> tuple[Any, Any]:
-    """Run ``update(carry, minibatch, progress) -> (carry, metrics)`` on the minibatches of ``passes``, or all.
-
-    ``workflow`` has the fields ``num_epochs``, ``num_minibatches`` and ``schedule_step``.
-    """
+    """Run ``update(carry, minibatch, progress) -> (carry, metrics)`` on the minibatches of ``passes``, or all."""
     passes = passes or Passes(0, workflow.num_epochs, workflow.num_epochs)
     scan = scan_trajectories if begin.by_trajectory else scan_minibatches
     if workflow.schedule_step == "update":

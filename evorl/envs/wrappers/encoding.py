@@ -23,14 +23,14 @@ import numpy as np
 from evorl.envs.env import Env
 from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import ACTION_MASK, GOAL_KEYS, Box, DictSpace, Discrete, Space, TupleSpace
-from evorl.envs.wrappers.wrapper import ObservationWrapper
+from evorl.envs.wrappers.wrapper import ChangesObservations, Wrapper
 from evorl.types import Observation, PyTreeDict
 
 PIXEL_RANGE = 255.0
 _IMAGE_AXES = 3
 
 
-class ObsOneHotWrapper(ObservationWrapper):
+class ObsOneHotWrapper(ChangesObservations, Wrapper):
     """One-hot encodes discrete entries (``Discrete``, ``MultiDiscrete``) of observations; all others stay unchanged."""
 
     def __init__(self, env: Env) -> None:
@@ -46,7 +46,7 @@ class ObsOneHotWrapper(ObservationWrapper):
         return encoded(self.env.obs_space, obs)
 
 
-class ChannelsLastWrapper(ObservationWrapper):
+class ChannelsLastWrapper(ChangesObservations, Wrapper):
     """Moves the channels of images to the last axis, where convolutions expect them: ``[C, H, W] -> [H, W, C]``.
 
     Images are all arrays with three axes, at any depth of an observation.

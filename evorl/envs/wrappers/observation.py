@@ -13,11 +13,11 @@ from evorl.config.values import positive
 from evorl.envs.env import Env, EnvState
 from evorl.envs.space import ACTION_MASK, Box, DictSpace, Space, TupleSpace, leaf_spaces, leaf_values
 from evorl.envs.wrappers.encoding import PIXEL_RANGE, encoded, encoded_space
-from evorl.envs.wrappers.wrapper import ObservationWrapper, Wrapper, has_layer
+from evorl.envs.wrappers.wrapper import ChangesObservations, Wrapper, has_layer
 from evorl.types import Action, Key, Observation, PyTreeDict
 
 
-class ObsFlattenWrapper(ObservationWrapper):
+class ObsFlattenWrapper(ChangesObservations, Wrapper):
     """Flattens an observation to one vector: discrete entries one-hot, arrays raveled, containers in order.
 
     If all components have one dtype, the vector has it. Otherwise it is float32, and pixels among the components
@@ -70,7 +70,7 @@ class ObsFlattenWrapper(ObservationWrapper):
         return vector if self._mask_space is None else PyTreeDict(observation=vector, action_mask=obs[ACTION_MASK])
 
 
-class ObsSelectWrapper(ObservationWrapper):
+class ObsSelectWrapper(ChangesObservations, Wrapper):
     """Selects components of a flat observation, to hide the others from the agent.
 
     Args:

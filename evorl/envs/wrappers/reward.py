@@ -26,8 +26,10 @@ TRANSFORMS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
-class _ElementwiseRewardWrapper(Wrapper):
-    """Base of wrappers that change every reward on its own."""
+class _ChangesRewards(abc.ABC):
+    """First base, before ``Wrapper``, of wrappers that change every reward on its own."""
+
+    env: Env
 
     @property
     def goal_task(self) -> Any:
@@ -44,7 +46,7 @@ class _ElementwiseRewardWrapper(Wrapper):
         """Return the changed reward."""
 
 
-class RewardScaleWrapper(_ElementwiseRewardWrapper):
+class RewardScaleWrapper(_ChangesRewards, Wrapper):
     """Multiplies the reward by ``scale``.
 
     Raises:
@@ -61,7 +63,7 @@ class RewardScaleWrapper(_ElementwiseRewardWrapper):
         return reward * self.scale
 
 
-class RewardClipWrapper(_ElementwiseRewardWrapper):
+class RewardClipWrapper(_ChangesRewards, Wrapper):
     """Clips the reward to ``[-limit, limit]``.
 
     Raises:
@@ -78,7 +80,7 @@ class RewardClipWrapper(_ElementwiseRewardWrapper):
         return jnp.clip(reward, -self.limit, self.limit)
 
 
-class RewardTransformWrapper(_ElementwiseRewardWrapper):
+class RewardTransformWrapper(_ChangesRewards, Wrapper):
     """Applies a compressing function to the reward.
 
     ``tanh``, ``arctan``, ``sign``, ``sqrt`` (``sign(r) sqrt(|r|)``) or ``log`` (``sign(r) log(1 + |r|)``).

@@ -46,18 +46,22 @@ class Wrapper(EnvWrapper):
         return tuple(sorted((name, value) for name, value in vars(self).items() if name != "_hash"))
 
 
-class ObservationWrapper(Wrapper):
-    """Base of wrappers that map each observation to another one."""
+class ChangesObservations(abc.ABC):
+    """First base, before ``Wrapper``, of wrappers that map each observation to another one."""
+
+    env: Env
 
     @abc.abstractmethod
     def observation(self, obs: Observation) -> Observation:
         """Return the observation of the agent for one of ``env``."""
 
     def reset(self, key: Key) -> EnvState:
+        """Return the first state of an episode."""
         state = self.env.reset(key)
         return state.replace(obs=self.observation(state.obs))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
+        """Return the state after one step."""
         state = self.env.step(env_state, action)
         return state.replace(obs=self.observation(state.obs))
 
