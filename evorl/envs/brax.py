@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.config.names import explain_missing_package, no_such
-from evorl.envs.env import AdaptedEnv, EnvState, PhysicsEnv, strongly_typed
+from evorl.envs.env import EnvState, EnvWithSpaces, PhysicsEnv, strongly_typed
 from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options
 from evorl.envs.space import Box, DictSpace, Space
 from evorl.envs.stack import wrap_env
@@ -38,7 +38,7 @@ ENV_NAMES = (
 BACKENDS = ("generalized", "positional", "spring", "mjx")
 
 
-class BraxAdapter(AdaptedEnv, PhysicsEnv):
+class BraxAdapter(EnvWithSpaces, PhysicsEnv):
     """A brax environment as an ``Env``.
 
     Actions are ``Box(-1, 1)``, observations are unbounded, and brax's metrics are in ``info.metrics``. brax

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.config.names import explain_missing_package, no_such
-from evorl.envs.env import AdaptedEnv, EnvState, compiled
+from evorl.envs.env import EnvState, EnvWithSpaces, compiled
 from evorl.envs.options import as_hashable, check_options, from_hashable, split_options
 from evorl.envs.space import Box, Discrete
 from evorl.envs.stack import wrap_env
@@ -34,7 +34,7 @@ EXCLUDED = {
 _NO_LIMIT = 2**31 - 1
 
 
-class CraftaxAdapter(AdaptedEnv):
+class CraftaxAdapter(EnvWithSpaces):
     """Craftax as an ``Env``, without a clock.
 
     ``info.metrics`` has 1 for every achievement reached so far in the episode and 0 for the others, at every step; the

@@ -175,8 +175,8 @@ def _outside_of_traces(method: Callable) -> Callable:
     return compute
 
 
-class AdaptedEnv(Env):
-    """Environment of another library; ``__init__`` sets its spaces, ``_obs_space`` and ``_action_space``."""
+class EnvWithSpaces(Env):
+    """Base of environments whose ``__init__`` sets the spaces, as ``_obs_space`` and ``_action_space``."""
 
     _obs_space: Any
     _action_space: Any

@@ -17,7 +17,7 @@ import numpy as np
 
 from evorl.config.names import no_such
 from evorl.config.values import positive
-from evorl.envs.env import AdaptedEnv, EnvState, compiled
+from evorl.envs.env import EnvState, EnvWithSpaces, compiled
 from evorl.envs.gymnax_import import load_environment_class
 from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
@@ -68,7 +68,7 @@ _BODIES = {
 EXCLUDED = {"MNISTBandit-bsuite": "it downloads the MNIST data set when it is created"}
 
 
-class GymnaxAdapter(AdaptedEnv):
+class GymnaxAdapter(EnvWithSpaces):
     """A gymnax environment as an ``Env``, without gymnax's own autoreset.
 
     Args:

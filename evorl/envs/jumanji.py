@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.config.names import explain_missing_package, no_such
-from evorl.envs.env import AdaptedEnv, EnvState, compiled
+from evorl.envs.env import EnvState, EnvWithSpaces, compiled
 from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options
 from evorl.envs.space import ACTION_MASK, Box, DictSpace, Discrete, Space
@@ -60,7 +60,7 @@ EXCLUDED = {
 _NO_LIMIT = 2**31 - 1
 
 
-class JumanjiAdapter(AdaptedEnv):
+class JumanjiAdapter(EnvWithSpaces):
     """An environment of Jumanji as an ``Env``, without a clock and without Jumanji's autoreset.
 
     Args:

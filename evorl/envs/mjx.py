@@ -24,7 +24,7 @@ import jax.numpy as jnp
 
 from evorl.config.names import explain_missing_package
 from evorl.config.values import positive
-from evorl.envs.env import AdaptedEnv, EnvState, PhysicsEnv
+from evorl.envs.env import EnvState, EnvWithSpaces, PhysicsEnv
 from evorl.envs.mjx_trace_cache import forward_traced_once
 from evorl.envs.mujoco_catalog import load_model, make_task, numbers_of_bodies
 from evorl.envs.mujoco_task import Physics, Task
@@ -66,7 +66,7 @@ class MjxState(PyTreeData):
     derived: PyTreeDict
 
 
-class MjxAdapter(AdaptedEnv, PhysicsEnv):
+class MjxAdapter(EnvWithSpaces, PhysicsEnv):
     """A task on MJX as an ``Env``, without a clock.
 
     Actions are in the ranges of the model's actuators, observations are unbounded; the reward terms and the position

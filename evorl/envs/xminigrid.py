@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from evorl.config.names import explain_missing_package, no_such
 from evorl.config.values import positive
-from evorl.envs.env import AdaptedEnv, EnvState, compiled
+from evorl.envs.env import EnvState, EnvWithSpaces, compiled
 from evorl.envs.options import as_hashable, check_options, from_hashable, split_options
 from evorl.envs.space import Box, Discrete
 from evorl.envs.stack import wrap_env
@@ -51,7 +51,7 @@ ENV_NAMES = (
 )
 
 
-class XMiniGridAdapter(AdaptedEnv):
+class XMiniGridAdapter(EnvWithSpaces):
     """An environment of XLand-MiniGrid as an ``Env``, without autoreset.
 
     The agent sees the square of cells ahead, ``[V, V, 25]``, tiles and colors one-hot. Reaching the goal in the last

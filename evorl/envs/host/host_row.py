@@ -8,12 +8,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from evorl.envs.env import AdaptedEnv, EnvState
+from evorl.envs.env import EnvState, EnvWithSpaces
 from evorl.envs.space import Space
 from evorl.types import Action, PyTreeDict
 
 
-class HostRow(AdaptedEnv):
+class HostRow(EnvWithSpaces):
     """A stand-in for a simulator in the wrapper stack, which replays results that the simulator has already returned.
 
     ``reset`` takes the first observation of the episode in place of a key. ``step`` takes the simulator's result as
