@@ -42,7 +42,7 @@ def make_bit_flip(num_bits: int = 15) -> GoalWrapper:
         num_bits: number of bits, and of steps in an episode.
     """
     bits = Bits(num_bits)
-    return GoalWrapper(bits, bits.obs_space, all_of_it, MinusOneUntil(_is_equal), _is_equal, terminate_on_success=True)
+    return GoalWrapper(bits, bits._obs_space, all_of_it, MinusOneUntil(_is_equal), _is_equal, terminate_on_success=True)
 
 
 def _is_equal(achieved: jax.Array, desired: jax.Array) -> jax.Array:
