@@ -1,4 +1,4 @@
-"""Parts of every page of the site: the version, the licence, and the file that the page is made from.
+"""Parts of every page of the site: the version, the license, and the file that the page is made from.
 
 ``EVORL_REPOSITORY`` is the public address of the repository, such as ``https://github.com/OWNER/NAME``. If it is set
 while the site is built, pages link to their source for editing, and notebooks to Colab.
@@ -16,7 +16,7 @@ BRANCH = "main"
 
 
 def on_config(config: Any) -> Any:
-    """MkDocs: add version, licence, and the repository if its address is known."""
+    """MkDocs: add version, license, and the repository if its address is known."""
     project = tomllib.loads((Path(config["docs_dir"]).parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     config["site_name"] = f"{config['site_name']} {project['version']}"
     config["copyright"] = f"evorl {project['version']} · License: {project['license']}"
