@@ -13,6 +13,7 @@ from typing import Any
 
 REPOSITORY = "EVORL_REPOSITORY"
 BRANCH = "main"
+REFERENCE = "reference/"
 
 
 def on_config(config: Any) -> Any:
@@ -24,6 +25,13 @@ def on_config(config: Any) -> Any:
         config["repo_url"], config["repo_name"] = address, address.rsplit("/", 1)[-1]
         config["edit_uri"] = f"edit/{BRANCH}/docs/"
     return config
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """MkDocs: rank the generated reference below the guides in the search."""
+    if page.file.src_uri.startswith(REFERENCE):
+        page.meta["search"] = {"boost": 0.2}
+    return markdown
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
