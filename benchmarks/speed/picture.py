@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.speed.comparison import COMPARISONS, Verdict, readings_by_side
 
-PEERS = {"rejax": "rejax", "brax": "brax", "evosax": "evosax", "sb3": "Stable-Baselines3", "sbx": "SBX"}
+PEERS = {"rejax": "rejax", "brax": "brax", "evosax": "evosax", "sb3": "SB3", "sbx": "SBX"}
 LABELS = {
     "ppo_cartpole_1seed": "PPO, CartPole",
     "ppo_cartpole_8seeds": "PPO, CartPole, 8 seeds",
@@ -30,7 +30,7 @@ COLORS = {  # text, faint text, lines, bars of evorl, the peer's speed
     "light": ("#1f2430", "#5b6472", "#d5d9e2", "#3f51b5", "#d9480f"),
     "dark": ("#e6e8ee", "#a9b1bf", "#454b58", "#8c9eff", "#ff9e5e"),
 }
-_WIDTH, _LEFT, _RIGHT, _TOP, _ROW = 720, 310, 60, 52, 24  # pixels
+_WIDTH, _LEFT, _RIGHT, _TOP, _ROW = 560, 215, 50, 52, 24  # pixels
 
 
 def measured_ratios(results: Mapping[str, Any]) -> dict[tuple[str, str], Verdict]:
@@ -66,7 +66,7 @@ def speed_picture(results: Mapping[str, Any], scheme: str) -> str:
         parts.append(f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="middle" fill="{faint}">{tick}x</text>')
     for number, ((name, peer), ratio) in enumerate(ratios.items()):
         y, length = _TOP + _ROW * number, ratio.value * scale
-        label = html.escape(f"{LABELS[name]}: evorl / {PEERS[peer]}")
+        label = html.escape(f"{LABELS[name]}: {PEERS[peer]}")
         parts.append(f'<text x="{_LEFT - 8}" y="{y + 16}" text-anchor="end" fill="{text}">{label}</text>')
         parts.append(f'<rect x="{_LEFT}" y="{y + 4}" width="{length:.1f}" height="{_ROW - 8}" rx="2" fill="{bar}"/>')
         parts.append(

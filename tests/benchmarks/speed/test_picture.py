@@ -29,7 +29,7 @@ def test_a_bar_is_as_long_as_its_ratio() -> None:
     start = float(bar.get("x", "nan"))
     assert float(bar.get("width", "nan")) == pytest.approx(4 * (float(peer.get("x1", "nan")) - start), abs=0.5)
     texts = [text.text for text in picture.iter(f"{SVG}text")]
-    assert "PPO, CartPole: evorl / rejax" in texts
+    assert "PPO, CartPole: rejax" in texts
     assert "4x" in texts
 
 
