@@ -42,7 +42,7 @@ FOUND = {  # words that people search for, and the page that answers
     "multi-GPU": "guide/several_processes.html",
     "hyperparameter": "guide/sweeps.html",
     "frame stack": "guide/command_line.html",
-    "soft update": "guide/errors.html",
+    "soft update": "algorithms/sac.html",
     "vectorized": "guide/errors.html",
     "FAQ": "guide/errors.html",
     "macOS": "guide/errors.html",
