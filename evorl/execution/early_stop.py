@@ -56,8 +56,9 @@ class EarlyStop:
     def is_met(self) -> bool:
         """Return True once a condition is met, in any process of the run."""
         hours = self.settings.hours
-        counts = self.reason is None and hours is not None
-        if counts and processes.any_says(self.clock() - self._start >= 3600 * hours):
+        if self.reason is not None or hours is None:
+            return self.reason is not None
+        if processes.any_says(self.clock() - self._start >= 3600 * hours):
             self.reason = f"stop.hours={hours:g} are over"
         return self.reason is not None
 
