@@ -68,10 +68,11 @@ def judge(task: LearningTask, result: Mapping[str, Any]) -> Judgment:
     curve = [point for point in result["curve"] if _in_time(task, point)]
     if not curve:
         return Judgment(NOT_MET)
-    if task.within_minutes is not None or not task.solvable:
+    point = curve[-1]
+    if not task.solvable:
         point = max(curve, key=lambda point: point["mean"])
-    else:
-        point = curve[-1]
+    elif task.within_minutes is not None:
+        point = next((point for point in curve if point["mean"] >= task.bound), point)
     summary = summarize(scores(point))
     reached = summary.mean >= task.bound
     num_met = sum((score >= task.bound) == task.solvable for score in scores(point))

@@ -28,7 +28,7 @@ def staleness(task: LearningTask, result: Mapping[str, Any]) -> str | None:
     recorded_by = result.get("recorded", {}).get("overrides")
     if recorded_by != (None if task.recorded_by is None else list(task.recorded_by)):
         return "its replay buffer was recorded with other overrides"
-    keys = list(_differing(_compared(result["config"]), composed(task)))
+    keys = list(_differing(_compared(result["config"]), _compared(composed(task))))
     if not keys:
         return None
     return f"its settings differ: {', '.join(keys[:_MAX_KEYS])}" + (
@@ -36,14 +36,14 @@ def staleness(task: LearningTask, result: Mapping[str, Any]) -> str | None:
     )
 
 
-def composed(task: LearningTask) -> dict[str, Any]:
-    """Return the settings that are compared, as composed now; each task is composed once per process."""
-    return _composed(tuple(overrides_of(task, 1)))
-
-
 @functools.cache
 def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
-    return _compared(plain(compose_config(overrides)))
+    return plain(compose_config(overrides))
+
+
+def composed(task: LearningTask, num_seeds: int = 5) -> dict[str, Any]:
+    """Return the settings of a task as composed now, which takes a tenth of a second once per process."""
+    return _composed(tuple(overrides_of(task, num_seeds)))
 
 
 def _compared(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Mean, interquartile mean and bootstrap intervals over the seeds of a task, and the comparison with published seeds."""
+"""Mean, interquartile mean and bootstrap interval over the seeds of a task, and the comparison with published seeds."""
 
 from __future__ import annotations
 
