@@ -135,24 +135,24 @@ def _status(row: Row) -> str:
     return text + (", with a shorter training" if row.judgment.shorter else "")
 
 
-def show_number(value: float) -> str:
-    """Return a score as text: one decimal for a return, three for a fraction."""
-    return f"{value:,.{3 if abs(value) <= 1.0 else 1}f}"
+def show_number(value: float, scale: float | None = None) -> str:
+    """Return a score as text: one decimal for a return, three for a fraction; ``scale`` decides instead of itself."""
+    return f"{value:,.{3 if abs(value if scale is None else scale) <= 1.0 else 1}f}"
 
 
 def show_mean(summary: Summary) -> str:
     """Return the mean of several seeds with its interval as text."""
     if summary.interval is None:
         return show_number(summary.mean)
-    return f"{show_number(summary.mean)} [{show_number(summary.interval[0])}, {show_number(summary.interval[1])}]"
+    low, high = (show_number(end, summary.mean) for end in summary.interval)
+    return f"{show_number(summary.mean)} [{low}, {high}]"
 
 
 def show_published(theirs: Published) -> str:
     """Return a published figure with its spread, steps and source as Markdown."""
-    digits = 3 if abs(theirs.center) <= 1.0 else 1
-    spread = "" if theirs.deviation is None else f" ± {theirs.deviation:,.{digits}f}"
+    spread = "" if theirs.deviation is None else f" ± {show_number(theirs.deviation, theirs.center)}"
     return (
-        f"{theirs.center:,.{digits}f}{spread} {show_spread(theirs)} after {theirs.timesteps:,} environment steps: "
+        f"{show_number(theirs.center)}{spread} {show_spread(theirs)} after {theirs.timesteps:,} environment steps: "
         f"[{theirs.by}]({theirs.source}), {theirs.place}"
     )
 

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
+import subprocess
+import sys
+
 import pytest
 
 from benchmarks import results
 from benchmarks.learning import __main__ as command
 from benchmarks.learning.__main__ import main, show
 from benchmarks.learning.judgment import judge
-from benchmarks.learning.task import LearningTask
+from benchmarks.learning.staleness import composed
+from benchmarks.learning.training import overrides_of
 from tests.benchmarks.learning.figures import over_seeds, point, result, task
 from tests.support.errors import assert_names
 
-TINY = LearningTask(
-    "tiny",
-    "REINFORCE, a tiny training",
-    ("agent=reinforce", "env=cartpole", "total_timesteps=4096", "eval_interval=4096"),
-    threshold=1.0,
-    within_timesteps=4096,
-)
+TINY = task("tiny", threshold=1.0, within_timesteps=200)
+
+
+def train_tiny(task, num_seeds, total_timesteps, earlier):
+    """Return what a training of the tiny task would yield."""
+    curve = [point(200, *range(1, num_seeds + 1))]
+    yield result(*curve, config=composed(task, num_seeds), overrides=overrides_of(task, num_seeds))
 
 
 @pytest.fixture
@@ -27,6 +32,8 @@ def tiny(monkeypatch, tmp_path):
     monkeypatch.setattr(command, "TASKS", {"tiny": TINY})
     monkeypatch.setattr(command, "load", lambda kind: results.load(kind, tmp_path))
     monkeypatch.setattr(command, "record", lambda *arguments: results.record(*arguments, tmp_path))
+    monkeypatch.setattr(command, "trainings", train_tiny)
+    monkeypatch.setattr(command, "about", lambda: {"commit": "abc"})
     rendered = []
     monkeypatch.setattr(command, "write_pages", lambda: rendered.append(1))
     return rendered
@@ -61,24 +68,26 @@ def test_all_records_what_is_missing_and_goes_on_where_it_stopped(tiny, monkeypa
         def poll(self):
             return 0
 
-    def start(name, num_seeds):
-        started.append((name, num_seeds))
-        assert main([name, "--seeds", str(num_seeds), "--more", "--no-pages"]) == 0
+    def start(arguments):
+        assert arguments[:3] == [sys.executable, "-m", "benchmarks.learning"]
+        started.append(arguments[3])
+        assert main(arguments[3:]) == 0
         return Ended()
 
-    monkeypatch.setattr(command, "start_recording", start)
+    monkeypatch.setattr(subprocess, "Popen", start)
     assert main(["--all", "--seeds", "2", "--hours", "0.001"]) == 1  # no time is left for it
     assert started == []
     assert_names(capsys.readouterr().out, "left to record: tiny")
     assert main(["--all", "--seeds", "2", "--jobs", "2"]) == 0
     assert main(["--all", "--seeds", "2"]) == 0
-    assert started == [("tiny", 2)]
+    assert started == ["tiny"]
     assert len(tiny) == 3  # once by each call, and not by the recording process
     recorded = command.load("learning")["tiny"]
     assert recorded["seeds"] == [0, 1]
-    assert {"config", "commit", "machine", "versions"} <= recorded.keys()
-    assert all(len(point["by_seed"]) == 2 for point in recorded["curve"])
-    monkeypatch.setattr(command, "TASKS", {"tiny": task("tiny", threshold=1.0, within_timesteps=5)})
-    monkeypatch.setattr(command, "start_recording", lambda name, num_seeds: started.append(name) or Ended())
-    assert main(["--all", "--seeds", "2"]) == 1  # with other settings the result is stale, and still is afterwards
-    assert started[-1] == "tiny"
+    assert recorded["commit"] == "abc"
+    assert recorded["curve"] == [point(200, 1, 2)]
+    changed = dataclasses.replace(TINY, overrides=(*TINY.overrides, "discount=0.5"))
+    monkeypatch.setattr(command, "TASKS", {"tiny": changed})
+    assert main(["--all", "--seeds", "2"]) == 0  # with other settings the result is stale, and recorded again
+    assert started == ["tiny", "tiny"]
+    assert command.load("learning")["tiny"]["config"]["discount"] == 0.5

@@ -19,7 +19,7 @@ from benchmarks.pages import DOCS
 from tests.benchmarks.learning.figures import over_seeds, point, published, result, task
 from tests.support.errors import assert_names
 
-RESULT = result(point(150, 8.0, 6.0, 9.0), point(300, 1.0, 1.0, 1.0), backend=None, title="SAC, a task")
+RESULT = result(point(150, 8.0, 6.0, 9.0), point(300, 2.0, 2.0, 2.0), backend=None, title="SAC, a task")
 THEIRS = task("theirs", published=published(spread_over="seeds", num_seeds=4, spread=1.0))
 OTHER = task("ours", threshold=6, within_timesteps=300)
 PAGE = """# SAC
@@ -57,7 +57,7 @@ def test_rows_show_figure_requirement_mean_interval_and_seeds(stale):
     assert (iqm, probability, seeds) == ("7.7", "-", "2 of 3")
     assert verdict.startswith("met")
     ((_, required, mean, _, seeds, verdict),) = cells(section, "ours")
-    assert (mean, seeds, verdict) == ("1.0 [1.0, 1.0] at 300", "0 of 3", "**not met**")
+    assert (mean, seeds, verdict) == ("2.0 [2.0, 2.0] at 300", "0 of 3", "**not met**")
     assert_names(section, "theirs is older", "Some-v1", "`theirs`: Slow.")
 
 
