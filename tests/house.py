@@ -33,9 +33,9 @@ BARS: dict[str, float] = {
     "files of the functions that a PPO step enters": 26,
     "lines of the functions that a SAC step enters": 1484,
     "files of the functions that a SAC step enters": 31,
-    "lines of the functions that evorl train enters before a step": 5417,
-    "files of the functions that evorl train enters before a step": 106,
-    "files that the import of algorithms/ppo.py reads": 135,
+    "lines of the functions that evorl train enters before a step": 5475,
+    "files of the functions that evorl train enters before a step": 107,
+    "files that the import of algorithms/ppo.py reads": 136,
     "lines of configs/agent that stand in another of its files, %": 53.7,
     "lines of configs/env that stand in another of its files, %": 37.9,
     "settings in configs/agent that repeat the default of the class": 2,
@@ -52,7 +52,7 @@ BARS: dict[str, float] = {
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 6,
-    "lines of the package": 71564,
+    "lines of the package": 71760,
     "breaches of the rules of English": 0,
 }
 # Target values of measures.

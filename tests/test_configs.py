@@ -202,6 +202,31 @@ def test_an_experiment_builds(experiment: str, monkeypatch: pytest.MonkeyPatch) 
     _abstract_step(f"agent={agent}", f"env={env}")
 
 
+FAMILY_FILES = sorted(
+    path.relative_to(CONFIGS / "experiment").with_suffix("").as_posix()
+    for path in (CONFIGS / "experiment").rglob("*/_*.yaml")
+)
+# An environment of each family for which no agent has a file.
+UNTUNED = {
+    "brax": "humanoid",
+    "minatar": "gymnax/Seaquest-MinAtar",
+    "dm_control": "playground/WalkerStand",
+    "mujoco": "host/walker2d",
+    "box2d": "gymnasium/LunarLander-v3",
+}
+
+
+@pytest.mark.parametrize("file", FAMILY_FILES)
+def test_settings_of_a_family_are_those_of_its_environments(file: str) -> None:
+    agent, _, family = file.rpartition("/_")
+    config = composed(f"agent={agent}", f"env={UNTUNED[family]}")
+    settings = list(leaves_of(said_by(f"experiment/{file}")))
+    assert settings
+    for key, value in settings:
+        assert OmegaConf.select(config, key) == value, f"{key} is not applied"
+    assert config != composed(f"agent={agent}", f"env={UNTUNED[family]}", "~experiment")
+
+
 def test_a_value_over_the_training_is_a_number_or_a_schedule() -> None:
     def ends(*overrides: str) -> tuple[float, float]:
         optimizer = workflow_from_config(composed(*overrides)).optimizer
@@ -245,7 +270,7 @@ def test_every_environment_of_a_library_with_a_folder_has_a_file() -> None:
 def test_every_key_is_explained(file: str) -> None:
     """Every key has a trailing comment; files of differences and of short names are described in their first line."""
     text = (CONFIGS / file).read_text()
-    if file != "config.yaml":
+    if file not in ("config.yaml", "experiment/_families.yaml"):
         assert text.startswith("# @package _global_\n# ")
     else:
         assert text.startswith("# ")

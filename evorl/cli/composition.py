@@ -18,13 +18,14 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins import file_config_source
 from hydra._internal.sources_registry import SourcesRegistry
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf
 
 from evorl.assembly import OF_SCHEDULES, complete_config, workflow_class
-from evorl.cli.config_tree import AGENT_PARTS, as_filed, config_folder
+from evorl.cli.config_tree import AGENT_PARTS, config_folder, settings_file
 from evorl.config.custom_parts import is_custom_name
 from evorl.config.defaults import completed_node
 from evorl.config.names import load_named
@@ -135,13 +136,19 @@ class FileConfigSource(file_config_source.FileConfigSource):
     def _file_of(self, config_path: str) -> str:
         group, _, name = config_path.partition("/")
         if group == "experiment" and name:
-            return f"experiment/{as_filed(name, Path(self.path))}"
+            return f"experiment/{settings_file(name, Path(self.path), _config_folders())}"
         return f"agent/{name}" if group in AGENT_PARTS else config_path
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         """List the options of a group; ``inner`` and ``learner`` have the options of ``agent``."""
         config_path = self._file_of(config_path)
         return super().list(config_path, results_filter) if super().is_group(config_path) else []
+
+
+def _config_folders() -> list[Path]:
+    """Return all config trees of the current composition."""
+    path = GlobalHydra.instance().config_loader().get_search_path().get_path()
+    return [Path(element.path.removeprefix("file://")) for element in path if str(element.path).startswith("file://")]
 
 
 def _names_a_setting(config_path: str) -> bool:

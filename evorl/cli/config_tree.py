@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fnmatch
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
+
+from evorl.config.values import plain
 
 # Parts of a config that are complete agents.
 AGENT_PARTS = ("inner", "learner")
@@ -35,9 +38,52 @@ def long_names(folder: Path) -> Mapping[str, str]:
 
 def as_filed(experiment: str, folder: Path) -> str:
     """Return the file name of an experiment: ``ppo/hopper`` for ``ppo/hopper`` and ``ppo/brax/hopper``."""
-    files, names = folder / "experiment", long_names(folder).items()
-    if (files / f"{experiment}.yaml").is_file():
-        return experiment
-    others = {f"/{name}": f"/{other}" for pair in names for name, other in (pair, pair[::-1])}
-    called = [experiment.removesuffix(name) + other for name, other in others.items() if experiment.endswith(name)]
-    return next((name for name in called if (files / f"{name}.yaml").is_file()), experiment)
+    names = [experiment, *_other_names(experiment, folder)]
+    return next((name for name in names if (folder / "experiment" / f"{name}.yaml").is_file()), experiment)
+
+
+def settings_file(experiment: str, folder: Path, others: Sequence[Path] = ()) -> str:
+    """Return the file of an agent's settings for an environment: its own, or that of the environment's family.
+
+    ``experiment/_families.yaml`` lists the names of environments by family: ``ppo/brax/ant``, which has no file, has
+    the settings of ``ppo/_brax``.
+
+    Args:
+        experiment: agent and environment, ``ppo/ant``.
+        folder: config tree.
+        others: further config trees; their files for an environment precede files of families.
+
+    Returns:
+        The name of the file in ``experiment``, which may not exist.
+    """
+    own = [(as_filed(experiment, tree), tree) for tree in (folder, *others)]
+    if any((tree / "experiment" / f"{name}.yaml").is_file() for name, tree in own):
+        return own[0][0]
+    names = [experiment, *_other_names(experiment, folder)]
+    pairs = (
+        (file, name, pattern) for file, patterns in _family_files(folder) for name in names for pattern in patterns
+    )
+    return next((file for file, name, pattern in pairs if fnmatch.fnmatchcase(name, pattern)), experiment)
+
+
+def is_family(experiment: str) -> bool:
+    """Return True for the file of a family, such as ``ppo/_brax``."""
+    return experiment.rpartition("/")[2].startswith("_")
+
+
+def _other_names(experiment: str, folder: Path) -> list[str]:
+    """Return an experiment's names with the long or short names of its environment."""
+    others = {f"/{name}": f"/{other}" for pair in long_names(folder).items() for name, other in (pair, pair[::-1])}
+    return [experiment.removesuffix(name) + other for name, other in others.items() if experiment.endswith(name)]
+
+
+@functools.cache
+def _family_files(folder: Path) -> Sequence[tuple[str, list[str]]]:
+    """Return the files of families, ``ppo/_brax``, each with patterns of its experiments, ``ppo/brax/*``."""
+    listed = folder / "experiment" / "_families.yaml"
+    families = plain(OmegaConf.load(listed)) if listed.is_file() else {}
+    files = [path.relative_to(listed.parent).with_suffix("") for path in sorted(listed.parent.rglob("_*.yaml"))]
+    named = [(file, families.get(file.name.removeprefix("_"), ())) for file in files]
+    return [
+        (file.as_posix(), [f"{file.parent.as_posix()}/{env}" for env in environments]) for file, environments in named
+    ]

@@ -15,7 +15,7 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from evorl.cli.arguments import SWEEP_FLAGS, given_text
-from evorl.cli.config_tree import AGENT_PARTS, as_filed
+from evorl.cli.config_tree import AGENT_PARTS, is_family, settings_file
 from evorl.config.command_lines import as_arguments, user_path
 from evorl.runs.recorder import algorithm_name, run_title
 from evorl.runs.spec import RunSpec
@@ -57,16 +57,21 @@ def title_of(spec: RunSpec, chosen: Mapping[str, Any]) -> str:
 
 
 def origin_of_settings(chosen: Mapping[str, Any]) -> str | None:
-    """Describe the origin of the settings: tuned for this agent and environment, or not; ``None`` without an agent."""
+    """Describe the origin of the settings: tuned for the environment, for its family, or general defaults.
+
+    ``None`` without an agent.
+    """
     if "agent" not in chosen:
         return None
     folders = [Path(source.path) for source in HydraConfig.get().runtime.config_sources if source.schema == "file"]
     groups = [f"experiment@{part}" for part in AGENT_PARTS] + ["experiment"]
-    names = {as_filed(str(chosen[group]), folder) for group in groups if chosen.get(group) for folder in folders}
+    pairs = [str(chosen[group]) for group in groups if chosen.get(group)]
+    names = {settings_file(pair, folder, folders) for pair in pairs for folder in folders}
     tuned = sorted(n for n in names if any((folder / "experiment" / f"{n}.yaml").is_file() for folder in folders))
-    if tuned:
+    if tuned and not any(is_family(name) for name in tuned):
         return f"Tuned settings: {', '.join(tuned)}."
-    return f"General defaults: there are no settings tuned for {chosen['agent']} in {chosen.get('env')}."
+    origin = f"Settings of similar tasks, {', '.join(tuned)}" if tuned else "General defaults"
+    return f"{origin}: there are no settings tuned for {chosen['agent']} in {chosen.get('env')}."
 
 
 def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:

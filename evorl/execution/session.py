@@ -18,6 +18,7 @@ import numpy as np
 
 from evorl.agent import AgentState
 from evorl.execution.compile_clock import CompileClock
+from evorl.execution.early_stop import EarlyStop
 from evorl.execution.intervals import Interval
 from evorl.execution.rows import RunningMeans, SlidingScore, describe_evaluation
 from evorl.ops import processes
@@ -114,6 +115,7 @@ class RunSession:
         checkpointer: saves states; ``None`` saves nothing.
         progress: progress of the checkpoint that the run continues from.
         should_stop: returns True once a stop of the run is requested.
+        early_stop: conditions that end the training before its last step; ``None`` for none.
         closes: called in this order at the end of the session, each even if one before it raised.
 
     Attributes:
@@ -132,10 +134,12 @@ class RunSession:
         progress: Mapping[str, Any] | None = None,
         should_stop: Callable[[], bool] | None = None,
         closes: tuple[Callable[[], None], ...] = (),
+        early_stop: EarlyStop | None = None,
     ) -> None:
         self.recorder = recorder or Recorder()
         self.checkpointer = checkpointer
         self._should_stop, self._closes = should_stop, closes
+        self.early_stop = early_stop or EarlyStop()
         self._resumes = bool(progress)
         progress = progress or {}
         self.best_score = float(progress.get("best_score", -math.inf))
@@ -190,8 +194,9 @@ class RunSession:
         return self._saved_at == self.iterations
 
     def should_stop(self) -> bool:
-        """Return True if any process of the run has received a stop request."""
-        return processes.any_says(self._should_stop is not None and self._should_stop())
+        """Return True if any process of the run has received a stop request, or met a condition of ``early_stop``."""
+        requested = processes.any_says(self._should_stop is not None and self._should_stop())
+        return self.early_stop.is_met() or requested
 
     def advance(self, iterations: int, steps: int, steps_of_last: int, metrics: PyTreeDict) -> None:
         """Count iterations and add their metrics.
@@ -239,8 +244,11 @@ class RunSession:
             self.report_progress()
         saves = checkpoints is not None and (is_last or self.is_due(checkpoints))
         saves = saves or self._checkpointer_wants(score)
-        if score is not None and score > self.best_score:
-            self.best_score, saves = score, True
+        if score is not None:
+            is_best = score > self.best_score
+            self.early_stop.evaluated(score, is_best)
+            if is_best:
+                self.best_score, saves = score, True
         if saves:
             self.save(state(), score)
 
@@ -282,12 +290,18 @@ class RunSession:
         self._refuse_broken_parameters(state)
         progress = {"iterations": self.iterations, "timesteps": self.timesteps, "best_score": self.best_score}
         progress |= {"means": self.means.to_json(), **self._score.to_json(), **self._rules.progress()}
+        progress |= self.early_stop.to_json()
         self.checkpointer.save(state, progress, score)
         self._saved_at, self._saved_timesteps = self.iterations, self.timesteps
 
     def report_early_stop(self, total_timesteps: int) -> None:
-        """Tell the recorder that the run stops before its end."""
-        self.recorder.message(f"Stopping early at {self.timesteps:,} of {total_timesteps:,} steps.")
+        """Tell the recorder that the run stops before its last step: completed by ``early_stop``, or interrupted."""
+        position = f"at {self.timesteps:,} of {total_timesteps:,} steps"
+        if self.early_stop.reason is None:
+            self.recorder.message(f"Stopping early {position}.")
+            return
+        self.recorder.message(f"Complete {position}: {self.early_stop.reason}.")
+        self.recorder.complete()
 
     def refuse_divergence(self, metrics: PyTreeDict, iterations: int) -> None:
         """Raise ``TrainingDiverged`` if a metric is not finite, unless the rules allow it.

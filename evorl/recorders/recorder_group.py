@@ -56,6 +56,10 @@ class RecorderGroup(Recorder):
         for recorder in self.recorders:
             recorder.chart(name, chart)
 
+    def complete(self) -> None:
+        for recorder in self.recorders:
+            recorder.complete()
+
     def failure(self, error: Exception) -> None:
         for recorder in self.recorders:
             recorder.failure(error)

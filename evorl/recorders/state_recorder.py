@@ -23,6 +23,7 @@ class StateRecorder(Recorder):
         self._file = HeldState(path)
         self._total: int | None = None
         self._timesteps = 0
+        self._is_complete = False
         self._failure: str | None = None
 
     def resume_at(self, iterations: int) -> None:
@@ -30,10 +31,14 @@ class StateRecorder(Recorder):
 
     def start(self, plan: RunPlan) -> None:
         self._total, self._timesteps, self._failure = plan.total_timesteps, plan.first_timesteps, None
+        self._is_complete = False
         self._file.write(RunState(RUNNING, self._total))
 
     def write(self, row: Row) -> None:
         self._timesteps = int(row["timesteps"])
+
+    def complete(self) -> None:
+        self._is_complete = True
 
     def failure(self, error: Exception) -> None:
         self._failure = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -43,7 +48,8 @@ class StateRecorder(Recorder):
     def close(self) -> None:
         try:
             if self._total is not None and self._failure is None:
-                self._file.write(RunState(FINISHED if self._timesteps >= self._total else STOPPED, self._total))
+                is_finished = self._is_complete or self._timesteps >= self._total
+                self._file.write(RunState(FINISHED if is_finished else STOPPED, self._total))
         finally:
             self._total = None
             self._file.release()

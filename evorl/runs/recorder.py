@@ -150,6 +150,9 @@ class Recorder:
     def chart(self, name: str, chart: Chart) -> None:
         """Record a table that describes the end of the run, and its plots."""
 
+    def complete(self) -> None:
+        """Handle the completion of the training before its last step."""
+
     def failure(self, error: Exception) -> None:
         """Handle the error that ends the run; it is raised after this call."""
 

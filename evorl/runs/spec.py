@@ -19,6 +19,7 @@ from evorl.runs.spec_parts import (
     CheckpointSettings,
     Part,
     RecorderSettings,
+    StopSettings,
     StoredRun,
     WarmStart,
     read_cache,
@@ -26,6 +27,7 @@ from evorl.runs.spec_parts import (
     read_init_from,
     read_recorders,
     read_seconds_or_steps,
+    read_stop,
     setting,
 )
 
@@ -70,6 +72,7 @@ class RunSpec(Part):
             init_from.run=<run>
         eval_at_start: also evaluate before the first step, as the start of the learning curve
         checkpoints: which checkpoints are saved and kept
+        stop: conditions that end the training early: {at: 475}, {patience: 5} or {hours: 2}, see the guide
         render_interval: environment steps between renderings of the best policy, in the folder videos; 0 for
             none
         evaluation: output of evaluations in addition to metrics; also for evorl evaluate
@@ -94,6 +97,7 @@ class RunSpec(Part):
     init_from: WarmStart = setting(WarmStart(), part=WarmStart, read=read_init_from, names_no_code=True)
     eval_at_start: bool = setting(True)
     checkpoints: CheckpointSettings = setting(CheckpointSettings(), part=CheckpointSettings, flat=True)
+    stop: StopSettings = setting(StopSettings(), part=StopSettings, read=read_stop, names_no_code=True)
     render_interval: float = setting(0, read=read_seconds_or_steps("environment steps"))
     evaluation: EvaluationRecords | None = setting(
         EVALUATION, part=EvaluationRecords, read=read_evaluation, builds=True, evaluates=True
@@ -160,12 +164,17 @@ class RunSpec(Part):
         """Kind of the run.
 
         Raises:
-            ValueError: the settings request two kinds.
+            ValueError: the settings request two kinds, or one that ``stop`` does not apply to.
         """
         if self.sweep is not None and self.search is not None:
             raise ValueError(
                 "sweep and search cannot be combined: compare settings with sweep, or search them with search (Optuna)."
             )
+        if self.stop != StopSettings() and (self.sweep is not None or self.parameters is not None):
+            together = (
+                "sweep trains all settings" if self.sweep is not None else "a parameter server trains all workers"
+            )
+            raise ValueError(f"stop ends a single training, but {together} together: remove it, or use -m or search.")
         if self.sweep is not None:
             return RunKind.SWEEP
         if self.search is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from evorl.config.evaluation_records import EvaluationRecords
 from evorl.config.values import check_names, checked_mapping, checked_value, field_types
@@ -153,6 +153,9 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
+_Part = TypeVar("_Part", bound=Part)
+
+
 @dataclasses.dataclass(frozen=True)
 class StoredRun(Part):
     """A stored run that a command continues or evaluates.
@@ -236,7 +239,32 @@ class RecorderSettings(Part):
 
 def read_recorders(value: Any, name: str) -> RecorderSettings:
     """Read the part ``recorders``."""
+    return _read_part(RecorderSettings, value, name, "{progress: true, wandb: false}")
+
+
+@dataclasses.dataclass(frozen=True)
+class StopSettings(Part):
+    """Conditions that end a training before total_timesteps.
+
+    Attributes:
+        at: score that ends the training: the mean return of an evaluation, or of the last best_over; null for none
+        patience: number of evaluations in a row without a better score that ends the training; null for none
+        hours: hours since the start, or since the last resume, that end the training; null for none
+    """
+
+    at: float | None = setting(None)
+    patience: int | None = setting(None, within="[1, inf)")
+    hours: float | None = setting(None, within="(0, inf)")
+
+
+def read_stop(value: Any, name: str) -> StopSettings:
+    """Read the part ``stop``."""
+    return _read_part(StopSettings, {} if value is None else value, name, "{at: 475}, {patience: 5} or {hours: 2}")
+
+
+def _read_part(part: type[_Part], value: Any, name: str, examples: str) -> _Part:
+    """Read a part from a mapping with names of its fields only."""
     if not isinstance(value, Mapping):
-        raise ValueError(f"{name} must be a mapping such as {{progress: true, wandb: false}}, got {value!r}.")
-    check_names(value, [field.name for field in dataclasses.fields(RecorderSettings)], f"key of {name}")
-    return RecorderSettings.read(value, f"{name}.")
+        raise ValueError(f"{name} must be a mapping such as {examples}, got {value!r}.")
+    check_names(value, [field.name for field in dataclasses.fields(part)], f"key of {name}")
+    return part.read(value, f"{name}.")

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from evorl.agents.flat_images import describe_flat_images
+from evorl.execution.early_stop import EarlyStop
 from evorl.execution.first_update import weak_spots
 from evorl.execution.multiprocess import ProcessLost, describe_lost_process
 from evorl.execution.restoration import restore
@@ -63,7 +64,8 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
         def stops() -> bool:
             return should_stop() or start.place.should_stop() or watched.is_missing
 
-        with RunSession(recorder, checkpointer, progress, stops, closes) as session:
+        early_stop = EarlyStop.resumed(spec.stop, progress)
+        with RunSession(recorder, checkpointer, progress, stops, closes, early_stop) as session:
             for notice in _notices(start, folder, workflow, recorder, checkpointer, progress):
                 recorder.message(notice)
             if beginning:
@@ -78,7 +80,7 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
                 else:
                     workflow.learn(state, key=spec.seed, session=session, eval_at_start=spec.eval_at_start)
             watched.refuse_missing()
-            stopped = session.should_stop()
+            stopped = session.should_stop() and early_stop.reason is None
             end = f"{RESULTS_IN}{folder.path} ({time.perf_counter() - start.began:.0f} s in all)"
             if stopped and not start.place.resume_command:
                 end += f"\nTo resume: {command}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evorl.cli.config_tree import as_filed, config_folder, config_names, long_names
+import pytest
+
+from evorl.cli.config_tree import as_filed, config_folder, config_names, long_names, settings_file
 
 
 def test_the_files_of_a_group_are_named_and_parts_of_files_are_not(tmp_path: Path) -> None:
@@ -21,3 +23,27 @@ def test_tuned_settings_are_found_by_each_name_of_an_environment() -> None:
     assert filed in config_names(folder / "experiment")
     assert as_filed("ppo/brax/hopper", folder) == filed
     assert as_filed("ppo/host/hopper", folder) == "ppo/host/hopper"  # settings of another library
+
+
+@pytest.mark.parametrize(
+    ("experiment", "file"),
+    [
+        ("ppo/hopper", "ppo/hopper"),
+        ("ppo/ant", "ppo/_brax"),
+        ("ppo/brax/ant", "ppo/_brax"),
+        ("ppo/host/walker2d", "ppo/_mujoco"),
+        ("ppo/gymnasium/HalfCheetah-v5", "ppo/_mujoco"),
+        ("ppo/gymnasium/Hopper-v3", "ppo/gymnasium/Hopper-v3"),
+        ("reinforce/ant", "reinforce/ant"),
+    ],
+)
+def test_a_pair_without_settings_has_those_of_the_family(experiment: str, file: str) -> None:
+    assert settings_file(experiment, config_folder()) == file
+
+
+def test_settings_of_the_users_folder_precede_those_of_a_family(tmp_path: Path) -> None:
+    (tmp_path / "experiment" / "ppo").mkdir(parents=True)
+    (tmp_path / "experiment" / "ppo" / "ant.yaml").write_text("# @package _global_\nnum_envs: 3\n")
+    assert settings_file("ppo/ant", config_folder(), [tmp_path]) == "ppo/ant"
+    assert settings_file("ppo/ant", tmp_path, [config_folder()]) == "ppo/ant"
+    assert settings_file("ppo/humanoid", config_folder(), [tmp_path]) == "ppo/_brax"

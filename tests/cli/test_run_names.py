@@ -48,10 +48,11 @@ def test_nobody_chose_in_a_notebook() -> None:
     [
         (["env=gymnax/CartPole-v1"], "Tuned settings: ppo/cartpole."),
         (["agent=meta/pbt", "env=pendulum"], "Tuned settings: ppo/pendulum."),
+        (["env=ant"], "Settings of similar tasks, ppo/_brax: there are no settings tuned for ppo in ant."),
         (["agent=reinforce", "env=hopper"], "General defaults: there are no settings tuned for reinforce in hopper."),
     ],
 )
-def test_settings_are_tuned_or_general(overrides: list[str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_origin_of_settings(overrides: list[str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with initialize_configs():
         composed = compose("config", overrides=overrides, return_hydra_config=True)
     monkeypatch.setattr(HydraConfig.instance(), "cfg", None)

@@ -123,6 +123,7 @@ REFUSED = {
     "best_over": [0, 0.5, None, True, "a", 10**400],
     "checkpoint_seconds": [-1, float("nan"), float("inf"), "a", None, True, 10**400],
     "render_interval": [-1, float("nan"), float("inf"), "a", None, True, 10**400],
+    "stop": ["abc", 3, [1], {"a": 1}, {"at": "high"}, {"patience": 0}, {"patience": 1.5}, {"hours": 0}],
     "recorders": ["abc", 3, [1], {"a": 1}],
     "init_from": [3, True, [1], {"which": -1}, {"which": "first"}, {"parts": 3}, {"run": 3}],
 }

@@ -1,0 +1,66 @@
+"""Ends a training before its last step: at a score, after evaluations without improvement, or after a time."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from evorl.ops import processes
+from evorl.runs.spec_parts import StopSettings
+
+NEVER = StopSettings()
+
+
+@dataclasses.dataclass
+class EarlyStop:
+    """Conditions of ``stop``, and how far they are met.
+
+    Args:
+        settings: the conditions.
+        num_worse: evaluations since the best one.
+        clock: returns seconds; the time of a run starts with the object.
+
+    Attributes:
+        reason: the condition that is met, for a message; ``None`` before that.
+    """
+
+    settings: StopSettings = NEVER
+    num_worse: int = 0
+    clock: Callable[[], float] = time.monotonic
+    reason: str | None = dataclasses.field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._start = self.clock()
+
+    @classmethod
+    def resumed(cls, settings: StopSettings, progress: Mapping[str, Any] | None) -> EarlyStop:
+        """Return the conditions of a run that continues from a checkpoint's progress."""
+        return cls(settings, int((progress or {}).get("evaluations_since_best", 0)))
+
+    def evaluated(self, score: float, is_best: bool) -> None:
+        """Count an evaluation.
+
+        Args:
+            score: its score.
+            is_best: True if no score before it was as high.
+        """
+        self.num_worse = 0 if is_best else self.num_worse + 1
+        at, patience = self.settings.at, self.settings.patience
+        if at is not None and score >= at:
+            self.reason = f"the score {score:,.4g} reached stop.at={at:g}"
+        elif patience is not None and self.num_worse >= patience:
+            self.reason = f"{self.num_worse} evaluations did not improve the best score, stop.patience={patience}"
+
+    def is_met(self) -> bool:
+        """Return True once a condition is met, in any process of the run."""
+        hours = self.settings.hours
+        counts = self.reason is None and hours is not None
+        if counts and processes.any_says(self.clock() - self._start >= 3600 * hours):
+            self.reason = f"stop.hours={hours:g} are over"
+        return self.reason is not None
+
+    def to_json(self) -> dict[str, int]:
+        """Return the entries of a checkpoint's progress; empty unless evaluations are counted."""
+        return {"evaluations_since_best": self.num_worse} if self.settings.patience is not None else {}
