@@ -59,7 +59,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 
 def _write(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Replace a file as a whole, so that a reader never sees a part of it."""
+    """Replace a file as a whole, so that no reader sees an incomplete file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     partial.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")

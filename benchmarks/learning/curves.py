@@ -1,4 +1,4 @@
-"""Pictures of learning curves beside their published figures, as SVG with the same bytes for the same result."""
+"""Pictures of learning curves next to their published figures, as SVG with the same bytes for the same result."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def file_names(task: LearningTask) -> tuple[str, str]:
 
 
 def draw_curve(task: LearningTask, result: Mapping[str, Any], *, dark: bool = False) -> str:
-    """Return the SVG of a result beside the published figure.
+    """Return the SVG of a result next to the published figure.
 
     Ours: the mean over seeds and its 95 % bootstrap interval over environment steps, and each seed as a thin line.
     Theirs, at the published number of environment steps: each seed as a point, or the mean with its standard error

@@ -19,7 +19,7 @@ class Judgment:
 
     Attributes:
         verdict: ``better``, ``not worse`` or ``worse`` than published seeds; ``met`` or ``not met`` otherwise.
-        point: the evaluation that is judged; ``None`` if there is none within the limit.
+        point: the evaluation that is judged; ``None`` without one within the limit.
         num_met: seeds that meet the bar at this evaluation.
         summary: scores of all seeds at this evaluation; ``None`` without an evaluation.
         improvement: comparison with published seeds; ``None`` if these are not public.
@@ -55,7 +55,7 @@ def environment_steps(point: Point, result: Mapping[str, Any]) -> int:
 
 
 def judge(task: LearningTask, result: Mapping[str, Any]) -> Judgment:
-    """Judge a result, whose settings must be those of the task.
+    """Judge a result, whose settings must equal the settings of the task.
 
     With a published figure, the last evaluation up to the published number of environment steps counts: its scores
     are compared with the published seeds, or their mean with the published mean minus its standard error. With a

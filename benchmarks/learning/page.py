@@ -27,11 +27,11 @@ LEARNING = """
 Trainings with the shipped configs, several seeds in parallel in one program, or one after another. The return of a
 seed is the mean over 20 complete evaluation episodes of the greedy policy. *Mean* and *IQM* (interquartile mean) are
 over all seeds; square brackets contain the 95 % stratified bootstrap interval of the mean (10,000 resamples). *Seeds*
-are those that meet the requirement by themselves. Curves with the result of each seed are in
+counts the seeds that meet the requirement by themselves. Curves with the result of each seed are in
 `benchmarks/results/learning`, settings, versions, machine and commit in `benchmarks/results/learning.jsonl`. Times are
 omitted, since they depend on the load of the machine.
 
-A result counts only if its settings equal those that `benchmarks/learning/tasks.yaml` composes now. Other results are
+A result counts only if its settings equal those in `benchmarks/learning/tasks.yaml` today. Other results are
 *stale*: they are listed with the reason, and meet nothing.
 """
 
@@ -40,7 +40,7 @@ PUBLISHED = """
 
 Published results for the same algorithm and environment; the pages of the algorithms list versions and differences.
 The last evaluation up to the published number of environment steps counts: an action that is repeated 8 times is 8
-environment steps. What is required depends on what is public:
+environment steps. The requirement depends on the published data:
 
 - The result of each seed: the probability that a seed of ours exceeds one of theirs. The result is *better* if its 95 %
   interval is above 0.5, *not worse* if the interval reaches 0.5, *worse* otherwise.
@@ -92,7 +92,7 @@ def write_algorithm_pages(docs: Path, results: Mapping[str, Any]) -> None:
 
 
 def write_curves(folder: Path, results: Mapping[str, Any]) -> None:
-    """Draw the results that count beside their published figures; delete all other pictures of the folder."""
+    """Draw the results that count next to their published figures; delete all other pictures of the folder."""
     pictures = {}
     for row in rows_of(TASKS.values(), results):
         if row.has_picture:
@@ -135,7 +135,7 @@ def _counts(rows: Sequence[Row]) -> str:
     text = (
         f"Of {len(rows)} tasks, {sum(row.task.published is not None for row in rows)} have a published figure. "
         f"{len(current)} results count, {stale} are stale and {missing} are not recorded. Of the {len(published)} "
-        f"results that count beside a published figure, {met} meet it."
+        f"results that count next to a published figure, {met} meet it."
     )
     return textwrap.fill(text, 120) + "\n"
 
@@ -177,7 +177,7 @@ def _differences(rows: Iterable[Row]) -> str:
 
 def _picture(task: LearningTask) -> str:
     light, dark = file_names(task)
-    text = f"Learning curve of {task.title} beside the published figure"
+    text = f"Learning curve of {task.title} next to the published figure"
     return f"`{task.name}`:\n\n![{text}]({FOLDER}/{light}){{ .only-light }}![{text}]({FOLDER}/{dark}){{ .only-dark }}\n"
 
 

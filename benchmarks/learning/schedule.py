@@ -1,4 +1,4 @@
-"""Recording of all learning tasks that are missing or stale: each in a process of its own, cheapest first."""
+"""Recording of all learning tasks that are missing or stale: each in a separate process, cheapest first."""
 
 from __future__ import annotations
 

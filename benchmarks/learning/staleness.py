@@ -1,4 +1,4 @@
-"""Comparison of the settings of a recorded result with those that ``tasks.yaml`` composes now."""
+"""Comparison of the settings of a recorded result with the settings that ``tasks.yaml`` composes now."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_KEYS = 3
 
 
 def staleness(task: LearningTask, result: Mapping[str, Any]) -> str | None:
-    """Return the reason why a result does not count any more; ``None`` if its settings equal those of the task now.
+    """Return the reason why a result does not count any more; ``None`` if its settings equal the settings of the task now.
 
     Results without ``config`` or ``commit`` never count. Their overrides are compared instead, which composes nothing.
     """

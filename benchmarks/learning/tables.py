@@ -25,7 +25,7 @@ class Row:
 
     Attributes:
         task: the task.
-        result: the recorded result; ``None`` if there is none.
+        result: the recorded result, or ``None``.
         stale: the reason why the result does not count; ``None`` if it counts.
         judgment: the judgment of a result that counts; ``None`` otherwise.
     """
@@ -37,12 +37,12 @@ class Row:
 
     @property
     def has_picture(self) -> bool:
-        """True if the result counts and is drawn beside a published figure."""
+        """True if the result counts and is drawn next to a published figure."""
         return self.task.published is not None and self.judgment is not None and self.judgment.point is not None
 
 
 def rows_of(tasks: Iterable[LearningTask], results: Mapping[str, Any]) -> list[Row]:
-    """Return the row of every task; only results whose settings are those of the task are judged."""
+    """Return the row of every task; only results whose settings equal the task are judged."""
     rows = []
     for task in tasks:
         result = results.get(task.name)
@@ -114,7 +114,7 @@ def _mean_cells(row: Row) -> list[str]:
 
 
 def _steps(row: Row, point: Point) -> int:
-    """Return the steps of an evaluation: of the environment beside a published figure, of the agent otherwise."""
+    """Return the steps of an evaluation: of the environment next to a published figure, of the agent otherwise."""
     assert row.result is not None
     return environment_steps(point, row.result) if row.task.published else point["timesteps"]
 
@@ -158,7 +158,7 @@ def show_published(theirs: Published) -> str:
 
 
 def show_spread(theirs: Published) -> str:
-    """Return what a published mean and deviation were computed over, as text."""
+    """Return the sample of a published mean and deviation as text."""
     each = ", each public" if theirs.values is not None else ""
     return {
         "seeds": f"(deviation over {theirs.num_seeds} seeds{each})",

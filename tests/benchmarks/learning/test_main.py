@@ -21,7 +21,7 @@ TINY = task("tiny", threshold=1.0, within_timesteps=200)
 
 
 def train_tiny(task, num_seeds, total_timesteps, earlier):
-    """Return what a training of the tiny task would yield."""
+    """Yield the result of the tiny task."""
     curve = [point(200, *range(1, num_seeds + 1))]
     yield result(*curve, config=composed(task, num_seeds), overrides=overrides_of(task, num_seeds))
 

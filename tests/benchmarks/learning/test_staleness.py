@@ -18,7 +18,7 @@ TASK = task()
 
 @pytest.fixture
 def recorded():
-    """A result as it is read from its file."""
+    """A result, as read from its file."""
     return json.loads(json.dumps(result(config=composed(TASK), overrides=overrides_of(TASK, 5))))
 
 
