@@ -19,7 +19,7 @@ _MAX_KEYS = 3
 
 
 def staleness(task: LearningTask, result: Mapping[str, Any]) -> str | None:
-    """Return the reason why a result does not count any more; ``None`` if its settings equal the settings of the task now.
+    """Return the reason why a result does not count any more; ``None`` if its settings are current.
 
     Results without ``config`` or ``commit`` never count. Their overrides are compared instead, which composes nothing.
     """
