@@ -11,6 +11,7 @@ from benchmarks.learning.page import LEARNING, learning_summary, write_algorithm
 from benchmarks.results import RESULTS, load
 from benchmarks.speed.comparison import COMPARISONS
 from benchmarks.speed.page import SPEED, speed_details, speed_summary
+from benchmarks.speed.picture import write_speed_pictures
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -40,9 +41,10 @@ def benchmarks_page(speed: Mapping[str, Any], learning: Mapping[str, Any], docs:
 
 
 def write_pages(docs: Path = DOCS, results: Path = RESULTS) -> None:
-    """Write ``benchmarks.md`` and the tables of the algorithm pages and of ``guide/gpu.md`` from the results."""
+    """Write ``benchmarks.md``, tables of the algorithm pages and of ``guide/gpu.md``, and the speed pictures."""
     speed, learning = load("speed", results), load("learning", results)
     (docs / "benchmarks.md").write_text(benchmarks_page(speed, learning, docs), encoding="utf-8")
+    write_speed_pictures(speed, docs / "assets")
     write_algorithm_pages(docs, learning)
     write_gpu_page(docs / "guide" / "gpu.md", results)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 import jax
@@ -19,8 +19,9 @@ from evorl.envs.action_spaces import ActionSpaces, bounded_dimensions, describe_
 from evorl.envs.env import Env
 from evorl.envs.space import Space
 from evorl.ops.normalization import RunningStatistics, init_statistics
+from evorl.ops.optimization import Optimizer, gradient_step
 from evorl.sample_batch import SampleBatch
-from evorl.types import Action, Key, Params, PolicyExtras, PyTreeData, PyTreeNode, pytree_field
+from evorl.types import Action, Key, Params, PolicyExtras, PyTreeData, PyTreeDict, PyTreeNode, pytree_field
 
 _BASELINE = "evorl.agents.random_actions"  # module of an agent without an algorithm
 
@@ -207,3 +208,18 @@ def action_distribution(action_space: Space, squashed: bool = True, **options: A
 def policy_improvers() -> list[str]:
     """Return the names of evorl's algorithms whose agents improve any policy of their kind, sorted."""
     return sorted({agent.__module__.rpartition(".")[2] for agent in shipped_agents() if agent.improves_policies})
+
+
+def update_params(
+    loss_fn: Callable[..., tuple[jax.Array, PyTreeDict]],
+    optimizer: Optimizer,
+    agent_state: AgentState,
+    opt_state: Any,
+    *args: Any,
+    progress: jax.Array,
+) -> tuple[AgentState, Any, PyTreeDict]:
+    """Take a gradient step on ``loss_fn(params, agent_state, *args)``; return the new states and the metrics."""
+    params, opt_state, metrics = gradient_step(
+        loss_fn, optimizer, agent_state.params, opt_state, agent_state, *args, progress=progress
+    )
+    return agent_state.replace(params=params), opt_state, metrics

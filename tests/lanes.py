@@ -146,9 +146,10 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/interop/test_replay_memory\.py::test_what_is_kept\w*\[(?!UniformReplayBuffer-1-)",
         r"tests/interop/test_replay_memory\.py::test_the_oldest\w*\[(?!Uniform)",
     ),
-    # Short: the snippets of the seed documents, except for brax.
+    # Short: the snippets of the seed documents, except for brax; hooks and figures of the documentation site.
     "every command of a page, notebooks, examples": (
         r"tests/test_(docs|notebooks|relaax_page|first_steps)\.py::",
+        r"tests/test_site\.py::test_(no_page|the_search|the_policy)",
         r"tests/examples/",
         r"tests/cli/test_render\.py::test_(of_several_seeds|where_nothing_can_draw)",
     ),

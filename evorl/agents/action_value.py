@@ -14,7 +14,7 @@ from flax import linen as nn
 
 from evorl.agent import Agent, AgentState
 from evorl.agents.observations import allowed_only, observation_ndim, one_observation, preprocess
-from evorl.agents.part_settings import ActionValueSettings
+from evorl.agents.part_settings import NetworkSettings
 from evorl.envs.action_spaces import ActionSpaces, num_outputs
 from evorl.envs.env import Env
 from evorl.envs.space import Space
@@ -50,7 +50,7 @@ class ActionValueAgent(Agent):
 
     acts_in: ClassVar[ActionSpaces] = ActionSpaces.DISCRETE
     can_draw_epsilon: ClassVar[bool] = True  # true if ``max_final_epsilon`` is supported
-    part_settings: ClassVar[PyTreeNode] = ActionValueSettings()
+    part_settings: ClassVar[PyTreeNode] = NetworkSettings()
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:

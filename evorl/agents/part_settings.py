@@ -189,16 +189,6 @@ class PredictiveCriticSettings(PyTreeNode):
     num_atoms: int = 151
 
 
-class ActionValueSettings(PyTreeNode):
-    """Settings of the parts of an action-value agent.
-
-    Attributes:
-        network: network of the action values.
-    """
-
-    network: TorsoSettings = TorsoSettings(torso=(120, 84), activation="relu", orthogonal=False)
-
-
 class RecurrentHeads(PyTreeNode):
     """Head of a recurrent action-value network.
 
@@ -257,14 +247,14 @@ class MemoryCriticSettings(PyTreeNode):
     num_critics: int = 2
 
 
-class PolicySettings(PyTreeNode):
-    """Settings of the parts of an agent with only a policy.
+class NetworkSettings(PyTreeNode):
+    """Settings of the parts of an agent with one network.
 
     Attributes:
-        network: network of the policy.
+        network: the agent's network.
     """
 
-    network: TorsoSettings = TorsoSettings(torso=(16, 16), orthogonal=False)
+    network: TorsoSettings = TorsoSettings(torso=(120, 84), activation="relu", orthogonal=False)
 
 
 class DQNHeads(PyTreeNode):

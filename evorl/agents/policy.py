@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from evorl.agent import Agent, AgentState
 from evorl.agents.observations import allowed_only, observation_ndim, one_observation, preprocess
-from evorl.agents.part_settings import PolicySettings
+from evorl.agents.part_settings import NetworkSettings, TorsoSettings
 from evorl.distributions import squash
 from evorl.envs.action_spaces import bounded_dimensions, num_outputs
 from evorl.envs.env import Env
@@ -39,7 +39,7 @@ class PolicyAgent(Agent):
     bounded: tuple[bool, ...] = pytree_field(static=True, default=(), metadata={"built": True})
     policy_obs_key: str | None = None
 
-    part_settings: ClassVar[PyTreeNode] = PolicySettings()
+    part_settings: ClassVar[PyTreeNode] = NetworkSettings(TorsoSettings(torso=(16, 16), orthogonal=False))
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
@@ -54,7 +54,6 @@ class PolicyAgent(Agent):
         }
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """Return fresh parameters of the policy."""
         return PyTreeDict(policy=self.policy_network.init(key, one_observation(obs_space, self.policy_obs_key)))
 
     def compute_actions(

@@ -39,7 +39,6 @@ class RecurrentValueAgent(ActionValueAgent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Build the network from ``network`` of the settings."""
         options = settings.pop("network")
         cell = build_cell(options.pop("recurrent"))
         if cell is None:
@@ -57,7 +56,6 @@ class RecurrentValueAgent(ActionValueAgent):
         return {"network": assemble(torso, cell, layers, head, axes)}
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> Params:
-        """Return fresh parameters of the network."""
         return self.network.init(key, one_observation(obs_space, self.obs_key), self.network.initial_state((1,)))
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
@@ -102,7 +100,6 @@ class RecurrentValueAgent(ActionValueAgent):
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Return the greedy actions."""
         q_values, extras = self._q_values_and_extras(agent_state, sample_batch)
         return jnp.argmax(q_values, axis=-1).astype(jnp.int32), extras
 

@@ -11,11 +11,11 @@ from typing import Annotated, Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import AgentState
+from evorl.agent import AgentState, update_params
 from evorl.agents.actor_critic import ActorCriticAgent, ActorCriticBatch
 from evorl.fields import Within
 from evorl.ops.losses import explained_variance, policy_gradient, squared_error
-from evorl.ops.optimization import Optimizer, gradient_step
+from evorl.ops.optimization import Optimizer
 from evorl.ops.schedules import Schedule, value_at
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict
@@ -85,15 +85,6 @@ class A2CWorkflow(ActorCriticWorkflow):
         batch = self.agent.batch_with_advantages(agent_state, trajectory, self.discount, self.gae_lambda)
         if self.agent.normalize_advantages:
             batch = batch.with_standardized_advantages()
-        params, opt_state, metrics = gradient_step(
-            self.agent.loss,
-            self.step_optimizer,
-            agent_state.params,
-            opt_state,
-            agent_state,
-            batch,
-            progress,
-            progress=progress,
-        )
-        metrics.explained_variance = explained_variance(batch.values, batch.targets)
-        return agent_state.replace(params=params), opt_state, metrics
+        inputs = (agent_state, opt_state, batch, progress)
+        state, opt_state, metrics = update_params(self.agent.loss, self.step_optimizer, *inputs, progress=progress)
+        return state, opt_state, metrics | {"explained_variance": explained_variance(batch.values, batch.targets)}

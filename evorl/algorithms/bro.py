@@ -9,7 +9,7 @@ of BRO (fast), with two updates per step.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -18,36 +18,22 @@ from flax import linen as nn
 from evorl.agent import AgentState
 from evorl.agents.critic_ensemble import update_part
 from evorl.agents.observations import observation_ndim, one_observation, preprocess
-from evorl.agents.part_settings import SoftActorCriticSettings, TorsoDifferences, TorsoSettings
+from evorl.agents.part_settings import TorsoDifferences, TorsoSettings
+from evorl.agents.quantile_critics import QuantileCriticsAgent, QuantileCriticSettings
 from evorl.algorithms.sac import SACAgent, SACWorkflow
-from evorl.envs.action_spaces import ActionSpaces
 from evorl.envs.env import Env
 from evorl.envs.space import Space
 from evorl.fields import Within
 from evorl.networks.heads import ShiftNetwork, apply_network
 from evorl.ops.optimization import Optimizer
 from evorl.ops.random import split_rows
-from evorl.ops.value_distributions import quantile_huber
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Observation, Params, PyTreeDict, PyTreeNode, pytree_field
 
 MIN_LOG_FACTOR, MAX_LOG_FACTOR = -10.0, 7.5  # of optimism and divergence weight
 
 
-class BROSettings(SoftActorCriticSettings):
-    """Settings of the networks.
-
-    Attributes:
-        num_atoms: number of quantiles of each critic.
-    """
-
-    num_atoms: int = 100
-    policy_output_scale: float = math.sqrt(2.0)
-    min_log_std: float = -10.0
-    log_std_bound: Literal["clip", "tanh"] = "tanh"
-
-
-class BROAgent(SACAgent):
+class BROAgent(QuantileCriticsAgent, SACAgent):
     """A policy, an optimistic policy for exploration, an ensemble of quantile critics, and a temperature.
 
     Optimism and divergence weight are ``exp`` of learned numbers within ``[-10, 7.5]``.
@@ -66,20 +52,21 @@ class BROAgent(SACAgent):
     target_divergence: Annotated[float, Within("(0, inf)")] = 0.05
     exploration_scale: Annotated[float, Within("(0, inf)")] = 0.75
     target_entropy_scale: float | None = 0.5
-    support_low: float = pytree_field(default=-10.0, kw_only=True, setting=False)
-    support_high: float = pytree_field(default=10.0, kw_only=True, setting=False)
 
-    part_settings: ClassVar[PyTreeNode] = BROSettings(
-        network=TorsoSettings((256, 256), "relu", orthogonal=True), critic_network=TorsoDifferences((512, 512))
+    part_settings: ClassVar[PyTreeNode] = QuantileCriticSettings(
+        network=TorsoSettings((256, 256), "relu", orthogonal=True),
+        critic_network=TorsoDifferences((512, 512)),
+        policy_output_scale=math.sqrt(2.0),
+        min_log_std=-10.0,
+        log_std_bound="tanh",
+        num_atoms=100,
     )
-    acts_in: ClassVar[ActionSpaces] = ActionSpaces.BOXES
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Build the networks, with critics that output ``num_atoms`` quantiles; the optimistic policy's is a third."""
-        num_atoms = settings.pop("num_atoms")
+        """Build the networks; the optimistic policy's is a third."""
         parts = super().parts(settings, env)
-        critic = parts["critic_network"].clone(output_scale=math.sqrt(2.0), num_atoms=num_atoms)
+        critic = parts["critic_network"].clone(output_scale=math.sqrt(2.0))
         ndim = observation_ndim(env.obs_space, settings.get("policy_obs_key"))
         shift = ShiftNetwork(parts["policy_network"].torso, parts["distribution"].size, ndim)
         return {**parts, "critic_network": critic, "shift_network": shift}
@@ -111,14 +98,6 @@ class BROAgent(SACAgent):
         """Return the optimistic policy."""
         return self.optimistic_policy(agent_state, agent_state.params.shift, obs)[0]
 
-    def expected(self, outputs: jax.Array) -> jax.Array:
-        """Return the means of the distributions ``[..., M]``."""
-        return outputs.mean(axis=-1)
-
-    def pool_critics(self, outputs: jax.Array) -> jax.Array:
-        """Return the mean over all quantiles of all critics, from ``[K, N, M]`` to ``[N]``."""
-        return outputs.mean(axis=(0, -1))
-
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
@@ -128,12 +107,7 @@ class BROAgent(SACAgent):
         next_actions, next_log_prob, _ = self.sample_actions(policy, keys)
         next_atoms = self.critics(agent_state, params.target_critic, batch.next_obs, next_actions).mean(axis=0)
         next_atoms -= (jnp.exp(params.log_temperature) * next_log_prob)[:, None]  # [N, M]
-        targets = jax.lax.stop_gradient(batch.rewards[:, None] + batch.extras.discounts[:, None] * next_atoms)
-        atoms = self.critics(agent_state, critic_params, batch.obs, batch.actions)
-        losses = jax.vmap(quantile_huber, (0, None))(atoms, targets)  # [K, N]
-        loss = (batch.extras.weights * losses).mean(axis=-1).sum()
-        errors = targets.mean(axis=-1) - atoms.mean(axis=-1)
-        return loss, PyTreeDict(critic_loss=loss, q_value=atoms.mean(), td_errors=errors)
+        return self.quantile_loss(critic_params, agent_state, batch, next_atoms)
 
     def shift_loss(
         self, shift_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
@@ -198,7 +172,6 @@ class BROWorkflow(SACWorkflow):
     loss_names: ClassVar[tuple[str, ...]] = (*SACWorkflow.loss_names, "divergence", "optimism", "divergence_weight")
 
     def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
-        """Return one optimizer state per group of parameters, by its name."""
         params = agent_state.params
         return super().init_optimizers(agent_state) | PyTreeDict(
             shift=self.actor_optimizer.init(params.shift),

@@ -58,10 +58,7 @@ class DisCorAgent(SACAgent):
         """Build the networks; ``error_network`` overrides ``network`` for the error networks."""
         torso = differing_torso(settings["network"], settings.pop("error_network"))
         parts = super().parts(settings, env)
-        return {
-            **parts,
-            "error_network": parts["critic_network"].clone(torso=torso),
-        }
+        return {**parts, "error_network": parts["critic_network"].clone(torso=torso)}
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
         """Initialize all networks, including the error networks; target error networks start as copies."""

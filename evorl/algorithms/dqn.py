@@ -213,14 +213,6 @@ class DQNWorkflow(OffPolicyWorkflow):
         self, agent_state: AgentState, opt_state: Any, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
         """Update the network once, and the target network if due."""
-        return update_online_and_target(
-            self.agent.loss,
-            self.optimizer,
-            agent_state,
-            opt_state,
-            batch,
-            keys,
-            progress=progress,
-            tau=self.tau,
-            interval=self.target_update_interval,
-        )
+        step = {"progress": progress, "tau": self.tau, "interval": self.target_update_interval}
+        states = (agent_state, opt_state)
+        return update_online_and_target(self.agent.loss, self.optimizer, *states, batch, keys, **step)

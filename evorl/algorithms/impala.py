@@ -11,19 +11,17 @@ from typing import Annotated, Any, ClassVar
 
 import jax
 
-from evorl.agent import AgentState
+from evorl.agent import AgentState, update_params
 from evorl.agents.actor_critic import ActorCriticAgent
-from evorl.config.values import require_positive
 from evorl.fields import Within
 from evorl.ops import collectives
 from evorl.ops.losses import explained_variance, policy_gradient, squared_error
-from evorl.ops.optimization import Optimizer, gradient_step, standardize
+from evorl.ops.optimization import Optimizer, standardize
 from evorl.ops.returns import vtrace
 from evorl.ops.schedules import Schedule, value_at
-from evorl.ops.trees import means
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict
-from evorl.workflows.on_policy import ActorCriticWorkflow, Begin, ScheduleStep, scan_updates
+from evorl.workflows.on_policy import ActorCriticWorkflow, Begin, ScheduleStep, learn_in_passes
 
 
 class IMPALAAgent(ActorCriticAgent):
@@ -109,7 +107,6 @@ class IMPALAWorkflow(ActorCriticWorkflow):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive(self, "num_epochs", "num_minibatches")
         self.require_equal_minibatches(self.num_minibatches, by_trajectory=True)
 
     def learn_from(
@@ -119,16 +116,10 @@ class IMPALAWorkflow(ActorCriticWorkflow):
 
         The loss uses the observation statistics with which the trajectory was collected.
         """
-        trajectories = collectives.gather_rows(trajectory, axis=1)
 
-        def one_minibatch(carry: Any, minibatch: SampleBatch, progress: jax.Array) -> tuple[Any, PyTreeDict]:
-            params, opt_state = carry
-            inputs = (agent_state, minibatch, self.discount, progress)
-            params, opt_state, losses = gradient_step(
-                self.agent.loss, self.step_optimizer, params, opt_state, *inputs, progress=progress
-            )
-            return (params, opt_state), losses
+        def update(*states_and_minibatch: Any, progress: jax.Array) -> tuple[AgentState, Any, PyTreeDict]:
+            inputs = (*states_and_minibatch, self.discount, progress)
+            return update_params(self.agent.loss, self.step_optimizer, *inputs, progress=progress)
 
-        carry, begin = (agent_state.params, opt_state), Begin(key, progress, by_trajectory=True)
-        (params, opt_state), losses = scan_updates(self, one_minibatch, carry, trajectories, begin)
-        return agent_state.replace(params=params), opt_state, means(losses)
+        trajectories, begin = collectives.gather_rows(trajectory, axis=1), Begin(key, progress, by_trajectory=True)
+        return learn_in_passes(self, update, agent_state, opt_state, trajectories, begin)

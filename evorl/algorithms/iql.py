@@ -90,14 +90,12 @@ class IQLAgent(CriticEnsembleAgent):
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Sample actions from the policy."""
         actions = self.policy(agent_state, agent_state.params.policy, sample_batch.obs).sample(key)
         return actions if self.discrete else clip_bounded(actions, self.bounded), PyTreeDict()
 
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Return the mode of the policy."""
         return self.policy(agent_state, agent_state.params.policy, sample_batch.obs).mode(), PyTreeDict()
 
     def state_values(self, agent_state: AgentState, value_params: Params, obs: Observation) -> jax.Array:

@@ -132,7 +132,6 @@ class PPOWorkflow(ActorCriticWorkflow):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive(self, "num_epochs", "num_minibatches")
         self.require_equal_minibatches(self.num_minibatches, self._by_trajectory)
         if self.desired_kl is not None:
             check_adaptive(self.optimizer, self.desired_kl, self.num_value_epochs)

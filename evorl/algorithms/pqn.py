@@ -11,26 +11,25 @@ from typing import Annotated, Any, ClassVar
 
 import jax
 
-from evorl.agent import AgentState
+from evorl.agent import AgentState, update_params
 from evorl.agents.action_value import ActionValueAgent, values_of_actions
 from evorl.agents.observations import allowed_only
-from evorl.agents.part_settings import ActionValueSettings, TorsoSettings
-from evorl.config.values import require_positive
+from evorl.agents.part_settings import NetworkSettings, TorsoSettings
 from evorl.fields import Within
 from evorl.ops import collectives
 from evorl.ops.losses import squared_error
-from evorl.ops.optimization import Optimizer, gradient_step
+from evorl.ops.optimization import Optimizer
 from evorl.ops.returns import lambda_return
 from evorl.ops.schedules import Schedule
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict, PyTreeNode
-from evorl.workflows.on_policy import Begin, OnPolicyWorkflow, ScheduleStep, scan_updates
+from evorl.workflows.on_policy import Begin, OnPolicyWorkflow, ScheduleStep, learn_in_passes
 
 
 class PQNAgent(ActionValueAgent):
     """Action values of discrete actions; the network should have layer normalization (the default)."""
 
-    part_settings: ClassVar[PyTreeNode] = ActionValueSettings(
+    part_settings: ClassVar[PyTreeNode] = NetworkSettings(
         network=TorsoSettings(torso=(120, 84), activation="relu", layer_norm=True, orthogonal=False)
     )
 
@@ -85,26 +84,28 @@ class PQNWorkflow(OnPolicyWorkflow):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive(self, "num_epochs", "num_minibatches")
         self.require_equal_minibatches(self.num_minibatches, self.by_trajectory)
 
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """Train for several epochs of minibatches on a trajectory and its targets.
+        """Train for several epochs of minibatches on a trajectory.
 
-        The loss uses the observation statistics with which the trajectory was collected.
+        Losses use the observation statistics with which the trajectory was collected.
         """
-        batch = self.agent.batch_with_targets(agent_state, trajectory, self.discount, self.q_lambda)
-        batch = collectives.gather_rows(batch, axis=1).flatten()
+        batch, key = self.batch_of(agent_state, trajectory, key, progress)
+        batch = collectives.gather_rows(batch, axis=1)
+        batch, begin = batch if self.by_trajectory else batch.flatten(), Begin(key, progress, self.by_trajectory)
+        return learn_in_passes(self, self.update_from, agent_state, opt_state, batch, begin)
 
-        def one_minibatch(carry: Any, minibatch: SampleBatch, progress: jax.Array) -> tuple[Any, PyTreeDict]:
-            params, opt_state = carry
-            params, opt_state, losses = gradient_step(
-                self.agent.loss, self.optimizer, params, opt_state, agent_state, minibatch, progress=progress
-            )
-            return (params, opt_state), losses
+    def batch_of(
+        self, agent_state: AgentState, trajectory: SampleBatch, key: Key, progress: jax.Array
+    ) -> tuple[SampleBatch, Key]:
+        """Return the losses' inputs of a trajectory ``[T, B]``, and the key of the shuffles."""
+        return self.agent.batch_with_targets(agent_state, trajectory, self.discount, self.q_lambda), key
 
-        carry, begin = (agent_state.params, opt_state), Begin(key, progress)
-        (params, opt_state), losses = scan_updates(self, one_minibatch, carry, batch, begin)
-        return agent_state.replace(params=params), opt_state, jax.tree.map(lambda x: x.mean(), losses)
+    def update_from(
+        self, agent_state: AgentState, opt_state: Any, minibatch: SampleBatch, progress: jax.Array
+    ) -> tuple[AgentState, Any, PyTreeDict]:
+        """Update the parameters once; return the new states and the losses."""
+        return update_params(self.agent.loss, self.optimizer, agent_state, opt_state, minibatch, progress=progress)

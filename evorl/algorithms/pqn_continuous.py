@@ -20,16 +20,13 @@ from evorl.algorithms.td3 import TD3Agent
 from evorl.envs.action_spaces import num_outputs
 from evorl.envs.env import Env
 from evorl.fields import Within
-from evorl.ops import collectives
 from evorl.ops.exploration import ActionNoise
 from evorl.ops.losses import squared_error
 from evorl.ops.optimization import Optimizer
 from evorl.ops.returns import lambda_return
 from evorl.ops.schedules import Schedule
-from evorl.ops.trees import means
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict, PyTreeNode, pytree_field
-from evorl.workflows.on_policy import Begin, scan_updates
 
 
 class PQNContinuousAgent(TD3Agent):
@@ -135,33 +132,25 @@ class PQNContinuousWorkflow(PQNWorkflow):
     default_num_envs: ClassVar[int] = 1024
 
     def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
-        """Return the optimizer's state for each network."""
         return PyTreeDict({name: self.optimizer.init(agent_state.params[name]) for name in ("critic", "policy")})
 
-    def learn_from(
-        self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
-    ) -> tuple[AgentState, Any, PyTreeDict]:
-        """Train for several epochs of minibatches on a trajectory and its targets.
-
-        The losses use the observation statistics with which the trajectory was collected.
-        """
+    def batch_of(
+        self, agent_state: AgentState, trajectory: SampleBatch, key: Key, progress: jax.Array
+    ) -> tuple[SampleBatch, Key]:
         key, noise_key = jax.random.split(key)
         inputs = (self.discount, self.q_lambda, self.step_keys(noise_key))
-        batch = self.agent.batch_with_targets(self.agent.at_progress(agent_state, progress), trajectory, *inputs)
-        batch = collectives.gather_rows(batch, axis=1).flatten()
+        return self.agent.batch_with_targets(self.agent.at_progress(agent_state, progress), trajectory, *inputs), key
 
-        def one_minibatch(carry: Any, minibatch: SampleBatch, progress: jax.Array) -> tuple[Any, PyTreeDict]:
-            params, opt_state = carry
-            state, losses = agent_state.replace(params=params), PyTreeDict()
-            for name, loss_fn in (("critic", self.agent.critic_loss), ("policy", self.agent.actor_loss)):
-                step = {"loss_fn": loss_fn, "optimizer": self.optimizer, "progress": progress}
-                state, opt_state, metrics = update_part(name, state, opt_state, state, minibatch, **step)
-                losses |= metrics
-            return (state.params, opt_state), losses
-
-        carry, begin = (agent_state.params, opt_state), Begin(key, progress)
-        (params, opt_state), losses = scan_updates(self, one_minibatch, carry, batch, begin)
-        return agent_state.replace(params=params), opt_state, means(losses)
+    def update_from(
+        self, agent_state: AgentState, opt_state: Any, minibatch: SampleBatch, progress: jax.Array
+    ) -> tuple[AgentState, Any, PyTreeDict]:
+        """Update the critics once, then the policy."""
+        losses = PyTreeDict()
+        for name, loss_fn in (("critic", self.agent.critic_loss), ("policy", self.agent.actor_loss)):
+            step = {"loss_fn": loss_fn, "optimizer": self.optimizer, "progress": progress}
+            agent_state, opt_state, metrics = update_part(name, agent_state, opt_state, agent_state, minibatch, **step)
+            losses |= metrics
+        return agent_state, opt_state, losses
 
 
 def _recurrent_state(agent_state: AgentState, rows: tuple[int, ...]) -> PyTreeDict:

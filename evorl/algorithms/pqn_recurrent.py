@@ -12,19 +12,15 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import AgentState
+from evorl.agent import AgentState, update_params
 from evorl.agents.action_value import values_of_actions_along
 from evorl.agents.part_settings import CellSettings, RecurrentHeads, RecurrentNetworkSettings, RecurrentValueSettings
 from evorl.agents.recurrent_value import RecurrentValueAgent
 from evorl.algorithms.pqn import PQNWorkflow
-from evorl.ops import collectives
 from evorl.ops.losses import squared_error
-from evorl.ops.optimization import gradient_step
 from evorl.ops.returns import lambda_return
-from evorl.ops.trees import means
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict, PyTreeNode
-from evorl.workflows.on_policy import Begin, scan_updates
 
 
 class PQNRecurrentAgent(RecurrentValueAgent):
@@ -95,23 +91,13 @@ class PQNRecurrentWorkflow(PQNWorkflow):
                 "for the loss: decrease it, or use longer rollouts."
             )
 
-    def learn_from(
-        self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
+    def batch_of(
+        self, agent_state: AgentState, trajectory: SampleBatch, key: Key, progress: jax.Array
+    ) -> tuple[SampleBatch, Key]:
+        return self.agent.batch_of(trajectory), key
+
+    def update_from(
+        self, agent_state: AgentState, opt_state: Any, minibatch: SampleBatch, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """Train for several epochs of minibatches of trajectories.
-
-        The loss uses the observation statistics with which the trajectory was collected.
-        """
-        batch = collectives.gather_rows(self.agent.batch_of(trajectory), axis=1)
-        numbers = (self.burn_in or 0, self.discount, self.q_lambda)
-
-        def one_minibatch(carry: Any, minibatch: SampleBatch, progress: jax.Array) -> tuple[Any, PyTreeDict]:
-            params, opt_state = carry
-            params, opt_state, losses = gradient_step(
-                self.agent.loss, self.optimizer, params, opt_state, agent_state, minibatch, *numbers, progress=progress
-            )
-            return (params, opt_state), losses
-
-        carry, begin = (agent_state.params, opt_state), Begin(key, progress, self.by_trajectory)
-        (params, opt_state), losses = scan_updates(self, one_minibatch, carry, batch, begin)
-        return agent_state.replace(params=params), opt_state, means(losses)
+        inputs = (agent_state, opt_state, minibatch, self.burn_in or 0, self.discount, self.q_lambda)
+        return update_params(self.agent.loss, self.optimizer, *inputs, progress=progress)

@@ -7,7 +7,6 @@ Q-learning, dueling heads, n-step returns, prioritized replay; not: distributed 
 
 from __future__ import annotations
 
-import functools
 from typing import Annotated, Any, ClassVar
 
 import jax
@@ -55,7 +54,6 @@ class R2D2Agent(RecurrentValueAgent):
         return PyTreeDict(online=online, target=jax.tree.map(jnp.copy, online))
 
     def acting_params(self, params: Params) -> Params:
-        """Return the parameters of the online network."""
         return params.online
 
     def loss(
@@ -128,13 +126,7 @@ class R2D2Workflow(OffPolicyWorkflow):
     @property
     def replay_buffer(self) -> SequenceReplayBuffer:
         """Replay buffer of steps, which samples the starts of sequences."""
-        return sequence_buffer(
-            self.priority_exponent if self.prioritized else None,
-            capacity=self.replay_capacity,
-            num_envs=self.num_stored_envs,
-            length=(self.burn_in or 0) + self.sequence_length,
-            period=self.sequence_period,
-        )
+        return sequence_buffer(self)
 
     def take(self, replay_state: ReplayState, rows: jax.Array, envs: jax.Array) -> SampleBatch:
         """Return the sequences ``[M, T, ...]`` that start at ``rows`` of ``envs``."""
@@ -153,13 +145,6 @@ class R2D2Workflow(OffPolicyWorkflow):
         self, agent_state: AgentState, opt_state: Any, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
         """Update the network once, and the target network if due."""
-        return action_value.update_online_and_target(
-            functools.partial(self.agent.loss, burn_in=self.burn_in or 0, n_step=self.n_step, discount=self.discount),
-            self.optimizer,
-            agent_state,
-            opt_state,
-            batch,
-            progress=progress,
-            tau=self.tau,
-            interval=self.target_update_interval,
-        )
+        step = {"progress": progress, "tau": self.tau, "interval": self.target_update_interval}
+        inputs = (agent_state, opt_state, batch, self.burn_in or 0, self.n_step, self.discount)
+        return action_value.update_online_and_target(self.agent.loss, self.optimizer, *inputs, **step)

@@ -108,14 +108,12 @@ class RecurrentSACAgent(SACAgent):
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Sample actions from the policy."""
         policy, extras = self._policy_and_extras(agent_state, sample_batch)
         return policy.sample(key), extras
 
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Return the mode of the policy."""
         policy, extras = self._policy_and_extras(agent_state, sample_batch)
         return policy.mode(), extras
 
@@ -207,20 +205,12 @@ class RecurrentSACWorkflow(SACWorkflow):
     @property
     def replay_buffer(self) -> sequence.SequenceReplayBuffer:
         """Replay buffer of steps, which samples the starts of sequences."""
-        return sequence.sequence_buffer(
-            self.priority_exponent if self.prioritized else None,
-            capacity=self.replay_capacity,
-            num_envs=self.num_stored_envs,
-            length=(self.burn_in or 0) + self.sequence_length,
-            period=self.sequence_period,
-        )
+        return sequence.sequence_buffer(self)
 
     def take(self, replay_state: ReplayState, rows: jax.Array, envs: jax.Array) -> SampleBatch:
         """Return the sequences ``[M, T, ...]`` that start at ``rows`` of ``envs``."""
-        length = self.replay_buffer.length
-        return sequence.with_swapped_axes(
-            sequence.take_sequences(replay_state, rows, envs, self.num_stored_envs, length)
-        )
+        place = (rows, envs, self.num_stored_envs, self.replay_buffer.length)
+        return sequence.with_swapped_axes(sequence.take_sequences(replay_state, *place))
 
     def _num_updates(self, state: Any) -> jax.Array:
         has_sequences = self.replay_buffer.num_choices(state.replay_state) > 0

@@ -11,14 +11,14 @@ from typing import Annotated, Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import AgentState
+from evorl.agent import AgentState, update_params
 from evorl.agents.actor_critic import ActorCriticAgent, ActorCriticBatch
 from evorl.agents.part_settings import ActorCriticSettings
 from evorl.envs.env import Env
 from evorl.fields import Within
 from evorl.ops import collectives
 from evorl.ops.losses import policy_gradient, squared_error
-from evorl.ops.optimization import Optimizer, gradient_step, standardize
+from evorl.ops.optimization import Optimizer, standardize
 from evorl.ops.returns import discounted_return
 from evorl.ops.schedules import Schedule
 from evorl.sample_batch import SampleBatch
@@ -111,7 +111,4 @@ class ReinforceWorkflow(ActorCriticWorkflow):
         The loss uses the observation statistics with which the trajectory was collected.
         """
         batch = self.agent.batch_with_returns(agent_state, trajectory, self.discount)
-        params, opt_state, losses = gradient_step(
-            self.agent.loss, self.step_optimizer, agent_state.params, opt_state, agent_state, batch, progress=progress
-        )
-        return agent_state.replace(params=params), opt_state, losses
+        return update_params(self.agent.loss, self.step_optimizer, agent_state, opt_state, batch, progress=progress)

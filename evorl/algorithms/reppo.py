@@ -17,7 +17,7 @@ from evorl.agent import AgentState, action_distribution
 from evorl.agents.critic_ensemble import CriticEnsembleAgent
 from evorl.agents.observations import observation_ndim, preprocess
 from evorl.agents.part_settings import PredictiveCriticSettings, differing_torso
-from evorl.config.values import checked_num_atoms, require_positive
+from evorl.config.values import checked_num_atoms
 from evorl.distributions import ActionDistribution
 from evorl.envs.action_spaces import ActionSpaces
 from evorl.envs.env import Env
@@ -211,7 +211,6 @@ class REPPOWorkflow(OnPolicyWorkflow):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive(self, "num_epochs", "num_minibatches")
         self.require_equal_minibatches(self.num_minibatches)
 
     def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:

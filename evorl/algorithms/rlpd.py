@@ -92,7 +92,6 @@ class RLPDWorkflow(SACWorkflow):
         return self.policy_delay
 
     def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
-        """Return one optimizer state per group of parameters, by its name."""
         opt_state = super().init_optimizers(agent_state)
         # The policy is updated if the count is a multiple of the delay: from 1, at the last update, not the first.
         return opt_state if self.policy_delay == 1 else opt_state.replace(num_updates=jnp.ones((), jnp.int32))

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
-from evorl.agents.critic_ensemble import CriticEnsembleAgent
+from evorl.agents.critic_ensemble import CriticEnsembleAgent, update_part
 from evorl.agents.observations import preprocess
 from evorl.agents.part_settings import CategoricalCriticSettings
 from evorl.envs.action_spaces import ActionSpaces, num_outputs
@@ -168,17 +168,10 @@ class TD3Workflow(OffPolicyWorkflow):
         self, agent_state: AgentState, opt_state: Any, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
         """Update the critics once, and the policy and target networks if due."""
-        critic, critic_opt, losses = gradient_step(
-            self.agent.critic_loss,
-            self.critic_optimizer,
-            agent_state.params.critic,
-            opt_state.critic,
-            *(agent_state, batch, keys),
-            progress=progress,
-        )
+        step = {"loss_fn": self.agent.critic_loss, "optimizer": self.critic_optimizer, "progress": progress}
+        agent_state, opt_state, losses = update_part("critic", agent_state, opt_state, agent_state, batch, keys, **step)
         num_updates = opt_state.num_updates + 1
-        agent_state = agent_state.replace(params=agent_state.params.replace(critic=critic))
-        opt_state = opt_state.replace(critic=critic_opt, num_updates=num_updates)
+        opt_state = opt_state.replace(num_updates=num_updates)
 
         def delayed(states: tuple[AgentState, Any]) -> tuple[AgentState, Any]:
             return self._delayed_update(*states, batch, progress)
@@ -192,14 +185,8 @@ class TD3Workflow(OffPolicyWorkflow):
     ) -> tuple[AgentState, Any]:
         """Update the policy and the target networks once."""
         params = agent_state.params
-        policy, actor_opt, losses = gradient_step(
-            self.agent.actor_loss,
-            self.actor_optimizer,
-            params.policy,
-            opt_state.actor,
-            *(agent_state, batch),
-            progress=progress,
-        )
+        step = (self.agent.actor_loss, self.actor_optimizer, params.policy, opt_state.actor)
+        policy, actor_opt, losses = gradient_step(*step, agent_state, batch, progress=progress)
         params = params.replace(
             policy=policy,
             target_policy=polyak_update(params.target_policy, policy, self.tau),

@@ -7,32 +7,20 @@ number of critics.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
-from evorl.agents.part_settings import SoftActorCriticSettings
+from evorl.agents.quantile_critics import QuantileCriticsAgent, QuantileCriticSettings
 from evorl.algorithms.sac import SACAgent, SACWorkflow
-from evorl.envs.action_spaces import ActionSpaces
-from evorl.envs.env import Env
-from evorl.ops.value_distributions import quantile_huber, without_greatest
+from evorl.ops.value_distributions import without_greatest
 from evorl.sample_batch import SampleBatch
-from evorl.types import Key, Params, PyTreeDict, PyTreeNode, pytree_field
+from evorl.types import Key, Params, PyTreeDict, PyTreeNode
 
 
-class TQCSettings(SoftActorCriticSettings):
-    """Settings of the networks.
-
-    Attributes:
-        num_atoms: number of quantiles of each critic.
-    """
-
-    num_atoms: int = 25
-
-
-class TQCAgent(SACAgent):
+class TQCAgent(QuantileCriticsAgent, SACAgent):
     """A stochastic policy, an ensemble of quantile critics with target networks, and a temperature.
 
     Attributes:
@@ -40,18 +28,8 @@ class TQCAgent(SACAgent):
     """
 
     dropped_atoms: int | None = 2
-    support_low: float = pytree_field(default=-10.0, kw_only=True, setting=False)
-    support_high: float = pytree_field(default=10.0, kw_only=True, setting=False)
 
-    part_settings: ClassVar[PyTreeNode] = TQCSettings(num_critics=5)
-    acts_in: ClassVar[ActionSpaces] = ActionSpaces.BOXES
-
-    @classmethod
-    def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Build the networks, with critics that output ``num_atoms`` quantiles."""
-        num_atoms = settings.pop("num_atoms")
-        parts = super().parts(settings, env)
-        return {**parts, "critic_network": parts["critic_network"].clone(num_atoms=num_atoms)}
+    part_settings: ClassVar[PyTreeNode] = QuantileCriticSettings(num_critics=5)
 
     def __post_init__(self) -> None:
         if (self.dropped_atoms or 0) >= self.critic_network.num_atoms:
@@ -59,14 +37,6 @@ class TQCAgent(SACAgent):
                 f"agent.dropped_atoms={self.dropped_atoms} must be less than agent.num_atoms="
                 f"{self.critic_network.num_atoms}, the quantiles of a critic: drop fewer."
             )
-
-    def expected(self, outputs: jax.Array) -> jax.Array:
-        """Return the means of the distributions ``[..., M]``."""
-        return outputs.mean(axis=-1)
-
-    def pool_critics(self, outputs: jax.Array) -> jax.Array:
-        """Return the mean over all atoms of all critics, from ``[K, N, M]`` to ``[N]``."""
-        return outputs.mean(axis=(0, -1))
 
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
@@ -78,12 +48,7 @@ class TQCAgent(SACAgent):
         next_atoms = self.critics(agent_state, params.target_critic, batch.next_obs, next_actions)  # [K, N, M]
         next_atoms = without_greatest(next_atoms, next_atoms.shape[0] * (self.dropped_atoms or 0))
         next_atoms -= (jnp.exp(params.log_temperature) * next_log_prob)[:, None]
-        targets = jax.lax.stop_gradient(batch.rewards[:, None] + batch.extras.discounts[:, None] * next_atoms)
-        atoms = self.critics(agent_state, critic_params, batch.obs, batch.actions)
-        losses = jax.vmap(quantile_huber, (0, None))(atoms, targets) / atoms.shape[-1]  # [K, N]
-        loss = (batch.extras.weights * losses).mean(axis=-1).sum()
-        errors = targets.mean(axis=-1) - atoms.mean(axis=-1)
-        return loss, PyTreeDict(critic_loss=loss, q_value=atoms.mean(), td_errors=errors)
+        return self.quantile_loss(critic_params, agent_state, batch, next_atoms, self.critic_network.num_atoms)
 
 
 class TQCWorkflow(SACWorkflow):

@@ -134,7 +134,6 @@ class TRPOWorkflow(OnPolicyWorkflow):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive(self, "num_epochs", "num_minibatches")
         self.require_equal_minibatches(self.num_minibatches, self.agent.is_recurrent)
         if self.num_value_epochs is not None:
             require_positive(self, "num_value_epochs")

@@ -17,10 +17,6 @@ from evorl.config.yaml_text import dump_yaml, read_yaml
 Check = Callable[[Any, str], Any]
 
 
-def _checked_number(value: Any, name: str, interval: str) -> float:
-    return checked_value(value, float, name, interval)
-
-
 def _checked_name(value: Any, name: str, names: Sequence[str]) -> str:
     check_names([value], names, f"value of {name}")
     return value
@@ -33,7 +29,7 @@ def whole(low: int, high: int) -> Check:
 
 def number(interval: str) -> Check:
     """Return the check for a number in an interval, such as ``"(0, 100]"``."""
-    return functools.partial(_checked_number, interval=interval)
+    return lambda value, name: checked_value(value, float, name, interval)
 
 
 def one_of(*names: str) -> Check:

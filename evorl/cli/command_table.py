@@ -92,6 +92,12 @@ COMMANDS: dict[str, Command] = {
         "evorl.cli.report:write_report",
         options.REPORT,
     ),
+    "compare": Command(
+        "Train several agents on the same seeds, and report which one is better and how certain that is.",
+        "<agent> <agent> ... [env=cartpole] [seeds=10] [setting=value ...] | resume=<folder>",
+        "evorl.cli.compare:compare",
+        options.COMPARE,
+    ),
     "export": Command(
         "Export the policy of a run to a file that runs without evorl, and verify it.",
         "run=<run>|latest format=onnx|jax|numpy|html",

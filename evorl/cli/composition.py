@@ -103,7 +103,7 @@ class FileConfigSource(file_config_source.FileConfigSource):
         if group == "env":
             _settle_factory(result)
         if config_path == "config":
-            result.config = _completed_run(result.config)
+            result.config = OmegaConf.create({**RunSpec().as_config(), **plain(result.config, resolve=False)})
         _open_schedules(result.config)
         return result
 
@@ -180,11 +180,6 @@ def _completed(config: DictConfig, package: str) -> DictConfig:
     short = [{f"/{package}{name}@_global_.{package}{name}": None} for name in named]
     self_last = [] if "_self_" in defaults else ["_self_"]
     return OmegaConf.create({"defaults": [*defaults, *self_last, *short], **complete})
-
-
-def _completed_run(config: Any) -> DictConfig:
-    """Return the main config with the defaults of the run settings added."""
-    return OmegaConf.create({**RunSpec().as_config(), **plain(config, resolve=False)})
 
 
 def _settle_factory(result: ConfigResult) -> None:

@@ -136,6 +136,10 @@ REPORT = {
     "runs_folder": Option("runs", "folder of runs given by name"),
 }
 
+COMPARE = {
+    "seeds": Option(10, "number of seeds of each agent, trained in parallel in one program", whole(2, 10_000)),
+}
+
 CHECK_ENV = {
     "steps": Option(200, "number of steps of each copy, with random actions", whole(1, 1_000_000)),
     "num_envs": Option(4, "number of copies stepped in parallel", whole(1, 100_000)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +39,7 @@ def write_report(arguments: Sequence[str]) -> Path:
         raise ValueError("no runs were given: pass run folders, folders of runs, or latest: evorl report runs")
 
     checked_value(settings["pictures"], bool, "pictures")
-    found = [folder for place in places for folder in _folders(place, settings["runs_folder"])]
-    runs, notes = readable(each for run in named(found) for each in settings_or_itself(run))
-    runs = Filters(settings["algorithm"], settings["env"], settings["state"]).chosen(runs)
-    for note in notes:
-        print_line(note)
-    if not runs:
-        raise RunFolderError(f"no matching runs in {', '.join(places)}.")
-    by = [name.strip() for name in (settings["by"] or "").split(",") if name.strip()]
-    report = Report.of(runs, by, settings["metric"], settings["title"])
+    report = report_of(places, settings)
     text = report.to_html(settings["pictures"])
     page = _page(settings["to"], places)
     outputs = {page: text}
@@ -61,6 +53,24 @@ def write_report(arguments: Sequence[str]) -> Path:
             write_text(path, content)
     print_line(f"{_counted(report)}: {' and '.join(map(str, outputs))} ({len(outputs[page].encode()) / 1e6:.1f} MB)")
     return page
+
+
+def report_of(places: Sequence[str], settings: Mapping[str, Any]) -> Report:
+    """Return the report on the runs in some places, with the options of ``evorl report``; prints notes on them.
+
+    Raises:
+        ValueError: nothing was recorded.
+        RunFolderError: a run or folder does not exist, or no run matches the filters.
+    """
+    found = [folder for place in places for folder in _folders(place, settings["runs_folder"])]
+    runs, notes = readable(each for run in named(found) for each in settings_or_itself(run))
+    runs = Filters(settings["algorithm"], settings["env"], settings["state"]).chosen(runs)
+    for note in notes:
+        print_line(note)
+    if not runs:
+        raise RunFolderError(f"no matching runs in {', '.join(places)}.")
+    by = [name.strip() for name in (settings["by"] or "").split(",") if name.strip()]
+    return Report.of(runs, by, settings["metric"], settings["title"])
 
 
 def _without_flag(arguments: Sequence[str]) -> list[str]:

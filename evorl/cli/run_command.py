@@ -60,7 +60,8 @@ def run_command(
             return
 
         if _is_asked_for_config(arguments):
-            _print_config([argument for argument in arguments if not argument.startswith("-") and "=" in argument])
+            overrides = [argument for argument in arguments if not argument.startswith("-") and "=" in argument]
+            print(commented_yaml(plain(compose_config(overrides)), config_folder()), end="")
             return
 
         def job(config: DictConfig) -> Any:
@@ -83,11 +84,6 @@ def _is_asked_for_config(arguments: Sequence[str]) -> bool:
     """Return True if ``--cfg job`` is the only flag; with others Hydra prints the config, without comments."""
     flags = [argument for argument in arguments if argument.startswith("-") or "=" not in argument]
     return flags in (["--cfg", "job"], ["-c", "job"])
-
-
-def _print_config(overrides: Sequence[str]) -> None:
-    """Print the composed config with a comment for each setting."""
-    print(commented_yaml(plain(compose_config(overrides)), config_folder()), end="")
 
 
 def with_hydra(arguments: Sequence[str], job: Callable[[DictConfig], Any]) -> None:

@@ -203,7 +203,8 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
     Raises:
         ValueError: the value has the wrong type or is out of range; the message states the expected type and range.
     """
-    members = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
+    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    members = typing.get_args(annotation) if is_union else (annotation,)
     kinds = [member for member in members if member is not type(None)]
     value = _plain(value)
     if value is None and len(kinds) < len(members):
@@ -276,10 +277,6 @@ def _describe_interval(interval: str, low: float, high: float) -> str:
     if math.isinf(high):
         return f" above {low:g}" if interval[0] == "(" else f" of at least {low:g}"
     return f" in {interval}"
-
-
-def _is_union(annotation: Any) -> bool:
-    return typing.get_origin(annotation) in (typing.Union, types.UnionType)
 
 
 def _is_number(value: Any) -> bool:

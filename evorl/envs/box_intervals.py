@@ -119,7 +119,7 @@ class BoxIntervals:
             if not _is_float(box):  # the distance from the lower bound, which float32 represents exactly
                 wide = np.int64 if xp is np else np.int32
                 leaf = leaf.astype(wide) - np.ravel(box.low).astype(wide)
-            flat.append(leaf.astype(_compute_dtype(leaf)))
+            flat.append(leaf.astype(leaf.dtype if leaf.dtype in (np.float32, np.float64) else np.float32))
         value = flat[0] if len(flat) == 1 else xp.concatenate(flat, axis=-1)
         action = value
         if self._is_bounded.any():
@@ -169,10 +169,6 @@ def _as_elements(xp: Any, box: Box, value: Any) -> Any:
     is_exact = all(np.array_equal(end.astype(np.float32).astype(box.dtype), end) for end in (box.low, box.high))
     # Rounded to fewer digits, a number may exceed the bounds.
     return value if is_exact and dtype.itemsize >= 4 else xp.clip(value, box.low, box.high).astype(dtype)
-
-
-def _compute_dtype(leaf: Any) -> Any:
-    return leaf.dtype if leaf.dtype in (np.float32, np.float64) else np.float32
 
 
 def _softplus(xp: Any, x: Any) -> Any:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.config.names import explain_missing_package, no_such
-from evorl.envs.env import EnvState, PhysicsEnv, strongly_typed
+from evorl.envs.env import EnvState, EnvWithSpaces, PhysicsEnv, strongly_typed
 from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options
 from evorl.envs.space import Box, DictSpace, Space
 from evorl.envs.stack import wrap_env
@@ -38,7 +38,7 @@ ENV_NAMES = (
 BACKENDS = ("generalized", "positional", "spring", "mjx")
 
 
-class BraxAdapter(PhysicsEnv):
+class BraxAdapter(EnvWithSpaces, PhysicsEnv):
     """A brax environment as an ``Env``.
 
     Actions are ``Box(-1, 1)``, observations are unbounded, and brax's metrics are in ``info.metrics``. brax
@@ -55,16 +55,6 @@ class BraxAdapter(PhysicsEnv):
         self._spec = spec
         self._action_space = Box(-1.0, 1.0, (brax_env.action_size,))
         self._obs_space = _unbounded(jax.eval_shape(self.reset, jax.random.key(0)).obs)
-
-    @property
-    def obs_space(self) -> Space:
-        """Unbounded, with brax's shape; a ``DictSpace`` for environments with named observations."""
-        return self._obs_space
-
-    @property
-    def action_space(self) -> Box:
-        """``Box(-1, 1)``."""
-        return self._action_space
 
     @property
     def physics_model(self) -> Any:

@@ -21,7 +21,7 @@ GYMNASIUM: Mapping[str, str] = {
         FrozenLake8x8-v1 HalfCheetah-v5 Hopper-v5 Humanoid-v5 HumanoidStandup-v5 InvertedDoublePendulum-v5
         InvertedPendulum-v5 MountainCar-v0 MountainCarContinuous-v0 Pendulum-v1 Pusher-v5 Reacher-v5 Swimmer-v5
         Taxi-v4 Walker2d-v5""",
-    "pip install 'gymnasium[box2d]'": """
+    "extra box2d": """
         BipedalWalker-v3 BipedalWalkerHardcore-v3 CarRacing-v3 LunarLander-v3 LunarLanderContinuous-v3""",
     "extra robotics": """
         AdroitHandDoor-v1 AdroitHandHammer-v1 AdroitHandPen-v1 AdroitHandRelocate-v1 AntMaze_Large-v5 AntMaze_Medium-v5

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.config.names import explain_missing_package, no_such
-from evorl.envs.env import Env, EnvState, compiled
+from evorl.envs.env import EnvState, EnvWithSpaces, compiled
 from evorl.envs.options import as_hashable, check_options, from_hashable, split_options
 from evorl.envs.space import Box, Discrete
 from evorl.envs.stack import wrap_env
@@ -34,7 +34,7 @@ EXCLUDED = {
 _NO_LIMIT = 2**31 - 1
 
 
-class CraftaxAdapter(Env):
+class CraftaxAdapter(EnvWithSpaces):
     """Craftax as an ``Env``, without a clock.
 
     ``info.metrics`` has 1 for every achievement reached so far in the episode and 0 for the others, at every step; the
@@ -58,22 +58,12 @@ class CraftaxAdapter(Env):
         # Outside of that context, in which each operation on known numbers would be compiled and executed.
         key, action = jax.eval_shape(lambda: (jax.random.key(0), jnp.zeros((), jnp.int32)))
         obs, state = jax.eval_shape(craftax_env.reset_env, key, self.params)
-        self._obs_space = Box(0.0, 1.0, obs.shape, obs.dtype)
+        self._obs_space = Box(0.0, 1.0, obs.shape, obs.dtype)  # the map, the inventory and the player's condition
         state = jax.eval_shape(craftax_env.step_env, key, state, action, self.params)[1]
         # Some leaves have different dtypes after a step and after a reset.
         self._dtypes = jax.tree.map(lambda x: x.dtype, state)
         achievements = importlib.import_module(type(craftax_env).__module__).Achievement
         self._achievements = {f"Achievements/{member.name.lower()}": member.value for member in achievements}
-
-    @property
-    def obs_space(self) -> Box:
-        """A vector within [0, 1]: the visible map, the inventory and the player's condition."""
-        return self._obs_space
-
-    @property
-    def action_space(self) -> Discrete:
-        """The library's actions."""
-        return self._action_space
 
     @compiled
     def reset(self, key: Key) -> EnvState:

@@ -175,6 +175,23 @@ def _outside_of_traces(method: Callable) -> Callable:
     return compute
 
 
+class EnvWithSpaces(Env):
+    """Base of environments whose ``__init__`` sets the spaces, as ``_obs_space`` and ``_action_space``."""
+
+    _obs_space: Any
+    _action_space: Any
+
+    @property
+    def obs_space(self) -> Space:
+        """Observation space of one environment."""
+        return self._obs_space
+
+    @property
+    def action_space(self) -> Space:
+        """Action space of one environment."""
+        return self._action_space
+
+
 class EnvWrapper(Env):
     """Base class of wrappers: forwards everything to the wrapped ``env`` unless overridden."""
 

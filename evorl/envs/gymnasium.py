@@ -96,7 +96,8 @@ def _make_one(name: str, wrappers: Sequence[Any], kwargs: Mapping[str, Any], ter
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         if ":" in name:
             raise ValueError(f"{name} names a package that cannot be imported: {error}") from error
-        raise ImportError(f"{name} needs a package that is not installed (the extra gymnasium): {error}") from error
+        extra = "box2d" if "Box2D" in str(error) else "gymnasium"
+        raise ImportError(f"{name} needs a package that is not installed (the extra {extra}): {error}") from error
     except gymnasium.error.UnregisteredEnv as error:
         raise ValueError(
             f"{no_such('environment of Gymnasium', name, list(gymnasium.registry))} Error of Gymnasium: {error}"

@@ -17,7 +17,7 @@ import numpy as np
 
 from evorl.config.names import no_such
 from evorl.config.values import positive
-from evorl.envs.env import Env, EnvState, compiled
+from evorl.envs.env import EnvState, EnvWithSpaces, compiled
 from evorl.envs.gymnax_import import load_environment_class
 from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
@@ -68,7 +68,7 @@ _BODIES = {
 EXCLUDED = {"MNISTBandit-bsuite": "it downloads the MNIST data set when it is created"}
 
 
-class GymnaxAdapter(Env):
+class GymnaxAdapter(EnvWithSpaces):
     """A gymnax environment as an ``Env``, without gymnax's own autoreset.
 
     Args:
@@ -100,16 +100,6 @@ class GymnaxAdapter(Env):
         if type(gymnax_env).__name__ in _WRONG_OBS_BOUNDS:
             self._obs_space = Box(-np.inf, np.inf, self._obs_space.shape, self._obs_space.dtype)
         self._dtypes = jax.tree.map(lambda x: x.dtype, (state, self._obs_space.spec))
-
-    @property
-    def obs_space(self) -> Space:
-        """The library's bounds, with the shapes and dtypes that it actually returns."""
-        return self._obs_space
-
-    @property
-    def action_space(self) -> Space:
-        """The library's action space."""
-        return self._action_space
 
     @property
     def max_episode_steps(self) -> int:

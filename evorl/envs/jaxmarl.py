@@ -23,7 +23,7 @@ import numpy as np
 
 from evorl.config.names import no_such
 from evorl.config.values import checked_value
-from evorl.envs.env import Env, EnvState
+from evorl.envs.env import EnvState, EnvWithSpaces
 from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options
 from evorl.envs.space import ACTION_MASK, Box, DictSpace, Discrete, Space
 from evorl.envs.stack import wrap_env
@@ -58,7 +58,7 @@ _NO_LIMIT = 2**30
 WORLD_STATE = "world_state"  # entry of observations
 
 
-class JaxmarlAdapter(Env):
+class JaxmarlAdapter(EnvWithSpaces):
     """One agent of a JaxMARL environment as an ``Env``, without a clock and without the library's autoreset.
 
     The agents of a copy are stepped together, see ``over_agents``: all share the state of the copy, computed once.
@@ -101,16 +101,6 @@ class JaxmarlAdapter(Env):
     @property
     def num_agents(self) -> int:
         return len(self._agents)
-
-    @property
-    def obs_space(self) -> Space:
-        """Observation space of one agent; a dict if there is an action mask or a world state."""
-        return self._obs_space
-
-    @property
-    def action_space(self) -> Space:
-        """Action space of one agent."""
-        return self._action_space
 
     def reset(self, key: Key) -> EnvState:
         """Return the first state of an episode, drawn with the ``key`` of the copy's first agent."""

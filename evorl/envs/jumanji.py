@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.config.names import explain_missing_package, no_such
-from evorl.envs.env import Env, EnvState, compiled
+from evorl.envs.env import EnvState, EnvWithSpaces, compiled
 from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options
 from evorl.envs.space import ACTION_MASK, Box, DictSpace, Discrete, Space
@@ -60,7 +60,7 @@ EXCLUDED = {
 _NO_LIMIT = 2**31 - 1
 
 
-class JumanjiAdapter(Env):
+class JumanjiAdapter(EnvWithSpaces):
     """An environment of Jumanji as an ``Env``, without a clock and without Jumanji's autoreset.
 
     Args:
@@ -99,16 +99,6 @@ class JumanjiAdapter(Env):
             masks = Box(False, True, (math.prod(mask.shape),), jnp.bool_)
             space = DictSpace({**space.spaces, ACTION_MASK: masks})
         self._obs_space = space
-
-    @property
-    def obs_space(self) -> Space:
-        """A dict of the library's entries, with the shapes and dtypes that it actually returns."""
-        return self._obs_space
-
-    @property
-    def action_space(self) -> Space:
-        """The library's action space: one choice, or several at once."""
-        return self._action_space
 
     @compiled
     def reset(self, key: Key) -> EnvState:

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 
 from evorl.config.names import explain_missing_package
 from evorl.config.values import positive
-from evorl.envs.env import EnvState, PhysicsEnv
+from evorl.envs.env import EnvState, EnvWithSpaces, PhysicsEnv
 from evorl.envs.mjx_trace_cache import forward_traced_once
 from evorl.envs.mujoco_catalog import load_model, make_task, numbers_of_bodies
 from evorl.envs.mujoco_task import Physics, Task
@@ -66,7 +66,7 @@ class MjxState(PyTreeData):
     derived: PyTreeDict
 
 
-class MjxAdapter(PhysicsEnv):
+class MjxAdapter(EnvWithSpaces, PhysicsEnv):
     """A task on MJX as an ``Env``, without a clock.
 
     Actions are in the ranges of the model's actuators, observations are unbounded; the reward terms and the position
@@ -108,16 +108,6 @@ class MjxAdapter(PhysicsEnv):
     def physics_model(self) -> Any:
         """The ``mjx.Model``."""
         return self._model
-
-    @property
-    def obs_space(self) -> Box:
-        """Unbounded."""
-        return self._obs_space
-
-    @property
-    def action_space(self) -> Box:
-        """The ranges of the model's actuators."""
-        return self._action_space
 
     def reset_in(self, model: Any, key: Key) -> EnvState:
         qpos, qvel = self.task.start(KeyDraws(as_typed_key(key)), model.qpos0, jnp.zeros(model.nv))

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from evorl.config.names import explain_missing_package, no_such
 from evorl.config.values import positive
-from evorl.envs.env import Env, EnvState, compiled
+from evorl.envs.env import EnvState, EnvWithSpaces, compiled
 from evorl.envs.options import as_hashable, check_options, from_hashable, split_options
 from evorl.envs.space import Box, Discrete
 from evorl.envs.stack import wrap_env
@@ -51,11 +51,11 @@ ENV_NAMES = (
 )
 
 
-class XMiniGridAdapter(Env):
+class XMiniGridAdapter(EnvWithSpaces):
     """An environment of XLand-MiniGrid as an ``Env``, without autoreset.
 
-    The agent sees the square of cells ahead. Reaching the goal in the last step of the time limit is a
-    termination.
+    The agent sees the square of cells ahead, ``[V, V, 25]``, tiles and colors one-hot. Reaching the goal in the last
+    step of the time limit is a termination.
 
     Args:
         grid_env: an instance of the library's ``Environment``, not wrapped.
@@ -76,16 +76,6 @@ class XMiniGridAdapter(Env):
         step = jax.eval_shape(lambda at: grid_env.step(params, at, jnp.zeros((), jnp.int32)), start)
         # Some leaves have different dtypes after a step and after a reset.
         self._dtypes = jax.tree.map(lambda x: x.dtype, step)
-
-    @property
-    def obs_space(self) -> Box:
-        """``[V, V, 25]``, tiles and colors one-hot, bool."""
-        return self._obs_space
-
-    @property
-    def action_space(self) -> Discrete:
-        """The library's actions."""
-        return self._action_space
 
     @property
     def max_episode_steps(self) -> int:

@@ -113,7 +113,7 @@ def initial_state(workflow: Trainable, key: Key) -> State:
     Raises:
         ValueError: the state does not fit in memory.
     """
-    if _inside_trace():
+    if isinstance(jax.lax.add(0, 0), jax.core.Tracer):  # inside a trace
         return _initial_state(workflow, workflow.starts(key))
     state_shapes(workflow, key)
     return _init_program()(workflow, workflow.starts(key))
@@ -128,10 +128,6 @@ def state_shapes(workflow: Trainable, key: Key) -> State:
     state = jax.eval_shape(_init_program(), workflow, jax.eval_shape(workflow.starts, key))
     check_memory(workflow, state, state_specs(workflow.execution, state))
     return state
-
-
-def _inside_trace() -> bool:
-    return isinstance(jax.lax.add(0, 0), jax.core.Tracer)
 
 
 @functools.cache

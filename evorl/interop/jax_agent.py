@@ -78,7 +78,9 @@ class JaxHostAgent(HostAgent):
         """Update the agent's state by ``update_fn``, and return its metrics."""
         if self._update_fn is None:
             return {}
-        metrics, self.agent_state = self._update_fn(self.agent_state, batch, self._next_key())
+        self._calls[_LEARNING] += 1
+        key = jax.random.fold_in(self._keys[_LEARNING], self._calls[_LEARNING])
+        metrics, self.agent_state = self._update_fn(self.agent_state, batch, key)
         return metrics
 
     def _act(self, obs: Any, number: int, *, evaluate: bool) -> tuple[Any, PyTreeDict]:
@@ -110,10 +112,6 @@ class JaxHostAgent(HostAgent):
         if recurrent_state is None:
             return None
         return zeros_where(jnp.broadcast_to(jnp.asarray(where), (self._num_rows,)), recurrent_state)
-
-    def _next_key(self) -> Key:
-        self._calls[_LEARNING] += 1
-        return jax.random.fold_in(self._keys[_LEARNING], self._calls[_LEARNING])
 
 
 @functools.partial(jax.jit, static_argnames=("evaluate", "is_single"))

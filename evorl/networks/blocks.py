@@ -50,20 +50,26 @@ class BatchRenormalization:
     momentum: float = 0.99
 
 
-class SimbaBlocks(nn.Module):
-    """Pre-normalized residual blocks with an inverted bottleneck, and a last layer normalization (SimBa, section 4).
-
-    A block is ``x + Dense(F)(relu(Dense(4 F)(LayerNorm(x))))``. The embedding is linear.
+class ResidualModule(nn.Module):
+    """Base of residual blocks, ``[..., F] -> [..., F]``, after an embedding ``[..., O] -> [..., F]``.
 
     Attributes:
         num_blocks: number of residual blocks.
         size: width of the embedding; ``None`` for no embedding.
-        dtype: one of ``DTYPES``, in which the layers compute.
+        dtype: one of ``DTYPES``, in which the layers compute; normalizations of FlashSAC and lengths of SimbaV2 are
+            float32.
     """
 
     num_blocks: int
     size: int | None = None
     dtype: Dtype = "float32"
+
+
+class SimbaBlocks(ResidualModule):
+    """Pre-normalized residual blocks with an inverted bottleneck, and a last layer normalization (SimBa, section 4).
+
+    A block is ``x + Dense(F)(relu(Dense(4 F)(LayerNorm(x))))``. The embedding is linear.
+    """
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -75,22 +81,13 @@ class SimbaBlocks(nn.Module):
         return nn.LayerNorm(dtype=dtype)(x)
 
 
-class FlashBlocks(nn.Module):
+class FlashBlocks(ResidualModule):
     """Residual blocks with an inverted bottleneck and batch normalization, and a last RMS normalization (FlashSAC).
 
     A block is ``x + relu(BatchNorm(Dense(F)(relu(BatchNorm(Dense(4 F)(x))))))``. The embedding is
     ``Dense(size)(BatchNorm(x))``. No dense layer has a bias. Optimizers should have
     ``projection: unit_norm_and_gains``.
-
-    Attributes:
-        num_blocks: number of residual blocks.
-        size: width of the embedding; ``None`` for no embedding.
-        dtype: one of ``DTYPES``, in which the dense layers compute; normalizations are float32.
     """
-
-    num_blocks: int
-    size: int | None = None
-    dtype: Dtype = "float32"
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -109,21 +106,12 @@ class FlashBlocks(nn.Module):
         return nn.RMSNorm(dtype=dtype)(x)
 
 
-class BroBlocks(nn.Module):
+class BroBlocks(ResidualModule):
     """Residual blocks with a layer normalization after each dense layer (BroNet, section 3).
 
     A block is ``x + LayerNorm(Dense(F)(relu(LayerNorm(Dense(F)(x)))))``. The embedding is
     ``relu(LayerNorm(Dense(size)(x)))``.
-
-    Attributes:
-        num_blocks: number of residual blocks.
-        size: width of the embedding; ``None`` for no embedding.
-        dtype: one of ``DTYPES``, in which the layers compute.
     """
-
-    num_blocks: int
-    size: int | None = None
-    dtype: Dtype = "float32"
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -164,23 +152,14 @@ def _of_unit_length(x: jax.Array) -> jax.Array:
     return x * jax.lax.rsqrt(jnp.maximum(jnp.square(x).sum(axis=-1, keepdims=True), 1e-16))
 
 
-class HypersphereBlocks(nn.Module):
+class HypersphereBlocks(ResidualModule):
     """Blocks whose features are vectors of length 1, and the dense layer of a SimbaV2 head (SimbaV2, section 4).
 
     A block steps from ``x`` towards ``y = unit(Dense(F)(relu(Scaler(Dense(4 F)(x)))))``, by learned shares: it is
     ``unit(x + Scaler(y - x))``, where ``unit`` scales to length 1. The embedding appends a constant, so that the length
     of its input is not lost: ``unit(Scaler(Dense(unit([x, 3]))))``. After the blocks follows ``Scaler(Dense(F)(x))``.
     No dense layer has a bias. Optimizers should have ``projection: unit_norm``.
-
-    Attributes:
-        num_blocks: number of residual blocks.
-        size: width of the embedding; ``None`` for no embedding: inputs are scaled to length 1.
-        dtype: one of ``DTYPES``, in which the dense layers compute; lengths are float32.
     """
-
-    num_blocks: int
-    size: int | None = None
-    dtype: Dtype = "float32"
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -216,31 +195,27 @@ class ResidualBlocks:
     num_blocks: int
     size: int | None = None
 
-    module: ClassVar[type[SimbaBlocks | HypersphereBlocks | BroBlocks | FlashBlocks]]
+    module: ClassVar[type[ResidualModule]]
 
 
-@dataclasses.dataclass(frozen=True)
 class Simba(ResidualBlocks):
     """Settings of ``SimbaBlocks``."""
 
     module = SimbaBlocks
 
 
-@dataclasses.dataclass(frozen=True)
 class Hypersphere(ResidualBlocks):
     """Settings of ``HypersphereBlocks``."""
 
     module = HypersphereBlocks
 
 
-@dataclasses.dataclass(frozen=True)
 class Bro(ResidualBlocks):
     """Settings of ``BroBlocks``."""
 
     module = BroBlocks
 
 
-@dataclasses.dataclass(frozen=True)
 class Flash(ResidualBlocks):
     """Settings of ``FlashBlocks``."""
 

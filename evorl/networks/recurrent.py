@@ -112,7 +112,6 @@ class DilatedLSTM(LSTM):
         return super().initial_state(shape) | {"step": jnp.zeros(shape, jnp.int32)}
 
     def __call__(self, state: CellState, inputs: jax.Array) -> tuple[CellState, jax.Array]:
-        """Return the next state and the output ``[..., size]``; ``inputs`` is the result of the method ``inputs``."""
         core = state.step[..., None] % self.num_cores
         is_active = jnp.arange(self.size) // (self.size // self.num_cores) == core  # [..., size]
         new_state, _ = super().__call__(state, inputs)

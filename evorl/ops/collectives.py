@@ -176,12 +176,10 @@ def agent_number() -> jax.Array | int:
     return jax.lax.axis_index(AGENT_AXIS) if _on_mesh(AGENT_AXIS) else 0
 
 
-def _is_key(x: Any) -> bool:
-    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
-
-
 def _on_raw_data(x: jax.Array, fn: Callable[[jax.Array], jax.Array]) -> jax.Array:
-    return jax.random.wrap_key_data(fn(jax.random.key_data(x)), impl=jax.random.key_impl(x)) if _is_key(x) else fn(x)
+    if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        return fn(x)
+    return jax.random.wrap_key_data(fn(jax.random.key_data(x)), impl=jax.random.key_impl(x))
 
 
 def joined_under_vmap(rows_fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -128,11 +128,13 @@ class PrioritizedSequenceReplayBuffer(SequenceReplayBuffer, PrioritizedReplayBuf
         return index // self.num_envs, index % self.num_envs
 
 
-def sequence_buffer(exponent: float | None, **fields: int) -> SequenceReplayBuffer:
-    """Return a buffer with these ``fields`` that samples by priority with ``exponent``, or uniformly for ``None``."""
-    if exponent is None:
+def sequence_buffer(workflow: Any) -> SequenceReplayBuffer:
+    """Return the buffer of an off-policy workflow with ``burn_in``, ``sequence_length`` and ``sequence_period``."""
+    fields = {"capacity": workflow.replay_capacity, "num_envs": workflow.num_stored_envs}
+    fields |= {"length": (workflow.burn_in or 0) + workflow.sequence_length, "period": workflow.sequence_period}
+    if not workflow.prioritized:
         return SequenceReplayBuffer(**fields)
-    return PrioritizedSequenceReplayBuffer(**fields, exponent=exponent)
+    return PrioritizedSequenceReplayBuffer(**fields, exponent=workflow.priority_exponent)
 
 
 def sequence_priorities(errors: jax.Array, mix: jax.Array | float, axis: int = 0) -> jax.Array:

@@ -83,10 +83,7 @@ class Report:
     @property
     def labels(self) -> list[str]:
         """Labels of the groups, without duplicates."""
-        return list(dict.fromkeys(sorted((group.label for group in self.groups), key=self._first_group)))
-
-    def _first_group(self, label: str) -> int:
-        return min(i for i, group in enumerate(self.groups) if group.label == label)
+        return list(dict.fromkeys(group.label for group in self.groups))
 
     @property
     def envs(self) -> list[str]:

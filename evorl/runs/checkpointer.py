@@ -137,7 +137,8 @@ class RunCheckpointer:
         with writing_to(self.folder):
             if is_first():
                 make_folder(self.folder)
-                self._remove_unfinished()
+                for left_over in self.folder.glob(f"{_UNFINISHED}*"):
+                    _delete(left_over)
             about = {"iterations": step, "score": score, "progress": dict(progress), "records": self._lengths()}
             try:
                 write_checkpoint(unfinished, state, about)
@@ -306,10 +307,6 @@ class RunCheckpointer:
         doomed = self.folder / f"{_UNFINISHED}removed-{step}"
         (self.folder / str(step)).rename(doomed)
         _delete(doomed)
-
-    def _remove_unfinished(self) -> None:
-        for left_over in self.folder.glob(f"{_UNFINISHED}*"):
-            _delete(left_over)
 
 
 def _delete(path: Path) -> None:

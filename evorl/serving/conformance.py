@@ -264,16 +264,13 @@ def is_same_value(sent: Any, echoed: Any) -> bool:
         items = echoed.tolist() if isinstance(echoed, np.ndarray) else echoed
         return isinstance(items, list) and len(items) == len(sent) and all(map(is_same_value, sent, items))
     if isinstance(sent, dict):
-        return isinstance(echoed, dict) and sent.keys() == echoed.keys() and _all_same(sent, echoed)
+        is_like = isinstance(echoed, dict) and sent.keys() == echoed.keys()
+        return is_like and all(is_same_value(value, echoed[key]) for key, value in sent.items())
     if sent is None or isinstance(sent, (bool, str)):
         return type(sent) is type(echoed) and sent == echoed
     # Python compares an integer with a float exactly, NumPy rounds the integer first.
     number = sent.item() if isinstance(sent, np.generic) else sent
     return isinstance(echoed, (int, float)) and not isinstance(echoed, bool) and number == echoed
-
-
-def _all_same(sent: dict[str, Any], echoed: dict[str, Any]) -> bool:
-    return all(is_same_value(value, echoed[key]) for key, value in sent.items())
 
 
 def _numbers(value: Any) -> np.ndarray | None:

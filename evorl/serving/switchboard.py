@@ -168,7 +168,7 @@ class Switchboard:
         if self.failure is not None:
             return
         try:
-            answered = [self._answer(self._next(exploit)) for exploit in (True, False) if self._may_answer(exploit)]
+            answered = [self._answer(self._next(exploit)) for exploit in (True, False) if exploit or not self._is_held]
         except Exception as error:  # the learner's thread raises it
             with self._lock:
                 self.failure = error
@@ -176,9 +176,6 @@ class Switchboard:
             return
         if any(answered) and self._pending:
             self._schedule()
-
-    def _may_answer(self, exploit: bool) -> bool:
-        return exploit or not self._is_held
 
     def _next(self, exploit: bool) -> list[ActionRequest]:
         """Remove and return the next batch: the first pending requests, at most one per session."""

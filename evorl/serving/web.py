@@ -254,7 +254,7 @@ class Conversation:
                 if self._is_binary:
                     await self._socket.send_bytes(pack_message(content))
                 else:
-                    await self._socket.send_str(json.dumps(content, default=_as_lists))
+                    await self._socket.send_str(json.dumps(content, default=lambda array: array.tolist()))
 
     async def watch(self) -> None:
         """Close the connection after a timeout."""
@@ -279,10 +279,6 @@ def _json(text: str) -> Any:
 
 def _no_number(name: str) -> Any:
     raise SessionError(f"{name} is not a JSON number")
-
-
-def _as_lists(value: Any) -> Any:
-    return value.tolist()
 
 
 def _host_of(origin: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from evorl.ops import collectives
 from evorl.ops.normalization import RewardScale, normalize_rewards, update_statistics
 from evorl.ops.optimization import Optimizer, scan_minibatches, scan_trajectories
 from evorl.ops.random import split_rows
-from evorl.ops.trees import tree_where
+from evorl.ops.trees import means, tree_where
 from evorl.rollout import Acting, ActionFn, collect_rollout, with_recurrent_state
 from evorl.sample_batch import SampleBatch
 from evorl.types import Entry, Key, PyTreeDict, State
@@ -32,6 +32,7 @@ from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
 # Optimizer schedules advance once per trajectory ("environment"), or with every gradient step ("update").
 ScheduleStep: TypeAlias = Literal["environment", "update"]
 Update: TypeAlias = Callable[..., tuple[Any, Any]]
+UpdateOfStates: TypeAlias = Callable[..., tuple[AgentState, Any, PyTreeDict]]
 
 
 class OnPolicyState(State):
@@ -122,7 +123,11 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
         return self.intrinsic is not None and self.intrinsic.is_episodic
 
     def require_equal_minibatches(self, num_minibatches: int, by_trajectory: bool = False) -> None:
-        """Raise ``ValueError`` if an iteration's transitions, or trajectories, cannot be cut into equal minibatches."""
+        """Raise ``ValueError`` if an iteration's transitions, or trajectories, cannot be cut into equal minibatches.
+
+        ``num_epochs`` and ``num_minibatches`` must be positive.
+        """
+        require_positive(self, "num_epochs", "num_minibatches")
         rows, description = self.timesteps_per_iteration, "num_envs * rollout_length = {} transitions"
         if by_trajectory:
             rows, description = self.env.num_envs, "num_envs={} trajectories"
@@ -245,35 +250,6 @@ class ActorCriticWorkflow(OnPolicyWorkflow):
         return self.optimizer.scaled("value", self.value_learning_rate_scale)
 
 
-class LearnsInPasses(Protocol):
-    """Fields of on-policy workflows that make several passes of minibatches, see ``scan_updates``."""
-
-    @property
-    def num_epochs(self) -> int:
-        """Passes over each trajectory."""
-        ...
-
-    @property
-    def num_minibatches(self) -> int:
-        """Minibatches per pass."""
-        ...
-
-    @property
-    def schedule_step(self) -> ScheduleStep:
-        """Unit in which schedules of optimizers advance, see ``ScheduleStep``."""
-        ...
-
-    @property
-    def timesteps_per_iteration(self) -> int:
-        """Steps of one rollout over all environments."""
-        ...
-
-    @property
-    def total_timesteps(self) -> float:
-        """Environment steps of the whole training."""
-        ...
-
-
 class Begin(NamedTuple):
     """Start of the updates on a batch, whose leaves are ``[N, ...]``, or whole trajectories ``[T, B, ...]``.
 
@@ -302,8 +278,29 @@ class Passes(NamedTuple):
     of: int
 
 
+def learn_in_passes(
+    workflow: Any, update: UpdateOfStates, agent_state: AgentState, opt_state: Any, batch: Any, begin: Begin
+) -> tuple[AgentState, Any, PyTreeDict]:
+    """Run ``update(agent_state, opt_state, minibatch, progress=...)`` on the minibatches of all passes over a batch.
+
+    ``workflow`` has the fields ``num_epochs``, ``num_minibatches`` and ``schedule_step``. ``update`` returns the new
+    states, whose parameters alone may change in the agent's state, and metrics.
+
+    Returns:
+        The states after the last update, and the means of the metrics.
+    """
+
+    def one_minibatch(carry: Any, minibatch: Any, progress: jax.Array) -> tuple[Any, PyTreeDict]:
+        params, opt_state = carry
+        state, opt_state, metrics = update(agent_state.replace(params=params), opt_state, minibatch, progress=progress)
+        return (state.params, opt_state), metrics
+
+    (params, opt_state), metrics = scan_updates(workflow, one_minibatch, (agent_state.params, opt_state), batch, begin)
+    return agent_state.replace(params=params), opt_state, means(metrics)
+
+
 def scan_updates(
-    workflow: LearnsInPasses, update: Update, carry: Any, batch: Any, begin: Begin, passes: Passes | None = None
+    workflow: Any, update: Update, carry: Any, batch: Any, begin: Begin, passes: Passes | None = None
 ) -> tuple[Any, Any]:
     """Run ``update(carry, minibatch, progress) -> (carry, metrics)`` on the minibatches of ``passes``, or all."""
     passes = passes or Passes(0, workflow.num_epochs, workflow.num_epochs)
@@ -333,7 +330,7 @@ def scan_apart(workflow: Any, update: Update, carry: Any, batch: Any, begin: Beg
 
 
 def _scan_counted(
-    workflow: LearnsInPasses, update: Update, carry: Any, batch: Any, begin: Begin, passes: Passes
+    workflow: Any, update: Update, carry: Any, batch: Any, begin: Begin, passes: Passes
 ) -> tuple[Any, Any]:
     """Run the updates with a progress that advances with every update."""
     scan = scan_trajectories if begin.by_trajectory else scan_minibatches

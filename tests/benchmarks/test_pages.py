@@ -23,6 +23,7 @@ def test_pages_are_written_from_a_folder_of_results(tmp_path):
     record("learning", "sac_cartpole", LEARNING, tmp_path / "results")
     write_pages(tmp_path, tmp_path / "results")
     assert "`ppo_cartpole`, rejax" in (tmp_path / "guide" / "gpu.md").read_text("utf-8")
+    assert (tmp_path / "assets" / "speed-dark.svg").exists()
     text = (tmp_path / "benchmarks.md").read_text("utf-8")
     assert "### replay_add" in text
     assert "| SAC with discrete actions, CartPole-v1 (gymnax) |" in text

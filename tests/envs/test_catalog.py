@@ -83,7 +83,7 @@ def test_a_library_that_was_chosen_is_kept() -> None:
 
 def test_what_has_to_be_installed_is_named() -> None:
     message = describe_suggestions(suggest_envs("LunarLander-v3"))
-    assert "'gymnasium/LunarLander-v3' (pip install 'gymnasium[box2d]')" in message
+    assert "'gymnasium/LunarLander-v3' (extra box2d)" in message
     assert "(extra atari)" in describe_suggestions(suggest_envs("ALE/Pong-v5"))
     assert "env=atari/pong env.name=ALE/Pong-v5" in describe_suggestions(suggest_envs("ALE/Pong-v5"))
     assert describe_suggestions([]) == ""

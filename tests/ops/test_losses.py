@@ -30,6 +30,14 @@ def test_clipped_value_error_takes_the_larger_error() -> None:
     np.testing.assert_allclose(result, [0.81, 0.64, 4.0], rtol=1e-6)
 
 
+def test_the_policy_gradient_stops_at_the_advantages() -> None:
+    """With respect to log-probabilities the gradient is minus the advantage; to advantages it is 0."""
+    log_prob, advantages = jnp.array([-1.0, -2.0]), jnp.array([0.5, -3.0])
+    np.testing.assert_allclose(losses.policy_gradient(log_prob, advantages), [0.5, -6.0])
+    gradients = jax.grad(lambda *x: losses.policy_gradient(*x).sum(), argnums=(0, 1))(log_prob, advantages)
+    np.testing.assert_allclose(gradients, [-advantages, [0.0, 0.0]])
+
+
 def test_squared_error_is_per_sample() -> None:
     np.testing.assert_allclose(losses.squared_error(jnp.array([1.0, 2.0]), jnp.array([3.0, 2.0])), [4.0, 0.0])
     with pytest.raises(AssertionError, match="shape"):

@@ -116,6 +116,9 @@ def test_quantile_huber_by_hand() -> None:
     # with delta = 2: huber(3) = 4, others quadratic except for their division
     expected = (0.25 * (0.125 + 4.0) / 2 + (0.25 * 0.125 + 0.75 * 2.0) / 2) / 2
     np.testing.assert_allclose(quantile_huber(quantiles, targets, 2.0), expected, rtol=1e-6)
+    # a third target: the loss is a sum over quantiles and a mean over targets
+    expected = 0.25 * (0.125 + 2.5 + 0.5) / 3 + (0.25 * 0.125 + 0.75 * 1.5 + 0.0) / 3
+    np.testing.assert_allclose(quantile_huber(quantiles, jnp.append(targets, 1.0)), expected, rtol=1e-6)
 
 
 def test_its_minimum_are_the_quantiles() -> None:

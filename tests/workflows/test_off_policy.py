@@ -28,6 +28,31 @@ def test_warming_up_acts_at_random_and_learns_nothing() -> None:
     assert float(metrics.temperature) > 0.0
 
 
+def test_batches_follow_from_the_key_of_the_state() -> None:
+    """DQN without noise uses keys of an update for draws only: another key gives other batches and parameters."""
+    workflow = small("dqn", learning_starts=0, updates_per_iteration=1)
+    state = workflow.init(0)
+    for _ in range(4):
+        _, state = workflow.step(state)
+    trajectory, _ = jax.jit(lambda w, s: w.collect(s))(workflow, state)
+    update = jax.jit(lambda w, s, batch: w.update(s, batch)[1].agent_state.params.online)
+    params, again, other = (
+        jax.tree.leaves(update(workflow, state.replace(key=jax.random.key(seed)), trajectory)) for seed in (1, 1, 2)
+    )
+    assert_identical(again, params)
+    assert any((x != y).any() for x, y in zip(params, other, strict=True))
+
+
+def test_statistics_count_every_step_once() -> None:
+    workflow = small("sac", "Pendulum-v1", agent={"network": {"torso": [8]}, "normalize_obs": True})
+    state = workflow.init(0)
+    for _ in range(3):
+        _, state = workflow.step(state)
+    statistics, obs = state.agent_state.obs_preprocessor_state, np.asarray(state.replay_state.data.obs[:3])
+    assert float(statistics.count) == 3 * NUM_ENVS
+    np.testing.assert_allclose(statistics.mean, obs.mean(axis=(0, 1)), rtol=1e-4, atol=1e-5)
+
+
 def test_the_number_of_updates_is_as_told() -> None:
     workflow = small("sac", learning_starts=0)
     _, state = workflow.step(workflow.init(0))

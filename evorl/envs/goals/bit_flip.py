@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.config.values import positive
-from evorl.envs.env import Env, EnvState
+from evorl.envs.env import EnvState, EnvWithSpaces
 from evorl.envs.goals.sparse import MinusOneUntil, all_of_it, observed
 from evorl.envs.space import Box, Discrete
 from evorl.envs.wrappers.goal import GoalWrapper
@@ -17,25 +17,15 @@ from evorl.ops.random import as_typed_key
 from evorl.types import Action, Key
 
 
-class Bits(Env):
+class Bits(EnvWithSpaces):
     """A vector of bits, int8, initially random; action i flips bit i. Rewards are 0 and episodes never end."""
 
     def __init__(self, num_bits: int) -> None:
         self.num_bits = positive(num_bits, "num_bits")
-        self._obs_space = Box(0, 1, (self.num_bits,), jnp.int8)
+        self._obs_space, self._action_space = Box(0, 1, (self.num_bits,), jnp.int8), Discrete(self.num_bits)
 
     def _identity(self) -> int:
         return self.num_bits
-
-    @property
-    def obs_space(self) -> Box:
-        """Vectors of bits, ``{0, 1}^n``."""
-        return self._obs_space
-
-    @property
-    def action_space(self) -> Discrete:
-        """One action per bit."""
-        return Discrete(self.num_bits)
 
     def reset(self, key: Key) -> EnvState:
         return observed(self._obs_space.sample(as_typed_key(key)))
@@ -52,7 +42,7 @@ def make_bit_flip(num_bits: int = 15) -> GoalWrapper:
         num_bits: number of bits, and of steps in an episode.
     """
     bits = Bits(num_bits)
-    return GoalWrapper(bits, bits.obs_space, all_of_it, MinusOneUntil(_is_equal), _is_equal, terminate_on_success=True)
+    return GoalWrapper(bits, bits._obs_space, all_of_it, MinusOneUntil(_is_equal), _is_equal, terminate_on_success=True)
 
 
 def _is_equal(achieved: jax.Array, desired: jax.Array) -> jax.Array:

@@ -8,12 +8,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from evorl.envs.env import Env, EnvState
+from evorl.envs.env import EnvState, EnvWithSpaces
 from evorl.envs.space import Space
 from evorl.types import Action, PyTreeDict
 
 
-class HostRow(Env):
+class HostRow(EnvWithSpaces):
     """A stand-in for a simulator in the wrapper stack, which replays results that the simulator has already returned.
 
     ``reset`` takes the first observation of the episode in place of a key. ``step`` takes the simulator's result as
@@ -38,16 +38,6 @@ class HostRow(Env):
         self._obs_space, self._action_space = obs_space, action_space
         self._info_spec = {name: jax.ShapeDtypeStruct(shape, dtype) for name, (shape, dtype) in info_spec.items()}
         self._max_episode_steps = max_episode_steps
-
-    @property
-    def obs_space(self) -> Space:
-        """Observation space of the simulator."""
-        return self._obs_space
-
-    @property
-    def action_space(self) -> Space:
-        """Action space of the simulator."""
-        return self._action_space
 
     @property
     def max_episode_steps(self) -> int | None:

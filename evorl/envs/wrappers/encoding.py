@@ -20,17 +20,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.envs.env import Env, EnvState
+from evorl.envs.env import Env
 from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import ACTION_MASK, GOAL_KEYS, Box, DictSpace, Discrete, Space, TupleSpace
-from evorl.envs.wrappers.wrapper import Wrapper
-from evorl.types import Action, Key, Observation, PyTreeDict
+from evorl.envs.wrappers.wrapper import ChangesObservations, Wrapper
+from evorl.types import Observation, PyTreeDict
 
 PIXEL_RANGE = 255.0
 _IMAGE_AXES = 3
 
 
-class ObsOneHotWrapper(Wrapper):
+class ObsOneHotWrapper(ChangesObservations, Wrapper):
     """One-hot encodes discrete entries (``Discrete``, ``MultiDiscrete``) of observations; all others stay unchanged."""
 
     def __init__(self, env: Env) -> None:
@@ -42,16 +42,11 @@ class ObsOneHotWrapper(Wrapper):
         """The inner space with a ``Box(0, 1)`` of float32 for each discrete entry."""
         return self._space
 
-    def reset(self, key: Key) -> EnvState:
-        state = self.env.reset(key)
-        return state.replace(obs=encoded(self.env.obs_space, state.obs))
-
-    def step(self, env_state: EnvState, action: Action) -> EnvState:
-        state = self.env.step(env_state, action)
-        return state.replace(obs=encoded(self.env.obs_space, state.obs))
+    def observation(self, obs: Observation) -> Observation:
+        return encoded(self.env.obs_space, obs)
 
 
-class ChannelsLastWrapper(Wrapper):
+class ChannelsLastWrapper(ChangesObservations, Wrapper):
     """Moves the channels of images to the last axis, where convolutions expect them: ``[C, H, W] -> [H, W, C]``.
 
     Images are all arrays with three axes, at any depth of an observation.
@@ -76,14 +71,8 @@ class ChannelsLastWrapper(Wrapper):
         """The inner space with images ``[H, W, C]``."""
         return self._space
 
-    def reset(self, key: Key) -> EnvState:
-        return self._turned(self.env.reset(key))
-
-    def step(self, env_state: EnvState, action: Action) -> EnvState:
-        return self._turned(self.env.step(env_state, action))
-
-    def _turned(self, state: EnvState) -> EnvState:
-        return state.replace(obs=jax.tree.map(lambda x: _channels_behind(x, jnp), state.obs))
+    def observation(self, obs: Observation) -> Observation:
+        return jax.tree.map(lambda x: _channels_behind(x, jnp), obs)
 
 
 def _channels_behind(x: Any, numpy: Any) -> Any:

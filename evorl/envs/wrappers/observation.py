@@ -13,11 +13,11 @@ from evorl.config.values import positive
 from evorl.envs.env import Env, EnvState
 from evorl.envs.space import ACTION_MASK, Box, DictSpace, Space, TupleSpace, leaf_spaces, leaf_values
 from evorl.envs.wrappers.encoding import PIXEL_RANGE, encoded, encoded_space
-from evorl.envs.wrappers.wrapper import Wrapper, has_layer
+from evorl.envs.wrappers.wrapper import ChangesObservations, Wrapper, has_layer
 from evorl.types import Action, Key, Observation, PyTreeDict
 
 
-class ObsFlattenWrapper(Wrapper):
+class ObsFlattenWrapper(ChangesObservations, Wrapper):
     """Flattens an observation to one vector: discrete entries one-hot, arrays raveled, containers in order.
 
     If all components have one dtype, the vector has it. Otherwise it is float32, and pixels among the components
@@ -53,14 +53,6 @@ class ObsFlattenWrapper(Wrapper):
             return self._vector_space
         return DictSpace({"observation": self._vector_space, ACTION_MASK: self._mask_space})
 
-    def reset(self, key: Key) -> EnvState:
-        state = self.env.reset(key)
-        return state.replace(obs=self._flatten(state.obs))
-
-    def step(self, env_state: EnvState, action: Action) -> EnvState:
-        state = self.env.step(env_state, action)
-        return state.replace(obs=self._flatten(state.obs))
-
     def _raveled(self, space: Space, x: Any, numpy: Any = jnp) -> Any:
         """Return one segment of the vector: an array, or a bound, of ``space``."""
         if space.dtype == self._dtype:
@@ -68,7 +60,7 @@ class ObsFlattenWrapper(Wrapper):
         x = numpy.ravel(x).astype(self._dtype)
         return x / np.float32(PIXEL_RANGE) if space.dtype == np.uint8 else x
 
-    def _flatten(self, obs: Any) -> Observation:
+    def observation(self, obs: Observation) -> Observation:
         inner = obs
         if self._mask_space is not None:
             inner = PyTreeDict({name: entry for name, entry in obs.items() if name != ACTION_MASK})
@@ -78,7 +70,7 @@ class ObsFlattenWrapper(Wrapper):
         return vector if self._mask_space is None else PyTreeDict(observation=vector, action_mask=obs[ACTION_MASK])
 
 
-class ObsSelectWrapper(Wrapper):
+class ObsSelectWrapper(ChangesObservations, Wrapper):
     """Selects components of a flat observation, to hide the others from the agent.
 
     Args:
@@ -113,14 +105,8 @@ class ObsSelectWrapper(Wrapper):
         """Space of the selected components."""
         return self._space
 
-    def reset(self, key: Key) -> EnvState:
-        return self._select(self.env.reset(key))
-
-    def step(self, env_state: EnvState, action: Action) -> EnvState:
-        return self._select(self.env.step(env_state, action))
-
-    def _select(self, state: EnvState) -> EnvState:
-        return state.replace(obs=state.obs[np.array(self.components)])
+    def observation(self, obs: Observation) -> Observation:
+        return obs[np.array(self.components)]
 
 
 class FrameStackWrapper(Wrapper):

@@ -183,12 +183,9 @@ def ranges_from_config(config: Mapping[str, Any], physics: PhysicsEnv) -> list[F
 def model_fields(model: Any) -> Iterator[tuple[str, Any]]:
     """Yield the floating-point arrays of a model by their dotted names, without private fields."""
     for name, value in named_leaves(model).items():
-        if jnp.issubdtype(jnp.result_type(value), jnp.floating) and np.size(value) and "_" not in _initials(name):
+        is_private = any(part.startswith("_") for part in name.split("."))
+        if jnp.issubdtype(jnp.result_type(value), jnp.floating) and np.size(value) and not is_private:
             yield name, value
-
-
-def _initials(name: str) -> list[str]:
-    return [part[:1] for part in name.split(".")]
 
 
 def _by_field(

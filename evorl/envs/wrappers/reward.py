@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Callable
 from typing import Any
@@ -25,12 +26,27 @@ TRANSFORMS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
-def _with_reward_transform(task: Any, transform: Callable[[jax.Array], jax.Array]) -> Any:
-    """Return a goal task with transformed rewards; ``None`` without a task."""
-    return task and task.with_reward(lambda *step: transform(task.reward_fn(*step)))
+class _ChangesRewards(abc.ABC):
+    """First base, before ``Wrapper``, of wrappers that change every reward on its own."""
+
+    env: Env
+
+    @property
+    def goal_task(self) -> Any:
+        """The goal task with the changed rewards; ``None`` without a task."""
+        task = self.env.goal_task
+        return task and task.with_reward(lambda *step: self._transform(task.reward_fn(*step)))
+
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        state = self.env.step(env_state, action)
+        return state.replace(reward=self._transform(state.reward))
+
+    @abc.abstractmethod
+    def _transform(self, reward: jax.Array) -> jax.Array:
+        """Return the changed reward."""
 
 
-class RewardScaleWrapper(Wrapper):
+class RewardScaleWrapper(_ChangesRewards, Wrapper):
     """Multiplies the reward by ``scale``.
 
     Raises:
@@ -43,20 +59,11 @@ class RewardScaleWrapper(Wrapper):
             raise ValueError(f"reward_scale must be a number, got {scale!r}.")
         self.scale = float(scale)
 
-    @property
-    def goal_task(self) -> Any:
-        """The goal task with scaled rewards."""
-        return _with_reward_transform(self.env.goal_task, self._transform)
-
-    def step(self, env_state: EnvState, action: Action) -> EnvState:
-        state = self.env.step(env_state, action)
-        return state.replace(reward=self._transform(state.reward))
-
     def _transform(self, reward: jax.Array) -> jax.Array:
         return reward * self.scale
 
 
-class RewardClipWrapper(Wrapper):
+class RewardClipWrapper(_ChangesRewards, Wrapper):
     """Clips the reward to ``[-limit, limit]``.
 
     Raises:
@@ -69,20 +76,11 @@ class RewardClipWrapper(Wrapper):
             raise ValueError(f"reward_clip must be a positive number, got {limit!r}.")
         self.limit = float(limit)
 
-    @property
-    def goal_task(self) -> Any:
-        """The goal task with clipped rewards."""
-        return _with_reward_transform(self.env.goal_task, self._transform)
-
-    def step(self, env_state: EnvState, action: Action) -> EnvState:
-        state = self.env.step(env_state, action)
-        return state.replace(reward=self._transform(state.reward))
-
     def _transform(self, reward: jax.Array) -> jax.Array:
         return jnp.clip(reward, -self.limit, self.limit)
 
 
-class RewardTransformWrapper(Wrapper):
+class RewardTransformWrapper(_ChangesRewards, Wrapper):
     """Applies a compressing function to the reward.
 
     ``tanh``, ``arctan``, ``sign``, ``sqrt`` (``sign(r) sqrt(|r|)``) or ``log`` (``sign(r) log(1 + |r|)``).
@@ -96,15 +94,6 @@ class RewardTransformWrapper(Wrapper):
         if name not in TRANSFORMS:
             raise ValueError(no_such("reward_transform", name, TRANSFORMS))
         self.name = name
-
-    @property
-    def goal_task(self) -> Any:
-        """The goal task with transformed rewards."""
-        return _with_reward_transform(self.env.goal_task, self._transform)
-
-    def step(self, env_state: EnvState, action: Action) -> EnvState:
-        state = self.env.step(env_state, action)
-        return state.replace(reward=self._transform(state.reward))
 
     def _transform(self, reward: jax.Array) -> jax.Array:
         return TRANSFORMS[self.name](reward)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import abc
 from typing import Any, ClassVar
 
 from evorl.envs.env import Env, EnvState, EnvWrapper
-from evorl.types import Action, Key
+from evorl.types import Action, Key, Observation
 
 
 class Wrapper(EnvWrapper):
@@ -43,6 +44,26 @@ class Wrapper(EnvWrapper):
 
     def _identity(self) -> Any:
         return tuple(sorted((name, value) for name, value in vars(self).items() if name != "_hash"))
+
+
+class ChangesObservations(abc.ABC):
+    """First base, before ``Wrapper``, of wrappers that map each observation to another one."""
+
+    env: Env
+
+    @abc.abstractmethod
+    def observation(self, obs: Observation) -> Observation:
+        """Return the observation of the agent for one of ``env``."""
+
+    def reset(self, key: Key) -> EnvState:
+        """Return the first state of an episode."""
+        state = self.env.reset(key)
+        return state.replace(obs=self.observation(state.obs))
+
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        """Return the state after one step."""
+        state = self.env.step(env_state, action)
+        return state.replace(obs=self.observation(state.obs))
 
 
 def has_layer(env: Env, layer: type) -> bool:

@@ -84,7 +84,7 @@ def test_every_space_is_read_by_one_rule_alone_in_containers_and_flat(theirs: sp
     for one, read in zip(jax.tree.leaves(apart), expected, strict=True):
         np.testing.assert_allclose(np.ravel(as_float(one)), read, rtol=1e-6)
     flat = ObsFlattenWrapper(Showing(space))
-    vector = flat._flatten(ours)
+    vector = flat.observation(ours)
     assert (vector.shape, vector.dtype) == (flat.obs_space.shape, flat.obs_space.dtype)
     assert bool(flat.obs_space.contains(vector))
     np.testing.assert_allclose(as_float(vector), np.concatenate(expected), rtol=1e-6)
@@ -123,7 +123,7 @@ def test_pixels_beside_other_numbers_are_scaled_as_alone() -> None:
     image, numbers = Box(0, 255, (2, 2), np.uint8), Box(-1.0, 1.0, (1,))
     obs = PyTreeDict(image=np.full((2, 2), 200, np.uint8), numbers=np.float32([0.5]))
     both = ObsFlattenWrapper(Showing(DictSpace({"image": image, "numbers": numbers})))
-    np.testing.assert_allclose(both._flatten(obs), [*[200 / 255] * 4, 0.5], rtol=1e-6)
+    np.testing.assert_allclose(both.observation(obs), [*[200 / 255] * 4, 0.5], rtol=1e-6)
     images = ObsFlattenWrapper(Showing(DictSpace({"a": image, "b": image})))
     assert images.obs_space == Box(0, 255, (8,), np.uint8)  # unchanged: networks scale them
 

@@ -1,0 +1,39 @@
+"""Result of a comparison of two groups as a sentence."""
+
+from __future__ import annotations
+
+import math
+
+from evorl.reports.comparison_charts import Improvement
+
+MAX_MORE_SEEDS = 1000  # a smaller difference is not worth more seeds
+
+
+def verdict(pair: Improvement, num_seeds: int) -> str:
+    """Describe which of two groups is better, how certain that is, and how many more seeds would probably settle it.
+
+    The number of seeds assumes that the estimated probability stays, and that the width of its interval falls with the
+    square root of the number of seeds.
+
+    Args:
+        pair: the comparison.
+        num_seeds: seeds of each group, of the smaller one.
+    """
+    claim = f"a seed of {pair.better} scores higher than a seed of {pair.than} with probability {pair.probability:.2f}"
+    if pair.interval is None:
+        return f"Undecided: {claim}, but there are too few seeds for an interval."
+    low, high = pair.interval
+    claim += f" (95 % interval {low:.2f} to {high:.2f})"
+    if low > 0.5:
+        return f"{pair.better} is better than {pair.than}: {claim}."
+    more = _more_seeds(pair.probability - 0.5, pair.probability - low, num_seeds)
+    if more is None:
+        return f"No difference between {pair.better} and {pair.than} is visible: {claim}."
+    return f"Undecided: {claim}. If that holds, about {more:,} more seeds of each would settle it."
+
+
+def _more_seeds(difference: float, width: float, num_seeds: int) -> int | None:
+    """Return the number of further seeds with which ``width`` would be below ``difference``; ``None`` if too many."""
+    if difference <= 0.0 or num_seeds * (width / difference) ** 2 > num_seeds + MAX_MORE_SEEDS:
+        return None
+    return max(1, math.ceil(num_seeds * (width / difference) ** 2) - num_seeds)

@@ -1,0 +1,59 @@
+"""``evorl compare``: trainings of several agents, a report and a verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from evorl.cli.compare import compare
+from evorl.runs.folder import RunFolder
+from tests.support.errors import assert_names, raises_naming
+
+SMALL = [
+    *("env=cartpole", "total_timesteps=256", "eval_interval=128", "log_interval=256", "eval_episodes=2", "num_envs=4"),
+    *("rollout_length=16", "agent.network.torso=[8]", "recorders.tensorboard=false", "recorders.progress=false"),
+]
+
+
+def test_agents_are_trained_on_the_same_seeds_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = compare(["reinforce", "a2c", "seeds=3", *SMALL, f"runs_folder={tmp_path}"])
+    assert page is not None
+    assert page.parent.parent == tmp_path
+    folders = sorted(path for path in page.parent.iterdir() if path.is_dir())
+    configs = [RunFolder(folder).load_config() for folder in folders]
+    assert [config["workflow"].rpartition(".")[2] for config in configs] == ["ReinforceWorkflow", "A2CWorkflow"]
+    assert [(config["seed"], config["num_seeds"]) for config in configs] == [(0, 3)] * 2
+    text = page.read_text(encoding="utf-8")
+    assert "reinforce" in text
+    assert "a2c" in text
+    said = [line for line in capsys.readouterr().out.splitlines() if " scores higher than " in line]
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["ppo", "env=cartpole"], ["two agents", "ppo"]),
+        (["ppo", "ppo"], ["two agents"]),
+        (["ppo", "sacc"], ["'sacc'", "'sac'"]),
+        (["ppo", "a2c", "num_seeds=3"], ["num_seeds=3", "seeds"]),
+        (["ppo", "a2c", "agent=sac"], ["agent=sac"]),
+        (["ppo", "a2c", "seeds=1"], ["seeds", "1"]),
+    ],
+)
+def test_a_wrong_comparison_is_refused_before_anything_is_written(
+    arguments: list[str], parts: list[str], tmp_path: Path
+) -> None:
+    with raises_naming(ValueError, *parts):
+        compare([*arguments, f"runs_folder={tmp_path / 'runs'}"])
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_setting_that_an_agent_lacks_is_refused_before_the_first_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        compare(["ppo", "a2c", "agent.clip_epsilon=0.1", f"runs_folder={tmp_path / 'runs'}"])
+    assert_names(capsys.readouterr().err, "agent.clip_epsilon", "ppo")
+    assert not (tmp_path / "runs").exists()
