@@ -8,8 +8,11 @@ its compiled programs, ``mutations/<name>.jsonl`` the faults and the tests that 
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +31,29 @@ def load(kind: str, folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
 
 
 def record(kind: str, name: str, result: Mapping[str, Any], folder: Path = RESULTS) -> None:
-    """Write a result; replace an earlier one of the same name.
+    """Write a result; replace an earlier one of the same name. Several processes may record at the same time.
 
     ``notes``, which explain unmet requirements and are written by hand, are preserved.
     """
-    summaries = {summary["name"]: summary for summary in _read(folder / f"{kind}.jsonl")}
-    notes = summaries.get(name, {}).get("notes")
-    summary = {key: value for key, value in result.items() if key != ROWS[kind]}
-    summaries[name] = {"name": name, **summary, **({"notes": notes} if notes else {})}
-    _write(folder / f"{kind}.jsonl", summaries.values())
-    _write(folder / kind / f"{name}.jsonl", result[ROWS[kind]])
+    with locked(folder):
+        summaries = {summary["name"]: summary for summary in _read(folder / f"{kind}.jsonl")}
+        notes = summaries.get(name, {}).get("notes")
+        summary = {key: value for key, value in result.items() if key != ROWS[kind]}
+        summaries[name] = {"name": name, **summary, **({"notes": notes} if notes else {})}
+        _write(folder / kind / f"{name}.jsonl", result[ROWS[kind]])
+        _write(folder / f"{kind}.jsonl", summaries.values())
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock on a folder, which is created if necessary; wait while another process holds it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
@@ -45,5 +61,8 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 
 def _write(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Replace a file as a whole, so that no reader sees an incomplete file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    partial = path.with_suffix(".partial")
+    partial.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    partial.replace(path)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.learning.page import show_value
+from benchmarks.learning.judgment import environment_steps, judge
+from benchmarks.learning.schedule import pending, run_schedule, start_recording
+from benchmarks.learning.staleness import staleness
+from benchmarks.learning.tables import show_mean, show_number
 from benchmarks.learning.task import TASKS, LearningTask
 from benchmarks.learning.training import trainings
 from benchmarks.machine import about
@@ -17,43 +21,78 @@ from evorl.config.names import no_such
 
 
 def show(task: LearningTask, result: Mapping[str, Any]) -> str:
-    """Return the requirement, the results and the last evaluation of a task as console output."""
-    judgment = task.judge(result["curve"])
-    last = result["curve"][-1] if result["curve"] else None
-    lines = [f"    required {task.limit}: {'met' if judgment.met else 'NOT MET'}"]
-    for label, point in (("counts", judgment.point), ("reached at", judgment.reached), ("last", last)):
-        if point is not None:
-            lines.append(f"    {label}: {show_value(point)} at {point['timesteps']:,} steps")
-    lines.append(f"    {result['timesteps']:,} steps in {result['seconds']:.0f} s")
+    """Return the requirement, the judged and the last evaluation of a task as console output."""
+    judgment = judge(task, result)
+    lines = [f"    required {task.limit}: {judgment.verdict if judgment.met else judgment.verdict.upper()}"]
+    if judgment.summary is not None and judgment.point is not None:
+        steps = environment_steps(judgment.point, result)
+        seeds = f"{judgment.num_met} of {len(result['seeds'])} seeds meet it"
+        lines.append(f"    counts: {show_mean(judgment.summary)} at {steps:,} environment steps; {seeds}")
+    if judgment.improvement is not None:
+        compared = judgment.improvement
+        lines.append(f"    P(ours > theirs): {compared.probability:.2f} [{compared.low:.2f}, {compared.high:.2f}]")
+    if result["curve"]:
+        last = result["curve"][-1]
+        lines.append(f"    last: {show_number(last['mean'])} at {environment_steps(last, result):,} environment steps")
+    lines.append(f"    {result['timesteps']:,} steps of the agent in {result['seconds']:.0f} s")
     return "\n".join(lines)
+
+
+def record_task(task: LearningTask, options: argparse.Namespace) -> bool:
+    """Train and record a task; return True if it meets its requirement."""
+    print(f"{task.name}: {task.title}", flush=True)
+    earlier = load("learning").get(task.name) if options.more else None
+    if earlier is not None and staleness(task, earlier) is not None:
+        earlier = None
+    recorded = earlier
+    for result in trainings(task, options.seeds, options.total_timesteps, earlier):
+        recorded = {**result, **about()}
+        recorded["command"] = f"python -m benchmarks.learning {task.name} --seeds {len(result['seeds'])}"
+        print(show(task, recorded), flush=True)
+        if options.total_timesteps is None:  # after each seed, so that a stopped training loses none
+            record("learning", task.name, recorded)
+            if not options.no_pages:
+                write_pages()
+    return recorded is not None and judge(task, recorded).met
+
+
+def record_all(options: argparse.Namespace) -> bool:
+    """Record all tasks that are missing or stale, then render the pages; return True if no such task is left."""
+    minutes = pending(TASKS.values(), load("learning"), options.seeds)
+    print(f"{len(minutes)} of {len(TASKS)} tasks to record, about {sum(minutes.values()) / 60:.1f} hours of one core")
+    start = functools.partial(start_recording, num_seeds=options.seeds)
+    show_line = functools.partial(print, flush=True)
+    run_schedule(minutes, start, options.jobs, options.hours, show=show_line)
+    write_pages()
+    left = pending(TASKS.values(), load("learning"), options.seeds)
+    print(f"left to record: {', '.join(left) or 'none'}")
+    return not left
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learning", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help=f"any of {', '.join(TASKS)}; all by default")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"any of {', '.join(TASKS)}")
+    parser.add_argument("--all", action="store_true", help="all tasks that are missing or stale, cheapest first")
+    parser.add_argument("--jobs", type=int, default=1, help="with --all: processes at a time (default 1)")
+    parser.add_argument("--hours", type=float, help="with --all: start no task that would end later")
     parser.add_argument("--seeds", type=int, default=5, help="seeds, trained side by side (default 5)")
     parser.add_argument(
         "--more", action="store_true", help="leave out seeds that are recorded, of tasks that train one after another"
     )
     parser.add_argument("--total-timesteps", type=int, help="instead of the task's; then nothing is recorded")
+    parser.add_argument("--no-pages", action="store_true", help="do not render the pages after recording")
     options = parser.parse_args(arguments)
+    if options.all == bool(options.names):
+        parser.error("give names of tasks, or --all")
+    if options.all:
+        if options.total_timesteps is not None:
+            parser.error("--total-timesteps records nothing: give names of tasks instead of --all")
+        return int(not record_all(options))
     unknown = [name for name in options.names if name not in TASKS]
     if unknown:
         parser.error(no_such("task", unknown[0], TASKS))
-    failed = False
-    for name in options.names or TASKS:
-        task = TASKS[name]
-        print(f"{name}: {task.title}", flush=True)
-        recorded = earlier = load("learning").get(name) if options.more else None
-        for result in trainings(task, options.seeds, options.total_timesteps, earlier):
-            recorded = {**result, **about()}
-            recorded["command"] = f"python -m benchmarks.learning {name} --seeds {len(result['seeds'])}"
-            print(show(task, recorded), flush=True)
-            if options.total_timesteps is None:  # after each seed, so that a stopped training loses none
-                record("learning", name, recorded)
-                write_pages()
-        failed |= recorded is None or not task.judge(recorded["curve"]).met
-    return int(failed)
+    met = [record_task(TASKS[name], options) for name in options.names]
+    return int(not all(met))
 
 
 if __name__ == "__main__":

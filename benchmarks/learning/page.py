@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning.statistics import summarize
-from benchmarks.learning.task import TASKS, Judgment, LearningTask, Point, Published
-from benchmarks.markdown import provenance, show_versions, table, verdict
+from benchmarks.learning.curves import FOLDER, draw_curve, file_names
+from benchmarks.learning.tables import Row, published_table, regression_table, rows_of, stale_table
+from benchmarks.learning.task import TASKS, LearningTask
+from benchmarks.markdown import provenance, show_versions
 
 _PLACE = re.compile(r"(<!-- learning -->\n).*?(<!-- end of learning -->)", re.DOTALL)
 _SETTINGS = re.compile(r"<!-- settings: configs/agent/([\w/]+)\.yaml -->")
@@ -22,32 +24,53 @@ _SETTINGS = re.compile(r"<!-- settings: configs/agent/([\w/]+)\.yaml -->")
 LEARNING = """
 ## Learning
 
-Trainings with the shipped configs, several seeds in parallel in one program. A return is the mean over complete
-evaluation episodes (20 for each seed) and over the seeds. Square brackets contain the 95 % bootstrap interval of that
-mean over at least 5 seeds (10,000 resamples), or from 10 seeds on the interquartile mean (IQM) with its interval. For
-fewer seeds, parentheses contain the minimum and maximum; for a single seed, ± is the standard deviation over its
-episodes. Curves are in `benchmarks/results/learning`, one line per evaluation. Times are omitted, since they depend on
-the load of the machine.
+Trainings with the shipped configs, several seeds in parallel in one program, or one after another. The return of a
+seed is the mean over 20 complete evaluation episodes of the greedy policy. *Mean* and *IQM* (interquartile mean) are
+over all seeds; square brackets contain the 95 % stratified bootstrap interval of the mean (10,000 resamples). *Seeds*
+counts the seeds that meet the requirement by themselves. Curves with the result of each seed are in
+`benchmarks/results/learning`, settings, versions, machine and commit in `benchmarks/results/learning.jsonl`. Times are
+omitted, since they depend on the load of the machine.
 
-**Published figures.** Published results for the same algorithm and an environment of the same name are returns after a
-whole training. The requirement is the lower end of the published band, mean minus spread, at the published number of
-steps: the last evaluation up to this step counts. *Reached at* is the first evaluation that meets the requirement. The
-spread of RL Baselines3 Zoo is the standard deviation over 150,000 steps of evaluation episodes of one training; if no
-spread is published, the requirement is the figure itself.
+A result counts only if its settings equal those in `benchmarks/learning/tasks.yaml` today. Other results are
+*stale*: they are listed with the reason, and meet nothing.
+"""
+
+PUBLISHED = """
+### Published figures
+
+Published results for the same algorithm and environment; the pages of the algorithms list versions and differences.
+The last evaluation up to the published number of environment steps counts: an action that is repeated 8 times is 8
+environment steps. The requirement depends on the published data:
+
+- The result of each seed: the probability that a seed of ours exceeds one of theirs. The result is *better* if its 95 %
+  interval is above 0.5, *not worse* if the interval reaches 0.5, *worse* otherwise.
+- Mean and standard deviation over seeds: the mean minus its standard error.
+- One training, or a mean without a deviation over seeds: the mean. The deviation that RL Baselines3 Zoo publishes is
+  over the episodes of one training, and does not lower the requirement.
+
+*Seeds* counts the seeds of ours that reach the published mean minus its standard error, or the published mean.
 """
 
 OURS = """
-**No published figure.** For these tasks no figure was found for the same algorithm and environment (rejax, MinAtar and
-the papers publish settings, lengths of training or plots; figures for MuJoCo's Hopper and Swimmer use other physics
-than brax). They have our own threshold instead: at least one evaluation within the limit must reach it.
+### Regression figures
+
+These are not results: no published figure was found for the same algorithm and environment, so that each task has a
+threshold of our own, which shows whether a change breaks the algorithm. The mean over all seeds at the last evaluation
+within the limit must reach it. If the limit is a time, the number of evaluations depends on the machine, and any
+evaluation in time may reach it; the first one that does is shown. Tasks with `<` are unsolvable for the method: no
+evaluation may reach the threshold.
+"""
+
+STALE = """
+### Stale results
+
+Results of earlier settings, until they are recorded again by `python -m benchmarks.learning --all`.
 """
 
 INTRODUCTION = """
-Trainings with the shipped configs, `python -m benchmarks.learning`. The measurement and the published figures are
-described in [Benchmarks](../benchmarks.md#learning).
+Trainings with the shipped configs, `python -m benchmarks.learning`. The rules are described in
+[Benchmarks](../benchmarks.md#learning).
 """
-PUBLISHED_COLUMNS = ["task", "seeds", "published", "required", "evorl", "", "reached at"]
-OUR_COLUMNS = ["task", "seeds", "required", "reached at", "last", ""]
 
 
 def agents_of(page: str) -> list[str]:
@@ -62,31 +85,100 @@ def with_learning(page: str, results: Mapping[str, Any]) -> str:
 
 
 def write_algorithm_pages(docs: Path, results: Mapping[str, Any]) -> None:
-    """Regenerate the tables in all pages of ``docs/algorithms``."""
+    """Regenerate the tables in all pages of ``docs/algorithms``, and the pictures of their curves."""
+    write_curves(docs / "algorithms" / FOLDER, results)
     for path in sorted((docs / "algorithms").glob("*.md")):
         path.write_text(with_learning(path.read_text(encoding="utf-8"), results), encoding="utf-8")
 
 
+def write_curves(folder: Path, results: Mapping[str, Any]) -> None:
+    """Draw the results that count next to their published figures; delete all other pictures of the folder."""
+    pictures = {}
+    for row in rows_of(TASKS.values(), results):
+        if row.has_picture:
+            assert row.result is not None
+            for name, dark in zip(file_names(row.task), (False, True), strict=True):
+                pictures[name] = draw_curve(row.task, row.result, dark=dark)
+    for path in folder.glob("*.svg"):
+        if path.name not in pictures:
+            path.unlink()
+    for name, picture in pictures.items():
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(picture, encoding="utf-8")
+
+
 def learning_summary(results: Mapping[str, Any], docs: Path) -> str:
-    """Return both tables, with a row for every task, including tasks that were not recorded."""
+    """Return all tables, with a row for every task, including tasks that were not recorded."""
     homes = {agent: path.name for path in (docs / "algorithms").glob("*.md") for agent in agents_of(path.read_text())}
 
     def title(task: LearningTask) -> str:
         return f"[{task.title}](algorithms/{homes[task.agent]}#learning)" if task.agent in homes else task.title
 
-    published, ours = _tables(TASKS.values(), results, title)
-    return "\n".join([published, OURS, ours])
+    rows = rows_of(TASKS.values(), results)
+    texts = [
+        _counts(rows),
+        PUBLISHED,
+        published_table(rows, title, f"algorithms/{FOLDER}"),
+        OURS,
+        regression_table(rows, title),
+    ]
+    stale = stale_table(rows, title)
+    return "\n".join([*texts, STALE, stale] if stale else texts)
+
+
+def _counts(rows: Sequence[Row]) -> str:
+    """Return the number of tasks by kind and state as a sentence."""
+    current = [row for row in rows if row.judgment is not None]
+    published = [row for row in current if row.task.published]
+    met = sum(row.judgment.met for row in published if row.judgment)
+    stale, missing = sum(row.stale is not None for row in rows), sum(row.result is None for row in rows)
+    text = (
+        f"Of {len(rows)} tasks, {sum(row.task.published is not None for row in rows)} have a published figure. "
+        f"{len(current)} results count, {stale} are stale and {missing} are not recorded. Of the {len(published)} "
+        f"results that count next to a published figure, {met} meet it."
+    )
+    return textwrap.fill(text, 120) + "\n"
 
 
 def learning_section(agents: Sequence[str], results: Mapping[str, Any]) -> str:
-    """Return the tables of the tasks of some agents: results, published figures and provenance."""
-    tasks = {name: task for name, task in TASKS.items() if task.agent in agents}
-    recorded = {name: results[name] for name in tasks if name in results}
-    published, ours = _tables(tasks.values(), results, lambda task: f"`{task.name}`: {task.title}")
+    """Return the tables of the tasks of some agents: results, published figures, pictures and provenance."""
+    rows = rows_of([task for task in TASKS.values() if task.agent in agents], results)
+
+    def title(task: LearningTask) -> str:
+        return f"`{task.name}`: {task.title}"
+
+    recorded = {row.task.name: row.result for row in rows if row.result is not None}
+    texts = [
+        published_table(rows, title, FOLDER),
+        _differences(rows),
+        *[_picture(row.task) for row in rows if row.has_picture],
+        _headed("Regression figures, with a threshold of our own:", regression_table(rows, title)),
+        _headed("Stale results, which meet nothing:", stale_table(rows, title)),
+    ]
     notes = [f"`{name}`: {result['notes']}\n" for name, result in recorded.items() if result.get("notes")]
     notes += [_learned_from(name, result["recorded"]) for name, result in recorded.items() if "recorded" in result]
-    ours = f"No published figure, own threshold:\n\n{ours}" if ours else ""
-    return "\n".join([INTRODUCTION, *filter(None, [published, ours]), *notes, *_provenances(recorded)])
+    return "\n".join([INTRODUCTION, *filter(None, texts), *notes, *_provenances(recorded)])
+
+
+def _headed(heading: str, body: str) -> str:
+    return f"{heading}\n\n{body}" if body else ""
+
+
+def _differences(rows: Iterable[Row]) -> str:
+    """Return the environments of the published figures and the differences, each combination once with its tasks."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if row.task.published is not None:
+            theirs = row.task.published
+            names.setdefault((theirs.environment, theirs.differences), []).append(f"`{row.task.name}`")
+    lines = [f"- {', '.join(tasks)}: published for {env}; {text}." for (env, text), tasks in names.items()]
+    return "Differences to the published trainings:\n\n" + "\n".join(lines) + "\n" if lines else ""
+
+
+def _picture(task: LearningTask) -> str:
+    light, dark = file_names(task)
+    text = f"Learning curve of {task.title} next to the published figure"
+    return f"`{task.name}`:\n\n![{text}]({FOLDER}/{light}){{ .only-light }}![{text}]({FOLDER}/{dark}){{ .only-dark }}\n"
 
 
 def _learned_from(name: str, recorded: Mapping[str, Any]) -> str:
@@ -97,72 +189,17 @@ def _learned_from(name: str, recorded: Mapping[str, Any]) -> str:
     )
 
 
-def show_value(point: Point) -> str:
-    """Return the return (or score) of an evaluation with its uncertainty over the seeds, as text."""
-    if "by_seed" not in point:
-        digits = _digits([point["mean"]])
-        return f"{point['mean']:,.{digits}f}" + ("" if point["spread"] is None else f" ± {point['spread']:,.{digits}f}")
-    summary, digits = summarize(point["by_seed"]), _digits(point["by_seed"])
-    text = f"{'IQM ' * summary.is_iqm}{summary.value:,.{digits}f}"
-    if summary.low is None:
-        return f"{text} ({min(point['by_seed']):,.{digits}f} .. {max(point['by_seed']):,.{digits}f})"
-    return f"{text} [{summary.low:,.{digits}f}, {summary.high:,.{digits}f}]"
-
-
-def _digits(values: Sequence[float]) -> int:
-    """Return the number of decimals: one for a return, three for a fraction."""
-    return 3 if max(map(abs, values)) <= 1.0 else 1
-
-
-def _tables(tasks: Iterable[LearningTask], results: Mapping[str, Any], title: Any) -> tuple[str, str]:
-    """Return the tables of tasks with and without a published figure; an empty text replaces an empty table."""
-    published, ours = [], []
-    for task in tasks:
-        result = results.get(task.name)
-        if result is None:
-            (published if task.published else ours).append(_row_not_recorded(task, title(task)))
-            continue
-        judgment = task.judge(result["curve"])
-        head = [title(task) + (f", {result['backend']}" if result.get("backend") else ""), str(len(result["seeds"]))]
-        first = f"{judgment.reached['timesteps']:,} steps" if judgment.reached else "never"
-        if task.published:
-            cells = [_show_published(task.published), f">= {task.bound:,.1f}", _show_at(judgment.point)]
-            published.append([*head, *cells, _show_verdict(judgment), first])
-        else:
-            ours.append([*head, task.limit, first, _show_at(result["curve"][-1]), _show_verdict(judgment)])
-    return (
-        table(PUBLISHED_COLUMNS, published) if published else "",
-        table(OUR_COLUMNS, ours) if ours else "",
-    )
-
-
-def _row_not_recorded(task: LearningTask, title: str) -> list[str]:
-    if task.published:
-        return [title, "-", _show_published(task.published), f">= {task.bound:,.1f}", "-", "not recorded", "-"]
-    return [title, "-", task.limit, "-", "-", "not recorded"]
-
-
-def _show_published(theirs: Published) -> str:
-    spread = "" if theirs.spread is None else f" ± {theirs.spread:,.1f}"
-    return f"{theirs.mean:,.1f}{spread} after {theirs.timesteps:,} steps: [{theirs.by}]({theirs.source})"
-
-
-def _show_at(point: Point | None) -> str:
-    return f"{show_value(point)} at {point['timesteps']:,}" if point else "not evaluated in time"
-
-
-def _show_verdict(judgment: Judgment) -> str:
-    return verdict(judgment.met) + (", with a shorter training" if judgment.shorter else "")
-
-
 def _provenances(results: Mapping[str, Any]) -> Iterable[str]:
-    """Return date, machine and versions, each combination once with its tasks."""
+    """Return date, machine, versions and commit, each combination once with its tasks."""
     by_origin: dict[str, list[str]] = {}
     for name, result in results.items():
-        by_origin.setdefault(json.dumps([result.get(x) for x in ("date", "machine", "versions")]), []).append(name)
+        origin = [result.get(x) for x in ("date", "machine", "versions", "commit")]
+        by_origin.setdefault(json.dumps(origin), []).append(name)
     for names in by_origin.values():
         first = results[names[0]]
         origin = {
             key: first[key] for key in ("date", "machine") if key in first
         }  # the load is omitted: it does not affect returns
-        yield provenance(origin, show_versions(first["versions"]), f"`python -m benchmarks.learning {' '.join(names)}`")
+        commit = f"commit {first['commit'][:8]}" if "commit" in first else "commit not stored"
+        command = f"`python -m benchmarks.learning {' '.join(names)}`"
+        yield provenance(origin, show_versions(first["versions"]), commit, command)

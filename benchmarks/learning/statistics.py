@@ -1,4 +1,4 @@
-"""Means or interquartile means over few seeds, with their uncertainty."""
+"""Mean, interquartile mean and bootstrap interval over the seeds of a task, and the comparison with published seeds."""
 
 from __future__ import annotations
 
@@ -7,39 +7,48 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from evorl.reports.statistics import bootstrap_interval, interquartile_mean, mean
-
-SEEDS_FOR_INTERVAL = 5
-SEEDS_FOR_IQM = 10
-
-
-def center(values: Sequence[float]) -> float:
-    """Return the interquartile mean of the seeds ``[n]``; the mean if there are fewer than 10."""
-    statistic = mean if len(values) < SEEDS_FOR_IQM else interquartile_mean
-    return float(statistic(np.asarray(values, dtype=np.float64)))
+from evorl.reports.statistics import (
+    bootstrap_interval,
+    interquartile_mean,
+    mean,
+    probability_of_improvement,
+    stratified_interval,
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """Mean over seeds, with its confidence interval.
+    """Scores of several seeds.
 
     Attributes:
-        value: the mean, or the interquartile mean.
-        is_iqm: true for the interquartile mean.
-        low: lower end of the 95 % interval; ``None`` for too few seeds.
-        high: its upper end.
+        mean: their mean.
+        iqm: their interquartile mean.
+        interval: 95 % stratified bootstrap interval of the mean; ``None`` for a single seed.
     """
 
-    value: float
-    is_iqm: bool = False
-    low: float | None = None
-    high: float | None = None
+    mean: float
+    iqm: float
+    interval: tuple[float, float] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Improvement:
+    """Probability that a seed of ours exceeds a published seed, with its 95 % stratified bootstrap interval."""
+
+    probability: float
+    low: float
+    high: float
 
 
 def summarize(values: Sequence[float]) -> Summary:
-    """Return the center of ``values`` ``[n]``, with its interval from 5 seeds on."""
-    if len(values) < SEEDS_FOR_INTERVAL:
-        return Summary(center(values))
-    is_iqm = len(values) >= SEEDS_FOR_IQM
-    interval = bootstrap_interval(values, interquartile_mean if is_iqm else mean)
-    return Summary(center(values), is_iqm, *interval)
+    """Return mean, interquartile mean and interval of the scores ``[n]`` of n seeds."""
+    scores = np.asarray(values, dtype=np.float64)
+    interval = bootstrap_interval(scores) if len(values) > 1 else None
+    return Summary(float(mean(scores)), float(interquartile_mean(scores)), interval)
+
+
+def improvement(ours: Sequence[float], theirs: Sequence[float]) -> Improvement:
+    """Return P(ours > theirs) of the scores ``[n]`` and ``[m]``; ties count one half, both sides are resampled."""
+    scores = [np.asarray(ours, np.float64), np.asarray(theirs, np.float64)]
+    low, high = stratified_interval(scores, lambda drawn: probability_of_improvement(drawn[:1], drawn[1:]))
+    return Improvement(float(probability_of_improvement(scores[:1], scores[1:])), float(low), float(high))

@@ -26,9 +26,9 @@ def test_pages_are_written_from_a_folder_of_results(tmp_path):
     assert (tmp_path / "assets" / "speed-dark.svg").exists()
     text = (tmp_path / "benchmarks.md").read_text("utf-8")
     assert "### replay_add" in text
-    assert "| SAC with discrete actions, CartPole-v1 (gymnax) | 3 |" in text
+    assert "| SAC with discrete actions, CartPole-v1 (gymnax) |" in text
 
 
 def test_tasks_link_to_the_pages_of_their_algorithms():
     text = benchmarks_page({}, {}, DOCS)
-    assert "| [PPO, hopper (brax)](algorithms/ppo.md#learning) | - | >= 1000 within 30 minutes |" in text
+    assert "| [PPO, hopper (brax)](algorithms/ppo.md#learning) |" in text

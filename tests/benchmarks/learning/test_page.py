@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
+import re
 
 import pytest
 
-from benchmarks.learning import page
-from benchmarks.learning.page import agents_of, learning_section, show_value, with_learning, write_algorithm_pages
-from benchmarks.learning.task import TASKS, LearningTask, Published
+from benchmarks.learning import page, tables
+from benchmarks.learning.page import (
+    agents_of,
+    learning_section,
+    learning_summary,
+    with_learning,
+    write_algorithm_pages,
+)
+from benchmarks.learning.task import TASKS
 from benchmarks.pages import DOCS
+from tests.benchmarks.learning.figures import over_seeds, point, published, result, task
+from tests.support.errors import assert_names
 
-POINT = {"timesteps": 500, "seconds": 150.0, "mean": -150.0, "spread": 12.0, "by_seed": [-160.0, -150.0, -140.0]}
-RESULT = {
-    "title": "SAC, a task",
-    "backend": None,
-    "seeds": [0, 1, 2],
-    "curve": [POINT, {**POINT, "timesteps": 1000, "mean": -100.0, "by_seed": [-110.0, -100.0, -90.0]}],
-    "versions": {"jax": "1"},
-    "machine": "2 cores",
-    "date": "2026-01-02",
-}
-FIGURE = Published("Somebody", "https://example.org/table", timesteps=500, mean=-140.0, spread=20.0)
-TASK = LearningTask("theirs", "SAC, a task", ("agent=sac", "env=some"), published=FIGURE)
-OTHER = LearningTask("ours", "SAC, another", ("agent=sac", "env=other"), threshold=-120, within_timesteps=1000)
+RESULT = result(point(150, 8.0, 6.0, 9.0), point(300, 2.0, 2.0, 2.0), backend=None, title="SAC, a task")
+THEIRS = task("theirs", published=published(spread_over="seeds", num_seeds=4, spread=1.0))
+OTHER = task("ours", threshold=6, within_timesteps=300)
 PAGE = """# SAC
 <!-- settings: configs/agent/sac.yaml -->
 ## Learning
@@ -34,90 +32,123 @@ old
 
 ## Reference
 """
-THEIRS = "-140.0 ± 20.0 after 500 steps: [Somebody](https://example.org/table) | >= -160.0"
 
 
 @pytest.fixture
-def tasks(monkeypatch):
-    monkeypatch.setattr(page, "TASKS", {"theirs": TASK, "ours": OTHER})
+def stale(monkeypatch):
+    """The names whose results are stale, of two tasks with a page."""
+    names = set()
+    monkeypatch.setattr(page, "TASKS", {"theirs": THEIRS, "ours": OTHER})
+    monkeypatch.setattr(tables, "staleness", lambda task, result: "other settings" if task.name in names else None)
+    return names
 
 
-def test_rows_tell_what_is_published_asked_and_reached(tasks):
+def cells(text: str, name: str) -> list[list[str]]:
+    """Return the cells of the rows of a task."""
+    return [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith(f"| `{name}`")]
+
+
+def test_rows_show_figure_requirement_mean_interval_and_seeds(stale):
     section = learning_section(["sac"], {"theirs": {**RESULT, "notes": "Slow."}, "ours": RESULT})
-    ours = "-150.0 (-160.0 .. -140.0) at 500"
-    assert f"| `theirs`: SAC, a task | 3 | {THEIRS} | {ours} | met | 500 steps |" in section
-    last = "-100.0 (-110.0 .. -90.0) at 1,000"
-    assert f"| `ours`: SAC, another | 3 | >= -120 within 1,000 steps | 1,000 steps | {last} | met |" in section
-    assert "No published figure" in section
-    assert "`theirs`: Slow." in section
-    assert "<small>2026-01-02. 2 cores. jax 1. `python -m benchmarks.learning theirs ours`</small>" in section
+    ((_, figure, required, mean, iqm, probability, seeds, verdict),) = cells(section, "theirs")
+    assert_names(figure, "7.0 ± 1.0", "4 seeds", "200 environment steps", "(https://example.org/table)", "line 7")
+    assert_names(required, ">= 6.5", "200")
+    assert re.fullmatch(r"7\.7 \[6\.0, 9\.0\] at 150", mean)
+    assert (iqm, probability, seeds) == ("7.7", "-", "2 of 3")
+    assert verdict.startswith("met")
+    ((_, required, mean, _, seeds, verdict),) = cells(section, "ours")
+    assert (mean, seeds, verdict) == ("2.0 [2.0, 2.0] at 300", "0 of 3", "**not met**")
+    assert_names(section, "theirs is older", "Some-v1", "`theirs`: Slow.")
 
 
-def test_what_was_not_recorded_is_told(tasks):
+def test_published_seeds_are_compared_by_probability(stale, monkeypatch):
+    monkeypatch.setattr(page, "TASKS", {"theirs": task("theirs", published=over_seeds(1.0, 2.0, 3.0))})
+    ((_, figure, _, _, _, probability, seeds, verdict),) = cells(
+        learning_section(["sac"], {"theirs": RESULT}), "theirs"
+    )
+    assert "2.0 ± 1.0" in figure
+    assert probability == "1.00 [1.00, 1.00]"
+    assert seeds.startswith("3 of 3")
+    assert verdict.startswith("better")
+
+
+def test_steps_beside_a_published_figure_are_those_of_the_environment(stale):
+    repeated = result(point(25, 8.0, 8.0), action_repeat=8)
+    section = learning_section(["sac"], {"theirs": repeated, "ours": repeated})
+    assert cells(section, "theirs")[0][3].endswith("at 200")
+    assert cells(section, "ours")[0][2].endswith("at 25")
+
+
+def test_stale_results_meet_nothing_and_tell_why(stale):
+    stale.update({"theirs", "ours"})
+    section = learning_section(["sac"], {"theirs": RESULT, "ours": RESULT})
+    for name in ("theirs", "ours"):
+        row, reason = cells(section, name)
+        assert row[-1] == "stale"
+        assert set(row[3:-1]) <= {"-"} or name == "ours"
+        assert reason[1:3] == ["2026-01-02", "other settings"]
+    assert " met " not in section
+    assert "2 are stale" in learning_summary({"theirs": RESULT, "ours": RESULT}, DOCS)
+
+
+def test_tasks_without_a_result_have_a_row(stale):
     section = learning_section(["sac"], {})
-    assert f"| `theirs`: SAC, a task | - | {THEIRS} | - | not recorded | - |" in section
-    assert "| `ours`: SAC, another | - | >= -120 within 1,000 steps | - | - | not recorded |" in section
+    assert cells(section, "theirs")[0][-1] == "not recorded"
+    assert cells(section, "ours")[0][-1] == "not recorded"
+    assert "2 are not recorded" in learning_summary({}, DOCS)
 
 
-def test_what_was_not_reached_is_told(tasks):
-    low = {**RESULT, "curve": [{**POINT, "timesteps": 100, "mean": -170.0, "by_seed": [-170.0] * 3}]}
-    section = learning_section(["sac"], {"theirs": low, "ours": low})
-    assert "| -170.0 (-170.0 .. -170.0) at 100 | **not met**, with a shorter training | never |" in section
-    assert "| never | -170.0 (-170.0 .. -170.0) at 100 | **not met** |" in section
+def test_a_shorter_training_is_marked(stale):
+    short = result(point(100, 8.0))
+    assert "shorter" in cells(learning_section(["sac"], {"theirs": short}), "theirs")[0][-1]
 
 
-def test_a_page_with_one_kind_of_tasks_has_one_table(tasks, monkeypatch):
-    monkeypatch.setattr(page, "TASKS", {"theirs": TASK})
-    assert "No published figure" not in learning_section(["sac"], {})
-    monkeypatch.setattr(page, "TASKS", {"ours": OTHER})
-    assert "| published |" not in learning_section(["sac"], {})
+def test_regression_figures_have_a_table_of_their_own(stale):
+    text = learning_summary({"theirs": RESULT, "ours": RESULT}, DOCS)
+    first, second = text.split("### Regression figures")
+    assert "SAC, a task" in first
+    assert first.count("SAC, a task") == second.count("SAC, a task") == 1
 
 
-@pytest.mark.parametrize(
-    ("by_seed", "shown"),
-    [
-        (None, "-150.0 ± 12.0"),
-        ([1.0, 3.0], "2.0 (1.0 .. 3.0)"),
-        ([2.0] * 5, "2.0 [2.0, 2.0]"),
-        ([2.0] * 10, "IQM 2.0 [2.0, 2.0]"),
-        ([0.25, 0.5], "0.375 (0.250 .. 0.500)"),
-    ],
-)
-def test_spread_follows_the_number_of_seeds(by_seed, shown):
-    single = {key: value for key, value in POINT.items() if key != "by_seed"}
-    assert show_value(single if by_seed is None else {**POINT, "by_seed": by_seed}) == shown
-
-
-def test_a_figure_without_a_spread_is_told_as_such(tasks, monkeypatch):
-    bare = dataclasses.replace(TASK, published=dataclasses.replace(FIGURE, spread=None))
-    monkeypatch.setattr(page, "TASKS", {"theirs": bare})
-    assert "| -140.0 after 500 steps: [Somebody](https://example.org/table) |" in learning_section(["sac"], {})
-
-
-def test_only_the_place_of_the_tables_changes(tasks):
+def test_only_the_place_of_the_tables_changes(stale):
     text = with_learning(PAGE, {"theirs": RESULT})
     assert text == PAGE.replace("old\n", learning_section(["sac"], {"theirs": RESULT}) + "\n")
     assert with_learning(text, {"theirs": RESULT}) == text
 
 
-def test_origins_are_told_once_with_their_tasks(tasks):
+def test_origins_are_listed_once_with_their_tasks(stale):
     same = learning_section(["sac"], {"theirs": RESULT, "ours": {**RESULT, "load": 3.0}})
     assert same.count("<small>") == 1
-    newer = learning_section(["sac"], {"theirs": RESULT, "ours": {**RESULT, "versions": {"jax": "2"}}})
+    assert_names(same, "2026-01-02", "2 cores", "jax 1", "01234567")
+    newer = learning_section(["sac"], {"theirs": RESULT, "ours": {**RESULT, "commit": "f" * 40}})
     assert newer.count("<small>") == 2
 
 
-def test_pages_of_algorithms_are_renewed(tmp_path, tasks):
+def test_pages_and_pictures_of_algorithms_are_renewed(tmp_path, stale):
     (tmp_path / "algorithms").mkdir()
     path = tmp_path / "algorithms" / "sac.md"
     path.write_text(PAGE, encoding="utf-8")
+    write_algorithm_pages(tmp_path, {"theirs": RESULT, "ours": RESULT})
+    text = path.read_text("utf-8")
+    assert text == with_learning(PAGE, {"theirs": RESULT, "ours": RESULT})
+    pictures = set(re.findall(r"\((learning/[\w.]+\.svg)\)", text))
+    assert pictures == {"learning/theirs.svg", "learning/theirs.dark.svg"}
+    assert {f"learning/{file.name}" for file in (tmp_path / "algorithms" / "learning").iterdir()} == pictures
+    stale.add("theirs")
     write_algorithm_pages(tmp_path, {"theirs": RESULT})
-    assert path.read_text("utf-8") == with_learning(PAGE, {"theirs": RESULT})
+    assert ".svg" not in path.read_text("utf-8")
+    assert not list((tmp_path / "algorithms" / "learning").iterdir())
 
 
-def test_every_task_stands_in_exactly_one_page_that_has_a_table():
+def test_every_task_is_in_exactly_one_page_that_has_a_table():
     pages = [path.read_text("utf-8") for path in (DOCS / "algorithms").glob("*.md")]
-    for task in TASKS.values():
-        homes = [text for text in pages if task.agent in agents_of(text)]
-        assert len(homes) == 1, f"{task.name}: {len(homes)} pages tell the settings of {task.agent}"
-        assert f"| `{task.name}`: " in homes[0], f"{task.name}: its page has no table of learning"
+    for each in TASKS.values():
+        homes = [text for text in pages if each.agent in agents_of(text)]
+        assert len(homes) == 1, f"{each.name}: {len(homes)} pages have the settings of {each.agent}"
+        assert f"| `{each.name}`: " in homes[0], f"{each.name}: its page has no table of learning"
+
+
+def test_pictures_of_the_pages_exist():
+    for path in (DOCS / "algorithms").glob("*.md"):
+        for name in re.findall(r"\((learning/[\w.]+\.svg)\)", path.read_text("utf-8")):
+            assert (DOCS / "algorithms" / name).exists(), f"{path.name}: {name}"

@@ -1,0 +1,108 @@
+"""Pictures of learning curves next to their published figures, as SVG with the same bytes for the same result."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.learning.judgment import environment_steps, scores
+from benchmarks.learning.published import Published
+from benchmarks.learning.task import LearningTask, Point
+from evorl.recorders.learning_curve import format_steps
+from evorl.reports.statistics import mean, stratified_interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FOLDER = "learning"  # in docs/algorithms
+MAX_POINTS = 100  # evaluations in a picture; more of them are thinned out evenly
+RESAMPLES = 2_000  # of an interval, whose width is seen by eye only
+LIGHT = {"ours": "#1a7f5a", "theirs": "#b35900", "text": "#3d4650", "lines": "#c8ced6"}
+DARK = {"ours": "#5fd0a4", "theirs": "#f0a35e", "text": "#c8ced6", "lines": "#5f6b7a"}
+
+
+def file_names(task: LearningTask) -> tuple[str, str]:
+    """Return the names of the light and of the dark picture of a task."""
+    return f"{task.name}.svg", f"{task.name}.dark.svg"
+
+
+def draw_curve(task: LearningTask, result: Mapping[str, Any], *, dark: bool = False) -> str:
+    """Return the SVG of a result next to the published figure.
+
+    Ours: the mean over seeds and its 95 % bootstrap interval over environment steps, and each seed as a thin line.
+    Theirs, at the published number of environment steps: each seed as a point, or the mean with its standard error
+    over seeds, or the mean alone.
+
+    Args:
+        task: a task with a published figure.
+        result: a recorded result with at least one evaluation.
+        dark: draw for a dark background.
+    """
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it logs that it builds its font cache
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    assert task.published is not None
+    colors = DARK if dark else LIGHT
+    figure = Figure(figsize=(6.4, 3.2))
+    figure.patch.set_alpha(0.0)
+    axes = figure.add_axes((0.12, 0.16, 0.84, 0.74))
+    points = thinned(result["curve"])
+    _draw_ours(axes, [environment_steps(point, result) for point in points], points, colors["ours"])
+    _draw_theirs(axes, task.published, colors["theirs"])
+    _style(axes, task.title, colors)
+    file = io.StringIO()
+    # Text stays text, and identifiers and metadata depend neither on chance nor on the date.
+    with matplotlib.rc_context({"svg.hashsalt": task.name, "svg.fonttype": "none"}):
+        FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None, "Creator": None})
+    return file.getvalue()
+
+
+def thinned(curve: Sequence[Point], most: int = MAX_POINTS) -> list[Point]:
+    """Return at most ``most`` evaluations of a curve, evenly spaced, with the first and the last one."""
+    chosen = np.unique(np.linspace(0, len(curve) - 1, min(most, len(curve))).round().astype(int))
+    return [curve[i] for i in chosen]
+
+
+def _draw_ours(axes: Axes, steps: Sequence[int], points: Sequence[Point], color: str) -> None:
+    by_seed = np.array([scores(point) for point in points])
+    if by_seed.shape[1] > 1:
+        low, high = stratified_interval([by_seed], lambda drawn: mean(drawn[0]), resamples=RESAMPLES)
+        axes.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=0)
+        for seed in by_seed.T:
+            axes.plot(steps, seed, color=color, linewidth=0.6, alpha=0.5)
+    marker = "o" if len(points) <= 40 else None
+    label = f"evorl, {by_seed.shape[1]} seeds"
+    axes.plot(steps, by_seed.mean(axis=1), color=color, linewidth=2.0, marker=marker, markersize=3, label=label)
+
+
+def _draw_theirs(axes: Axes, theirs: Published, color: str) -> None:
+    at = theirs.timesteps
+    if theirs.values is not None:
+        label = f"{theirs.by}, {theirs.num_seeds} seeds"
+        axes.plot([at] * theirs.num_seeds, theirs.values, "D", color=color, markersize=4, alpha=0.7, label=label)
+        return
+    label = f"{theirs.by}, mean" + (" and standard error" if theirs.standard_error else "")
+    error = theirs.standard_error or None
+    axes.errorbar([at], [theirs.center], yerr=error, fmt="D", color=color, markersize=5, capsize=4, label=label)
+    axes.axhline(theirs.center, color=color, linewidth=0.8, linestyle=":")
+
+
+def _style(axes: Axes, title: str, colors: Mapping[str, str]) -> None:
+    from matplotlib.ticker import FuncFormatter
+
+    axes.set_facecolor("none")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(colors["lines"])
+    axes.tick_params(colors=colors["text"], labelsize=8, length=3)
+    axes.grid(axis="y", color=colors["lines"], linewidth=0.5, alpha=0.5)
+    axes.set_axisbelow(True)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: format_steps(x)))
+    axes.set_title(title, loc="left", fontsize=10, color=colors["text"], parse_math=False)
+    axes.set_xlabel("environment steps", fontsize=8, color=colors["text"])
+    axes.legend(frameon=False, fontsize=8, loc="best", labelcolor=colors["text"])

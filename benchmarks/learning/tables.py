@@ -1,0 +1,168 @@
+"""Tables of learning results: published figures, regression figures and stale results."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from benchmarks.learning.curves import file_names
+from benchmarks.learning.judgment import NOT_MET, WORSE, Judgment, environment_steps, judge
+from benchmarks.learning.published import Published
+from benchmarks.learning.staleness import staleness
+from benchmarks.learning.statistics import Summary
+from benchmarks.learning.task import LearningTask, Point
+from benchmarks.markdown import table
+
+PUBLISHED_COLUMNS = ["task", "published", "required", "mean", "IQM", "P(ours > theirs)", "seeds", "result"]
+OUR_COLUMNS = ["task", "required", "mean", "IQM", "seeds", "result"]
+STALE_COLUMNS = ["task", "recorded", "reason", "last evaluation"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A task with its result.
+
+    Attributes:
+        task: the task.
+        result: the recorded result, or ``None``.
+        stale: the reason why the result does not count; ``None`` if it counts.
+        judgment: the judgment of a result that counts; ``None`` otherwise.
+    """
+
+    task: LearningTask
+    result: Mapping[str, Any] | None
+    stale: str | None
+    judgment: Judgment | None
+
+    @property
+    def has_picture(self) -> bool:
+        """True if the result counts and is drawn next to a published figure."""
+        return self.task.published is not None and self.judgment is not None and self.judgment.point is not None
+
+
+def rows_of(tasks: Iterable[LearningTask], results: Mapping[str, Any]) -> list[Row]:
+    """Return the row of every task; only results whose settings equal the task are judged."""
+    rows = []
+    for task in tasks:
+        result = results.get(task.name)
+        stale = None if result is None else staleness(task, result)
+        judgment = None if result is None or stale else judge(task, result)
+        rows.append(Row(task, result, stale, judgment))
+    return rows
+
+
+Title = Callable[[LearningTask], str]
+
+
+def published_table(rows: Iterable[Row], title: Title, pictures: str) -> str:
+    """Return the table of tasks with a published figure, linked to the folder ``pictures``; empty without tasks."""
+    return _table(PUBLISHED_COLUMNS, [_published_cells(row, title, pictures) for row in rows if row.task.published])
+
+
+def regression_table(rows: Iterable[Row], title: Title) -> str:
+    """Return the table of tasks with a threshold of our own; empty without such tasks."""
+    return _table(OUR_COLUMNS, [_our_cells(row, title) for row in rows if not row.task.published])
+
+
+def stale_table(rows: Iterable[Row], title: Title) -> str:
+    """Return the table of results that do not count, with the reasons; empty without such results."""
+    return _table(STALE_COLUMNS, [_stale_cells(row, title) for row in rows if row.stale])
+
+
+def _table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    return table(columns, cells) if cells else ""
+
+
+def _published_cells(row: Row, title: Title, pictures: str) -> list[str]:
+    theirs = row.task.published
+    assert theirs is not None
+    head = [title(row.task), show_published(theirs), row.task.limit]
+    judgment = row.judgment
+    if judgment is None:
+        return [*head, "-", "-", "-", "-", _status(row)]
+    compared = judgment.improvement
+    probability = "-" if compared is None else f"{compared.probability:.2f} [{compared.low:.2f}, {compared.high:.2f}]"
+    reach = "" if theirs.values is None else f" reach {show_number(theirs.bar)}"
+    curve = f", [curve]({pictures}/{file_names(row.task)[0]})" if row.has_picture else ""
+    return [*head, *_mean_cells(row), probability, _seeds(row) + reach, _status(row) + curve]
+
+
+def _our_cells(row: Row, title: Title) -> list[str]:
+    head = [title(row.task), row.task.limit]
+    if row.judgment is None:
+        return [*head, "-", "-", "-", _status(row)]
+    return [*head, *_mean_cells(row), _seeds(row), _status(row)]
+
+
+def _stale_cells(row: Row, title: Title) -> list[str]:
+    result = row.result
+    assert result is not None
+    assert row.stale is not None
+    curve = result["curve"]
+    last = f"{show_number(curve[-1]['mean'])} at {curve[-1]['timesteps']:,} steps" if curve else "-"
+    return [title(row.task), result.get("date", "-"), row.stale, last]
+
+
+def _mean_cells(row: Row) -> list[str]:
+    """Return mean with interval and steps, and the interquartile mean, of the evaluation that is judged."""
+    judgment = row.judgment
+    assert judgment is not None
+    if judgment.summary is None or judgment.point is None:
+        return ["not evaluated in time", "-"]
+    return [f"{show_mean(judgment.summary)} at {_steps(row, judgment.point):,}", show_number(judgment.summary.iqm)]
+
+
+def _steps(row: Row, point: Point) -> int:
+    """Return the steps of an evaluation: of the environment next to a published figure, of the agent otherwise."""
+    assert row.result is not None
+    return environment_steps(point, row.result) if row.task.published else point["timesteps"]
+
+
+def _seeds(row: Row) -> str:
+    assert row.result is not None
+    assert row.judgment is not None
+    return f"{row.judgment.num_met} of {len(row.result['seeds'])}"
+
+
+def _status(row: Row) -> str:
+    if row.result is None:
+        return "not recorded"
+    if row.judgment is None:
+        return "stale"
+    verdict = row.judgment.verdict
+    text = f"**{verdict}**" if verdict in (NOT_MET, WORSE) else verdict
+    return text + (", with a shorter training" if row.judgment.shorter else "")
+
+
+def show_number(value: float, scale: float | None = None) -> str:
+    """Return a score as text: one decimal for a return, three for a fraction; ``scale`` decides instead of itself."""
+    return f"{value:,.{3 if abs(value if scale is None else scale) <= 1.0 else 1}f}"
+
+
+def show_mean(summary: Summary) -> str:
+    """Return the mean of several seeds with its interval as text."""
+    if summary.interval is None:
+        return show_number(summary.mean)
+    low, high = (show_number(end, summary.mean) for end in summary.interval)
+    return f"{show_number(summary.mean)} [{low}, {high}]"
+
+
+def show_published(theirs: Published) -> str:
+    """Return a published figure with its spread, steps and source as Markdown."""
+    spread = "" if theirs.deviation is None else f" ± {show_number(theirs.deviation, theirs.center)}"
+    return (
+        f"{show_number(theirs.center)}{spread} {show_spread(theirs)} after {theirs.timesteps:,} environment steps: "
+        f"[{theirs.by}]({theirs.source}), {theirs.place}"
+    )
+
+
+def show_spread(theirs: Published) -> str:
+    """Return the sample of a published mean and deviation as text."""
+    each = ", each public" if theirs.values is not None else ""
+    return {
+        "seeds": f"(deviation over {theirs.num_seeds} seeds{each})",
+        "episodes": "(deviation over the episodes of one training)",
+        "one_run": "(one training)",
+        "none": f"(mean of {theirs.num_seeds} seeds, no deviation published)",
+    }[theirs.spread_over]

@@ -1,0 +1,45 @@
+"""Pictures of learning curves."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from benchmarks.learning.curves import MAX_POINTS, draw_curve, thinned
+from tests.benchmarks.learning.figures import over_seeds, point, published, result, task
+
+FIGURES = {
+    "values": over_seeds(1.0, 2.0, 3.0, timesteps=2000),
+    "error": published(spread_over="seeds", num_seeds=9, spread=3.0),
+    "mean": published(),
+}
+RESULT = result(point(100, 1.0, 2.0), point(200, 3.0, 5.0))
+
+
+@pytest.mark.parametrize("figure", FIGURES.values(), ids=FIGURES)
+def test_pictures_are_small_svg_with_the_same_bytes(figure):
+    drawn = task(published=figure)
+    light, dark = (draw_curve(drawn, RESULT, dark=dark) for dark in (False, True))
+    ElementTree.fromstring(light)
+    assert len(light.encode()) < 60_000
+    assert light == draw_curve(drawn, RESULT)
+    assert dark == draw_curve(drawn, RESULT, dark=True)
+    assert light != dark
+    assert "Somebody" in light
+    assert drawn.title in light
+
+
+def test_a_single_seed_and_repeated_actions_are_drawn():
+    single = result(point(100, 1.0), point(200, 3.0))
+    one, eight = (draw_curve(task(), {**single, "config": {"env": {"action_repeat": n}}}) for n in (1, 8))
+    assert one != eight
+
+
+def test_long_curves_are_thinned_but_keep_their_ends():
+    curve = [point(step, float(step)) for step in range(1, 5001)]
+    points = thinned(curve)
+    assert len(points) == MAX_POINTS
+    assert (points[0], points[-1]) == (curve[0], curve[-1])
+    assert thinned(curve[:3]) == curve[:3]
+    assert len(draw_curve(task(), result(*curve)).encode()) < 100_000

@@ -1,0 +1,87 @@
+"""Results count only with the settings of today."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+
+import pytest
+
+from benchmarks.learning import staleness as module
+from benchmarks.learning.staleness import composed, staleness
+from benchmarks.learning.training import overrides_of
+from tests.benchmarks.learning.figures import result, task
+
+TASK = task()
+
+
+@pytest.fixture
+def recorded():
+    """A result, as read from its file."""
+    return json.loads(json.dumps(result(config=composed(TASK), overrides=overrides_of(TASK, 5))))
+
+
+def test_the_settings_of_today_count(recorded):
+    assert staleness(TASK, recorded) is None
+
+
+@pytest.mark.parametrize("path", [["discount"], ["agent", "network", "torso"], ["env", "action_repeat"]])
+def test_another_setting_is_stale_and_named(recorded, path):
+    settings = recorded["config"]
+    for key in path[:-1]:
+        settings = settings[key]
+    settings[path[-1]] = 123
+    reason = staleness(TASK, recorded)
+    assert ".".join(path) in reason
+    assert "123" in reason
+
+
+def test_a_setting_that_is_new_or_gone_is_stale(recorded):
+    del recorded["config"]["discount"]
+    assert "discount" in staleness(TASK, recorded)
+    recorded["config"] = {**composed(TASK), "old_option": 1}
+    assert "old_option" in staleness(TASK, recorded)
+
+
+def test_settings_of_the_machine_and_seeds_are_ignored(recorded):
+    other = {"devices": 7, "compilation_cache": False, "runs_folder": "/elsewhere", "num_seeds": 3, "seed": 2}
+    recorded["config"].update(other, recorders={"own": ["some"]})
+    assert staleness(TASK, recorded) is None
+
+
+def test_other_overrides_that_compose_the_same_settings_count(recorded):
+    recorded["overrides"] = ["agent=sac", "env=pendulum", "something=else"]
+    assert staleness(TASK, recorded) is None
+
+
+@pytest.mark.parametrize("missing", ["config", "commit"])
+def test_results_of_before_commits_were_stored_are_stale(recorded, missing):
+    del recorded[missing]
+    recorded["seeds"] = [0, 1, 2, 3, 4]
+    same = staleness(TASK, recorded)
+    assert same is not None
+    differing = staleness(TASK, {**recorded, "overrides": ["agent=sac"]})
+    assert differing not in (None, same)
+
+
+def test_another_recording_of_the_replay_buffer_is_stale(recorded):
+    offline = dataclasses.replace(TASK, recorded_by=("agent=sac", "env=pendulum"))
+    assert staleness(offline, recorded) is not None
+    recorded["recorded"] = {"overrides": ["agent=sac", "env=pendulum"]}
+    assert staleness(offline, recorded) is None
+    assert staleness(TASK, recorded) is not None
+
+
+def test_each_task_is_composed_once(recorded, monkeypatch):
+    calls = []
+    monkeypatch.setattr(module, "compose_config", lambda overrides: calls.append(overrides) or recorded["config"])
+    module._composed.cache_clear()
+    try:
+        for _ in range(3):
+            assert staleness(TASK, recorded) is None
+        old = {key: value for key, value in copy.deepcopy(recorded).items() if key != "config"}
+        assert staleness(task("other", threshold=1.0), old) is not None
+        assert len(calls) == 1
+    finally:
+        module._composed.cache_clear()
