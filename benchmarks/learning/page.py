@@ -178,7 +178,7 @@ def _differences(rows: Iterable[Row]) -> str:
 def _picture(task: LearningTask) -> str:
     light, dark = file_names(task)
     text = f"Learning curve of {task.title} next to the published figure"
-    return f"`{task.name}`:\n\n![{text}]({FOLDER}/{light}){{ .only-light }}![{text}]({FOLDER}/{dark}){{ .only-dark }}\n"
+    return f"`{task.name}`:\n\n![{text}]({FOLDER}/{light}#only-light)![{text}]({FOLDER}/{dark}#only-dark)\n"
 
 
 def _learned_from(name: str, recorded: Mapping[str, Any]) -> str:

@@ -9,8 +9,10 @@ from typing import Any
 
 from benchmarks.learning.task import LearningTask
 from benchmarks.learning.training import overrides_of
+from evorl.assembly import complete_config, workflow_class
 from evorl.cli.composition import compose_config
 from evorl.config.values import plain
+from evorl.runs.spec import RunSpec
 
 # Keys that depend on the machine or the output, and the seeds, whose number each row shows.
 IGNORED = ("seed", "num_seeds", "devices", "compilation_cache", "runs_folder", "recorders", "title")
@@ -22,13 +24,15 @@ def staleness(task: LearningTask, result: Mapping[str, Any]) -> str | None:
     """Return the reason why a result does not count any more; ``None`` if its settings are current.
 
     Results without ``config`` or ``commit`` never count. Their overrides are compared instead, which composes nothing.
+    A setting that did not exist at the time of the result has to have its default value now.
     """
     if "config" not in result or "commit" not in result:
         return OLD if _same_overrides(task, result) else "its overrides differ"
     recorded_by = result.get("recorded", {}).get("overrides")
     if recorded_by != (None if task.recorded_by is None else list(task.recorded_by)):
         return "its replay buffer was recorded with other overrides"
-    keys = list(_differing(_compared(result["config"]), _compared(composed(task))))
+    now = _compared(composed(task))
+    keys = list(_differing(_compared(result["config"]), now, _defaults(now["workflow"])))
     if not keys:
         return None
     return f"its settings differ: {', '.join(keys[:_MAX_KEYS])}" + (
@@ -46,6 +50,12 @@ def composed(task: LearningTask, num_seeds: int = 5) -> dict[str, Any]:
     return _composed(tuple(overrides_of(task, num_seeds)))
 
 
+@functools.cache
+def _defaults(workflow: str) -> dict[str, Any]:
+    """Return the settings of a run and of a workflow class with their defaults."""
+    return _compared(RunSpec.completed_config(complete_config(workflow_class(workflow), {})))
+
+
 def _compared(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings as read from JSON, without the ignored keys."""
     return json.loads(json.dumps({key: value for key, value in config.items() if key not in IGNORED}))
@@ -56,11 +66,13 @@ def _same_overrides(task: LearningTask, result: Mapping[str, Any]) -> bool:
     return sorted(result["overrides"]) == sorted(overrides_of(task, num_seeds))
 
 
-def _differing(recorded: Any, now: Any, path: str = "") -> Iterator[str]:
+def _differing(recorded: Any, now: Any, defaults: Any, path: str = "") -> Iterator[str]:
     """Yield the paths of the settings that differ, with both values."""
     if isinstance(recorded, dict) and isinstance(now, dict):
         for key in sorted({*recorded, *now}):
-            yield from _differing(recorded.get(key), now.get(key), f"{path}.{key}" if path else key)
+            default = defaults.get(key) if isinstance(defaults, dict) else None
+            before = recorded.get(key) if key in recorded else default
+            yield from _differing(before, now.get(key), default, f"{path}.{key}" if path else key)
     elif recorded != now or isinstance(recorded, bool) != isinstance(now, bool):
         yield f"`{path}` {_short(recorded)}, now {_short(now)}"
 

@@ -37,9 +37,14 @@ def test_another_setting_is_stale_and_named(recorded, path):
     assert "123" in reason
 
 
-def test_a_setting_that_is_new_or_gone_is_stale(recorded):
-    del recorded["config"]["discount"]
-    assert "discount" in staleness(TASK, recorded)
+def test_a_new_setting_counts_with_its_default_only(recorded):
+    del recorded["config"]["stop"], recorded["config"]["n_step"]
+    assert staleness(TASK, recorded) is None
+    del recorded["config"]["eval_at_start"]  # the tasks set it
+    assert "eval_at_start" in staleness(TASK, recorded)
+
+
+def test_a_setting_that_is_gone_is_stale(recorded):
     recorded["config"] = {**composed(TASK), "old_option": 1}
     assert "old_option" in staleness(TASK, recorded)
 
