@@ -131,7 +131,7 @@ def test_pages_and_pictures_of_algorithms_are_renewed(tmp_path, stale):
     write_algorithm_pages(tmp_path, {"theirs": RESULT, "ours": RESULT})
     text = path.read_text("utf-8")
     assert text == with_learning(PAGE, {"theirs": RESULT, "ours": RESULT})
-    pictures = set(re.findall(r"\((learning/[\w.]+\.svg)\)", text))
+    pictures = set(re.findall(r"\((learning/[\w.]+\.svg)#", text))
     assert pictures == {"learning/theirs.svg", "learning/theirs.dark.svg"}
     assert {f"learning/{file.name}" for file in (tmp_path / "algorithms" / "learning").iterdir()} == pictures
     stale.add("theirs")
@@ -150,5 +150,5 @@ def test_every_task_is_in_exactly_one_page_that_has_a_table():
 
 def test_pictures_of_the_pages_exist():
     for path in (DOCS / "algorithms").glob("*.md"):
-        for name in re.findall(r"\((learning/[\w.]+\.svg)\)", path.read_text("utf-8")):
+        for name in re.findall(r"\((learning/[\w.]+\.svg)#, path.read_text("utf-8")):
             assert (DOCS / "algorithms" / name).exists(), f"{path.name}: {name}"
