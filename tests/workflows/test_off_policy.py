@@ -23,6 +23,9 @@ def test_warming_up_acts_at_random_and_learns_nothing() -> None:
         assert float(metrics.critic_loss) == 0.0
     actions = np.asarray(state.replay_state.data.actions[:2])
     assert len(np.unique(actions)) == 2 * NUM_ENVS  # sampled separately
+    agent_state = fresh.agent_state.replace(params=jax.tree.map(lambda x: x + 0.5, fresh.agent_state.params))
+    _, other = workflow.step(fresh.replace(agent_state=agent_state))
+    np.testing.assert_array_equal(other.replay_state.data.actions[:1], actions[:1])  # another policy does not show
     metrics, state = workflow.step(state)
     assert float(metrics.critic_loss) > 0.0
     assert float(metrics.temperature) > 0.0

@@ -150,5 +150,5 @@ def test_every_task_is_in_exactly_one_page_that_has_a_table():
 
 def test_pictures_of_the_pages_exist():
     for path in (DOCS / "algorithms").glob("*.md"):
-        for name in re.findall(r"\((learning/[\w.]+\.svg)#, path.read_text("utf-8")):
+        for name in re.findall(r"\((learning/[\w.]+\.svg)#", path.read_text("utf-8")):
             assert (DOCS / "algorithms" / name).exists(), f"{path.name}: {name}"

@@ -14,6 +14,9 @@ from tests.support.errors import raises_naming
 from tests.support.populations import FITNESS, POP_SIZE, flat, later, parts_of
 
 
+SECOND_IS_BETTER = np.array([1.0, 9.0, 5.0, 2.0, 3.0, 4.0], np.float32)  # the best pair by its second side only
+
+
 class TestContract(EvoOptimizerContract):
     @staticmethod
     def make(pop_size: int) -> EvoOptimizer:
@@ -21,19 +24,20 @@ class TestContract(EvoOptimizerContract):
 
 
 @pytest.mark.parametrize("num_elites", [None, 1, 2])
-def test_a_step_along_the_best_directions(num_elites: int | None) -> None:
+@pytest.mark.parametrize("fitness", [FITNESS, SECOND_IS_BETTER])
+def test_a_step_along_the_best_directions(num_elites: int | None, fitness: np.ndarray) -> None:
     optimizer = ARS(pop_size=POP_SIZE, num_elites=num_elites, learning_rate=0.3, noise_std=0.2)
     state = later(optimizer)
     mean, std, noise = parts_of(optimizer, state)
     np.testing.assert_allclose(std, 0.2)
-    pairs = sorted(range(3), key=lambda k: -max(FITNESS[2 * k], FITNESS[2 * k + 1]))[: num_elites or 3]
-    returns = [FITNESS[i] for k in pairs for i in (2 * k, 2 * k + 1)]
+    pairs = sorted(range(3), key=lambda k: -max(fitness[2 * k], fitness[2 * k + 1]))[: num_elites or 3]
+    returns = [fitness[i] for k in pairs for i in (2 * k, 2 * k + 1)]
     step = np.zeros_like(mean)
     for k in pairs:
         np.testing.assert_allclose(noise[2 * k], -noise[2 * k + 1], atol=1e-5)
-        step += (FITNESS[2 * k] - FITNESS[2 * k + 1]) * noise[2 * k]
+        step += (fitness[2 * k] - fitness[2 * k + 1]) * noise[2 * k]
     expected = mean + 0.3 / (len(pairs) * np.std(returns)) * step
-    after = optimizer.tell(state, jnp.asarray(FITNESS))
+    after = optimizer.tell(state, jnp.asarray(fitness))
     np.testing.assert_allclose(flat(after.mean), expected, rtol=1e-4, atol=1e-5)
 
 
