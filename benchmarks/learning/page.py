@@ -134,8 +134,8 @@ def _counts(rows: Sequence[Row]) -> str:
     stale, missing = sum(row.stale is not None for row in rows), sum(row.result is None for row in rows)
     text = (
         f"Of {len(rows)} tasks, {sum(row.task.published is not None for row in rows)} have a published figure. "
-        f"{len(current)} results count, {stale} are stale and {missing} are not recorded. Of the {len(published)} "
-        f"results that count next to a published figure, {met} meet it."
+        f"Results that count: {len(current)}; stale: {stale}; not recorded: {missing}. Next to a published figure stand "
+        f"{len(published)} of those that count, of which {met} reach it."
     )
     return textwrap.fill(text, 120) + "\n"
 
