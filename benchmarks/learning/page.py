@@ -133,9 +133,9 @@ def _counts(rows: Sequence[Row]) -> str:
     met = sum(row.judgment.met for row in published if row.judgment)
     stale, missing = sum(row.stale is not None for row in rows), sum(row.result is None for row in rows)
     text = (
-        f"Of {len(rows)} tasks, {sum(row.task.published is not None for row in rows)} have a published figure. "
-        f"Results that count: {len(current)}; stale: {stale}; not recorded: {missing}. Next to a published figure stand "
-        f"{len(published)} of those that count, of which {met} reach it."
+        f"Tasks: {len(rows)}; with a published figure: {sum(row.task.published is not None for row in rows)}. "
+        f"Results that count: {len(current)}; stale: {stale}; not recorded: {missing}. Beside a published figure: "
+        f"{len(published)} of those that count, {met} of them reach it."
     )
     return textwrap.fill(text, 120) + "\n"
 

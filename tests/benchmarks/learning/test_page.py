@@ -88,14 +88,14 @@ def test_stale_results_meet_nothing_and_tell_why(stale):
         assert set(row[3:-1]) <= {"-"} or name == "ours"
         assert reason[1:3] == ["2026-01-02", "other settings"]
     assert " met " not in section
-    assert "2 are stale" in learning_summary({"theirs": RESULT, "ours": RESULT}, DOCS)
+    assert "stale: 2;" in learning_summary({"theirs": RESULT, "ours": RESULT}, DOCS)
 
 
 def test_tasks_without_a_result_have_a_row(stale):
     section = learning_section(["sac"], {})
     assert cells(section, "theirs")[0][-1] == "not recorded"
     assert cells(section, "ours")[0][-1] == "not recorded"
-    assert "2 are not recorded" in learning_summary({}, DOCS)
+    assert "not recorded: 2." in learning_summary({}, DOCS)
 
 
 def test_a_shorter_training_is_marked(stale):
