@@ -62,7 +62,7 @@ def _refuse_many_simulators(config: Mapping[str, Any]) -> None:
     env = config.get("env")
     library = env.get("library") if isinstance(env, Mapping) else None
     number = _number(config.get("num_envs"))
-    if library in HOST_LIBRARIES and number > MAX_SIMULATORS:
+    if number > MAX_SIMULATORS and isinstance(library, str) and library in HOST_LIBRARIES:
         raise ValueError(
             f"num_envs={number:,} simulators of {library} are too many, because each one is started separately: choose "
             f"at most {MAX_SIMULATORS:,}, or an environment in JAX."
