@@ -13,7 +13,6 @@ from tests.conformance.evo_optimizer import EvoOptimizerContract
 from tests.support.errors import raises_naming
 from tests.support.populations import FITNESS, POP_SIZE, flat, later, parts_of
 
-
 SECOND_IS_BETTER = np.array([1.0, 9.0, 5.0, 2.0, 3.0, 4.0], np.float32)  # the best pair by its second side only
 
 
