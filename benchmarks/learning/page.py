@@ -134,8 +134,8 @@ def _counts(rows: Sequence[Row]) -> str:
     stale, missing = sum(row.stale is not None for row in rows), sum(row.result is None for row in rows)
     text = (
         f"Tasks: {len(rows)}; with a published figure: {sum(row.task.published is not None for row in rows)}. "
-        f"Results that count: {len(current)}; stale: {stale}; not recorded: {missing}. Beside a published figure: "
-        f"{len(published)} of those that count, {met} of them reach it."
+        f"Results that count: {len(current)}; stale: {stale}; not recorded: {missing}. "
+        f"Published figures with a result that counts: {len(published)}; reached: {met}."
     )
     return textwrap.fill(text, 120) + "\n"
 
