@@ -191,7 +191,7 @@ def test_its_page_is_built(tree: Path, tmp_path: Path) -> None:
         return  # documentation tools are an extra
     _run(tree, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path))
     for page in ("index.html", "reference/workflows.html"):
-        assert "algorithms/toy/" in (tmp_path / page).read_text("utf-8")
+        assert "algorithms/toy.html" in (tmp_path / page).read_text("utf-8")
 
 
 def test_no_file_was_edited(tree: Path) -> None:

@@ -271,7 +271,7 @@ def test_commands_with_options_of_their_own_name_those(page: Path) -> None:
         flags = load({"run": "evorl.cli.app_run:_FLAGS"}.get(name, "evorl.cli.app_commands:_FLAGS"))
         words = without_flags(arguments, flags)
         options = OWN_OPTIONS[name].options
-        if name == "run":  # the others are settings of the app's training
+        if name in ("run", "compare"):  # the others are settings of a training
             words = [word for word in words if "=" not in word or word.partition("=")[0] in options]
         read_options(words, options, f"{page}:{line}: evorl {name}", unnamed="name")
 
