@@ -10,9 +10,9 @@ from evorl.cli.arguments import given_text
 from evorl.cli.command_options import read_options
 from evorl.cli.config_tree import config_folder, config_names
 from evorl.cli.options import COMPARE, REPORT
-from evorl.cli.report import report_of, write_report
+from evorl.cli.report import report_of, write_page
 from evorl.cli.train import train
-from evorl.config.command_lines import user_path
+from evorl.config.command_lines import as_arguments, user_path
 from evorl.config.names import no_such
 from evorl.recorders.screen import print_line
 from evorl.reports.comparison_charts import improvements
@@ -47,14 +47,16 @@ def compare(arguments: Sequence[str]) -> Path | None:
         settings = [argument for argument in arguments if "=" in argument and not argument.startswith("seeds=")]
         overrides = ["-m", f"agent={','.join(agents)}", f"num_seeds={seeds}", *settings, f"hydra.sweep.dir={folder}"]
     train(overrides)
-    if any(run.state != FINISHED for run in SweepFolder.open(folder, trust=True).runs):
-        print_line(f"To go on: evorl compare resume={folder}")
+    is_ours = "resume" not in values or values.get("trust") == "true"
+    if any(run.state != FINISHED for run in SweepFolder.open(folder, trust=is_ours).runs):
+        print_line(f"To go on: evorl compare {as_arguments({'resume': folder})}")
         return None
     options, places = read_options([str(folder), "by=agent"], REPORT, "evorl report", unnamed="run")
-    groups = report_of(places, options).groups
-    for pair in improvements(groups):
-        print_line(verdict(pair, min(len(group.scores) for group in groups if group.label in pair[:2])))
-    return write_report([str(folder), "by=agent"])
+    report = report_of(places, options)
+    for pair in improvements(report.groups):
+        compared = [group for group in report.groups if group.label in (pair.better, pair.than)]
+        print_line(verdict(pair, min(len(group.scores) for group in compared)))
+    return write_page(report, options, places)
 
 
 def _read(arguments: Sequence[str], values: dict[str, str]) -> tuple[list[str], int]:
@@ -69,5 +71,5 @@ def _read(arguments: Sequence[str], values: dict[str, str]) -> tuple[list[str], 
             raise ValueError(no_such("agent", agent, known))
     if len(set(agents)) < 2:
         raise ValueError(f"a comparison needs two agents or more, got {' '.join(agents) or 'none'}: {EXAMPLE}.")
-    chosen, _ = read_options([text for text in arguments if text.startswith("seeds=")], COMPARE, "evorl compare")
-    return agents, chosen["seeds"]
+    seeds = [argument for argument in arguments if argument.startswith("seeds=")]
+    return agents, read_options(seeds, COMPARE, "evorl compare")[0]["seeds"]

@@ -60,10 +60,8 @@ def settings_file(experiment: str, folder: Path, others: Sequence[Path] = ()) ->
     if any((tree / "experiment" / f"{name}.yaml").is_file() for name, tree in own):
         return own[0][0]
     names = [experiment, *_other_names(experiment, folder)]
-    pairs = (
-        (file, name, pattern) for file, patterns in _family_files(folder) for name in names for pattern in patterns
-    )
-    return next((file for file, name, pattern in pairs if fnmatch.fnmatchcase(name, pattern)), experiment)
+    of_family = (file for file, pattern in _family_files(folder) if fnmatch.filter(names, pattern))
+    return next(of_family, experiment)
 
 
 def is_family(experiment: str) -> bool:
@@ -78,12 +76,10 @@ def _other_names(experiment: str, folder: Path) -> list[str]:
 
 
 @functools.cache
-def _family_files(folder: Path) -> Sequence[tuple[str, list[str]]]:
-    """Return the files of families, ``ppo/_brax``, each with patterns of its experiments, ``ppo/brax/*``."""
+def _family_files(folder: Path) -> Sequence[tuple[str, str]]:
+    """Return the files of families, ``ppo/_brax``, with each pattern of their experiments, ``ppo/brax/*``."""
     listed = folder / "experiment" / "_families.yaml"
     families = plain(OmegaConf.load(listed)) if listed.is_file() else {}
     files = [path.relative_to(listed.parent).with_suffix("") for path in sorted(listed.parent.rglob("_*.yaml"))]
-    named = [(file, families.get(file.name.removeprefix("_"), ())) for file in files]
-    return [
-        (file.as_posix(), [f"{file.parent.as_posix()}/{env}" for env in environments]) for file, environments in named
-    ]
+    of_file = {file: families.get(file.name.removeprefix("_"), ()) for file in files}
+    return [(str(file), f"{file.parent}/{env}") for file, envs in of_file.items() for env in envs]

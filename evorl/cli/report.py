@@ -37,12 +37,14 @@ def write_report(arguments: Sequence[str]) -> Path:
     settings, places = read_options(_without_flag(arguments), REPORT, "evorl report", unnamed="run")
     if not places:
         raise ValueError("no runs were given: pass run folders, folders of runs, or latest: evorl report runs")
-
     checked_value(settings["pictures"], bool, "pictures")
-    report = report_of(places, settings)
-    text = report.to_html(settings["pictures"])
+    return write_page(report_of(places, settings), settings, places)
+
+
+def write_page(report: Report, settings: Mapping[str, Any], places: Sequence[str]) -> Path:
+    """Write the page of a report on runs in these places, with the options of ``evorl report``; return its path."""
     page = _page(settings["to"], places)
-    outputs = {page: text}
+    outputs = {page: report.to_html(settings["pictures"])}
     if settings["csv"] is not None:
         outputs[user_path(settings["csv"]) if settings["csv"] else page.with_suffix(".csv")] = as_csv(report.groups)
     # Names of folders may have bytes that are not UTF-8.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from evorl.cli.compare import compare
 from evorl.runs.folder import RunFolder
+from evorl.runs.sweep_folder import SweepFolder
 from tests.support.errors import assert_names, raises_naming
 
 SMALL = [
@@ -29,6 +31,15 @@ def test_agents_are_trained_on_the_same_seeds_and_compared(tmp_path: Path, capsy
     assert "a2c" in text
     said = [line for line in capsys.readouterr().out.splitlines() if " scores higher than " in line]
     assert len(said) == 1
+
+    page.unlink()
+    shutil.rmtree(folders[1])
+    sweep = SweepFolder.open(page.parent)
+    sweep.runs[1].state = "waiting"
+    sweep.save()
+    assert compare([f"resume={page.parent}"]) == page  # trains what is missing, and reports again
+    assert said[0] in capsys.readouterr().out
+    assert folders[1].is_dir()
 
 
 @pytest.mark.parametrize(
