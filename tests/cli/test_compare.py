@@ -37,7 +37,7 @@ def test_agents_are_trained_on_the_same_seeds_and_compared(tmp_path: Path, capsy
     sweep = SweepFolder.open(page.parent)
     sweep.runs[1].state = "waiting"
     sweep.save()
-    assert compare([f"resume={page.parent}"]) == page  # trains what is missing, and reports again
+    assert compare([f"resume={page.parent}"]) == page  # trains the missing run, and reports again
     assert said[0] in capsys.readouterr().out
     assert folders[1].is_dir()
 
