@@ -41,7 +41,7 @@ check: $(VENV)/.test $(VENV)/.docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
-	$(BIN)/python -m pytest -q -n 0 tests/test_architecture.py tests/test_plain_english.py
+	$(BIN)/python -m pytest -q -n 0 tests/test_architecture.py tests/test_code_sinks.py tests/test_plain_english.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 docs: $(VENV)/.docs

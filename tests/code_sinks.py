@@ -95,6 +95,7 @@ REVIEWED_SOURCES: Mapping[Place, str] = {
     ("evorl/cli/app_commands.py", "new_from_arguments"): "the file that was just written",
     ("evorl/cli/app_commands.py", "_check_text"): "composed after refuse_composed_code, never built",
     ("evorl/cli/app_run.py", "run_from_arguments"): "starts the app; refuse_named_code for its training",
+    ("evorl/cli/compare.py", "compare"): "only the states of its runs are read; refuse_composed_code unless trusted",
     ("evorl/cli/runs.py", "list_runs"): "shown with a warning, never built",
     ("evorl/cli/multirun.py", "resume_sweep"): "refuse_composed_code in SweepFolder.open; distrust in cli/train",
     ("evorl/parameter_server/service.py", "refuse_ordinary_run"): "looks whether a key is there",

@@ -267,7 +267,7 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/apps/(files/test_bandit_app|test_app_text|test_supervision)\.py::",
         r"tests/benchmarks/",
     ),
-    # Short: none; make check runs the rules of architecture and English.
+    # Short: none; make check runs the rules of architecture, of foreign code and of English.
     "static checks of sources and pages": (r"tests/test_(architecture|code_sinks|house|plain_english)\.py::",),
 }
 
