@@ -35,7 +35,7 @@ _fold_rows = jax.vmap(jax.random.fold_in)
 
 
 class VectorEnv(EnvWrapper):
-    """B copies of one environment; spaces are those of a single copy. There is one subclass per ``AutoresetMode``.
+    """B copies of one environment; spaces describe a single copy. There is one subclass per ``AutoresetMode``.
 
     Args:
         env: a single environment.

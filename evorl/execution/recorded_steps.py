@@ -101,7 +101,7 @@ def with_recorded_steps(workflow: OffPolicyWorkflow, state: State) -> State:
 
 @functools.partial(jax.jit, donate_argnames="state")
 def _store(workflow: OffPolicyWorkflow, state: State, rows: SampleBatch) -> State:
-    """Add ``rows`` ``[T, B, ...]`` to the state of every seed; each device stores those of its environments."""
+    """Add ``rows`` ``[T, B, ...]`` to the state of every seed; each device stores its environments' part."""
 
     def store(workflow: OffPolicyWorkflow, state: State, rows: SampleBatch) -> tuple[PyTreeDict, State]:
         num_envs = workflow.num_stored_envs

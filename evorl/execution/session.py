@@ -190,7 +190,7 @@ class RunSession:
 
     @property
     def is_saved(self) -> bool:
-        """True if the newest checkpoint is of the current iteration."""
+        """True if the newest checkpoint was saved at this iteration."""
         return self._saved_at == self.iterations
 
     def should_stop(self) -> bool:

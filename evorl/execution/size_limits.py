@@ -1,4 +1,4 @@
-"""Rejects sizes that exceed the memory whatever the environment, before anything is built."""
+"""Rejects sizes that exceed the memory in any environment, before anything is built."""
 
 from __future__ import annotations
 
