@@ -27,7 +27,7 @@ def server_program(app: AppConfig, extra: Sequence[str] = ()) -> Program:
 
     Args:
         app: app that the server belongs to.
-        extra: further arguments; with ``resume=`` the settings of the stored run replace those in the app.
+        extra: additional arguments; with ``resume=`` the settings of the stored run replace the app's.
     """
     arguments, variables = _bound("serve", app.server, _TOKEN)
     command = [*_EVORL, "serve", *_training(app, extra), *arguments, *extra, *own_configs(app)]
@@ -43,7 +43,7 @@ def parameter_programs(
         app: app that the servers belong to.
         chosen: components to run here; the others are started elsewhere.
         settings: options of the command.
-        extra: further arguments for the training.
+        extra: additional arguments for training.
 
     Raises:
         ValueError: the app has no parameter server, or training settings are given without the parameter server.

@@ -111,7 +111,7 @@ class PopulationEvaluator(PyTreeNode):
 
 
 def population_action_fn(action_fn: ActionFn, policies: Params, num_rows: int) -> ActionFn:
-    """Return an action function in which policy p of ``policies`` ``[P, ...]`` acts on the p-th ``num_rows`` rows.
+    """Return an action function in which policy p of ``policies`` ``[P, ...]`` acts in the p-th ``num_rows`` rows.
 
     ``action_fn`` belongs to an agent whose policy is ``agent_state.params.policy``. The means of perturbed matrices
     (``ops.low_rank``) have no axis P.

@@ -1,4 +1,4 @@
-"""Worker of a parameter server: checks the config that the server sends, and trains with it.
+"""Worker of a parameter server: checks the config sent by the server and trains with it.
 
 The config is read as data. Names of code outside this package are rejected unless the user trusts the server.
 """

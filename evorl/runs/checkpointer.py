@@ -52,7 +52,7 @@ class RunCheckpointer:
         clock: clock in seconds.
 
     Attributes:
-        has_rules: true if ``wants`` has to be called.
+        has_rules: True if ``wants`` must be called.
         save_seconds: total time of saving so far.
         notices: messages of the last ``restore``: the corrupted checkpoints, and the one used instead.
     """

@@ -25,7 +25,7 @@ _REASONS = {
     errno.ENOTDIR: ("part of its path is a file", "choose another folder"),
     errno.EEXIST: ("a file with that name exists", "choose another folder"),
 }
-# Some libraries report these errors only in the text of their own exceptions.
+# Some libraries report these errors only in the text of custom exceptions.
 _REASONS_IN_TEXT = {
     "No space left on device": errno.ENOSPC,
     "Disk quota exceeded": errno.EDQUOT,

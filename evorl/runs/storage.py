@@ -164,7 +164,7 @@ def damaged(path: Path, reason: str) -> CheckpointError:
 def _plain_path(path: Path) -> Iterator[Path]:
     """Yield a path that Orbax can use: it interprets brackets as a pattern and a backslash as a slash.
 
-    For such a folder, the path is a symbolic link with a plain name, in a folder that only the user can enter.
+    If ``path`` has these characters, yield a symbolic link with a plain name, in a private folder.
     """
     if not _SYNTAX & set(str(path)):
         yield path

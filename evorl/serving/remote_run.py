@@ -1,4 +1,4 @@
-"""Trainings with remote simulators: a training server collects the transitions, instead of local environments."""
+"""Training runs with remote simulators: a training server collects transitions in place of local environments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from evorl.workflows.workflow import Workflow
 
 
 def with_training_server(workflow: Workflow, spec: RunSpec) -> Workflow:
-    """Return the workflow, which collects from the remote simulators of its environment.
+    """Return the workflow with a training server that collects from remote simulators.
 
     Raises:
         ValueError: ``serve`` is invalid, or ``actors`` are set.
