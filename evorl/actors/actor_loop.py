@@ -89,7 +89,7 @@ class Actors(ByValue):
         return self._supervisor
 
     def _whole_rollout(self, workflow: Any, state: State, actors: Supervisor) -> tuple[PyTreeDict, State]:
-        """Run one iteration with all actors, each with its share of the environments; equal to a single process."""
+        """Run one iteration with all actors, each with a part of the environments; results equal a single process's."""
         acting, state = _begin(workflow, state)
         acting_leaves, count = leaves_of(acting), self.settings.count
         rows = leaves_of(state.env_state)

@@ -164,7 +164,7 @@ def _answer(workflow: Any, request: Any) -> dict[str, Any]:
 def _begin(workflow: Any, state: State) -> tuple[Any, State]:
     """Return the start of a rollout, for every seed, and the state without ``env_state``, which the rollout contains.
 
-    The returned state does not include the random draws of acting: if no iteration follows, training resumes from it.
+    Acting does not advance the key of the returned state, from which training resumes if no iteration follows.
     """
 
     def one_seed(state: State) -> tuple[Any, State]:

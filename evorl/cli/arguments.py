@@ -1,7 +1,7 @@
 """Normalizes command-line arguments for Hydra, and rejects overrides that Hydra would silently ignore.
 
 Paths are literal. Hydra's grammar parses ``a,b`` as a sweep, ``[x]`` as a list and ``2026`` as a number, and fails on
-accents and most punctuation. A path may contain all of these, so values are quoted for Hydra.
+accents and most punctuation. Paths may contain all of these, so they are quoted for Hydra.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def evaluation_settings() -> list[str]:
 
 
 def names_a_run(arguments: Sequence[str], setting: str) -> bool:
-    """Return True if this setting names a run folder, whose stored config is then used instead of a composed one."""
+    """Return True if the setting ``setting`` names a run folder, whose stored config replaces a composed one."""
     values = [argument.partition("=")[2] for argument in arguments if argument.startswith(f"{setting}=")]
     return any(value not in ("", "null") for value in values)
 

@@ -55,14 +55,14 @@ class HostAgent:
         return extras
 
     def terminal(self, ended: Any = True) -> None:
-        """Handle the end of an episode; in a vector environment, of those where ``ended``, bool ``[B]``, is true."""
+        """Handle the end of an episode; in a vector environment, of the episodes in mask ``ended``, bool ``[B]``."""
 
     def eval_step(self, obs: Any) -> Any:
         """Return the action for an observation in an evaluation; by default the action of ``step``."""
         return self.step(obs)[0]
 
     def eval_start(self, started: Any = True) -> None:
-        """Handle the start of evaluation episodes; in a vector environment, those where ``started`` ``[B]`` is true."""
+        """Handle the start of an evaluation episode; in a vector environment, of those in mask ``started`` ``[B]``."""
 
     def update(self, batch: Any) -> Any:
         """Learn from a batch, or from a list of batches if the runner samples several.

@@ -150,7 +150,7 @@ class Runner:
             self._warm_up = 0
 
     def step(self) -> Any:
-        """Collect and store a rollout; return a sampled batch, or the rollout if there is no replay memory.
+        """Collect and store a rollout; return a sampled batch or, without replay memory, the rollout.
 
         Returns ``None`` while a batch cannot be sampled.
         """

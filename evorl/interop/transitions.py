@@ -33,8 +33,8 @@ class Collected:
     """Result of one call of a collector.
 
     Attributes:
-        transitions: transitions by name, leaves ``[N, ...]``, or ``[T, B, ...]`` for a vector environment; ``None`` if
-            there is no complete transition yet, as with n-step transitions after fewer steps.
+        transitions: transitions by name, leaves ``[N, ...]``, or ``[T, B, ...]`` for a vector environment; ``None``
+            without a complete transition, as with n-step transitions after fewer steps.
         episode_returns: returns of the E episodes that ended, float64 ``[E]``.
         episode_lengths: lengths of these episodes in steps, int64 ``[E]``.
         ended_at: total number of steps of the collector at the end of these episodes, int64 ``[E]``.

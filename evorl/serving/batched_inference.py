@@ -146,7 +146,7 @@ class BatchedInference:
 
 
 def bucket_sizes(limit: int) -> list[int]:
-    """Return the powers of 4 up to the first that is at least ``limit``: a call costs as much as 100 rows."""
+    """Return the powers of 4 up to the first that is at least ``limit``; the overhead of a call is about 100 rows."""
     sizes = [1]
     while sizes[-1] < limit:
         sizes.append(4 * sizes[-1])

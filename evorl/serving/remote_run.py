@@ -48,7 +48,7 @@ def refuse_local_run(which: str, runs_folder: str) -> None:
 
 
 def connect_training_server(workflow: Workflow, folder: RunFolder, should_stop: Callable[[], bool]) -> None:
-    """Make a training server stoppable while it waits for simulators, and store their metrics in the run folder."""
+    """Make a training server stoppable while it waits for simulators; store clients' metrics in the run folder."""
     workflow.collector.stop_when(should_stop)
     server = cast("TrainingServer", workflow.collector)
     server.keep(ClientMetrics(folder.path / "clients"))
