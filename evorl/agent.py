@@ -133,10 +133,10 @@ class Agent(PyTreeNode):
 
     @abstractmethod
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> Params:
-        """Return fresh network parameters for these spaces, by network name."""
+        """Return initial network parameters for these spaces, by network name."""
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Return the initial state for these spaces: fresh parameters and empty observation statistics."""
+        """Return the initial state for these spaces: new parameters and empty observation statistics."""
         statistics = init_statistics(obs_space.zeros()) if self.normalize_obs else None
         return AgentState(params=self.init_params(obs_space, action_space, key), obs_preprocessor_state=statistics)
 

@@ -148,7 +148,7 @@ def with_shares(config: Any, total_timesteps: Any, where: str) -> Any:
 
     Args:
         config: any value of a config.
-        total_timesteps: environment steps of the whole training; ``None`` if unknown.
+        total_timesteps: environment steps of the whole training run; ``None`` if unknown.
         where: dotted path of ``config``, for messages.
 
     Raises:

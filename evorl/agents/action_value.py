@@ -85,14 +85,14 @@ class ActionValueAgent(Agent):
             )
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Return fresh parameters; with ``max_final_epsilon`` also the initial recurrent state, one per episode."""
+        """Return initial parameters; with ``max_final_epsilon`` also the initial recurrent state, one per episode."""
         state = super().init(obs_space, action_space, key)
         if self.max_final_epsilon is None:
             return state
         return state.replace(recurrent_state=PyTreeDict(drawn=jnp.zeros(())))
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> Params:
-        """Return fresh parameters of the network."""
+        """Return initial parameters of the network."""
         return self.network.init(key, one_observation(obs_space, self.obs_key))
 
     def outputs(

@@ -137,7 +137,7 @@ class ActorCriticNetwork(nn.Module):
         )
 
     def init_params(self, key: Key, policy_obs: jax.Array, value_obs: jax.Array) -> PyTreeDict:
-        """Return fresh parameters of each part by name, from separate keys; observations are ``[1, *observation]``."""
+        """Return initial parameters of each part by name, from separate keys; observations: ``[1, *observation]``."""
         policy_key, value_key, shared_key = jax.random.split(key, 3)
         keys: dict[str, Key] = {"policy": policy_key, "value": value_key, "shared": shared_key}
         params = PyTreeDict()
@@ -202,7 +202,7 @@ class ActorCriticAgent(Agent):
         return any(isinstance(getattr(self.network, name), RecurrentNetwork) for name in _PARTS)
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """Return fresh parameters of each network, from separate keys."""
+        """Return initial parameters of each network, from separate keys."""
         obs = (one_observation(obs_space, obs_key) for obs_key in (self.policy_obs_key, self.value_obs_key))
         return self.network.init_params(key, *obs)
 

@@ -83,7 +83,7 @@ class CriticEnsembleAgent(Agent):
         }
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """Return fresh parameters of each network, from separate keys; target networks start as copies."""
+        """Return initial parameters of each network, from separate keys; target networks start as copies."""
         policy_key, critic_key = jax.random.split(key)
         params = PyTreeDict(
             policy=self.policy_network.init(policy_key, one_observation(obs_space, self.policy_obs_key)),
@@ -92,7 +92,7 @@ class CriticEnsembleAgent(Agent):
         return params | {f"target_{name}": jax.tree.map(jnp.copy, params[name]) for name in self.target_names}
 
     def init_critics(self, network: nn.Module, obs_space: Space, action_space: Space, key: Key) -> Params:
-        """Return fresh parameters of a network with the inputs of ``critic_network``."""
+        """Return initial parameters of a network with the inputs of ``critic_network``."""
         action = () if isinstance(action_space, Discrete) else (action_space.zeros()[None],)
         return network.init(key, one_observation(obs_space, self.value_obs_key), *action)
 

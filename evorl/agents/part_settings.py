@@ -50,7 +50,7 @@ class TorsoDifferences(PyTreeNode):
 
 
 def differing_torso(options: Mapping[str, Any], differences: Mapping[str, Any], **build_options: Any) -> Torso:
-    """Build the torso of ``options``, overridden by the non-null ``differences``, with further ``build_options``."""
+    """Build the torso of ``options``, overridden by the non-null ``differences``, with additional ``build_options``."""
     return build_torso({**options, **{k: v for k, v in differences.items() if v is not None}}, **build_options)
 
 
@@ -70,8 +70,8 @@ class ActorCriticHeads(PyTreeNode):
     """Additional layers of each network, after the shared or recurrent part.
 
     Attributes:
-        policy: further layers of the policy.
-        value: further layers of the value function.
+        policy: additional layers of the policy.
+        value: additional layers of the value function.
     """
 
     policy: Any = pytree_field(static=True, default=())
@@ -85,7 +85,7 @@ class ActorCriticNetworkSettings(TorsoSettings):
         shared: use one shared network below both heads instead of two.
         recurrent: recurrent cell after the torso: null, gru, lstm, dilated_lstm, min_gru, lru or gtrxl, or a mapping,
             {name: lstm, size: 128}.
-        heads: further layers of each network, after the shared or recurrent part.
+        heads: additional layers of each network, after the shared or recurrent part.
     """
 
     shared: bool = False
@@ -228,7 +228,7 @@ class MemoryNetworkSettings(TorsoSettings):
 
     Attributes:
         recurrent: recurrent cell after the torso: gru, lstm, dilated_lstm, min_gru, lru or gtrxl, or a mapping.
-        heads: further layers of each network, after the recurrent part.
+        heads: additional layers of each network, after the recurrent part.
     """
 
     recurrent: CellSettings = CellSettings("gru", size=64)

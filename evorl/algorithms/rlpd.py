@@ -59,7 +59,7 @@ class RLPDAgent(SACAgent):
         """Return the critics' soft Bellman loss against the minimum of the sampled target critics (REDQ)."""
         params = agent_state.params
         action_keys, sampling_keys = split_rows(keys)
-        first_key = collectives.gather_rows(sampling_keys[:1])[0]  # equal on all devices
+        first_key = collectives.gather_rows(sampling_keys[:1])[0]  # identical on all devices
         sampled = jax.random.permutation(first_key, self.critic_network.num_critics)[: self.num_target_critics]
         targets = jax.tree.map(lambda x: x[sampled], params.target_critic)
         network = self.critic_network.clone(num_critics=self.num_target_critics)

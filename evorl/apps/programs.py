@@ -92,7 +92,7 @@ def server_addresses(app: AppConfig, settings: Mapping[str, Any]) -> list[Addres
 
 
 def _training(app: AppConfig, extra: Sequence[str]) -> list[str]:
-    """Return the settings of the training as arguments; an empty list when a run is resumed.
+    """Return the settings of the training run as arguments; an empty list when a run is resumed.
 
     Raises:
         ValueError: a setting names code from outside evorl, and the app has no ``algorithm`` folder.
@@ -108,7 +108,7 @@ def _training(app: AppConfig, extra: Sequence[str]) -> list[str]:
 def _bound(section: str, address: Address, variable: str) -> tuple[list[str], dict[str, str]]:
     """Return the arguments and environment variables of a server's address.
 
-    The token is passed in a variable, since command-line arguments are visible to all users of the machine.
+    The token is passed in a variable, because command-line arguments are visible to all users of the machine.
     """
     arguments, variables = [f"{section}.bind={address}"], {}
     if address.token is not None:

@@ -39,7 +39,7 @@ _STRUCTURED = ("[", "{", "(", "'", '"')
 def overrides_first(arguments: list[str]) -> list[str]:
     """Return the arguments in the order that Hydra expects: overrides, then flags with their values.
 
-    ``experiment=null`` becomes ``~experiment``, since Hydra rejects null for an optional config group, and
+    ``experiment=null`` becomes ``~experiment``, because Hydra rejects null for an optional config group, and
     ``init_from=<run>`` is short for ``init_from.run=<run>``. Paths are quoted for Hydra, see ``with_literal_text``.
     ``hydra.mode=MULTIRUN`` becomes ``-m``.
     """

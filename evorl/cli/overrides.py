@@ -59,7 +59,7 @@ def sweep_to_resume(arguments: Sequence[str]) -> tuple[Path | None, bool]:
         The folder, or ``None`` if the arguments name no sweep; and ``trust``: true if code outside evorl is allowed.
 
     Raises:
-        ValueError: there are other arguments, since the runs of a sweep cannot be changed; or ``trust`` is not a
+        ValueError: there are other arguments, because the runs of a sweep cannot be changed; or ``trust`` is not a
             boolean.
     """
     names = [given_text(argument) for argument in arguments if argument.startswith("resume=")]

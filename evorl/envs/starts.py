@@ -6,7 +6,7 @@ every step, without waiting, if a reset is cheap in absolute terms or relative t
 resets have steps of thousands of kernels; their starts are computed when needed, because the wait is negligible.
 
 States have the same structure under both policies, and each policy can continue from states of the other: a stored
-start is used only if it is marked as fresh.
+start is used only if it is marked as not yet used.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ def prepare_runtime(
         devices: ``"auto"`` or a number.
         compilation_cache: keep compiled programs on disk, so that the next start of the same run compiles little.
             ``True`` uses the user's cache folder, or the folder in ``JAX_COMPILATION_CACHE_DIR``; a path uses that
-            folder; ``False`` does not configure a cache. The folder is closed to other users, since programs in it are
-            executed.
+            folder; ``False`` does not configure a cache. Other users cannot access the folder, because programs in it
+            are executed.
         long_programs: True if a physics engine will be compiled. On a CPU, loops are then neither unrolled nor tiled,
             which reduces compile time by a third and memory by 0.1 GB at the same speed, but makes small programs
             slower.

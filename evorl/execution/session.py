@@ -37,7 +37,7 @@ class Checkpointer(Protocol):
         """Save a state.
 
         Args:
-            state: state of the training.
+            state: state of the training run.
             progress: JSON data for resuming the run.
             score: evaluation of exactly this state; ``None`` if it was not evaluated.
         """

@@ -62,7 +62,7 @@ class HostAgent:
         return self.step(obs)[0]
 
     def eval_start(self, started: Any = True) -> None:
-        """Handle the start of an evaluation episode; in a vector environment, of those in mask ``started`` ``[B]``."""
+        """Handle the start of evaluation episodes: in a vector environment, of those in mask ``started`` ``[B]``."""
 
     def update(self, batch: Any) -> Any:
         """Learn from a batch, or from a list of batches if the runner samples several.

@@ -145,7 +145,7 @@ class DrawsAhead:
     """Uniform random integers for many calls, whose random bits one program computes in advance.
 
     Args:
-        key: key of all draws.
+        key: random key of all samples.
     """
 
     def __init__(self, key: Key) -> None:

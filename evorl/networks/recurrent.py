@@ -99,7 +99,7 @@ class DilatedLSTM(LSTM):
     https://arxiv.org/abs/1703.01161).
 
     At step t of an episode only the units of core ``t mod num_cores`` change; the others keep their ``cell`` and
-    ``hidden``, so that gradients reach ``num_cores`` times further back. One core gives a plain LSTM.
+    ``hidden``, so that gradients reach ``num_cores`` times further back. With one core, this is a plain LSTM.
 
     Attributes:
         num_cores: number of cores; must divide ``size``.

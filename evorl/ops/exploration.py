@@ -112,7 +112,7 @@ class ActionNoise(PyTreeNode):
 
     Attributes:
         kind: ``gaussian``, independent at each step, or ``ornstein_uhlenbeck``, correlated in time.
-        scale: standard deviation of each step's random draw, a number or a schedule.
+        scale: standard deviation of each step's normal sample, a number or a schedule.
         max_scale: each environment samples its scale at the start of an episode, uniformly from ``scale`` to this
             value; ``None`` always uses ``scale``.
         theta: rate at which correlated noise returns to 0: the correlation of two steps is ``1 - theta``.

@@ -60,7 +60,7 @@ def truncation_parents(key: Key, scores: jax.Array, share: jax.Array | float) ->
     keep their own state if that parent is not better.
 
     Args:
-        key: key of the draws.
+        key: random key.
         scores: ``[P]``; ``-inf`` for diverged members, NaN for unknown scores, whose members keep their state.
         share: fraction of the members, at most 0.5; at least one member is selected.
     """

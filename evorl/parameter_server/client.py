@@ -83,7 +83,7 @@ class ParameterClient:
         return self._checked("checkpoint", self.request({"command": "checkpoint"})[0], {"saved": int})
 
     def config(self) -> dict[str, Any]:
-        """Return the config of the training that the server provides; its content is not checked.
+        """Return the config of the training run that the server provides; its content is not checked.
 
         Raises:
             CommandRefused: the server provides no config, or the response is not a JSON object.

@@ -26,7 +26,7 @@ from evorl.parameter_server.update_rules import ParameterServerSettings, Paramet
 from evorl.parameter_server.wire import Command
 from evorl.types import Params
 
-MAX_WORKERS = 4096  # maximum number of workers whose last push is stored; the least recent one is evicted first
+MAX_WORKERS = 4096  # maximum number of workers whose last push is stored; the oldest push is evicted first
 MAX_SENT = 1e15  # absolute value in a gradient or delta: its square, which optimizers sum, is finite in float32
 _RECENT = 100  # pushes over which the score is averaged
 
@@ -152,7 +152,7 @@ class ParameterCommands:
         return self._progress() | {"saved": self._save()}, b""
 
     def config(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Return the config of the training as JSON in the body."""
+        """Return the config of the training run as JSON in the body."""
         if self.worker_config is None:
             raise CommandRefused("this server has no config to send: it was started from Python with a workflow.")
         return self._progress(), json.dumps(self.worker_config).encode()

@@ -147,7 +147,7 @@ class ParameterRun:
         return self.commands.pushes
 
     def end(self) -> AgentState:
-        """Finish the run and return the agent: evaluate if the training is complete, then save."""
+        """Finish the run and return the agent: evaluate if training is complete, then save."""
         session = self._session
         has_metrics = bool(session.means.to_json())  # false if the run was resumed after its end
         if self.commands.step >= self._workflow.total_timesteps:

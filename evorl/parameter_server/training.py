@@ -178,13 +178,13 @@ def work(
     collector: Collector | None = None,
     message: Callable[[str], None] = lambda _: None,
 ) -> Worked:
-    """Run a worker of a parameter server until the training is over.
+    """Run a worker of a parameter server until training ends.
 
     Args:
         workflow: the workflow, equal to that of the server.
         address: ``host:port`` of the server.
         worker: number of this worker; its random numbers depend on ``seed`` and this number.
-        seed: seed of the training.
+        seed: seed of the training run.
         token: access token of the server.
         tls: TLS context of encrypted connections.
         attempts: maximum number of connection attempts per request; pauses between them grow up to 6 seconds.

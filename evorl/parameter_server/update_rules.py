@@ -49,7 +49,7 @@ class ParameterServerSettings(PyTreeNode):
         compensation: lambda of delay_compensation; 0 disables the correction.
         history: number of recent parameter versions that delay_compensation stores, including the current ones.
         optimizer: optimizer that applies gradients.
-        total_timesteps: environment steps of the whole training, for the optimizer's schedule.
+        total_timesteps: environment steps of the whole training run, for the optimizer's schedule.
 
     Raises:
         ValueError: a value is out of its range, or delay_compensation is combined with deltas.

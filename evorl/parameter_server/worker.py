@@ -172,7 +172,7 @@ class ParameterWorker:
     Args:
         workflow: see ``check_supported``.
         send: ``gradient`` or ``delta``.
-        seed: seed of the whole training.
+        seed: seed of the training run.
         worker: number of this worker, from 0; determines its random key.
         collector: collects instead of the workflow's environments, like ``Execution.collector``; ``None`` for the
             environments.

@@ -239,7 +239,7 @@ def _rendering_env(env: VectorEnv, config: Mapping[str, Any] | str) -> Any:
 
 
 def _fitted(picture: np.ndarray, size: int, source: str) -> np.ndarray:
-    """Resize an image to the height ``size``, since large ones take much memory."""
+    """Resize an image to the height ``size``, because large ones take much memory."""
     from PIL import Image
 
     if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:

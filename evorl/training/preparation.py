@@ -30,7 +30,7 @@ class Prepared(NamedTuple):
 
     Attributes:
         spec: settings of the run.
-        workflow: workflow of the training.
+        workflow: workflow of the training run.
         served: parameter server; ``None`` without workers.
         beginning: initial parameters from another run; ``None`` for random initialization.
     """

@@ -39,7 +39,7 @@ class Trained(NamedTuple):
 
     Attributes:
         best_return: best evaluation return; ``None`` without evaluations.
-        stopped: True if the training was stopped before its end.
+        stopped: True if training was stopped before its end.
         folder: folder with the results; ``None`` without results.
         failures: one sentence for each failed run of a sweep or search.
     """

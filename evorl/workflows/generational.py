@@ -25,7 +25,7 @@ class GenerationalState(State):
 
     Attributes:
         agent_state: agent that evaluations use.
-        key: random key of the training.
+        key: random key of the training run.
         eval_key: random key of evaluations.
         iterations: number of finished generations.
         timesteps: number of environment steps played.

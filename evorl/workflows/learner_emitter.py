@@ -48,7 +48,7 @@ class LearnerEmitter(PyTreeNode):
             )
 
     def init(self, key: Key) -> LearnerState:
-        """Return a fresh learner with an empty replay buffer."""
+        """Return a new learner with an empty replay buffer."""
         return self.learner.init_learning(key)
 
     def learn(
@@ -61,7 +61,7 @@ class LearnerEmitter(PyTreeNode):
             outcomes: episodes with their transitions, recorded with ``recorded_entries``.
             sample_key: random key for sampling from the buffer.
             learn_key: random key for the updates.
-            progress: completed fraction of the training.
+            progress: completed fraction of training.
 
         Returns:
             Means of the losses, and the learner's state.

@@ -181,7 +181,7 @@ def learn_in_blocks(
         replay_state: state of the replay buffer.
         key: random key.
         num_updates: number of updates, int32.
-        progress: completed fraction of the training.
+        progress: completed fraction of training.
 
     Returns:
         Means of the losses, the learner's new state, and the replay buffer's new state with updated priorities.

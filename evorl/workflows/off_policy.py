@@ -295,7 +295,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
             state: state with the entries of ``init_learning``.
             keys: random keys for sampling from the replay buffer and for the updates.
             num_updates: number of updates, up to ``most_updates``; int or int32.
-            progress: completed fraction of the training.
+            progress: completed fraction of training.
             between: smallest and largest nonzero number of updates, see ``repeated``.
         """
         draw = partial(draw_from_both, self) if "recorded_state" in state else self.draw_batches

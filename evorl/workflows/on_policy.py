@@ -42,7 +42,7 @@ class OnPolicyState(State):
         agent_state: parameters and statistics of the agent.
         opt_state: state of the optimizers.
         env_state: state of the environments ``[B, ...]``, with the agent's recurrent state.
-        key: random key of the training.
+        key: random key of the training run.
         eval_key: random key of evaluations.
         iterations: number of finished iterations.
         reward_scale: discounted returns ``[B]`` and their statistics; absent unless rewards are normalized.
@@ -152,10 +152,10 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
     ) -> tuple[AgentState, Any, PyTreeDict]:
         """Learn from a trajectory ``[T, B, ...]`` of this device's environments.
 
-        ``progress`` in [0, 1] is the completed fraction of the training, for schedules.
+        ``progress`` in [0, 1] is the completed fraction of training, for schedules.
 
         Returns:
-            The agent's and the optimizer's states, equal on all devices, and scalar metrics by name, which the caller
+            The states of agent and optimizer, identical on all devices, and scalar metrics by name, which the caller
             averages over devices.
         """
 
@@ -255,7 +255,7 @@ class Begin(NamedTuple):
 
     Attributes:
         key: random key of the shuffles.
-        progress: completed fraction of the training.
+        progress: completed fraction of training.
         by_trajectory: True if minibatches consist of whole trajectories.
     """
 

@@ -42,7 +42,7 @@ def improved_policies(
         num_updates: gradient steps of each policy; may be traced.
         key: random key.
         optimizer: optimizer of the policies; its state is initialized for each policy.
-        progress: completed fraction of the training, for the optimizer's schedule.
+        progress: completed fraction of training, for the optimizer's schedule.
 
     Returns:
         The improved policies ``[P, ...]`` and their mean losses ``[P]``, on every device.

@@ -48,7 +48,7 @@ def recycle_if_due(
         state: state with the replay buffer and the last fraction of dormant units, ``opt_state.dormant_share``.
         learned: states of the agent and of the optimizers.
         is_due: True if units are recycled now.
-        key: random key, equal on all devices.
+        key: random key, identical on all devices.
 
     Returns:
         The new states of agent and optimizers, and the fraction of dormant units at the last recycling.

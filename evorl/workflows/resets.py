@@ -53,7 +53,7 @@ def renewed_if_due(
         state: state before the updates, with the entries of ``init_learning``.
         learned: states of the agent and of the optimizers after the updates.
         num_updates: number of the updates.
-        key: random key, equal on all devices.
+        key: random key, identical on all devices.
 
     Returns:
         The states of the agent and of the optimizers, with counts, see ``with_counts``.

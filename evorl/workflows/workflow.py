@@ -50,7 +50,7 @@ class Workflow(PyTreeNode, Generic[S]):
         eval_env: environments for evaluation; if built from a config, without reward options for training.
         agent: agent, which selects actions and defines the losses.
         discount: discount factor of the return that is maximized.
-        total_timesteps: environment steps of the whole training per seed, over all environments and devices.
+        total_timesteps: environment steps of the whole training run per seed, over all environments and devices.
         log_interval: environment steps between two rows of metrics.
         eval_interval: environment steps between evaluations; 0 disables them.
         checkpoint_interval: environment steps between checkpoints; 0 keeps only the last one.
@@ -163,7 +163,7 @@ class Workflow(PyTreeNode, Generic[S]):
         return metrics, state.replace(iterations=state.iterations.add(1))
 
     def progress(self, state: S) -> jax.Array:
-        """Return the completed fraction of the training, in [0, 1], for schedules."""
+        """Return the completed fraction of training, in [0, 1], for schedules."""
         return jnp.minimum(state.iterations.as_float() * self.timesteps_per_iteration / self.total_timesteps, 1.0)
 
     def evaluation(self, state: S) -> PyTreeDict:

@@ -93,7 +93,7 @@ class GoalsOfRows:
     task: GoalTask
 
     def begin(self, state: EnvState) -> EnvState:
-        """Return the state after a reset with the setter's goals, a fresh memory, and keys of the setter."""
+        """Return the state after a reset with the setter's goals, an empty memory, and the keys of the setter."""
         keys = jax.vmap(jax.random.fold_in, (0, None))(state._internal.key, _STREAM)
         rows = jax.tree.map(lambda x: jnp.broadcast_to(x, (*keys.shape, *x.shape)), self.setter.init(self.task))
         internal = state._internal | {"goals": PyTreeDict(memory=rows, key=keys)}

@@ -1,6 +1,6 @@
 """Checks the results of user-defined environments: only numbers, flags and observations are accepted.
 
-Each value is copied immediately, since an environment may reuse its arrays for the next result.
+Each value is copied immediately, because an environment may reuse its arrays for the next result.
 """
 
 from __future__ import annotations

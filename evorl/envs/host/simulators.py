@@ -213,7 +213,7 @@ class Simulators:
     def _checked(
         self, name: str, value: Any, shape: tuple[int, ...], dtype: Any, mask: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return a copy of ``value`` as an array of this shape and dtype, since simulators may reuse their arrays.
+        """Return a copy of ``value`` as an array of this shape and dtype, because simulators may reuse their arrays.
 
         Raises:
             HostEnvError: wrong shape, values that are not numbers, or non-finite values where ``mask`` is true.
