@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from evorl.sample_batch import SampleBatch
     from evorl.types import PyTreeData, PyTreeDict, PyTreeNode, State, pytree_field
 
-    # Defined in the topmost layer (evorl.export.stored_policy, evorl.cli.python_api), which must not be imported here.
+    # Defined in the top layer (evorl.export.stored_policy, evorl.cli.python_api), which must not be imported here.
     export_policy: Any
     load_policy: Any
     render: Any

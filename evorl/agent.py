@@ -1,4 +1,4 @@
-"""Agents: networks and losses as methods; the parameters are kept outside, in an ``AgentState``."""
+"""Agents: networks and losses as methods; an ``AgentState`` holds the parameters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class AgentState(PyTreeData):
     Attributes:
         params: network parameters, by network name.
         obs_preprocessor_state: running statistics of the observations; ``None`` without normalization.
-        extra_state: further state needed for acting.
+        extra_state: additional state needed for acting.
         recurrent_state: recurrent state at the start of an episode, leaves ``[*]``; ``None`` for non-recurrent agents.
     """
 
@@ -43,7 +43,7 @@ class AgentState(PyTreeData):
 
 
 class NoParts(PyTreeNode):
-    """Settings of an agent that builds no parts."""
+    """Settings of an agent without networks to build."""
 
 
 class Agent(PyTreeNode):
@@ -57,18 +57,18 @@ class Agent(PyTreeNode):
 
     # Supported action spaces.
     acts_in: ClassVar[ActionSpaces] = ActionSpaces.DISCRETE_AND_BOXES
-    # True if ``actor_loss`` improves any policy of its kind from replayed transitions, see ``agents.critic_ensemble``.
+    # True if ``actor_loss`` can improve other policies on replayed transitions, see ``agents.critic_ensemble``.
     improves_policies: ClassVar[bool] = False
     learns: ClassVar[bool] = True  # false for baselines without parameters
-    # Settings of the parts that ``parts`` builds, with their defaults.
+    # Settings read by ``parts``, with their defaults.
     part_settings: ClassVar[PyTreeNode] = NoParts()
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Build the fields that a config's ``agent`` describes, mainly networks, for the spaces of ``env``.
+        """Build the fields described by a config's ``agent``, mainly networks, for the spaces of ``env``.
 
-        Removes the entries it uses from ``settings``, which has an entry for every field of ``part_settings``; the
-        remaining entries are values of the other fields.
+        ``settings`` has an entry for every field of ``part_settings``. Entries that are used are removed; the remaining
+        entries are values of other fields.
 
         Raises:
             ValueError: a description is invalid.
@@ -120,7 +120,7 @@ class Agent(PyTreeNode):
 
     @classmethod
     def complete_config(cls, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the ``agent`` part of a config, completed with the class's defaults."""
+        """Return the section ``agent`` of a config, completed with the class's defaults."""
         config = plain(checked_mapping(config, "agent"))
         parts = type(cls.part_settings)
         part_values = {name: value for name, value in config.items() if name in field_types(parts)}
@@ -133,10 +133,10 @@ class Agent(PyTreeNode):
 
     @abstractmethod
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> Params:
-        """Return fresh network parameters for these spaces, by network name."""
+        """Return initial network parameters for these spaces, by network name."""
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Return the initial state for these spaces: fresh parameters and empty observation statistics."""
+        """Return the initial state for these spaces: new parameters and empty observation statistics."""
         statistics = init_statistics(obs_space.zeros()) if self.normalize_obs else None
         return AgentState(params=self.init_params(obs_space, action_space, key), obs_preprocessor_state=statistics)
 
@@ -189,7 +189,7 @@ def action_distribution(action_space: Space, squashed: bool = True, **options: A
 
     Args:
         action_space: action space of the agent.
-        squashed: if true, samples are squashed; otherwise call ``ActionDistribution.squash`` on them.
+        squashed: squash samples; otherwise, call ``ActionDistribution.squash`` on samples.
         **options: bounds of the log standard deviation, see ``ActionDistribution``.
 
     Raises:
@@ -206,7 +206,7 @@ def action_distribution(action_space: Space, squashed: bool = True, **options: A
 
 
 def policy_improvers() -> list[str]:
-    """Return the names of evorl's algorithms whose agents improve any policy of their kind, sorted."""
+    """Return the sorted names of evorl's algorithms whose agents can improve other policies of their kind."""
     return sorted({agent.__module__.rpartition(".")[2] for agent in shipped_agents() if agent.improves_policies})
 
 

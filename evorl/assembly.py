@@ -23,14 +23,14 @@ from evorl.execution.plan import plan_execution
 from evorl.ops.schedules import Schedule
 from evorl.runs.spec import RunSpec
 
-# Stand-ins for ``Workflow`` and its type, whose module imports this one.
+# Placeholders for ``Workflow`` and its type, to avoid a circular import.
 Workflow: TypeAlias = Any
 WorkflowClass: TypeAlias = Any
 
 _STRUCTURE = frozenset({"env", "agent", "num_envs", "autoreset_mode"})
-# Keys of a run's config from which the workflow is not built.
+# Keys of a run's config that the workflow does not use.
 RUN_KEYS = (RunSpec.keys() - RunSpec.keys("builds")) | {"workflow", "seed"}
-# Keys from which fields are built, but which are not fields themselves.
+# Keys that are not fields themselves, but from which fields are built.
 BUILD_KEYS = _STRUCTURE | (RunSpec.keys("builds") - {"seed"})
 # Options of an environment that apply to training only, not to evaluations.
 TRAINING_OPTIONS = frozenset(
@@ -51,13 +51,13 @@ def config_keys(cls: WorkflowClass) -> frozenset[str]:
 
 
 def complete_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config with a value for every setting of the workflow and of its agent; missing ones get defaults.
+    """Return the config with a value for every setting of the workflow and its agent; missing settings get defaults.
 
-    Settings of the run (devices, seeds) and parts without a default (environment, inner workflows) are not added.
+    Settings of the run (devices, seeds) and sections without a default (environment, inner workflows) are not added.
     """
     config = plain(config)
     keys = config_keys(cls)
-    # A part without a default is another config, such as an inner workflow, and is completed separately.
+    # A section without a default is another config, such as an inner workflow, and is completed separately.
     parts = {field.name for field in dataclasses.fields(cls) if default_of(field) is dataclasses.MISSING} | BUILD_KEYS
     defaults = completed(cls, {name: value for name, value in config.items() if name not in parts})
     complete = {name: value for name, value in defaults.items() if name in config or name in keys - parts}
@@ -144,11 +144,11 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
 
 
 def with_shares(config: Any, total_timesteps: Any, where: str) -> Any:
-    """Replace the ``steps`` of schedules, in environment steps, by ``share``, their fraction of the training.
+    """Replace ``steps`` of schedules, in environment steps, by ``share``, the fraction of training.
 
     Args:
         config: any value of a config.
-        total_timesteps: environment steps of the training; ``None`` if unknown.
+        total_timesteps: environment steps of the whole training run; ``None`` if unknown.
         where: dotted path of ``config``, for messages.
 
     Raises:
@@ -188,7 +188,7 @@ def _make_actors(cls: WorkflowClass, config: Mapping[str, Any], num_envs: int) -
         )
     envs_per_actor, path = num_envs // settings.count, f"{cls.__module__}.{cls.__qualname__}"
     actor_config = {**config, "workflow": path, "num_envs": envs_per_actor, "eval_episodes": 1}
-    grant(path)  # the class has passed the gate, possibly under another path
+    grant(path)  # the class has already passed the gate, possibly under another path
     for name in ("actors", "num_seeds", "devices", "evaluation"):
         actor_config.pop(name, None)
     if "num_minibatches" in config_keys(cls):
@@ -234,16 +234,16 @@ def workflow_class(path: Any, name: str = "workflow") -> WorkflowClass:
 def inner_workflow(
     config: Mapping[str, Any], name: str, shared: tuple[str, ...], not_its_own: tuple[str, ...]
 ) -> Workflow:
-    """Build the inner workflow that a part of a config describes.
+    """Build the inner workflow described by a section of a config.
 
     Args:
         config: config of the outer workflow.
-        name: key of the part, a mapping with a ``workflow`` key.
-        shared: settings of the outer workflow that apply to the inner one, too.
-        not_its_own: further settings that only the outer workflow has.
+        name: key of the section, a mapping with a ``workflow`` key.
+        shared: settings of the outer workflow that also apply to the inner one.
+        not_its_own: additional settings that only the outer workflow has.
 
     Raises:
-        ValueError: the part has a setting of the outer workflow, or is invalid.
+        ValueError: the section has a setting of the outer workflow, or is invalid.
     """
     part = checked_mapping(config.get(name), name)
     for setting in (*shared, *not_its_own):
@@ -276,14 +276,14 @@ def training_mode(mode: str | AutoresetMode) -> AutoresetMode:
 
 
 def seeded(config: Mapping[str, Any] | str, seed: int) -> Mapping[str, Any] | str:
-    """Add the seed of the simulators to an environment's config, if a compiled program cannot pass it to them."""
+    """Add the simulators' seed to an environment's config, if compiled programs cannot pass it to the simulators."""
     if not isinstance(config, Mapping) or config.get("host") != "compiled":
         return config
     return {"seed": seed, **config}
 
 
 def as_paid_by_the_environment(config: Mapping[str, Any] | str) -> Mapping[str, Any] | str:
-    """Remove the options for training only from an environment's config, so that evaluations report its own reward."""
+    """Remove training-only options from an environment's config, so that evaluations report the original reward."""
     if not isinstance(config, Mapping):
         return config
     excluded = set(TRAINING_OPTIONS)

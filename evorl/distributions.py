@@ -1,7 +1,7 @@
 """Action distributions with sample, log_prob, entropy, mode and kl.
 
 The parameters of a distribution are its leaves, ``[..., event]``. ``sample`` takes one key for the whole batch or one
-per element of the leading axes. ``entropy`` takes a key in every class; only classes without a closed form use it.
+per element of the leading axes. ``entropy`` takes a key in every class, but only classes without a closed form use it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from evorl.ops.random import draw
 from evorl.types import Key, PyTreeData, pytree_field
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
-_BORDER = 1e-6  # actions of a tanh-normal are clipped to at least this distance inside (-1, 1)
+_BORDER = 1e-6  # minimum distance of clipped tanh-normal actions from the bounds -1 and 1
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
 
 
@@ -165,7 +165,7 @@ class TanhNormal(PyTreeData):
         return squash(self.loc, self.bounded)
 
     def kl(self, other: TanhNormal) -> jax.Array:
-        """Return ``KL(self || other)``, ``[...]``, which equals that of the normals because tanh is invertible."""
+        """Return ``KL(self || other)``, ``[...]``, which equals the normals' divergence because tanh is invertible."""
         return self.base.kl(other.base)
 
     def _log_slope(self, x: jax.Array) -> jax.Array:
@@ -174,12 +174,12 @@ class TanhNormal(PyTreeData):
 
 @dataclasses.dataclass(frozen=True)
 class ActionDistribution:
-    """Converts network outputs to a distribution. Compared and hashed by value, so it may be a static field.
+    """Converts network outputs to a distribution. Compares and hashes by value, so it may be a static field.
 
     Attributes:
         kind: ``"categorical"``, ``"normal"`` or ``"tanh_normal"``.
         size: number of discrete actions, or of action dimensions.
-        bounded: for each action dimension, true if actions are within [-1, 1]; empty for all.
+        bounded: for each action dimension, True if actions are within [-1, 1]; empty if all are.
         min_log_std: lower bound on the log standard deviation.
         max_log_std: upper bound on the log standard deviation.
         log_std_bound: ``clip`` clips outputs to the bounds; ``tanh`` maps them into the bounds, 0 to the middle.
@@ -255,7 +255,7 @@ def distribution_for(
         num_actions: number of actions of a discrete space.
         action_size: number of dimensions of a box.
         squashed: for boxes, a tanh-normal with actions in (-1, 1) instead of an unbounded normal.
-        bounded: for each dimension of a box, true if it is bounded and so squashed; empty for all.
+        bounded: for each dimension of a box, True if bounded and therefore squashed; empty if all are.
         **options: ``min_log_std``, ``max_log_std`` and ``log_std_bound``.
 
     Raises:
@@ -295,6 +295,6 @@ def _log_tanh_slope(x: jax.Array) -> jax.Array:
 
 
 def _weighted(probs: jax.Array, values: jax.Array) -> jax.Array:
-    """Return ``probs * values``, with 0 for impossible entries even of infinite value, also in the gradient."""
+    """Return ``probs * values``, but 0 where ``probs`` is 0 even if the value is infinite, also in the gradient."""
     possible = probs > 0.0
     return jnp.where(possible, probs * jnp.where(possible, values, 0.0), 0.0)

@@ -1,4 +1,4 @@
-"""Fields of pytree dataclasses: which are part of the tree structure, and which are leaves."""
+"""Fields of pytree dataclasses, which are either part of the tree structure or leaves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pytree_field(*, static: bool | None = None, setting: bool = True, **kwargs: 
     Args:
         static: ``True`` for a field that changes shapes or control flow; its values must be hashable. ``False`` for
             data. With ``None``, ``PyTreeData`` treats the field as data, ``PyTreeNode`` decides by the annotation.
-        setting: true if configs may set the field; false if it is derived or set by another class.
+        setting: True if configs may set the field; False if it is derived or set by another class.
         **kwargs: arguments of ``dataclasses.field``.
     """
     metadata = dict(kwargs.pop("metadata", None) or {})
@@ -32,10 +32,10 @@ def pytree_field(*, static: bool | None = None, setting: bool = True, **kwargs: 
 class Within:
     """Interval of a field's values: ``tau: Annotated[float, Within("[0, 1]")] = 0.005``.
 
-    It is checked while a config is built, see ``evorl.config.values``.
+    Checked when a config is read, see ``evorl.config.values``.
 
     Attributes:
-        interval: bounds, with a square bracket for one that belongs to the interval: ``(0, 1]``, ``[0, inf)``.
+        interval: bounds, with square brackets for inclusive ones: ``(0, 1]``, ``[0, inf)``.
 
     Raises:
         ValueError: ``interval`` is malformed or empty.

@@ -1,8 +1,8 @@
 """Launches several processes of one training run: ``python -m evorl.launch -n 2 agent=ppo env=hopper``.
 
 The launcher starts the processes and supervises them. It shows the output of process 0; of the others, only the last
-lines of one that fails. When one process ends with an error, the rest are stopped: either they notice the loss in
-their next collective operation, or the launcher sends signals.
+lines of a failed process. When one process ends with an error, the others stop: either they notice the loss in their
+next collective operation, or the launcher sends signals.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Process:
 
     @property
     def lost_another(self) -> bool:
-        """True if the process ended because another one had ended."""
+        """True if the process ended because another process had ended."""
         self._reading.join(timeout=1)
         return self._lost_another or self.status == LOST_STATUS
 

@@ -119,7 +119,7 @@ def episode_statistics(dones: jax.Array, episode_returns: jax.Array, episode_len
     """Return statistics of the episodes that ended within a batch.
 
     Args:
-        dones: true where an episode ended, ``[...]``.
+        dones: True where an episode ended, ``[...]``.
         episode_returns: running returns including that step, ``[...]``.
         episode_lengths: running lengths including that step, ``[...]``.
     """
@@ -140,8 +140,8 @@ class EvaluationMetrics(PyTreeData):
     Attributes:
         episode_returns: returns, discounted or not as the evaluator chooses, ``[N]``.
         episode_lengths: lengths in steps, ``[N]``.
-        success_at_end: true if an episode's last step is at its goal, bool ``[N]``; ``None`` without goals.
-        success_ever: true if any step is at the goal, bool ``[N]``; ``None`` without goals.
+        success_at_end: True if an episode's last step is at its goal, bool ``[N]``; ``None`` without goals.
+        success_ever: True if any step is at the goal, bool ``[N]``; ``None`` without goals.
         goals: arrays ``[N, G]`` named ``start`` (achieved at the start of the episode), ``achieved`` (at its end) and
             ``desired``; ``None`` unless recorded.
         steps: every step of the first n episodes, an ``EpisodeSteps``; ``None`` unless recorded.

@@ -1,4 +1,4 @@
-"""Batches of episodes, or slices of episodes, of different lengths: padded in time, with the length of each.
+"""Batches of episodes, or of slices of episodes, of different lengths, padded in time.
 
 Every operation on NumPy arrays returns NumPy arrays, so that batches can be assembled in processes that run simulators.
 All operations on JAX arrays can be traced, except those marked "Not traceable": their output shapes depend on lengths.
@@ -20,7 +20,7 @@ Tree = TypeVar("Tree")
 
 
 class PaddedBatch(PyTreeData, Generic[Tree]):
-    """Rows of steps. Entries after a row's length are padding and may hold any value.
+    """Rows of steps. Entries after a row's length are padding with arbitrary values.
 
     Attributes:
         data: any pytree, often a ``SampleBatch``; leaves ``[B, T, ...]``.
@@ -180,7 +180,7 @@ def concatenate(batches: Sequence[PaddedBatch[Tree]]) -> PaddedBatch[Tree]:
 
 
 def split_episodes(trajectory: Tree, dones: Any) -> PaddedBatch[Tree]:
-    """Split a window into episodes, whole or cut at its ends, one per row, ordered by environment. Not traceable.
+    """Split a window into episodes, one per row, ordered by environment; partial ones are included. Not traceable.
 
     Args:
         trajectory: leaves ``[T, B, ...]``, as returned by a rollout.

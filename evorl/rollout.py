@@ -101,8 +101,8 @@ def env_step(
 ) -> tuple[EnvState, SampleBatch]:
     """Step the agent and its environments once; return the next state and the transition, leaves ``[B, ...]``.
 
-    An agent's recurrent state belongs to the state of the episode: the agent reads it from
-    ``extras.recurrent_state``, returns it in the policy's extras, and it is reset to zeros where an episode ended.
+    An agent's recurrent state is part of the episode's state: the agent reads it from ``extras.recurrent_state`` and
+    returns the next one in the policy's extras; it is reset to zeros where an episode ended.
     """
     actions, policy_extras = choose_actions(action_fn, env_state, agent_state, key)
     next_state = env_fn(without_recurrent_state(env_state), actions)
@@ -112,7 +112,7 @@ def env_step(
 def choose_actions(
     action_fn: ActionFn, env_state: EnvState, agent_state: AgentState, key: Key
 ) -> tuple[Action, PolicyExtras]:
-    """Return the agent's actions ``[B, ...]`` and extras: the first half of ``env_step``."""
+    """Return the agent's actions ``[B, ...]`` and extras; the first half of ``env_step``."""
     return action_fn(agent_state, SampleBatch(obs=env_state.obs, extras=_acting_extras(env_state)), key)
 
 
@@ -156,7 +156,7 @@ def act_again(
     Args:
         action_fn: ``agent.compute_actions`` or ``agent.evaluate_actions``.
         agent_state: state of the agent.
-        batch: recorded steps, leaves ``[B, T, ...]``; only observations, dones and the recurrent state are read.
+        batch: recorded steps, leaves ``[B, T, ...]``; uses only observations, dones and the recurrent state.
         key: a single key, from which a key is derived for each step of each row.
 
     Returns:
@@ -241,7 +241,7 @@ class Acting(PyTreeData):
     Attributes:
         agent_state: state of the agent.
         key: key of the rollout.
-        warming_up: bool, true if actions are random; ``None`` for workflows without warm-up.
+        warming_up: bool, True if actions are random; ``None`` for workflows without warm-up.
     """
 
     agent_state: AgentState
@@ -273,7 +273,7 @@ class ActsInRollouts(Protocol[S]):
         ...
 
     def acting(self, state: S) -> tuple[Acting, S]:
-        """Return the policy inputs of the next rollout, and the state after its random draws."""
+        """Return the policy inputs of the next rollout, and the state with a new key."""
         ...
 
     def action_fn(self, acting: Acting) -> ActionFn:
@@ -286,7 +286,7 @@ class ActsInRollouts(Protocol[S]):
 
 
 def collect_rollout(workflow: ActsInRollouts[S], state: S) -> tuple[SampleBatch, S]:
-    """Run a rollout ``[T, B, ...]`` in this device's environments; return it and the state after it."""
+    """Run a rollout in this device's environments; return the trajectory ``[T, B, ...]`` and the new state."""
     acting, state = workflow.acting(state)
     trajectory, env_state = rollout(
         workflow.env.step,

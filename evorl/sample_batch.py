@@ -50,17 +50,17 @@ class SampleBatch(PyTreeData):
 
 
 class Episode(PyTreeData):
-    """One episode in a window of fixed length, or a batch of them; steps after its end are padding.
+    """One episode in a window of fixed length, or a batch of episodes; steps after the end are padding.
 
     Attributes:
-        trajectory: ``[T, ...]``, time first; ``dones`` must be present.
+        trajectory: time-major ``[T, ...]``; ``dones`` must be present.
     """
 
     trajectory: SampleBatch
 
     @property
     def valid_mask(self) -> jax.Array:
-        """Bool ``[T, ...]``, true up to and including the first end of an episode."""
+        """Bool ``[T, ...]``, True up to and including the first end of an episode."""
         return valid_mask(_present(self.trajectory.dones, "dones"))
 
     @property
@@ -76,13 +76,13 @@ class Episode(PyTreeData):
 
 
 def valid_mask(dones: jax.Array) -> jax.Array:
-    """Return a bool ``[T, ...]`` that is true for the steps of the first episode, its last one included."""
+    """Return a mask ``[T, ...]``, True for the steps of the first episode, including its last step."""
     ended = jnp.cumsum(dones.astype(jnp.int32), axis=0)
     return (ended - dones.astype(jnp.int32)) == 0
 
 
 def first_episodes(dones: jax.Array, num_episodes: int, env_ids: jax.Array, num_envs: int) -> jax.Array:
-    """Return a bool ``[T, B]`` that is true for the steps of the first ``num_episodes`` episodes of a window.
+    """Return a mask ``[T, B]``, True for the steps of the first ``num_episodes`` episodes of a window.
 
     Episodes are counted in rounds: the first episode of every environment, then the second of every environment, and
     so on. The selection therefore does not depend on episode lengths. Episodes that the window cuts are included.

@@ -1,4 +1,4 @@
-"""PyTree containers, and the legend of array axes used in the whole package.
+"""PyTree containers, and the axis names used in the whole package.
 
 Axis legend, used in comments at the end of lines that create arrays::
 
@@ -209,11 +209,11 @@ def _as_hashable(value: Any) -> Any:
 
 @dataclass_transform(field_specifiers=(pytree_field, dataclasses.field), frozen_default=True)
 class PyTreeNode:
-    """Base of logic classes: a dataclass registered as a pytree, immutable once ``__post_init__`` has run.
+    """Base of logic classes: a dataclass registered as a pytree, immutable after ``__post_init__``.
 
-    A field is static if it is declared so, or if its annotation can only be structure: ``int``, ``bool``, ``str``,
-    enums, callables and tuples of them. All others (``float``, arrays, nodes) are data, and hold only arrays or
-    numbers. Static fields are hashable, so that nodes of equal structure share one compiled program.
+    A field is static if declared as such, or if its annotation can only be structure: ``int``, ``bool``, ``str``,
+    enums, callables and tuples of these. All other fields (``float``, arrays, nodes) are data and contain only arrays
+    or numbers. Static fields are hashable, so that nodes of equal structure share one compiled program.
 
     Raises:
         TypeError: a data field contains objects other than arrays and numbers, or a static field is not hashable.
@@ -282,7 +282,7 @@ def _check_fields(node: PyTreeNode) -> None:
 
 
 class ByValue:
-    """Base of immutable objects compared and hashed by value, so that equal ones share programs; the hash is cached."""
+    """Base of immutable objects that compare and hash by value, so that equal ones share programs; caches the hash."""
 
     def _identity(self) -> Any:
         """Return a hashable value that is the same for equal objects; by default, an object equals only itself."""
@@ -301,8 +301,8 @@ class Entry(NamedTuple):
     """Properties of a declared entry of a state, as in ``env_state: Annotated[EnvState, Entry(axis=0)]``.
 
     Attributes:
-        axis: axis of its leaves with one row per environment or member of a population; ``None`` for other entries.
-        optional: true if the entry is absent in some states.
+        axis: axis of the entry's leaves with one row per environment or population member; ``None`` for other entries.
+        optional: True if the entry is absent in some states.
     """
 
     axis: int | None = None

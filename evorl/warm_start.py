@@ -1,7 +1,7 @@
-"""Warm start: a new run whose agent starts with parameters and observation statistics of another run.
+"""Warm start: initializes a new run's agent with parameters and observation statistics of another run.
 
-Only arrays of the other run are read. Nothing that its config names is executed, so it is safe to start from an
-untrusted run.
+Only arrays of the other run are read. No code named by its config is executed, so starting from an untrusted run is
+safe.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ Leaves = dict[str, LeafSpec]  # leaves of one seed, by their path within the par
 
 @dataclasses.dataclass(frozen=True)
 class WarmStart:
-    """Start of a run with arrays of another run.
+    """Arrays of another run to start a run with.
 
     Attributes:
         workflow: workflow of the new run.
         arrays: loaded parameters and statistics by their paths in the state, with a leading axis S if the other run has
             several seeds.
-        messages: messages that report which parts were loaded and which were not.
+        messages: messages about loaded and omitted parts.
     """
 
     workflow: Workflow
@@ -207,7 +207,7 @@ def _under(leaves: Leaves, prefix: str) -> Leaves:
 def _parts_to_load(
     here: Mapping[str, Leaves], there: Mapping[str, Leaves], requested: Sequence[str] | None, run: Path | str
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the parts to load, and the target networks to copy from these because the other run lacks them.
+    """Return the parts to load, and target networks that the other run lacks, which are copied from loaded parts.
 
     Raises:
         ValueError: a requested part is not in both agents, or the agents have no common part.

@@ -1,1 +1,1 @@
-"""Collection of rollouts outside compiled programs: a host loop around simulators, and actors in other processes."""
+"""Collection of rollouts outside compiled programs: a host loop for simulators, and actors in other processes."""

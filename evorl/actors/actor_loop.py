@@ -1,4 +1,4 @@
-"""Training iterations with rollouts from actors: synchronous with one policy, or asynchronous in order of arrival."""
+"""Training iterations with rollouts from actors: synchronous, or asynchronous in order of arrival."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ class Actors(ByValue):
             pool = make_pool(self.settings.kind, Worker, lambda number: self._config)
             self._supervisor = Supervisor(pool, self.settings.count, self.settings.timeout, message)
             self._templates = acting_template(workflow)
-            workflow.env.close()  # only needed for setup: from now on, the actors run the simulators
+            workflow.env.close()  # only needed for setup: the actors run the simulators afterwards
         self._supervisor.message = message
         return self._supervisor
 
     def _whole_rollout(self, workflow: Any, state: State, actors: Supervisor) -> tuple[PyTreeDict, State]:
-        """Run one iteration with all actors, each with its share of the environments; equal to a single process."""
+        """Run one iteration with all actors, each with a part of the environments; results equal a single process's."""
         acting, state = _begin(workflow, state)
         acting_leaves, count = leaves_of(acting), self.settings.count
         rows = leaves_of(state.env_state)
@@ -108,7 +108,7 @@ class Actors(ByValue):
         return _learn(workflow, state, tree_of(trajectory, trajectory_template))
 
     def _next_slice(self, workflow: Any, state: State, actors: Supervisor) -> tuple[PyTreeDict, State]:
-        """Run one iteration on the first rollout to finish; no rollout is older than ``max_lag`` updates."""
+        """Run one iteration on the first available rollout; no rollout is older than ``max_lag`` updates."""
         idle = [i for i in range(self.settings.count) if i not in actors.busy]
         for i in idle:
             acting, state = _begin(workflow, state)
@@ -140,7 +140,7 @@ class Actors(ByValue):
 @functools.partial(jax.jit, donate_argnames="state")
 def _begin(workflow: Any, state: State) -> tuple[Any, State]:
     acting, state = workflow.acting(state)
-    # The learner's next update donates the buffers that the actors receive, so they get copies.
+    # The learner's next update donates the buffers passed to actors, so actors get copies.
     return copied(acting), state
 
 

@@ -52,7 +52,7 @@ class ActorSettings(PyTreeNode):
 
 
 def actor_settings(config: Any) -> ActorSettings:
-    """Return the settings from the part ``actors`` of a config.
+    """Return the settings in the section ``actors`` of a config.
 
     Raises:
         ValueError: a key is unknown, or a value is invalid.

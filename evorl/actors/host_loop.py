@@ -1,8 +1,8 @@
 """Training iterations with simulators on the host: a Python loop steps them between calls of compiled programs.
 
-An iteration consists of: a step of the simulators; ``advance`` and another step, repeated for the length of the
-rollout; and ``end``, which learns and computes the first actions of the next iteration. The results equal the results
-of an iteration that is one compiled program (see ``evorl.rollout.collect_rollout``).
+An iteration consists of a step of the simulators, then ``advance`` and another step, repeated for the length of the
+rollout, then ``end``, which learns and computes the first actions of the next iteration. The results equal an iteration
+in one compiled program (see ``evorl.rollout.collect_rollout``).
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ def stacked_rows(rows: list[PyTreeDict]) -> PyTreeDict:
 
 
 def roll_on_host(workflow: Any, acting: Any, env_state: Any) -> tuple[SampleBatch, Any]:
-    """Run a rollout of one seed by a host loop; return its data for learning, and the environment state after it."""
+    """Run a rollout of one seed in a host loop; return its data for learning, and the final environment state."""
     begun = _Begun(*map(Flat.of, _begin_rollout(workflow, acting, env_state)))
     rollout, answer = _step_to_the_last(workflow, Flat.of(workflow), begun)
     return _finish(workflow, rollout.tree(), answer.tree())
 
 
 def _step_to_the_last(workflow: Any, constant: Flat, begun: _Begun) -> tuple[Flat, Flat]:
-    """Return the rollout before its last step, and the response of the simulators to that step."""
+    """Return the rollout before its last step, and the simulators' response to the last step."""
     acting, rollout, request = begun
     advance: Any = None
     for step in range(workflow.rollout_length - 1):
@@ -164,7 +164,7 @@ def _answer(workflow: Any, request: Any) -> dict[str, Any]:
 def _begin(workflow: Any, state: State) -> tuple[Any, State]:
     """Return the start of a rollout, for every seed, and the state without ``env_state``, which the rollout contains.
 
-    The returned state does not include the random draws of acting: if no iteration follows, training resumes from it.
+    Acting does not advance the key of the returned state, from which training resumes if no iteration follows.
     """
 
     def one_seed(state: State) -> tuple[Any, State]:

@@ -1,4 +1,4 @@
-"""Actors in this process: for tests, debugging, and cases in which another process does not pay off."""
+"""Actors in this process: for tests, debugging, and workloads that do not benefit from other processes."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class ProcessPool(ActorPool):
     def why_dead(self, number: int) -> str | None:
         actor = self._actors[number]
         if actor.is_silent:
-            actor.process.join(1.0)  # its pipe closes shortly before it exits
+            actor.process.join(1.0)  # the pipe of a process closes shortly before it exits
         exit_code = actor.process.exitcode
         if exit_code is not None:
             return f"ended by signal {signal.Signals(-exit_code).name}" if exit_code < 0 else f"exit status {exit_code}"
@@ -108,7 +108,7 @@ class _Actor:
 
 
 def _is_stopped(pid: int | None) -> bool:
-    """Return True if a signal stopped a child of this process; false on systems that cannot report it."""
+    """Return True if a child of this process was stopped by a signal; False on systems that do not report it."""
     if pid is None or not hasattr(os, "waitid"):
         return False
     return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
@@ -140,7 +140,7 @@ def _serve(pipe: Connection, beat: Any, worker: str, settings: Any, jax_settings
     """Serve requests until the learner closes its end of the pipe."""
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
-    )  # a terminal sends Ctrl-C to all its processes: the learner stops actors
+    )  # a terminal sends Ctrl-C to all its processes; the learner stops the actors
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_keep_beating, args=(beat, os.getppid()), daemon=True).start()
     prepare_actor(jax_settings)
@@ -166,6 +166,6 @@ def describe_error(error: BaseException) -> str:
 def _keep_beating(beat: Any, learner: int) -> None:
     while True:
         beat.value = time.monotonic()
-        if os.getppid() != learner:  # it was killed, and cannot stop this process
+        if os.getppid() != learner:  # the learner was killed and cannot stop this process
             os._exit(1)
         time.sleep(_BEAT_SECONDS)

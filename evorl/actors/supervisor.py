@@ -10,7 +10,7 @@ from evorl.actors.pool import ActorPool
 from evorl.envs.host.host_vector_env import HostEnvError
 
 _POLL_SECONDS = 0.5
-MAX_DEATHS = 5  # consecutive deaths of one actor, without a rollout in between
+MAX_DEATHS = 5  # deaths of one actor without a rollout in between
 
 
 class Supervisor:

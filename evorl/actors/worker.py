@@ -51,7 +51,7 @@ def acting_template(workflow: Any) -> tuple[Any, Any, Any]:
 
 
 def roll(workflow: Any, acting: Any, env_state: Any) -> tuple[SampleBatch, Any]:
-    """Run a rollout of a workflow's environments as one program; return data to learn from and the state after it."""
+    """Run a rollout of a workflow's environments as one program; return data for learning, and the final state."""
     trajectory, env_state = rollout(
         workflow.env.step,
         workflow.action_fn(acting),
@@ -91,7 +91,7 @@ class Worker:
         Args:
             acting: leaves of the policy inputs.
             env_state: leaves of the environment state; ``None`` continues this actor's last rollout.
-            start_key: data of the key for the first episodes, if there was no rollout before.
+            start_key: key data for the first episodes, if this is the first rollout.
 
         Returns:
             The leaves of the trajectory, and of the environment state if it was passed, else an empty list.

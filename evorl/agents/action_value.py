@@ -37,9 +37,9 @@ class ActionValueAgent(Agent):
     Attributes:
         network: maps an observation to values ``[..., A]``.
         epsilon: probability of a random action.
-        max_final_epsilon: every episode draws the end of its epsilon schedule uniformly, from the schedule's end up to
-            this value, so that environments explore to different degrees; ``None`` for one epsilon. (Mnih et al. 2016,
-            section 5.1, draw the final epsilon of each asynchronous learner.)
+        max_final_epsilon: every episode samples the final value of its epsilon schedule uniformly between the
+            schedule's final value and this one, so that environments explore to different degrees; ``None`` uses one
+            epsilon. (Mnih et al. 2016, section 5.1, sample the final epsilon of each asynchronous learner.)
         obs_key: entry of a dict observation that the network reads.
     """
 
@@ -49,7 +49,7 @@ class ActionValueAgent(Agent):
     obs_key: str | None = None
 
     acts_in: ClassVar[ActionSpaces] = ActionSpaces.DISCRETE
-    can_draw_epsilon: ClassVar[bool] = True  # true if ``max_final_epsilon`` is supported
+    can_draw_epsilon: ClassVar[bool] = True  # True if ``max_final_epsilon`` is supported
     part_settings: ClassVar[PyTreeNode] = NetworkSettings()
 
     @classmethod
@@ -59,7 +59,7 @@ class ActionValueAgent(Agent):
 
     @classmethod
     def build_network(cls, settings: dict[str, Any], env: Env, **heads: Any) -> QNetwork:
-        """Build the network from the entry ``network`` of the settings; ``heads`` are further options of ``QNetwork``.
+        """Build the network from the entry ``network`` of the settings; ``heads`` are more options of ``QNetwork``.
 
         Raises:
             ValueError: a setting is invalid.
@@ -85,14 +85,14 @@ class ActionValueAgent(Agent):
             )
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Return fresh parameters; with ``max_final_epsilon`` also the initial recurrent state, one per episode."""
+        """Return initial parameters; with ``max_final_epsilon`` also the initial recurrent state, one per episode."""
         state = super().init(obs_space, action_space, key)
         if self.max_final_epsilon is None:
             return state
         return state.replace(recurrent_state=PyTreeDict(drawn=jnp.zeros(())))
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> Params:
-        """Return fresh parameters of the network."""
+        """Return initial parameters of the network."""
         return self.network.init(key, one_observation(obs_space, self.obs_key))
 
     def outputs(
@@ -111,7 +111,7 @@ class ActionValueAgent(Agent):
         return apply_network(self.network, params, obs, fractions, key if self.network.noisy else None)
 
     def q_values(self, agent_state: AgentState, params: Params, obs: Observation, key: Key | None = None) -> jax.Array:
-        """Return expected returns ``[..., A]`` of all actions, including forbidden ones; no noise without a key."""
+        """Return expected returns ``[..., A]`` of all actions, including masked ones; no noise without a key."""
         return self.outputs(agent_state, params, obs, key)
 
     def acting_params(self, params: Params) -> Params:
@@ -123,7 +123,7 @@ class ActionValueAgent(Agent):
         return agent_state.replace(extra_state=self._epsilon_at(progress))
 
     def _epsilon_at(self, progress: jax.Array | float) -> Any:
-        """Return epsilon; with ``max_final_epsilon``, the smallest and the largest over all episodes, ``[2]``."""
+        """Return epsilon; with ``max_final_epsilon``, the bounds of epsilon over all episodes, ``[2]``."""
         epsilon, max_final = self.epsilon, self.max_final_epsilon
         if max_final is None:
             return value_at(epsilon, progress)
@@ -133,7 +133,7 @@ class ActionValueAgent(Agent):
     def _explore(
         self, agent_state: AgentState, q_values: jax.Array, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Return epsilon-greedy actions, and the episode's sample as recurrent state."""
+        """Return epsilon-greedy actions, and the episode's epsilon sample as recurrent state."""
         epsilon = self._epsilon_at(0.0) if agent_state.extra_state is None else agent_state.extra_state
         if self.max_final_epsilon is None:
             return epsilon_greedy(key, q_values, epsilon), PyTreeDict()
@@ -194,9 +194,9 @@ def update_online_and_target(
         optimizer: optimizer of the network.
         agent_state: state with ``online`` and ``target`` in its parameters.
         opt_state: state created by ``init_online_optimizer``.
-        *args: further arguments of the loss.
+        *args: additional arguments of the loss.
         progress: completed fraction of training in [0, 1].
-        tau: Polyak step size of the target network; 1 copies.
+        tau: Polyak step size of the target network; 1 copies the online network.
         interval: number of gradient steps between two updates of the target network.
 
     Returns:

@@ -32,7 +32,7 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeData, PyTreeDict, pytree_field
 
 _PARTS = ("shared", "policy", "value")
-ROWS_AT_ONCE = 2**14  # observations whose activations an accelerator has in memory: as many as in large minibatches
+ROWS_AT_ONCE = 2**14  # observations processed at a time on an accelerator, as many as in large minibatches
 
 
 class Estimates(NamedTuple):
@@ -52,7 +52,7 @@ class Estimates(NamedTuple):
 
 
 class ActorCriticBatch(PyTreeData):
-    """Inputs of a loss: a trajectory ``[T, B]``, or single steps ``[N]``.
+    """Inputs of a loss: a trajectory ``[T, B]`` or single steps ``[N]``.
 
     Attributes:
         obs: observations, ``[..., *observation]``.
@@ -62,7 +62,7 @@ class ActorCriticBatch(PyTreeData):
         advantages: ``[...]``; ``None`` before they are computed.
         values: values at collection, ``[...]``; ``None`` without a value function.
         weights: weights of the steps, with mean 1, ``[...]``; ``None`` for equal weights.
-        dones: for recurrent agents, true where an episode ends, ``[T, B]``.
+        dones: for recurrent agents, True where an episode ends, ``[T, B]``.
         recurrent_state: for recurrent agents, the state before the first step, ``[1, B, *]``.
         policy: (unsquashed) action distributions at collection, ``[...]``; ``None`` if the loss does not need them.
     """
@@ -88,7 +88,7 @@ class ActorCriticBatch(PyTreeData):
 
 
 class ActorCriticNetwork(nn.Module):
-    """Network for action-distribution parameters and values: separate networks, or heads on a shared one.
+    """Policy and value networks: separate networks, or heads on a shared one.
 
     Attributes:
         policy: maps observations, or shared features, to the parameters of the action distribution.
@@ -112,7 +112,7 @@ class ActorCriticNetwork(nn.Module):
             value_obs: observation of the value function.
             recurrent_state: state of each recurrent part by name, before each observation ``[..., *]``; or, with
                 ``starts``, before each sequence, ``[B, *]``.
-            starts: true where an episode starts with that observation of a sequence, ``[T, B]``.
+            starts: True where an observation of a sequence is the first of an episode, ``[T, B]``.
         """
         after = PyTreeDict()
 
@@ -137,7 +137,7 @@ class ActorCriticNetwork(nn.Module):
         )
 
     def init_params(self, key: Key, policy_obs: jax.Array, value_obs: jax.Array) -> PyTreeDict:
-        """Return fresh parameters of each part by name, from separate keys; observations are ``[1, *observation]``."""
+        """Return initial parameters of each part by name, from separate keys; observations: ``[1, *observation]``."""
         policy_key, value_key, shared_key = jax.random.split(key, 3)
         keys: dict[str, Key] = {"policy": policy_key, "value": value_key, "shared": shared_key}
         params = PyTreeDict()
@@ -202,7 +202,7 @@ class ActorCriticAgent(Agent):
         return any(isinstance(getattr(self.network, name), RecurrentNetwork) for name in _PARTS)
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """Return fresh parameters of each network, from separate keys."""
+        """Return initial parameters of each network, from separate keys."""
         obs = (one_observation(obs_space, obs_key) for obs_key in (self.policy_obs_key, self.value_obs_key))
         return self.network.init_params(key, *obs)
 
@@ -219,7 +219,7 @@ class ActorCriticAgent(Agent):
         recurrent_state: Any = None,
         starts: jax.Array | None = None,
     ) -> Estimates:
-        """Return policy and values for observations ``[..., *observation]``; other arguments as for the network."""
+        """Return policy and values for observations ``[..., *observation]``; see the network for other arguments."""
         policy_obs = value_obs = preprocess(agent_state, obs, self.policy_obs_key)
         if self.value_obs_key != self.policy_obs_key:
             value_obs = preprocess(agent_state, obs, self.value_obs_key)
@@ -257,7 +257,7 @@ class ActorCriticAgent(Agent):
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Sample actions; the extras hold the unsquashed sample and its log-probability."""
+        """Sample actions; the extras contain the unsquashed sample and its log-probability."""
         policy, extras = self._policy_and_extras(agent_state, sample_batch)
         raw, log_prob = policy.sample_and_log_prob(key)
         return self.distribution.squash(raw), extras | {"raw_action": raw, "log_prob": log_prob}
@@ -303,7 +303,7 @@ class ActorCriticAgent(Agent):
         return values, next_values
 
     def batch_of(self, trajectory: SampleBatch, **computed: Any) -> ActorCriticBatch:
-        """Return the batch of a trajectory ``[T, B]``; ``computed`` are the fields that algorithms compute."""
+        """Return the batch of a trajectory ``[T, B]``; ``computed`` are fields computed by the algorithm."""
         extras = trajectory.extras
         if self.is_recurrent:
             computed |= {"dones": trajectory.dones, "recurrent_state": extras.recurrent_state}
@@ -317,7 +317,7 @@ def build_network(
     """Build the network that ``agent.network`` describes.
 
     Args:
-        options: options of ``build_torso``, and ``shared``, ``recurrent`` and ``heads`` (further layers by head).
+        options: options of ``build_torso``, and ``shared``, ``recurrent`` and ``heads`` (additional layers by head).
         distribution: action distribution.
         obs_ndims: number of axes of one observation of the ``policy`` and of the ``value`` function.
         num_quantiles: number of quantiles that the value network outputs; ``None`` for values.

@@ -2,7 +2,7 @@
 
 The rule is that of rsl_rl (Rudin et al. 2022, https://arxiv.org/abs/2109.11978): before each gradient step, the
 learning rate decreases if the policy is too far from the policy that collected the trajectory, and increases if it is
-close.
+too close.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOWEST, HIGHEST = 1e-5, 1e-2  # bounds of the learning rate
 
 
 def check_adaptive(optimizer: Optimizer, desired_kl: Any, num_value_epochs: int | None) -> None:
-    """Raise ``ValueError`` if a setting contradicts a learning rate that ``desired_kl`` determines."""
+    """Raise ``ValueError`` if a setting conflicts with a learning rate adapted by ``desired_kl``."""
     if isinstance(optimizer.learning_rate, Schedule):
         raise ValueError(
             f"desired_kl={desired_kl!r} determines the learning rate, but optimizer.learning_rate is a schedule: set "
@@ -58,11 +58,11 @@ def with_policies(agent: ActorCriticAgent, agent_state: AgentState, batch: Actor
 
 
 def rate_after(rate: jax.Array, divergence: jax.Array, desired: jax.Array | float) -> jax.Array:
-    """Return the learning rate after a divergence was measured, a scalar.
+    """Return the learning rate, a scalar, given the measured and the desired divergence.
 
-    It is divided by 1.5 if the divergence exceeds ``2 desired``, and multiplied by 1.5 if the divergence is below
-    ``desired / 2``, within [1e-5, 1e-2]. A divergence of 0, as at the first minibatch of a trajectory, leaves the
-    learning rate unchanged, because no step has been taken.
+    The learning rate is divided by 1.5 if the divergence exceeds ``2 desired``, and multiplied by 1.5 if the divergence
+    is below ``desired / 2``, within [1e-5, 1e-2]. A divergence of 0, as at the first minibatch of a trajectory, leaves
+    the learning rate unchanged, because no step has been taken.
     """
     lower, higher = jnp.maximum(LOWEST, rate / FACTOR), jnp.minimum(HIGHEST, rate * FACTOR)
     is_near = (divergence > 0.0) & (divergence < desired / 2.0)
@@ -77,7 +77,7 @@ def adaptive_gradient_step(
     opt_state: PyTreeDict,
     *args: Any,
 ) -> tuple[Params, PyTreeDict, PyTreeDict]:
-    """Take one gradient step with the learning rate for the present divergence.
+    """Take one gradient step, with the learning rate adapted to the current divergence.
 
     Args:
         desired_kl: desired divergence.
@@ -86,7 +86,7 @@ def adaptive_gradient_step(
         optimizer: optimizer; its learning rate is replaced.
         params: parameters.
         opt_state: state created by ``init_adaptive``.
-        *args: further arguments of the loss.
+        *args: additional arguments of the loss.
 
     Returns:
         Parameters, optimizer state, and the metrics with the ``learning_rate`` of this step.

@@ -32,7 +32,7 @@ from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDi
 
 
 class CriticEnsembleAgent(Agent):
-    """Policy and ensemble of critics; target networks are stored as parameters ``target_<name>``.
+    """A policy and an ensemble of critics; the parameters of target networks are named ``target_<name>``.
 
     Subclasses define ``actor_loss(policy_params, agent_state, batch, keys)``, which returns a loss and its metrics. It
     reads ``obs`` and ``actions``, ``[N, ...]``, and ``extras.weights`` ``[N]`` from ``batch``. ``policy_params`` may
@@ -59,14 +59,14 @@ class CriticEnsembleAgent(Agent):
     part_settings: ClassVar[PyTreeNode] = CriticEnsembleSettings()
     # Names of the networks that have target networks.
     target_names: ClassVar[tuple[str, ...]] = ("critic",)
-    # True if the algorithm keeps running statistics of its networks.
+    # True if the algorithm tracks running statistics of its networks.
     keeps_statistics: ClassVar[bool] = False
 
     @classmethod
     def build_networks(
         cls, settings: dict[str, Any], env: Env, num_policy_outputs: int, num_atoms: int | None = None
     ) -> dict[str, Any]:
-        """Build the networks from the settings ``network``, ``critic_network`` (differences) and ``num_critics``."""
+        """Build the networks from the settings ``network``, ``critic_network`` (overrides) and ``num_critics``."""
         options, differences, keeps = settings.pop("network"), settings.pop("critic_network"), cls.keeps_statistics
         ndims = {name: observation_ndim(env.obs_space, settings.get(f"{name}_obs_key")) for name in ("policy", "value")}
         num_actions = env.action_space.n if isinstance(env.action_space, Discrete) else None
@@ -83,7 +83,7 @@ class CriticEnsembleAgent(Agent):
         }
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """Return fresh parameters of each network, from separate keys; target networks start as copies."""
+        """Return initial parameters of each network, from separate keys; target networks start as copies."""
         policy_key, critic_key = jax.random.split(key)
         params = PyTreeDict(
             policy=self.policy_network.init(policy_key, one_observation(obs_space, self.policy_obs_key)),
@@ -92,12 +92,12 @@ class CriticEnsembleAgent(Agent):
         return params | {f"target_{name}": jax.tree.map(jnp.copy, params[name]) for name in self.target_names}
 
     def init_critics(self, network: nn.Module, obs_space: Space, action_space: Space, key: Key) -> Params:
-        """Return fresh parameters of a network with the inputs of ``critic_network``."""
+        """Return initial parameters of a network with the inputs of ``critic_network``."""
         action = () if isinstance(action_space, Discrete) else (action_space.zeros()[None],)
         return network.init(key, one_observation(obs_space, self.value_obs_key), *action)
 
     def policy_statistics(self, agent_state: AgentState) -> Any:
-        """Return the policy's state apart from its parameters; it has no leaves if the policy can be evolved."""
+        """Return the policy's state other than its parameters; evolvable policies have no such state."""
         return agent_state.extra_state
 
     def policy_outputs(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> jax.Array:
@@ -107,13 +107,13 @@ class CriticEnsembleAgent(Agent):
     def critics(
         self, agent_state: AgentState, params: Params, obs: Observation, actions: Action | None, network: Any = None
     ) -> jax.Array:
-        """Return the outputs of all critics for actions ``[N, ...]``, ``[K, N, *]``; ``None`` for all discrete actions.
+        """Return the outputs ``[K, N, *]`` of all critics for actions ``[N, ...]``, or for all discrete actions.
 
         Args:
             agent_state: state whose statistics normalize the observations.
             params: parameters of the critics or of their target networks.
             obs: ``[N, ...]``.
-            actions: ``[N, ...]``, or ``None`` for ``[K, N, A]``.
+            actions: ``[N, ...]``, or ``None`` for all discrete actions: the outputs are then ``[K, N, A]``.
             network: another ensemble over observations and actions; defaults to ``critic_network``.
         """
         network = self.critic_network if network is None else network
@@ -124,7 +124,7 @@ class CriticEnsembleAgent(Agent):
         return outputs if actions is None else jnp.take_along_axis(outputs, actions[None, :, None], axis=-1)[..., 0]
 
     def recyclable_networks(self) -> dict[str, nn.Module]:
-        """Return the networks whose dormant units can be recycled, by the names of their parameters."""
+        """Return the networks whose dormant units can be recycled, keyed by their parameters' names."""
         return {"policy": self.policy_network, "critic": self.critic_network}
 
     def recyclable_inputs(self, agent_state: AgentState, batch: SampleBatch) -> dict[str, tuple[Any, ...]]:
@@ -159,7 +159,7 @@ class CriticEnsembleAgent(Agent):
         return outputs if self.critic_network.num_atoms is None else jax.nn.softmax(outputs) @ self.support
 
     def least(self, outputs: jax.Array) -> jax.Array:
-        """Return the outputs ``[N, *]`` of the critic with the least expected value, from ``[K, N, *]``."""
+        """Return the outputs ``[N, *]`` of the critic with the smallest expected value, from ``[K, N, *]``."""
         minimum = jnp.argmin(self.expected(outputs), axis=0)  # [N]
         return outputs[minimum, jnp.arange(outputs.shape[1])]
 
@@ -179,7 +179,7 @@ class CriticEnsembleAgent(Agent):
     def soft_bellman_loss(
         self, outputs: jax.Array, next_outputs: jax.Array, next_costs: jax.Array, batch: SampleBatch
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the loss to ``r + discount * (next_outputs - next_costs)``, summed over critics.
+        """Return the loss against targets ``r + discount * (next_outputs - next_costs)``, summed over critics.
 
         This is half the squared error of values, or the cross-entropy of distributions, whose atoms are all shifted by
         the costs.
@@ -217,7 +217,7 @@ class StochasticPolicyAgent(Agent):
 
     @classmethod
     def pop_distribution(cls, settings: dict[str, Any], env: Env) -> ActionDistribution:
-        """Return the distribution for the action space, with the bounds that are removed from the settings.
+        """Remove the distribution's options from the settings; return the distribution for the action space.
 
         Raises:
             ValueError: noise is to be repeated, but actions are discrete.
@@ -285,7 +285,7 @@ def update_part(
         name: name of the parameters, and of their optimizer's state.
         agent_state: state of the agent.
         opt_state: optimizer states by name.
-        *args: further arguments of the loss.
+        *args: additional arguments of the loss.
         loss_fn: ``loss_fn(params, *args) -> (loss, metrics)``.
         optimizer: optimizer of these parameters.
         progress: completed fraction of training in [0, 1].
@@ -307,7 +307,7 @@ def with_target_networks(params: PyTreeDict, tau: jax.Array | float) -> PyTreeDi
 
 
 def with_projections(agent_state: AgentState, **optimizers: Optimizer) -> AgentState:
-    """Return the agent's state with projected parameters: of each optimizer, and of their target networks."""
+    """Return the agent's state with each optimizer's projection applied to its network and target network."""
     params = agent_state.params
     names = [name for part in optimizers for name in (part, f"target_{part}") if name in params]
     projected = {name: optimizers[name.removeprefix("target_")].projected(params[name]) for name in names}
@@ -320,7 +320,7 @@ def update_if_due(
     agent_state: AgentState,
     opt_state: PyTreeDict,
 ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-    """Apply ``update`` at the first and then at every ``delay``-th call; return the previous metrics in between.
+    """Apply ``update`` at the first and then every ``delay``-th call; return the last metrics in between.
 
     Args:
         update: ``(agent_state, opt_state) -> (agent_state, opt_state, metrics)``.

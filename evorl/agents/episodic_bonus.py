@@ -44,14 +44,14 @@ class E3B(ICM):
         return state
 
     def bonuses(self, intrinsic: IntrinsicState, batch: SampleBatch) -> jax.Array:
-        """Return the bonuses of a trajectory ``[T, B]`` whose first steps start episodes, not scaled."""
+        """Return the unscaled bonuses of a trajectory ``[T, B]`` whose first steps start episodes."""
         features = self._features(intrinsic.params, self._inputs(intrinsic, batch))
         return self._along(self._start(*features.shape[1:]), features, batch.dones)[1]
 
     def step_bonuses(
         self, intrinsic: IntrinsicState, inputs: tuple[jax.Array, ...], batch: SampleBatch, state: State
     ) -> tuple[jax.Array, State]:
-        """Return the bonuses of a trajectory ``[T, B]``, and the state with the inverses of ``C`` after it."""
+        """Return the bonuses of a trajectory ``[T, B]``, and the state with the inverses of ``C`` at its end."""
         inverse, bonuses = self._along(state.episodic, self._features(intrinsic.params, inputs), batch.dones)
         return bonuses, state.replace(episodic=inverse)
 
@@ -64,7 +64,7 @@ class E3B(ICM):
         return jnp.broadcast_to(jnp.eye(size) / self.ridge, (num_envs, size, size))
 
     def _along(self, inverse: jax.Array, features: jax.Array, dones: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Return the inverses of ``C`` after a trajectory, and its bonuses ``[T, B]``."""
+        """Return the inverses of ``C`` at the end of a trajectory, and the trajectory's bonuses ``[T, B]``."""
         start = self._start(*features.shape[1:])
 
         def one_step(inverse: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

@@ -1,4 +1,4 @@
-"""Checks of networks for images: inputs without convolutions, misplaced channels, empty outputs of convolutions."""
+"""Checks of networks for images: missing convolutions, misplaced channels, empty convolution outputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evorl.envs.space import Space
 from evorl.networks.torsos import PRESETS
 
 _IMAGE_AXES = 3  # height, width and channels
-_MOST_CHANNELS = 16  # largest first axis that is mistaken for channels
+_MOST_CHANNELS = 16  # a first axis up to this size suggests that channels come first
 
 
 def describe_flat_images(agent: Any, obs_space: Space) -> str | None:
@@ -53,7 +53,7 @@ def _has_convolutions(network: nn.Module) -> bool:
 
 
 def check_image_networks(agent: Agent, obs_space: Space, action_space: Space) -> None:
-    """Check that convolutions have a non-empty output for images of this space; computes only shapes.
+    """Check that convolutions have non-empty outputs for images of this space; computes only shapes.
 
     Raises:
         ValueError: images are too small; the message states the smallest size and the presets that fit.

@@ -36,11 +36,11 @@ _SMALLEST = 1e-8
 
 
 class IntrinsicState(PyTreeData):
-    """State of an intrinsic reward, equal on all devices.
+    """State of an intrinsic reward, identical on all devices.
 
     Attributes:
         params: trainable parameters of the model.
-        fixed: fixed parameters of the model; ``None`` if it has only trainable ones.
+        fixed: fixed parameters of the model; ``None`` if all are trainable.
         opt_state: state of the optimizer.
         observations: statistics of all observations, which normalize the model's inputs.
         squares: statistics of the squared bonuses of all steps, which determine the unit of the bonus.
@@ -102,7 +102,7 @@ class IntrinsicReward(PyTreeNode):
         """
 
     def built(self, env: VectorEnv) -> Self:
-        """Return a copy with the model built for the spaces of ``env``.
+        """Return a copy whose model is built for the spaces of ``env``.
 
         Raises:
             ValueError: the observations are not a single array, the action space is not supported, or a layer is
@@ -118,7 +118,7 @@ class IntrinsicReward(PyTreeNode):
         return self.replace(model=self.make_model(torso, env.action_space, obs_ndim), action_space=env.action_space)
 
     def init(self, obs_space: Space, key: Key, num_envs: int = 0) -> State:
-        """Return entries for a workflow's state: ``intrinsic``, and ``intrinsic_metrics`` of the last trajectory.
+        """Return entries of a workflow's state: ``intrinsic``, and ``intrinsic_metrics`` of the last trajectory.
 
         ``num_envs`` is the number of environments on this device; only episodic bonuses use it.
         """
@@ -135,13 +135,13 @@ class IntrinsicReward(PyTreeNode):
         return State(intrinsic=intrinsic, intrinsic_metrics=metrics)
 
     def bonuses(self, intrinsic: IntrinsicState, batch: SampleBatch) -> jax.Array:
-        """Return the bonuses of the steps ``[...]`` of a batch, not scaled to units of their root mean square."""
+        """Return the bonuses of the steps ``[...]`` of a batch, not divided by their root mean square."""
         return self.errors(intrinsic.params, intrinsic.fixed, *self._inputs(intrinsic, batch))[0]
 
     def step_bonuses(
         self, intrinsic: IntrinsicState, inputs: tuple[jax.Array, ...], batch: SampleBatch, state: State
     ) -> tuple[jax.Array, State]:
-        """Return the bonuses of a batch, given the inputs of ``errors``, and the workflow's state after these steps."""
+        """Return the bonuses of a batch, whose inputs of ``errors`` are ``inputs``, and the workflow's new state."""
         return self.errors(intrinsic.params, intrinsic.fixed, *inputs)[0], state
 
     def pay(self, batch: SampleBatch, state: State) -> tuple[SampleBatch, State]:
@@ -178,7 +178,7 @@ class IntrinsicReward(PyTreeNode):
         return batch, state.replace(intrinsic=intrinsic, intrinsic_metrics=metrics)
 
     def unit(self, squares: RunningStatistics) -> jax.Array | float:
-        """Return the divisor of the bonuses, from the statistics of their squares: by default the root mean square."""
+        """Return the divisor of the bonuses given statistics of their squares: by default their root mean square."""
         return jnp.sqrt(jnp.maximum(squares.mean, _SMALLEST))
 
     def _inputs(self, intrinsic: IntrinsicState, batch: SampleBatch) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -196,10 +196,10 @@ class ICM(IntrinsicReward):
     """Intrinsic curiosity module (Pathak et al. 2017, https://arxiv.org/abs/1705.05363).
 
     The bonus is the prediction error of a forward model in a feature space. The features are trained to predict the
-    action, so that changes not caused by the agent contribute little.
+    action, so changes that the agent does not cause contribute little.
 
     Attributes:
-        forward_share: weight of the forward model's loss, beta of eq. 7; the inverse model's is 1 - beta.
+        forward_share: weight beta of the forward model's loss (eq. 7); the inverse model's loss has weight 1 - beta.
         hidden: width of the hidden layer of the forward and of the inverse model.
     """
 
@@ -218,7 +218,7 @@ class ICM(IntrinsicReward):
     ) -> tuple[jax.Array, jax.Array]:
         """Return ``L_F = 1/2 |prediction - features|^2`` (eq. 5) and the loss ``(1 - beta) L_I + beta L_F``.
 
-        The inverse model's error ``L_I`` is the cross-entropy for discrete actions, half the squared error for others.
+        The inverse model's error ``L_I`` is the cross-entropy for discrete actions, otherwise half the squared error.
         """
         model: Any = self.model
         predicted, features, inverse = model.apply({"params": params}, obs, actions, next_obs)
@@ -233,11 +233,11 @@ class ICM(IntrinsicReward):
 class RND(IntrinsicReward):
     """Random network distillation (Burda et al. 2018, https://arxiv.org/abs/1810.12894).
 
-    The bonus is the error with which a predictor matches a fixed random network at the next observation.
+    The bonus is the error of a predictor of a fixed random network's output at the next observation.
 
     Attributes:
         size: number of outputs of the two networks.
-        hidden: widths of the predictor's layers on top of the target's architecture.
+        hidden: widths of the predictor's layers in addition to the target's architecture.
     """
 
     size: int = 64
@@ -269,9 +269,9 @@ class RND(IntrinsicReward):
 class DIAYN(IntrinsicReward):
     """Diversity is all you need (Eysenbach et al. 2018, https://arxiv.org/abs/1802.06070): unsupervised skills.
 
-    The environment shows the policy a skill, see ``SkillWrapper`` and ``env.skills``. A discriminator predicts the
-    skill from the next observation, and the bonus ``log q(z | s') - log p(z)`` (eq. 3, with a uniform prior p) rewards
-    observations that reveal the skill. By default the environment's reward has weight 0.
+    The environment adds a skill to the observations, see ``SkillWrapper`` and ``env.skills``. A discriminator predicts
+    the skill from the next observation, and the bonus ``log q(z | s') - log p(z)`` (eq. 3, with a uniform prior p)
+    rewards observations that reveal the skill. By default the environment's reward has weight 0.
 
     Attributes:
         num_skills: number of skills of the environment.

@@ -19,7 +19,7 @@ def make_intrinsic(config: Any, env: VectorEnv, *, on_policy: bool = True) -> In
 
     Args:
         config: name or mapping.
-        env: environment of the training.
+        env: environment of the training run.
         on_policy: true for an on-policy algorithm, which collects the steps of each environment in their order.
 
     Raises:

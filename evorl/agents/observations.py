@@ -20,7 +20,7 @@ def select_observation(obs: Observation, key: str | None) -> Observation:
     """Return the entry ``key`` of a dict observation; with ``None``, all entries that ``read_of_entries`` selects.
 
     Raises:
-        ValueError: the entry does not exist, the observation is not a dict, or it cannot be joined with its goal.
+        ValueError: the entry does not exist, the observation is not a dict, or it cannot be concatenated with its goal.
     """
     if key is None:
         return read_of_entries(obs) if isinstance(obs, Mapping) else obs
@@ -103,7 +103,7 @@ def preprocess(agent_state: AgentState, obs: Observation, obs_key: str | None = 
 
 
 def one_observation(obs_space: Space, obs_key: str | None = None) -> jax.Array:
-    """Return zeros like one observation or its entry ``obs_key``, with a batch axis, to initialize networks."""
+    """Return zeros shaped like one observation or its entry ``obs_key``, with a batch axis, to initialize networks."""
     return jax.tree.map(lambda x: x[None], select_observation(obs_space.zeros(), obs_key))
 
 

@@ -32,7 +32,7 @@ class TorsoSettings(PyTreeNode):
 
 
 class TorsoDifferences(PyTreeNode):
-    """Differences of a torso from that of ``network``.
+    """Settings of a torso that override ``network``.
 
     Attributes:
         torso: layers; null for the same.
@@ -50,7 +50,7 @@ class TorsoDifferences(PyTreeNode):
 
 
 def differing_torso(options: Mapping[str, Any], differences: Mapping[str, Any], **build_options: Any) -> Torso:
-    """Build the torso of ``options``, overridden by the non-null ``differences``, with further ``build_options``."""
+    """Build the torso of ``options``, overridden by the non-null ``differences``, with additional ``build_options``."""
     return build_torso({**options, **{k: v for k, v in differences.items() if v is not None}}, **build_options)
 
 
@@ -67,11 +67,11 @@ class CellSettings(PyTreeNode):
 
 
 class ActorCriticHeads(PyTreeNode):
-    """Further layers of each network, after the shared or recurrent part.
+    """Additional layers of each network, after the shared or recurrent part.
 
     Attributes:
-        policy: further layers of the policy.
-        value: further layers of the value function.
+        policy: additional layers of the policy.
+        value: additional layers of the value function.
     """
 
     policy: Any = pytree_field(static=True, default=())
@@ -85,7 +85,7 @@ class ActorCriticNetworkSettings(TorsoSettings):
         shared: use one shared network below both heads instead of two.
         recurrent: recurrent cell after the torso: null, gru, lstm, dilated_lstm, min_gru, lru or gtrxl, or a mapping,
             {name: lstm, size: 128}.
-        heads: further layers of each network, after the shared or recurrent part.
+        heads: additional layers of each network, after the shared or recurrent part.
     """
 
     shared: bool = False
@@ -94,7 +94,7 @@ class ActorCriticNetworkSettings(TorsoSettings):
 
 
 class ActorCriticSettings(PyTreeNode):
-    """Settings of the parts of an actor-critic.
+    """Network settings of an actor-critic.
 
     Attributes:
         network: networks of the policy and the value function.
@@ -115,7 +115,7 @@ class QuantileNetworkSettings(ActorCriticNetworkSettings):
 
 
 class QuantileActorCriticSettings(PyTreeNode):
-    """Settings of the parts of an actor-critic whose value function may estimate quantiles.
+    """Network settings of an actor-critic whose value function may estimate quantiles.
 
     Attributes:
         network: networks of the policy and the value function.
@@ -125,11 +125,11 @@ class QuantileActorCriticSettings(PyTreeNode):
 
 
 class CriticEnsembleSettings(PyTreeNode):
-    """Settings of the parts of an agent with a policy and an ensemble of critics.
+    """Network settings of an agent with a policy and an ensemble of critics.
 
     Attributes:
         network: network of the policy, and of the critics unless overridden by critic_network.
-        critic_network: differences of the critics' networks.
+        critic_network: overrides of ``network`` for the critics.
         num_critics: size of the ensemble.
     """
 
@@ -139,7 +139,7 @@ class CriticEnsembleSettings(PyTreeNode):
 
 
 class CategoricalCriticSettings(CriticEnsembleSettings):
-    """Settings of the parts of an agent whose critics may estimate distributions of returns.
+    """Network settings of an agent whose critics may estimate distributions of returns.
 
     Attributes:
         values: output of the critics: ``expected`` values, or ``categorical`` distributions of returns.
@@ -151,14 +151,14 @@ class CategoricalCriticSettings(CriticEnsembleSettings):
 
 
 class SoftActorCriticSettings(CriticEnsembleSettings):
-    """Settings of the parts of a soft actor-critic.
+    """Network settings of a soft actor-critic.
 
     Attributes:
         policy_output_scale: gain of the initial weights of the policy's last layer.
         min_log_std: smallest logarithm of the policy's standard deviation, before squashing.
         max_log_std: largest logarithm of the policy's standard deviation.
-        log_std_bound: bound of that logarithm: ``clip`` clips it; ``tanh`` bounds it smoothly, so that an output of 0
-            is the middle.
+        log_std_bound: how that logarithm is bounded: ``clip`` clips it; ``tanh`` bounds it smoothly, mapping an output
+            of 0 to the middle.
     """
 
     policy_output_scale: float = 0.01
@@ -168,15 +168,15 @@ class SoftActorCriticSettings(CriticEnsembleSettings):
 
 
 class CategoricalSoftActorCriticSettings(SoftActorCriticSettings, CategoricalCriticSettings):
-    """Settings of the parts of a soft actor-critic whose critics may estimate distributions of returns."""
+    """Network settings of a soft actor-critic whose critics may estimate distributions of returns."""
 
 
 class PredictiveCriticSettings(PyTreeNode):
-    """Settings of the parts of an agent with a policy and one critic of distributions, which predicts the next step.
+    """Network settings of an agent with a policy and one distributional critic, which also predicts the next step.
 
     Attributes:
         network: network of the policy; its settings also apply to the critic unless overridden by critic_network.
-        critic_network: settings in which the critic differs; its torso is below the embedding.
+        critic_network: overrides for the critic; its torso is below the embedding.
         embedding_size: size of the embedding of an observation and an action.
         critic_heads: layers above the embedding; the values and the prediction have separate copies of them.
         num_atoms: number of categories of the distribution of returns.
@@ -194,7 +194,7 @@ class RecurrentHeads(PyTreeNode):
 
     Attributes:
         dueling: compute values as state value plus advantages of the actions.
-        layers: further layers below the values.
+        layers: additional layers below the values.
     """
 
     dueling: bool = True
@@ -214,7 +214,7 @@ class RecurrentNetworkSettings(TorsoSettings):
 
 
 class RecurrentValueSettings(PyTreeNode):
-    """Settings of the parts of a recurrent action-value agent.
+    """Network settings of a recurrent action-value agent.
 
     Attributes:
         network: network of the action values.
@@ -228,7 +228,7 @@ class MemoryNetworkSettings(TorsoSettings):
 
     Attributes:
         recurrent: recurrent cell after the torso: gru, lstm, dilated_lstm, min_gru, lru or gtrxl, or a mapping.
-        heads: further layers of each network, after the recurrent part.
+        heads: additional layers of each network, after the recurrent part.
     """
 
     recurrent: CellSettings = CellSettings("gru", size=64)
@@ -236,7 +236,7 @@ class MemoryNetworkSettings(TorsoSettings):
 
 
 class MemoryCriticSettings(PyTreeNode):
-    """Settings of the parts of an agent whose policy and ensemble of critics read a memory.
+    """Network settings of an agent whose policy and ensemble of critics read a memory.
 
     Attributes:
         network: memory, and the networks that read it.
@@ -248,7 +248,7 @@ class MemoryCriticSettings(PyTreeNode):
 
 
 class NetworkSettings(PyTreeNode):
-    """Settings of the parts of an agent with one network.
+    """Network settings of an agent with one network.
 
     Attributes:
         network: the agent's network.

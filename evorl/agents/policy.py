@@ -24,8 +24,8 @@ from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDi
 
 
 class PolicyAgent(Agent):
-    """Deterministic policy: the action of the largest output in a ``Discrete`` space; the outputs in a ``Box``, after
-    tanh in bounded dimensions.
+    """Deterministic policy: the argmax of the outputs (``Discrete``), or the outputs with tanh in bounded dimensions
+    (``Box``).
 
     Attributes:
         policy_network: maps observations to outputs.
@@ -73,9 +73,9 @@ class PolicyAgent(Agent):
         return self.compute_actions(agent_state, sample_batch, key)
 
     def factored_policies(self, agent_state: AgentState, policies: Params, obs_space: Space) -> Params:
-        """Return policies ``[P, ...]`` in which only kernels of the network's dense layers are perturbed matrices.
+        """Return policies ``[P, ...]`` in which only kernels of the network's dense layers remain perturbed matrices.
 
-        Other perturbed matrices, for example in user-defined layers, become explicit.
+        Other perturbed matrices, for example in user-defined layers, become dense arrays.
         """
         obs = one_observation(obs_space, self.policy_obs_key)
         return explicit(policies, dense_kernels(self.policy_network, agent_state.params.policy, obs))

@@ -27,7 +27,7 @@ class QuantileCriticSettings(SoftActorCriticSettings):
 
 
 class QuantileCriticsAgent(CriticEnsembleAgent):
-    """Agent whose critics output quantiles ``[K, N, M]``; the first base, before that of a soft actor-critic."""
+    """Mixin for critics that output quantiles ``[K, N, M]``; inherit it before a soft actor-critic."""
 
     acts_in: ClassVar[ActionSpaces] = ActionSpaces.BOXES
 
@@ -54,9 +54,9 @@ class QuantileCriticsAgent(CriticEnsembleAgent):
         next_atoms: jax.Array,
         divisor: int = 1,
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the quantile Huber loss of all critics to ``r + discount * next_atoms``, summed over critics.
+        """Return the quantile Huber loss against targets ``r + discount * next_atoms``, summed over critics.
 
-        ``next_atoms`` are equally likely values of the next states, ``[N, J]``, less the costs of their actions. The
+        ``next_atoms`` are equally likely values of the next states, ``[N, J]``, minus the costs of their actions. The
         loss is divided by ``divisor``.
         """
         targets = jax.lax.stop_gradient(batch.rewards[:, None] + batch.extras.discounts[:, None] * next_atoms)

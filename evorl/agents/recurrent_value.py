@@ -35,7 +35,7 @@ class RecurrentValueAgent(ActionValueAgent):
     network: RecurrentNetwork = pytree_field(static=True)
 
     part_settings: ClassVar[PyTreeNode] = RecurrentValueSettings()
-    can_draw_epsilon: ClassVar[bool] = False  # recurrent_state holds the network's state only
+    can_draw_epsilon: ClassVar[bool] = False  # recurrent_state contains only the network's state
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class RecurrentValueAgent(ActionValueAgent):
     def q_values_and_state(
         self, agent_state: AgentState, params: Params, obs: Observation, recurrent_state: Any
     ) -> tuple[jax.Array, Any]:
-        """Return the values ``[..., A]`` of all actions for observations ``[..., *observation]``, and the next state.
+        """Return values ``[..., A]`` of all actions for observations ``[..., *observation]``, and the next state.
 
         Values of masked actions are ``-inf``, so that they are never selected.
         """
@@ -75,7 +75,7 @@ class RecurrentValueAgent(ActionValueAgent):
     def q_values_along(
         self, agent_state: AgentState, params: Params, obs: Observation, recurrent_state: Any, starts: jax.Array
     ) -> tuple[jax.Array, Any]:
-        """Return values, unmasked, and recurrent states along sequences ``[T, B]``; see ``RecurrentNetwork.unroll``."""
+        """Return unmasked values and recurrent states along sequences ``[T, B]``; see ``RecurrentNetwork.unroll``."""
         obs = preprocess(agent_state, obs, self.obs_key)
         values, recurrent_states = self.network.apply(params, obs, recurrent_state, starts, method="unroll")
         return values, recurrent_states
@@ -108,14 +108,14 @@ class RecurrentValueAgent(ActionValueAgent):
     ) -> tuple[jax.Array, jax.Array]:
         """Return the values of observations and of their true successors, each ``[T - burn_in, N, A]``.
 
-        The first ``burn_in`` steps only update the recurrent state with the present parameters, without gradients
+        The first ``burn_in`` steps only update the recurrent state with the current parameters, without gradients
         (Kapturowski et al. 2019, section 3). Values of masked actions of successors are ``-inf``.
 
         Args:
             agent_state: state whose statistics normalize the observations.
             params: parameters of the network.
             batch: sequences ``[T, N, ...]``; ``extras`` has ``recurrent_state`` ``[N, *]`` before the first step and
-                ``starts`` ``[T, N]``, true where an episode starts with that step.
+                ``starts`` ``[T, N]``, True where an episode starts with that step.
             burn_in: number of first steps without values.
         """
         obs, next_obs = (preprocess(agent_state, x, self.obs_key) for x in (batch.obs, batch.next_obs))

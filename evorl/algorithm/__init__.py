@@ -1,6 +1,6 @@
-"""The package ``evorl.algorithms`` by its singular name: ``evorl.algorithm.ppo`` is ``evorl.algorithms.ppo``.
+"""Alias of the package ``evorl.algorithms``: ``evorl.algorithm.ppo`` is ``evorl.algorithms.ppo``.
 
-Modules are the same objects under both names, so that a class has one identity.
+Modules are the same objects under both names, so that each class has one identity.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Algorithms, one file each: hyperparameters, losses and the order of updates."""
+"""Algorithms, one file each, with their hyperparameters, losses and update order."""

@@ -29,9 +29,9 @@ class A2CAgent(ActorCriticAgent):
         value_coefficient: weight of the value loss.
         entropy_coefficient: weight of the entropy bonus.
         normalize_advantages: standardize advantages over each trajectory.
-        policy_loss_clip: bound to which the policy loss is clipped, with either sign, so that its gradient is zero
-            beyond; ``None`` disables clipping.
-        value_loss_clip: bound to which the value loss is clipped; ``None`` disables clipping.
+        policy_loss_clip: the policy loss is clipped to [-bound, bound], so that its gradient is zero outside; ``None``
+            disables clipping.
+        value_loss_clip: upper bound to which the value loss is clipped; ``None`` disables clipping.
     """
 
     value_coefficient: Annotated[float, Within("[0, inf)")] = 0.5
@@ -43,7 +43,7 @@ class A2CAgent(ActorCriticAgent):
     def loss(
         self, params: Params, agent_state: AgentState, batch: ActorCriticBatch, progress: jax.Array
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the mean of ``-log pi(a|s) A`` and ``(V(s) - G)^2`` (section 4) less an entropy bonus.
+        """Return the mean of ``-log pi(a|s) A`` and ``(V(s) - G)^2`` (section 4), minus an entropy bonus.
 
         ``batch`` has shape ``[T, B]``.
         """

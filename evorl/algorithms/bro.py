@@ -2,8 +2,8 @@
 
 Soft actor-critic with wide residual critics, which estimate quantiles of the return and whose mean, not minimum, is
 the target. A second policy explores: it shifts the means of the first one towards actions on whose values the critics
-disagree, within an adaptive distance. Networks and optimizers are reset early in the training. The defaults are those
-of BRO (fast), with two updates per step.
+disagree, within an adaptive distance. Networks and optimizers are reset early in training. The defaults follow BRO
+(fast), with two updates per step.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ MIN_LOG_FACTOR, MAX_LOG_FACTOR = -10.0, 7.5  # of optimism and divergence weight
 class BROAgent(QuantileCriticsAgent, SACAgent):
     """A policy, an optimistic policy for exploration, an ensemble of quantile critics, and a temperature.
 
-    Optimism and divergence weight are ``exp`` of learned numbers within ``[-10, 7.5]``.
+    The optimism and the divergence weight are ``exp`` of learned numbers in ``[-10, 7.5]``.
 
     Attributes:
-        shift_network: maps an observation and the means of the policy, before ``tanh``, to shifts of these means.
+        shift_network: maps an observation and the policy's means before ``tanh`` to shifts of these means.
         optimism: initial weight of the critics' disagreement in the loss of the optimistic policy.
-        divergence_weight: initial weight of the divergence between the two policies in that loss.
+        divergence_weight: initial weight, in that loss, of the divergence between the two policies.
         target_divergence: target of this divergence, in nats per action dimension.
-        exploration_scale: standard deviation of the optimistic policy, as a multiple of the policy's.
+        exploration_scale: standard deviation of the optimistic policy, relative to the policy's.
     """
 
     shift_network: nn.Module = pytree_field(static=True, kw_only=True)
@@ -64,7 +64,7 @@ class BROAgent(QuantileCriticsAgent, SACAgent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Build the networks; the optimistic policy's is a third."""
+        """Build the networks of policy, critics and optimistic policy."""
         parts = super().parts(settings, env)
         critic = parts["critic_network"].clone(output_scale=math.sqrt(2.0))
         ndim = observation_ndim(env.obs_space, settings.get("policy_obs_key"))
@@ -84,8 +84,8 @@ class BROAgent(QuantileCriticsAgent, SACAgent):
     def optimistic_policy(self, agent_state: AgentState, shift_params: Params, obs: Observation) -> tuple[Any, Any]:
         """Return the optimistic policy for observations ``[N, ...]``, and its divergence from the policy, ``[N]``.
 
-        The divergence is that of normal distributions before ``tanh`` with the policy's standard deviation, so that
-        ``exploration_scale`` does not count. It has no gradient with respect to the policy.
+        The divergence compares the normal distributions before ``tanh``, both with the policy's standard deviation, so
+        it does not depend on ``exploration_scale``. It has no gradient with respect to the policy.
         """
         params = agent_state.params
         policy = jax.lax.stop_gradient(self.policy(agent_state, params.policy, obs))
@@ -101,7 +101,7 @@ class BROAgent(QuantileCriticsAgent, SACAgent):
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the quantile Huber loss of all critics against the mean of each quantile over the target critics."""
+        """Return the critics' quantile Huber loss; target quantiles are averaged over the target critics."""
         params = agent_state.params
         policy = self.policy(agent_state, params.policy, batch.next_obs)
         next_actions, next_log_prob, _ = self.sample_actions(policy, keys)
@@ -112,7 +112,7 @@ class BROAgent(QuantileCriticsAgent, SACAgent):
     def shift_loss(
         self, shift_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the loss of the optimistic policy: its divergence, minus values with a bonus for disagreement.
+        """Return the optimistic policy's loss: its divergence minus the values, which include a disagreement bonus.
 
         The disagreement is the mean distance of the critics' quantiles from their mean over critics, which is
         ``|Q_1 - Q_2| / 2`` for two critics.
@@ -151,10 +151,10 @@ def number_of_factor(factor: jax.Array | float) -> jax.Array:
 
 
 class BROWorkflow(SACWorkflow):
-    """BRO: updates critics, policy, temperature, optimistic policy and its factors, and target networks, in this order.
+    """BRO: updates critics, policy, temperature, optimistic policy and its factors, then target networks.
 
     Attributes:
-        factor_optimizer: optimizer of optimism and divergence weight.
+        factor_optimizer: optimizer of the optimism and the divergence weight.
     """
 
     agent: BROAgent
@@ -182,7 +182,7 @@ class BROWorkflow(SACWorkflow):
     def update_actor(
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-        """Update policy and temperature, then the optimistic policy around the new policy, and its factors."""
+        """Update policy and temperature, then, given the new policy, the optimistic policy and its factors."""
         keys, shift_keys = split_rows(keys)
         agent_state, opt_state, losses = super().update_actor(agent_state, opt_state, batch, keys, progress)
         inputs: tuple[Any, ...] = (agent_state, batch, shift_keys)

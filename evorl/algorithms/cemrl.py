@@ -22,10 +22,10 @@ from evorl.workflows.policy_improvement import improved_policies
 
 
 class CEMRLWorkflow(EvolutionGuidedWorkflow):
-    """CEM-RL: evaluate a generation, update the critics, then improve some policies of the next one by gradients.
+    """CEM-RL: evaluates a generation, updates the critics, then improves part of the next generation by gradients.
 
     Attributes:
-        improved_share: fraction of a generation that is improved by gradients; the number of individuals is rounded.
+        improved_share: fraction of each generation improved by gradients, rounded to whole individuals.
     """
 
     improved_share: Annotated[float, Within("(0, 1]")] = pytree_field(static=True, default=0.5)
@@ -48,8 +48,8 @@ class CEMRLWorkflow(EvolutionGuidedWorkflow):
         """Update the critics with each of the H selected policies in turn, then update these policies in parallel.
 
         The selected policies are spread evenly over the generation, so that one of each mirrored pair is improved. In
-        algorithm 1 of the paper each policy learns before the critics move on to the next one; here all policies learn
-        from the same critics.
+        the paper's algorithm 1 each policy learns before the critics are updated with the next one; here all policies
+        learn from the same critics.
         """
         critic_key, policy_key = jax.random.split(key)
         rows = jnp.arange(self.num_injected, dtype=jnp.int32) * self.pop_size // self.num_injected
@@ -71,7 +71,7 @@ class CEMRLWorkflow(EvolutionGuidedWorkflow):
     def _train_critics(
         self, state: EvolutionGuidedState, policies: Params, key: Key, num_updates: jax.Array
     ) -> tuple[PyTreeDict, PyTreeDict]:
-        """Update the learner ``num_updates`` times, split evenly over policies ``[H, ...]``, which stay as passed."""
+        """Make ``num_updates`` learner updates, split evenly over the fixed policies ``[H, ...]``."""
         num_policies, progress = self.num_injected, self.progress(state)
 
         def train(learner: PyTreeDict, numbered: tuple[jax.Array, Params]) -> tuple[PyTreeDict, PyTreeDict]:

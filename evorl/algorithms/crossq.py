@@ -34,15 +34,15 @@ def _normalized_layers(width: int) -> tuple[str | int, ...]:
 class CrossQAgent(SACAgent):
     """A stochastic policy and an ensemble of critics, both with batch renormalization, and a temperature.
 
-    ``AgentState.extra_state`` maps the name of each network to its running statistics. Only the network that is being
-    trained uses batch statistics, and target critics; acting, evaluation, next actions and the critics that improve the
-    policy use running statistics.
+    ``AgentState.extra_state`` maps each network's name to its running statistics. Batch statistics are used by the
+    network being trained and by target critics; all other passes (acting, evaluation, next actions, critics in the
+    policy's loss) use running statistics.
 
     Attributes:
-        target_critics: compute targets with target networks, which have their own statistics and also normalize over
-            observations and next observations together. By default, the pass of the critics yields the targets.
-        joint_policy: normalize the policy, too, over observations and next observations together; its loss covers the
-            observations only.
+        target_critics: compute targets with target networks, which have separate statistics and also normalize over
+            observations and next observations together. By default, the critics' forward pass yields the targets.
+        joint_policy: also normalize the policy over observations and next observations together; its loss covers only
+            the observations.
     """
 
     target_critics: bool = pytree_field(static=True, default=False, kw_only=True)
@@ -56,7 +56,7 @@ class CrossQAgent(SACAgent):
     )
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Initialize the networks; statistics are separate from the parameters."""
+        """Initialize the networks; running statistics are stored apart from the parameters."""
         state = super().init(obs_space, action_space, key)
         names = ("policy", "critic", "target_critic") if self.target_critics else ("policy", "critic")
         networks = {name: dict(state.params[name]) for name in names}
@@ -75,14 +75,14 @@ class CrossQAgent(SACAgent):
     def critics(
         self, agent_state: AgentState, params: Params, obs: Observation, actions: Action | None, network: Any = None
     ) -> jax.Array:
-        """Return the values ``[K, N]`` of actions ``[N, ...]`` by all critics, using running statistics."""
+        """Return all critics' values ``[K, N]`` of actions ``[N, ...]``, using running statistics."""
         params = {**params, STATISTICS: agent_state.extra_state.critic}
         return super().critics(agent_state, params, obs, actions, network)
 
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the soft Bellman errors of all critics, normalized over both ends of transitions (section 3)."""
+        """Return the critics' soft Bellman loss, with batch statistics over both ends of transitions (section 3)."""
         params, statistics = agent_state.params, agent_state.extra_state
         policy = self.policy(agent_state, params.policy, batch.next_obs)
         next_actions, next_log_prob, _ = self.sample_actions(policy, keys)
@@ -113,7 +113,7 @@ class CrossQAgent(SACAgent):
 
 
 class CrossQWorkflow(SACWorkflow):
-    """CrossQ: updates the critics at each step, policy and temperature at every ``policy_delay``-th step.
+    """CrossQ: updates the critics at each step, and policy and temperature at every ``policy_delay``-th step.
 
     Attributes:
         tau: Polyak step size of the target networks; 0 without target networks (``agent.target_critics``).
@@ -137,7 +137,7 @@ class CrossQWorkflow(SACWorkflow):
     def update_critics(
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-        """Update the critics once, and the running statistics of critics and target networks."""
+        """Update the critics once, with the running statistics of critics and target networks."""
         agent_state, opt_state, losses = super().update_critics(agent_state, opt_state, batch, keys, progress)
         statistics = agent_state.extra_state.replace(**losses.pop("statistics"))
         return agent_state.replace(extra_state=statistics), opt_state, losses

@@ -1,7 +1,7 @@
 """DisCor (Kumar et al. 2020, https://arxiv.org/abs/2003.07305): soft actor-critic with distribution correction.
 
-Learning from inaccurate targets is wasted or harmful. Error networks estimate how far each critic is from the true
-values; a transition counts less the larger the estimated error of its target, i.e. of the value of its next state.
+Learning from inaccurate targets is useless or harmful. Error networks estimate how far each critic is from the true
+values; a transition has less weight the larger the estimated error of its target (the value of its next state).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class DisCorSettings(SoftActorCriticSettings):
 
 
 class DisCorAgent(SACAgent):
-    """A soft actor-critic with one error network per critic, which estimates its accumulated error, and its target.
+    """A soft actor-critic with an error network per critic, which estimates its accumulated error, and target networks.
 
     Attributes:
         error_network: maps an observation and an action to errors ``[K, ...]``, or to ``[K, ..., A]`` for all discrete
@@ -89,7 +89,7 @@ class DisCorAgent(SACAgent):
         td_errors: jax.Array,
         next_errors: jax.Array,
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the squared error to ``|Q(s, a) - y| + discount * Delta'(s', a')``, whose terms are ``[K, N]``."""
+        """Return the squared error to ``|Q(s, a) - y| + discount * Delta'(s', a')``, both terms ``[K, N]``."""
         errors = self.critics(agent_state, error_params, batch.obs, batch.actions, self.error_network)
         targets = jax.lax.stop_gradient(jnp.abs(td_errors) + next_errors)
         loss = squared_error(errors, targets).mean(axis=-1).sum()
@@ -105,14 +105,14 @@ class DisCorWorkflow(SACWorkflow):
     loss_names: ClassVar[tuple[str, ...]] = (*SACWorkflow.loss_names, "error_loss", "error_temperature")
 
     def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
-        """Return the optimizer states; the critics' optimizer has a second one, for the error networks."""
+        """Return the optimizer states; a second state of the critics' optimizer serves the error networks."""
         error = self.critic_optimizer.init(agent_state.params.error)
         return super().init_optimizers(agent_state) | PyTreeDict(error=error)
 
     def update_critics(
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-        """Update the critics with corrected weights, the error networks and their temperatures once."""
+        """Update the critics (with corrected weights), the error networks and their temperatures once."""
         temperature = agent_state.params.error_temperature  # [K]
         keys, error_keys = split_rows(keys)
         next_errors = self.agent.discounted_next_errors(agent_state, batch, error_keys)

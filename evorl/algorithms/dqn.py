@@ -50,8 +50,8 @@ class DQNAgent(ActionValueAgent):
             ``quantile`` values, or ``implicit`` quantiles at sampled fractions.
         support_low: lowest return on the grid.
         support_high: highest return on the grid.
-        double: select the bootstrap action by the online network instead of the target network (double Q-learning).
-        absolute_errors: use the absolute TD error as loss of expected values, instead of its square.
+        double: select the bootstrap action with the online instead of the target network (double Q-learning).
+        absolute_errors: use the absolute instead of the squared TD error as loss of expected values.
         huber_delta: error at which the Huber loss of expected or quantile values turns linear; ``None`` for squared
             errors of expected values, and 1 for quantiles.
         munchausen: add the log-probability of a softmax of the target network's values to rewards, and bootstrap from
@@ -111,7 +111,7 @@ class DQNAgent(ActionValueAgent):
         return {} if self.network.noisy else {"online": self.network}
 
     def recyclable_inputs(self, agent_state: AgentState, batch: SampleBatch) -> dict[str, tuple[Any, ...]]:
-        """Return the inputs ``[N, ...]`` of that network for transitions, by name."""
+        """Return the inputs ``[N, ...]`` of the recyclable network for a batch of transitions, by name."""
         return {"online": (preprocess(agent_state, batch.obs, self.obs_key),)}
 
     def acting_params(self, params: Params) -> Params:
@@ -129,7 +129,7 @@ class DQNAgent(ActionValueAgent):
         return outputs if self.values == "expected" else outputs.mean(axis=-1)
 
     def q_values(self, agent_state: AgentState, params: Params, obs: Observation, key: Key | None = None) -> jax.Array:
-        """Return the expected returns of all actions, ``[..., A]``; without a key a noisy network has no noise."""
+        """Return the expected returns of all actions, ``[..., A]``; noisy networks add noise only with a key."""
         return self._expected(self.outputs(agent_state, params, obs, key))
 
     def loss(
@@ -189,7 +189,7 @@ class DQNWorkflow(OffPolicyWorkflow):
     Attributes:
         optimizer: optimizer of the network.
         target_update_interval: gradient steps between two updates of the target network.
-        tau: Polyak step size of an update of the target network; 1 copies.
+        tau: Polyak step size of a target update; 1 copies the online network.
     """
 
     agent: DQNAgent

@@ -2,7 +2,7 @@
 
 A population of policies evolves by its episode returns, and an off-policy learner learns from every transition of the
 population. Periodically the learner's policy replaces an individual: selection spreads it if it is fit and removes it
-otherwise. The paper evolves by a genetic algorithm; here any optimizer into which individuals can be injected works,
+otherwise. The paper uses a genetic algorithm; here any optimizer that accepts injected individuals works,
 such as evolution strategies or the cross-entropy method.
 """
 
@@ -21,13 +21,13 @@ from evorl.workflows.nested_learner import learn_in_blocks, row_of
 
 
 class ERLWorkflow(EvolutionGuidedWorkflow):
-    """ERL: episodes of population and learners, updates of the learners, the next generation, injection if due.
+    """ERL: plays episodes, updates learners, breeds the next generation and, if due, injects the learners' policies.
 
     Attributes:
         num_rl_agents: number of learners K, which sample separate minibatches from one shared replay buffer.
         exploration_episodes: exploration episodes of each learner per generation.
-        injection_period: generations between injections, in which the learners' policies replace the last K
-            individuals.
+        injection_period: generations between injections; an injection replaces the last K individuals by the learners'
+            policies.
     """
 
     num_rl_agents: int = 1
@@ -51,7 +51,7 @@ class ERLWorkflow(EvolutionGuidedWorkflow):
 
     @property
     def num_explorations(self) -> int:
-        """Number of exploration episodes per generation, of all learners together."""
+        """Number of exploration episodes per generation, over all learners."""
         return self.num_rl_agents * self.exploration_episodes
 
     @property
@@ -62,10 +62,10 @@ class ERLWorkflow(EvolutionGuidedWorkflow):
     def guide(
         self, state: EvolutionGuidedState, key: Key, num_updates: jax.Array
     ) -> tuple[PyTreeDict, EvolutionGuidedState]:
-        """Update every learner and, if due, inject their policies into the next generation.
+        """Update every learner and, if due, inject the learners' policies into the next generation.
 
-        The evaluated population has already been replaced by then. The injected policies replace the last individuals
-        of the next generation; with a genetic algorithm these are children that have not been evaluated.
+        The injected policies replace the last individuals of the next generation, which has already been generated;
+        with a genetic algorithm these are children that have not been evaluated.
         """
         losses, state = self._learn(state, key, num_updates)
         is_due = (num_updates > 0) & ((state.iterations.low + 1) % self.injection_period == 0)
@@ -91,7 +91,7 @@ class ERLWorkflow(EvolutionGuidedWorkflow):
         return jax.tree.map(lambda x: x.mean(axis=0), losses), state.replace(learners=learners)
 
     def evaluation(self, state: EvolutionGuidedState) -> PyTreeDict:
-        """Evaluate the optimizer's solution, and as ``rl_episode_return`` the mean return of the learners' policies.
+        """Evaluate the optimizer's solution and the learners' policies (mean return ``rl_episode_return``).
 
         All policies are evaluated on the same episodes.
         """

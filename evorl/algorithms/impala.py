@@ -30,10 +30,10 @@ class IMPALAAgent(ActorCriticAgent):
     Attributes:
         vtrace_lambda: factor lambda of the trace coefficients c (the remark to eq. 1): 1 for n-step targets, 0 for
             one-step targets.
-        clip_rho: bound of the ratios rho of the temporal differences; determines which policy's value is learned.
-        clip_c: bound of the trace coefficients c, which propagate later temporal differences back; determines the speed
-            of convergence.
-        clip_policy_rho: bound of the ratios of the policy gradient.
+        clip_rho: upper bound of the ratios rho of the temporal differences; determines which policy's value is learned.
+        clip_c: upper bound of the trace coefficients c, which propagate later temporal differences back; determines the
+            speed of convergence.
+        clip_policy_rho: upper bound of the ratios of the policy gradient.
         value_coefficient: weight of the value loss.
         entropy_coefficient: weight of the entropy bonus.
         normalize_advantages: standardize advantages in each minibatch.

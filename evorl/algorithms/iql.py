@@ -42,9 +42,9 @@ class IQLAgent(CriticEnsembleAgent):
         value_network: maps an observation to state values ``[...]``.
         discrete: True for discrete actions.
         bounded: for each dimension of a Box, True if actions are in [-1, 1]; empty if all are.
-        expectile: expectile of the values of recorded actions that is learned, tau of the paper: 0.5 is the mean,
-            1 the maximum.
-        advantage_scale: inverse temperature of the advantage weights, beta of the paper: 0 weighs all actions equally.
+        expectile: expectile tau of the recorded actions' values that the state-value network learns: 0.5 is the mean, 1
+            the maximum.
+        advantage_scale: inverse temperature beta of the advantage weights: 0 weighs all actions equally.
         greatest_weight: upper bound of an action's weight.
     """
 
@@ -103,7 +103,7 @@ class IQLAgent(CriticEnsembleAgent):
         return apply_network(self.value_network, value_params, preprocess(agent_state, obs, self.value_obs_key))
 
     def values(self, agent_state: AgentState, params: Params, obs: Observation) -> jax.Array:
-        """Return the values of the greedy actions by every critic, ``[K, N]``."""
+        """Return every critic's values of the greedy actions, ``[K, N]``."""
         actions = self.policy(agent_state, params["policy"], obs).mode()
         return self.critics(agent_state, params["critic"], obs, actions)
 
@@ -125,7 +125,7 @@ class IQLAgent(CriticEnsembleAgent):
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the squared TD errors of all critics, which bootstrap from the next state's value (eq. 6)."""
+        """Return the squared TD error of all critics, bootstrapping from the next state's value (eq. 6)."""
         next_values = self.state_values(agent_state, agent_state.params.value, batch.next_obs)
         q_values = self.critics(agent_state, critic_params, batch.obs, batch.actions)
         errors = td_error(q_values, batch.rewards, batch.extras.discounts, next_values)

@@ -26,13 +26,13 @@ RETURN = "return"  # name of the objective that is the episode return
 
 
 class MultiObjectiveWorkflow(EvolutionWorkflow):
-    """Evolves a population of policies with several objectives. The agent acts with a policy at one end of the front.
+    """Evolves a population of policies with several objectives. The agent acts with the policy at one end of the front.
 
     Attributes:
         optimizer: NSGA-II or RVEA.
         objectives: objectives to maximize: ``return``, or entries of ``info`` summed over the episode, see
             ``evaluators.episodes.info_entries``; the prefix ``-`` minimizes an objective.
-        reference: reference point ``[M]`` of the hypervolume, which is measured for two objectives.
+        reference: reference point ``[M]`` of the hypervolume, which is reported for two objectives.
     """
 
     agent: PolicyAgent
@@ -100,7 +100,7 @@ class MultiObjectiveWorkflow(EvolutionWorkflow):
         return for_each_seed("pareto_front", self.execution.num_seeds, lambda i: self._chart(objectives[i]))
 
     def _chart(self, objectives: np.ndarray) -> Chart:
-        objectives = objectives[np.isfinite(objectives).all(axis=1)]  # the others are slots of the parents still empty
+        objectives = objectives[np.isfinite(objectives).all(axis=1)]  # non-finite rows are empty slots of the parents
         objectives = objectives[np.argsort(objectives[:, 0], kind="stable")]
         on_front = np.asarray(non_dominated_ranks(jnp.asarray(objectives)) == 0)
         columns = dict(zip(self.objectives, objectives.T, strict=True))

@@ -1,7 +1,7 @@
 """Population-based training (Jaderberg et al. 2017, https://arxiv.org/abs/1711.09846).
 
 The members of a population, each an instance of any other workflow, train in parallel with different hyperparameters.
-After every generation the worst members copy the states of the best and perturb their hyperparameters: a schedule.
+After every generation the worst members copy the states of the best and perturb their hyperparameters.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ class PBTWorkflow(Workflow[PopulationState]):
     """A population of workflows that train in parallel, with selection and variation of their hyperparameters.
 
     Attributes:
-        inner: workflow of every member; hyperparameters in the search space take each member's value.
+        inner: workflow of every member; each member sets the hyperparameters in the search space.
         search_space: hyperparameters that differ between members.
         pop_size: size of the population P.
-        generation_interval: environment steps of each member between two selections, rounded to whole iterations; if
-            iterations differ in length, the longest possible one counts.
-        score: mean return of the episodes completed in ``training``, or of ``eval_episodes`` in ``evaluation``.
-        exploit: the worst members copy the best, also from sub-population to sub-population with ``multi_frequency``.
-        frequencies: generations between two selections of each sub-population of ``multi_frequency``.
+        generation_interval: environment steps of each member between selections, rounded to whole iterations; if
+            iterations vary in length, the longest possible one counts.
+        score: ``training``: mean return of completed episodes; ``evaluation``: that of ``eval_episodes``.
+        exploit: how the worst members copy the best; ``multi_frequency`` also copies between sub-populations.
+        frequencies: generations between selections, one number per sub-population of ``multi_frequency``.
         explore: variation of replaced members: ``perturb``, or ``cso`` (competitive swarm optimization).
-        truncation: fraction of the members that is replaced, by members sampled from the same fraction of the best.
+        truncation: fraction of members that are replaced, by members sampled from the same fraction of the best.
         perturbation_factor: see ``SearchSpace.perturb``.
         resample_probability: probability of resampling a hyperparameter of a replaced member from the search space.
         social_factor: see ``competitive_swarm_step``.
@@ -85,7 +85,7 @@ class PBTWorkflow(Workflow[PopulationState]):
     shared_replay: bool = False
     history_length: int = 1000
 
-    optional_metrics: ClassVar[tuple[str, ...]] = SCORE_METRICS  # absent before the first episode has ended
+    optional_metrics: ClassVar[tuple[str, ...]] = SCORE_METRICS  # absent until the first episode ends
     foreign_keys: ClassVar[tuple[str, ...]] = ("agent", "discount", "num_envs", "autoreset_mode")
 
     def __post_init__(self) -> None:
@@ -129,12 +129,12 @@ class PBTWorkflow(Workflow[PopulationState]):
 
     @property
     def max_timesteps_per_iteration(self) -> int:
-        """Upper bound of the environment steps of a generation, summed over members."""
+        """Maximum number of environment steps of a generation, summed over members."""
         return self.pop_size * self.iterations_per_generation * most_timesteps(self.inner)
 
     @property
     def evaluation_entries(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Entries of the state that evaluation reads; a property, since they depend on the inner workflow."""
+        """Entries of the state that evaluation reads; they depend on the inner workflow."""
         member_entries = (f"members.{name}" for name in self.inner.evaluation_entries if name != "iterations")
         return (*member_entries, "hyper_parameters", "scores", "eval_key", "iterations")
 
@@ -215,13 +215,13 @@ class PBTWorkflow(Workflow[PopulationState]):
         state = state.replace(key=key, history=history, scores=scores[parents], timesteps=timesteps)
         if self.exploit:
             state = self._explore(state, explore_key, inheritance)
-            # The rows of a shared buffer are consecutive steps: clones keep their slot's environments.
+            # A shared buffer needs consecutive steps in its rows, so clones keep their slot's environments.
             env_states = {"env_state": state.members.env_state} if self.shared_replay else {}
             state = state.replace(members=clones(state.members, parents) | env_states)
         return metrics, state
 
     def _explore(self, state: PopulationState, key: Key, inheritance: Inheritance) -> PopulationState:
-        """Copy hyperparameters from the parents, and vary them in members that explore."""
+        """Copy hyperparameters from the parents, then vary them in the members that explore."""
         space, before, (move_key, resample_key) = self.search_space, state.hyper_parameters, jax.random.split(key)
         parents, explores = inheritance.hyper_parameters, inheritance.explores[:, None]
         if self.explore == "cso":

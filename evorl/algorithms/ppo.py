@@ -47,7 +47,7 @@ class PPOAgent(ActorCriticAgent):
             discovered policy optimization, which does not use ``clip_epsilon`` (Lu et al. 2022).
         clip_epsilon: the ratio is clipped to ``[1 - clip_epsilon, 1 + clip_epsilon]``.
         value_clip_epsilon: bound of the change of values since collection; ``None`` disables it. For quantiles, the
-            error at which their Huber loss turns linear; ``None`` for 1.
+            error at which the Huber loss turns linear; ``None`` means 1.
         value_coefficient: weight of the value loss.
         value_l2: weight of the L2 penalty on the value network's parameters; ``None`` disables it.
         entropy_coefficient: weight of the entropy bonus.
@@ -103,17 +103,17 @@ class PPOWorkflow(ActorCriticWorkflow):
         gae_lambda: lambda of generalized advantage estimation (GAE).
         num_epochs: passes over each trajectory.
         num_value_epochs: passes of the value function over each trajectory; ``num_epochs`` then counts passes of the
-            policy. Each network then has its own optimizer, with the same settings, and the network with more passes
+            policy. Each network then has a separate optimizer with the same settings, and the network with more passes
             continues alone. ``None`` updates both together, ``num_epochs`` times.
         num_minibatches: minibatches per epoch.
         schedule_step: when schedules advance: once per trajectory, with the environment steps (``environment``), or
             with every gradient step (``update``). Both reach the same final value.
-        whole_trajectories: minibatches contain the whole trajectories of some of the environments instead of single
-            steps; always so for a recurrent agent.
+        whole_trajectories: minibatches contain whole trajectories of some environments instead of single steps; always
+            true for recurrent agents.
         target_kl: stop updating the policy on a trajectory once the approximate KL divergence from the policy that
-            collected it exceeds this; ``None`` disables early stopping. Passes of the value function alone continue.
+            collected it exceeds this value; ``None`` never stops early. Passes of the value function alone continue.
         desired_kl: adapt the learning rate before each gradient step, within [1e-5, 1e-2], to keep the KL divergence
-            from the policy that collected the trajectory near this; ``None`` for the optimizer's learning rate.
+            from the policy that collected the trajectory near this value; ``None`` uses the optimizer's learning rate.
     """
 
     agent: PPOAgent
@@ -149,7 +149,7 @@ class PPOWorkflow(ActorCriticWorkflow):
         return self.whole_trajectories or self.agent.is_recurrent
 
     def init_optimizers(self, agent_state: AgentState) -> Any:
-        """Return the optimizer's state; one per network with ``num_value_epochs``, and the rate with ``desired_kl``."""
+        """Return the optimizer state: one per network with ``num_value_epochs``; plus the rate with ``desired_kl``."""
         if self.desired_kl is not None:
             return init_adaptive(self.optimizer, agent_state.params)
         if self.num_value_epochs is None:
@@ -196,7 +196,7 @@ class PPOWorkflow(ActorCriticWorkflow):
         return gradient_step(*trained, *inputs, progress=inputs[-1])
 
     def _step_apart(self, part: str, params: Params, opt_state: Any, *inputs: Any) -> tuple[Params, Any, PyTreeDict]:
-        """Update the network ``part``, or both networks if it is empty, each with its own optimizer."""
+        """Update the network ``part``, or both networks if ``part`` is empty, each with a separate optimizer state."""
         updated, states, losses = {}, {}, PyTreeDict()
 
         def loss(trained: Params) -> tuple[jax.Array, PyTreeDict]:

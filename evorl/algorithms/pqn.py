@@ -27,7 +27,7 @@ from evorl.workflows.on_policy import Begin, OnPolicyWorkflow, ScheduleStep, lea
 
 
 class PQNAgent(ActionValueAgent):
-    """Action values of discrete actions; the network should have layer normalization (the default)."""
+    """Values of discrete actions; the network should have layer normalization (the default)."""
 
     part_settings: ClassVar[PyTreeNode] = NetworkSettings(
         network=TorsoSettings(torso=(120, 84), activation="relu", layer_norm=True, orthogonal=False)
@@ -40,7 +40,7 @@ class PQNAgent(ActionValueAgent):
         discount: jax.Array | float,
         q_lambda: jax.Array | float,
     ) -> SampleBatch:
-        """Return the loss's inputs of a trajectory ``[T, B]``: observations, actions, and ``targets`` in ``extras``.
+        """Return the inputs of ``loss`` for a trajectory ``[T, B]``: observations, actions and ``extras.targets``.
 
         Targets are Peng's Q(lambda) returns (eq. 4 of the paper and the text below it):
         ``G_t = r_t + discount [lambda G_{t+1} + (1 - lambda) max_a Q(s_{t+1}, a)]``, cut where an episode ends.
@@ -79,7 +79,7 @@ class PQNWorkflow(OnPolicyWorkflow):
     schedule_step: ScheduleStep = "environment"
 
     default_num_envs: ClassVar[int] = 32
-    # Whether minibatches consist of whole trajectories.
+    # True if minibatches consist of whole trajectories.
     by_trajectory: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -101,7 +101,7 @@ class PQNWorkflow(OnPolicyWorkflow):
     def batch_of(
         self, agent_state: AgentState, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[SampleBatch, Key]:
-        """Return the losses' inputs of a trajectory ``[T, B]``, and the key of the shuffles."""
+        """Return the inputs of the losses for a trajectory ``[T, B]``, and the key that shuffles them."""
         return self.agent.batch_with_targets(agent_state, trajectory, self.discount, self.q_lambda), key
 
     def update_from(

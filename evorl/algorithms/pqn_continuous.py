@@ -1,7 +1,7 @@
 """PQN for continuous actions (Gallici et al. 2024, https://arxiv.org/abs/2407.04811, and their purejaxql, 2025).
 
-A deterministic policy maximizes the mean of several critics, without target networks and replay. Targets are
-SARSA(lambda) returns of the noisy actions of each trajectory. A penalty limits changes of the policy per trajectory.
+A deterministic policy maximizes the mean of several critics, without target networks or replay. Targets are
+SARSA(lambda) returns of the noisy actions of each trajectory. A penalty limits the policy's change per trajectory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from evorl.types import Key, Params, PyTreeDict, PyTreeNode, pytree_field
 
 
 class PQNContinuousAgent(TD3Agent):
-    """The policy and exploration of TD3, and critics; networks should have layer normalization (the default).
+    """Critics, and the policy and exploration of TD3; networks should have layer normalization (the default).
 
     Attributes:
         penalty: weight of the distance between the policy's actions before and after updates on a trajectory.
@@ -65,10 +65,10 @@ class PQNContinuousAgent(TD3Agent):
         q_lambda: jax.Array | float,
         keys: Key,
     ) -> SampleBatch:
-        """Return the losses' inputs of a trajectory ``[T, B]``: observations, actions, ``targets`` and ``old_actions``.
+        """Return the losses' inputs for a trajectory ``[T, B]``: observations, actions, ``targets``, ``old_actions``.
 
         ``G_t = r_t + discount [lambda G_{t+1} + (1 - lambda) Q(s_{t+1}, a_{t+1})]`` with the mean Q of the critics and
-        the action that was taken. Where the episode or the trajectory ends, a new noisy action replaces it.
+        the next action of the trajectory. Where an episode or the trajectory ends, a new noisy action is sampled.
 
         Args:
             agent_state: state that collected the trajectory.
@@ -95,7 +95,7 @@ class PQNContinuousAgent(TD3Agent):
     ) -> tuple[jax.Array, PyTreeDict]:
         """Return the squared errors of the critics to the targets of a minibatch ``[N, ...]``, summed over critics.
 
-        The loss is deterministic: ``keys`` are unused, also in ``actor_loss``.
+        ``keys`` are unused, here and in ``actor_loss``: the losses are deterministic.
         """
         values = self.critics(agent_state, critic_params, batch.obs, batch.actions)
         loss = squared_error(values, jnp.broadcast_to(batch.extras.targets, values.shape)).mean(axis=1).sum()
@@ -104,7 +104,7 @@ class PQNContinuousAgent(TD3Agent):
     def actor_loss(
         self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key | None = None
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the negated mean value of the policy's actions, and the penalty on their distance from the old ones.
+        """Return the negated mean value of the policy's actions plus the penalty on their distance from old actions.
 
         The distance is ``|a - a_old|``; the penalty is its smooth L1 norm (Huber loss), both means over dimensions.
         """
@@ -117,7 +117,7 @@ class PQNContinuousAgent(TD3Agent):
 
 
 class PQNContinuousWorkflow(PQNWorkflow):
-    """PQN for continuous actions: per minibatch one step of the critics, then one of the policy.
+    """PQN for continuous actions: for each minibatch, updates the critics, then the policy.
 
     ``optimizer`` updates the policy and, with a separate state, the critics.
     """
@@ -154,7 +154,7 @@ class PQNContinuousWorkflow(PQNWorkflow):
 
 
 def _recurrent_state(agent_state: AgentState, rows: tuple[int, ...]) -> PyTreeDict:
-    """Return the extras of observations, with the initial state of correlated noise; empty for independent noise."""
+    """Return extras with the initial state of correlated noise, one per row; empty for independent noise."""
     state = agent_state.recurrent_state
     if state is None:
         return PyTreeDict()

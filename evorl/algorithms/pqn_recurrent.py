@@ -1,8 +1,8 @@
 """PQN with memory (Gallici et al. 2024, https://arxiv.org/abs/2407.04811, section 5.3): recurrent Q-learning without
-replay and target network.
+replay or target network.
 
-Minibatches are whole trajectories of some environments. Each update unrolls the network along them, from the recurrent
-state that acted at their start, and computes the Q(lambda) targets with the same, present parameters.
+Minibatches are whole trajectories of some environments. Each update unrolls the network along them, starting from the
+recurrent state that was used to act, and computes the Q(lambda) targets with the same current parameters.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PQNRecurrentAgent(RecurrentValueAgent):
     )
 
     def batch_of(self, trajectory: SampleBatch) -> SampleBatch:
-        """Return the loss's inputs of a trajectory ``[T, B]``; ``extras.recurrent_state`` is ``[1, B, *]``."""
+        """Return the inputs of ``loss`` for a trajectory ``[T, B]``; ``extras.recurrent_state`` is ``[1, B, *]``."""
         dones = trajectory.dones
         extras = PyTreeDict(
             recurrent_state=trajectory.extras.recurrent_state,
@@ -58,7 +58,7 @@ class PQNRecurrentAgent(RecurrentValueAgent):
         discount: jax.Array | float,
         q_lambda: jax.Array | float,
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return half the squared error to the Q(lambda) returns of trajectories ``[T, N, ...]`` of ``batch_of``."""
+        """Return half the squared error to the Q(lambda) returns of trajectories ``[T, N, ...]`` from ``batch_of``."""
         first = jax.tree.map(lambda x: x[0], batch.extras.recurrent_state)
         batch = batch.replace(extras=batch.extras.replace(recurrent_state=first))
         values, next_values = self.values_after_burn_in(agent_state, params, batch, burn_in)
@@ -73,8 +73,8 @@ class PQNRecurrentWorkflow(PQNWorkflow):
     """PQN with memory: trains for several epochs of minibatches of whole trajectories.
 
     Attributes:
-        burn_in: number of first steps of each trajectory that only update the recurrent state, which older parameters
-            computed, with the present parameters; ``None`` for 0.
+        burn_in: number of initial steps of each trajectory that only refresh the stored recurrent state, computed by
+            older parameters, with the current parameters; ``None`` means 0.
     """
 
     agent: PQNRecurrentAgent  # pyright: ignore[reportIncompatibleVariableOverride]  # another kind of agent

@@ -1,8 +1,8 @@
 """R2D2: recurrent replay (Kapturowski et al. 2019, https://openreview.net/forum?id=r1lyTjAqYX).
 
 Q-learning with a recurrent network. Replays sequences, each starting from the recurrent state that was stored with its
-first step; the first steps only update that state ("burn-in"), the loss covers the others. As in the paper: double
-Q-learning, dueling heads, n-step returns, prioritized replay; not: distributed actors, past actions as observations.
+first step; the first steps only update that state ("burn-in"), the loss covers the others. Uses double Q-learning,
+dueling heads, n-step returns and prioritized replay, as the paper, but no distributed actors.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class R2D2Agent(RecurrentValueAgent):
     """Recurrent action values of discrete actions, with a target network.
 
     Attributes:
-        double: select the bootstrap action by the online network instead of the target network (double Q-learning).
+        double: select the bootstrap action with the online instead of the target network (double Q-learning).
         rescaling_epsilon: constant epsilon of the value rescaling; ``None`` disables rescaling.
-        priority_mix: weight eta of the maximum absolute TD error in a sequence's priority; that of the mean is 1 - eta.
+        priority_mix: weight eta of the maximum absolute TD error in a sequence's priority; the mean has weight 1 - eta.
     """
 
     double: bool = True
@@ -92,10 +92,10 @@ class R2D2Workflow(OffPolicyWorkflow):
     Attributes:
         optimizer: optimizer of the network.
         target_update_interval: gradient steps between two updates of the target network.
-        tau: Polyak step size of an update of the target network; 1 copies.
-        burn_in: number of first steps of a sequence that only update the recurrent state; ``None`` for 0.
-        sequence_length: number of steps after the burn-in, which the loss covers.
-        sequence_period: environment steps between the starts of two consecutive sequences of an environment.
+        tau: Polyak step size of a target update; 1 copies the online network.
+        burn_in: number of initial steps of a sequence that only update the recurrent state; ``None`` means 0.
+        sequence_length: number of steps covered by the loss, after the burn-in.
+        sequence_period: environment steps between the starts of consecutive sequences of an environment.
     """
 
     agent: R2D2Agent
@@ -125,11 +125,11 @@ class R2D2Workflow(OffPolicyWorkflow):
 
     @property
     def replay_buffer(self) -> SequenceReplayBuffer:
-        """Replay buffer of steps, which samples the starts of sequences."""
+        """Replay buffer of steps that samples the starts of sequences."""
         return sequence_buffer(self)
 
     def take(self, replay_state: ReplayState, rows: jax.Array, envs: jax.Array) -> SampleBatch:
-        """Return the sequences ``[M, T, ...]`` that start at ``rows`` of ``envs``."""
+        """Return the sequences ``[M, T, ...]`` that start at ``rows`` ``[M]`` of environments ``envs`` ``[M]``."""
         length = self.replay_buffer.length
         return with_swapped_axes(take_sequences(replay_state, rows, envs, self.num_stored_envs, length))
 

@@ -1,6 +1,6 @@
 """Random baseline: acts uniformly at random and does not learn.
 
-Measures the return of a random policy, and the throughput of an environment.
+Measures the return of a random policy and the throughput of an environment.
 """
 
 from __future__ import annotations

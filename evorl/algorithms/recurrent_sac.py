@@ -1,6 +1,6 @@
 """Recurrent soft actor-critic: SAC for partial observations, learned from sequences as in R2D2.
 
-Policy and critics read the features of a common memory, a recurrent network. Sequences are replayed from the recurrent
+Policy and critics read the features of a shared memory, a recurrent network. Sequences are replayed from the recurrent
 state that was stored with their first step; the first steps only update that state ("burn-in", Kapturowski et al. 2019,
 https://openreview.net/forum?id=r1lyTjAqYX). Only the losses of the critics train the memory (as they train the encoder
 of Yarats et al. 2021, https://arxiv.org/abs/1910.01741): in a shared memory, the gradients of policy and critics
@@ -46,19 +46,19 @@ class RecurrentSACAgent(SACAgent):
     Attributes:
         memory: maps an observation and a recurrent state to features ``[..., F]`` and the next recurrent state.
         obs_key: entry of a dict observation that the memory reads.
-        priority_mix: weight eta of the maximum absolute TD error in a sequence's priority; that of the mean is 1 - eta.
+        priority_mix: weight eta of the maximum absolute TD error in a sequence's priority; the mean has weight 1 - eta.
     """
 
     memory: RecurrentNetwork = pytree_field(static=True, kw_only=True)
     obs_key: str | None = pytree_field(static=True, default=None, kw_only=True)
     priority_mix: Annotated[float, Within("[0, 1]")] = pytree_field(default=0.9, kw_only=True)
 
-    improves_policies: ClassVar[bool] = False  # populations have policies of observations
+    improves_policies: ClassVar[bool] = False  # population policies read observations, not features
     part_settings: ClassVar[PyTreeNode] = MemoryCriticSettings()
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Build memory and heads from ``network`` of the settings, and the distribution for the action space."""
+        """Build memory and heads from the entry ``network`` of the settings, and the action distribution."""
         for name in ("policy_obs_key", "value_obs_key"):
             if settings.get(name) is not None:
                 raise ValueError(f"agent.{name} has no effect, since the heads read a memory: set agent.obs_key.")
@@ -126,7 +126,7 @@ class RecurrentSACAgent(SACAgent):
     def features(
         self, agent_state: AgentState, params: Params, batch: SampleBatch, burn_in: int
     ) -> tuple[Observation, Observation]:
-        """Return the inputs of the heads for sequences ``[T, N]``, time first, and for their true successors.
+        """Return the inputs of the heads for time-major sequences ``[T, N]`` and for their true successors.
 
         ``params`` belong to the critics or to their target networks. Both results are features of the steps after
         the burn-in, ``[(T - burn_in) * N, F]``, with the action masks of the observations, if any.
@@ -155,10 +155,10 @@ class RecurrentSACAgent(SACAgent):
         n_step: int,
         discount: jax.Array | float,
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the soft Bellman errors of critics and memory for sequences ``[N, T, ...]``, one key per sequence.
+        """Return the soft Bellman loss of critics and memory for sequences ``[N, T, ...]``, with one key per sequence.
 
-        The target critics with the target memory estimate the values of the next step, for actions of the policy with
-        the trained memory; truncated steps bootstrap. ``td_errors`` are priorities of the sequences, ``[K, N]``.
+        Target critics and target memory estimate the values of next steps, at actions that the policy chooses with the
+        online memory; truncated steps bootstrap. ``td_errors`` are the sequences' priorities, ``[K, N]``.
         """
         params, batch = agent_state.params, sequence.with_swapped_axes(batch)
         obs, next_obs = self.features(agent_state, critic_params, batch, burn_in)
@@ -185,9 +185,9 @@ class RecurrentSACWorkflow(SACWorkflow):
     A batch has ``batch_size`` sequences. Training starts when the replay buffer has a complete sequence.
 
     Attributes:
-        burn_in: number of first steps of a sequence that only update the recurrent state; ``None`` for 0.
-        sequence_length: number of steps after the burn-in, which the losses cover.
-        sequence_period: environment steps between the starts of two consecutive sequences of an environment.
+        burn_in: number of initial steps of a sequence that only update the recurrent state; ``None`` means 0.
+        sequence_length: number of steps covered by the losses, after the burn-in.
+        sequence_period: environment steps between the starts of consecutive sequences of an environment.
     """
 
     agent: RecurrentSACAgent
@@ -204,11 +204,11 @@ class RecurrentSACWorkflow(SACWorkflow):
 
     @property
     def replay_buffer(self) -> sequence.SequenceReplayBuffer:
-        """Replay buffer of steps, which samples the starts of sequences."""
+        """Replay buffer of steps that samples the starts of sequences."""
         return sequence.sequence_buffer(self)
 
     def take(self, replay_state: ReplayState, rows: jax.Array, envs: jax.Array) -> SampleBatch:
-        """Return the sequences ``[M, T, ...]`` that start at ``rows`` of ``envs``."""
+        """Return the sequences ``[M, T, ...]`` that start at ``rows`` ``[M]`` of environments ``envs`` ``[M]``."""
         place = (rows, envs, self.num_stored_envs, self.replay_buffer.length)
         return sequence.with_swapped_axes(sequence.take_sequences(replay_state, *place))
 
@@ -228,7 +228,7 @@ class RecurrentSACWorkflow(SACWorkflow):
     def update_actor(
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-        """Update the policy once, by the updated critics and memory, and the temperature."""
+        """Update the policy once, using the updated critics and memory, and the temperature."""
         steps, step_keys = self.agent.steps_for_policy(agent_state, batch, keys, self.burn_in or 0)
         return super().update_actor(agent_state, opt_state, steps, step_keys, progress)
 

@@ -1,7 +1,7 @@
 """REINFORCE (Williams 1992, https://doi.org/10.1007/BF00992696; Sutton & Barto 2018, sections 13.3 and 13.4).
 
-A policy gradient with sampled (Monte Carlo) returns, less a baseline if one is learned. Only steps of episodes that
-ended within the trajectory count.
+A policy gradient with sampled (Monte Carlo) returns, minus a baseline if one is learned. Only steps of episodes that
+ended within the trajectory are used.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ReinforceAgent(ActorCriticAgent):
     Attributes:
         value_coefficient: weight of the baseline's loss.
         entropy_coefficient: weight of the entropy bonus.
-        normalize_advantages: standardize advantages (returns less the baseline) over each trajectory.
+        normalize_advantages: standardize advantages (returns minus the baseline) over each trajectory.
     """
 
     value_coefficient: Annotated[float, Within("[0, inf)")] = 0.5
@@ -53,7 +53,7 @@ class ReinforceAgent(ActorCriticAgent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Build the actor-critic network, without the value network if ``baseline`` of the settings is false."""
+        """Build the actor-critic network; without a value network if the setting ``baseline`` is false."""
         baseline = settings.pop("baseline")
         parts = super().parts(settings, env)
         return parts if baseline else parts | {"network": parts["network"].clone(value=None)}

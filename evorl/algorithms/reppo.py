@@ -1,8 +1,8 @@
 """Relative entropy pathwise policy optimization (REPPO, Voelcker et al. 2025, https://arxiv.org/abs/2507.11019).
 
 The policy follows the pathwise gradient through an action-value critic, which learns distributions of soft TD(lambda)
-returns and, as an auxiliary task, predicts the next embedding and reward. Two adapted multipliers keep the entropy near
-a target and bound the KL divergence from the policy that collected the trajectory.
+returns and, as an auxiliary task, predicts the next embedding and reward. Two adaptive multipliers keep the entropy
+near a target and bound the KL divergence from the policy that collected the trajectory.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, PyTreeNode, pytree_field
 from evorl.workflows.on_policy import Begin, OnPolicyWorkflow, ScheduleStep, scan_updates
 
-INITIAL_SHARPNESS = 40.0  # of the critic's initial distribution around a return of 0
+INITIAL_SHARPNESS = 40.0  # of the critic's initial distribution, which peaks at a return of 0
 
 
 class REPPOAgent(CriticEnsembleAgent):
-    """A stochastic policy, one critic of distributions of returns, and the multipliers of entropy and KL divergence.
+    """A stochastic policy, one distributional critic, and the multipliers of entropy and KL divergence.
 
     Attributes:
         distribution: action distribution.
         temperature: initial entropy coefficient alpha.
-        target_entropy_scale: the target entropy is minus this number per dimension of an action.
+        target_entropy_scale: the target entropy is minus this number per action dimension.
         multiplier: initial weight mu of the KL divergence.
         kl_bound: bound of the KL divergence from the policy that collected the trajectory.
-        prediction_weight: weight of the auxiliary loss, the prediction of the next embedding and reward.
-        support_low: lowest return on the grid of the distributions; it should not exceed any discounted return.
+        prediction_weight: weight of the auxiliary loss, which predicts the next embedding and reward.
+        support_low: lowest return on the grid of the distributions; should not exceed any discounted return.
         support_high: highest return on that grid.
     """
 
@@ -95,9 +95,9 @@ class REPPOAgent(CriticEnsembleAgent):
     def critic(
         self, agent_state: AgentState, params: Params, obs: Observation, actions: Action
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Return logits ``[..., M]``, embeddings ``[..., F]`` and predictions ``[..., F + 1]`` of the critic.
+        """Return the critic's logits ``[..., M]``, embeddings ``[..., F]`` and predictions ``[..., F + 1]``.
 
-        The constant term of the logits makes the initial distribution narrow around a return of 0.
+        A constant added to the logits makes the initial distribution peak at a return of 0.
         """
         obs = preprocess(agent_state, obs, self.value_obs_key)
         outputs: Any = self.critic_network.apply(params, obs, actions)
@@ -127,10 +127,10 @@ class REPPOAgent(CriticEnsembleAgent):
         td_lambda: jax.Array | float,
         keys: Key,
     ) -> SampleBatch:
-        """Return the losses' inputs of a trajectory ``[T, B]``, with the soft TD(lambda) returns ``extras.targets``.
+        """Return the inputs of the losses for a trajectory ``[T, B]``, with soft TD(lambda) returns ``extras.targets``.
 
         ``G_t = r_t + discount (1 - termination_t) [lambda G_{t+1} + (1 - lambda) Q(s_{t+1}, a') - alpha log pi(a')]``
-        with ``a'`` sampled at the true successor, also after truncations. ``keys`` are ``[T, B]``.
+        where ``a'`` is sampled at the true successor, even after a truncation. ``keys`` are ``[T, B]``.
         """
         params, extras = agent_state.params, PyTreeDict()
         keys, extras.sample_keys = split_rows(keys)
@@ -146,7 +146,7 @@ class REPPOAgent(CriticEnsembleAgent):
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return cross-entropies to HL-Gauss targets plus squared errors of predictions, the mean of ``[N, ...]``.
+        """Return the mean over ``[N, ...]`` of cross-entropies to HL-Gauss targets plus squared errors of predictions.
 
         Predictions of the last step of an episode have no weight.
         """
@@ -186,7 +186,7 @@ class REPPOAgent(CriticEnsembleAgent):
 
 
 class REPPOWorkflow(OnPolicyWorkflow):
-    """REPPO: per minibatch one step of the critic, then one of the policy and the multipliers.
+    """REPPO: for each minibatch, updates the critic, then the policy and the multipliers.
 
     ``optimizer`` updates the critic and, with a separate state, policy and multipliers.
 
@@ -243,5 +243,5 @@ class REPPOWorkflow(OnPolicyWorkflow):
 
 
 def _actor(params: PyTreeDict) -> PyTreeDict:
-    """Return the parameters that the actor's loss trains."""
+    """Return the parameters trained by the actor's loss."""
     return PyTreeDict({name: params[name] for name in ("policy", "log_temperature", "log_multiplier")})

@@ -1,8 +1,8 @@
 """RLPD (Ball et al. 2023, https://arxiv.org/abs/2302.02948): reinforcement learning with prior data.
 
-Soft actor-critic that learns online, with half of each batch from recorded transitions (``replay.mixed``). Many updates
-per step are made possible by an ensemble of critics with layer normalization. Each update samples a few target critics
-(REDQ, Chen et al. 2021, https://arxiv.org/abs/2101.05982); the policy follows the mean of all critics.
+Soft actor-critic that learns online, with half of each batch from recorded transitions (``replay.mixed``). An ensemble
+of critics with layer normalization permits many updates per step. Each update samples a few target critics (REDQ, Chen
+et al. 2021, https://arxiv.org/abs/2101.05982); the policy follows the mean of all critics.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class RLPDAgent(SACAgent):
     """A stochastic policy, an ensemble of critics with target networks, and a temperature.
 
     Attributes:
-        num_target_critics: number of target critics that each update samples; their minimum is the target.
+        num_target_critics: number of target critics sampled by each update; their minimum is the target.
         entropy_in_targets: subtract the policy's log-probability, times the temperature, from the targets.
     """
 
@@ -56,10 +56,10 @@ class RLPDAgent(SACAgent):
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the soft Bellman errors of all critics against the minimum of the sampled target critics (REDQ)."""
+        """Return the critics' soft Bellman loss against the minimum of the sampled target critics (REDQ)."""
         params = agent_state.params
         action_keys, sampling_keys = split_rows(keys)
-        first_key = collectives.gather_rows(sampling_keys[:1])[0]  # equal on all devices
+        first_key = collectives.gather_rows(sampling_keys[:1])[0]  # identical on all devices
         sampled = jax.random.permutation(first_key, self.critic_network.num_critics)[: self.num_target_critics]
         targets = jax.tree.map(lambda x: x[sampled], params.target_critic)
         network = self.critic_network.clone(num_critics=self.num_target_critics)
@@ -73,9 +73,9 @@ class RLPDAgent(SACAgent):
 
 
 class RLPDWorkflow(SACWorkflow):
-    """RLPD: updates critics and target networks at each update, policy and temperature at every ``policy_delay``-th.
+    """RLPD: updates critics and target networks at each step, policy and temperature at every ``policy_delay``-th step.
 
-    By default, this is the last update of each iteration. ``replay.load`` names the recorded transitions.
+    By default, this is the last step of each iteration. ``replay.load`` names the recorded transitions.
     """
 
     agent: RLPDAgent
@@ -93,5 +93,5 @@ class RLPDWorkflow(SACWorkflow):
 
     def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
         opt_state = super().init_optimizers(agent_state)
-        # The policy is updated if the count is a multiple of the delay: from 1, at the last update, not the first.
+        # The policy is updated if the count is a multiple of the delay; starting from 1, that is the last update.
         return opt_state if self.policy_delay == 1 else opt_state.replace(num_updates=jnp.ones((), jnp.int32))

@@ -80,7 +80,7 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
         return unit * (default_scale if self.target_entropy_scale is None else self.target_entropy_scale)
 
     def values(self, agent_state: AgentState, params: Params, obs: Observation) -> jax.Array:
-        """Return the expected values of the greedy actions by every critic, ``[K, N]``."""
+        """Return every critic's expected values of the greedy actions, ``[K, N]``."""
         actions = self.policy(agent_state, params["policy"], obs).mode()
         return self.expected(self.critics(agent_state, params["critic"], obs, actions))
 
@@ -96,11 +96,11 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
         return actions, log_prob, -log_prob
 
     def expectation(self, policy: Any, outputs: jax.Array) -> jax.Array:
-        """Return the expectation over a discrete policy, from ``[..., N, A]`` to ``[..., N]``; else ``outputs``."""
+        """Return expectations over a discrete policy, ``[..., N, A]`` to ``[..., N]``, or ``outputs`` if continuous."""
         return (policy.probs * outputs).sum(axis=-1) if self.distribution.is_discrete else outputs
 
     def pool_critics(self, outputs: jax.Array) -> jax.Array:
-        """Return the least expected value over the ensemble (clipped double Q-learning), from ``[K, N, ...]``."""
+        """Return the minimum expected value over the ensemble (clipped double Q-learning), from ``[K, N, ...]``."""
         return least_of(self.expected(outputs))
 
     def soft_values(
@@ -108,7 +108,7 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Return the pooled value, the log-probability and the entropy of the policy for each observation, ``[N]``.
 
-        The first two are expectations over all actions if actions are discrete, otherwise values at one sampled action.
+        The first two are expectations over discrete actions, or estimates from one sampled continuous action.
         """
         actions, log_prob, entropy = self.sample_actions(policy, keys)
         values = self.pool_critics(self.critics(agent_state, critic_params, obs, actions))
@@ -117,7 +117,7 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the soft Bellman errors of all critics, see ``soft_bellman_loss`` (eq. 5 and 6).
+        """Return the soft Bellman loss of all critics, see ``soft_bellman_loss`` (eq. 5 and 6).
 
         Truncated steps bootstrap from the value of their last observation.
         """
@@ -133,7 +133,7 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
     def actor_loss(
         self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return ``E[alpha log pi(a|s) - Q(s, a)]`` (eq. 9; eq. 12 of Christodoulou), Q being ``pool_critics``."""
+        """Return ``E[alpha log pi(a|s) - Q(s, a)]`` (eq. 9; eq. 12 of Christodoulou), with Q from ``pool_critics``."""
         return self.policy_loss(self.policy(agent_state, policy_params, batch.obs), agent_state, batch, keys)
 
     def policy_loss(
@@ -180,7 +180,7 @@ class SACWorkflow(OffPolicyWorkflow):
         super().__post_init__()
 
     def init_learning(self, key: Key) -> LearnerState:
-        """Initialize the learner, with weights that are projected as by the optimizers."""
+        """Initialize the learner; weights are projected as the optimizers do."""
         state = super().init_learning(key)
         optimizers = {"policy": self.actor_optimizer, "critic": self.critic_optimizer}
         return state.replace(agent_state=with_projections(state.agent_state, **optimizers))
@@ -220,7 +220,7 @@ class SACWorkflow(OffPolicyWorkflow):
     def update_actor(
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-        """Update the policy once, by the updated critics, and the temperature."""
+        """Update the policy once, using the updated critics, and the temperature."""
         step = {"loss_fn": self.agent.actor_loss, "optimizer": self.actor_optimizer, "progress": progress}
         agent_state, opt_state, losses = update_part("policy", agent_state, opt_state, agent_state, batch, keys, **step)
         step |= {"loss_fn": self.agent.temperature_loss, "optimizer": self.temperature_optimizer}

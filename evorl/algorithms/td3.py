@@ -1,9 +1,9 @@
 """Twin delayed deep deterministic policy gradient (TD3, Fujimoto et al. 2018, https://arxiv.org/abs/1802.09477).
 
-A deterministic policy maximizes the value of a critic. Targets are the minimum over several critics at a slightly noisy
-action, which limits overestimation, and the policy is updated less often than the critics. With one critic, no target
-noise and no delay this is DDPG (Lillicrap et al. 2016, https://arxiv.org/abs/1509.02971); with many environments, large
-batches and categorical critics it is FastTD3 (Seo et al. 2025, https://arxiv.org/abs/2505.22642).
+A deterministic policy maximizes the value of a critic. Targets are the minimum over several critics, which limits
+overestimation, at a slightly noisy action; the policy is updated less often than the critics. With one critic, no
+target noise and no delay this is DDPG (Lillicrap et al. 2016, https://arxiv.org/abs/1509.02971); with many
+environments, large batches and categorical critics it is FastTD3 (Seo et al. 2025, https://arxiv.org/abs/2505.22642).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class TD3Agent(CriticEnsembleAgent):
         return self.expected(self.critics(agent_state, params.critic, obs, actions))
 
     def at_progress(self, agent_state: AgentState, progress: jax.Array) -> AgentState:
-        """Return the acting state at this training progress, with the scale of the noise if that is scheduled."""
+        """Return the acting state at this training progress, with the scale of the noise if it is scheduled."""
         return agent_state.replace(extra_state=self.noise.at_progress(progress))
 
     def compute_actions(

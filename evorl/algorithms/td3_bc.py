@@ -1,7 +1,7 @@
 """TD3+BC (Fujimoto & Gu 2021, https://arxiv.org/abs/2106.06860): TD3 with behavior cloning, for offline learning.
 
-A policy trained offline must not leave the actions of the dataset, because nothing corrects the critics elsewhere. The
-policy's loss therefore adds the squared distance from the recorded actions to the normalized values of its actions.
+A policy trained offline must stay near the actions of the dataset, because nothing corrects the critics elsewhere. The
+policy's loss therefore combines the normalized values of its actions and their squared distance from recorded actions.
 """
 
 from __future__ import annotations

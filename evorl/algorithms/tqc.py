@@ -1,8 +1,8 @@
 """Truncated quantile critics (Kuznetsov et al. 2020, https://arxiv.org/abs/2005.04269).
 
 Soft actor-critic whose critics estimate quantiles of the return distribution. Targets are the pooled atoms of all
-target critics without the largest ones, so that overestimation is controlled in small steps and independently of the
-number of critics.
+target critics without the largest ones, which controls overestimation finely and independently of the number of
+critics.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class TQCAgent(QuantileCriticsAgent, SACAgent):
     """A stochastic policy, an ensemble of quantile critics with target networks, and a temperature.
 
     Attributes:
-        dropped_atoms: number of the largest target atoms that are dropped, per critic; ``None`` for 0.
+        dropped_atoms: number of largest target atoms dropped per critic; ``None`` means 0.
     """
 
     dropped_atoms: int | None = 2

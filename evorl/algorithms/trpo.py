@@ -57,7 +57,7 @@ class TRPOAgent(ActorCriticAgent):
         return parts
 
     def policy_along(self, policy_params: Params, agent_state: AgentState, batch: ActorCriticBatch) -> Any:
-        """Return the action distributions for the observations of a batch."""
+        """Return the action distributions for the observations of a batch ``[T, B]`` or ``[N]``."""
         return self.estimates_of_batch(agent_state, agent_state.params.replace(policy=policy_params), batch).policy
 
     def log_ratio(self, policy_params: Params, agent_state: AgentState, batch: ActorCriticBatch) -> jax.Array:
@@ -101,16 +101,16 @@ class TRPOWorkflow(OnPolicyWorkflow):
         optimizer: optimizer of the value function.
         policy_optimizer: optimizer of the policy, with ``kind="ppo"``.
         kind: update of the policy: natural gradient from second derivatives of the divergence (``trpo-d2``) or from
-            first derivatives of each trajectory (``trpo-d1``), or clipped gradient steps (``ppo``).
-        linesearch: start of the line search: the full step (``origin``), or near the fraction that was accepted last
+            first derivatives of the log-probabilities (``trpo-d1``), or clipped gradient steps (``ppo``).
+        linesearch: start of the line search: the full step (``origin``), or near the last accepted fraction
             (``adaptive``).
         trust_region: size of the natural-gradient step and settings of the line search.
-        episodes_per_batch: number of complete episodes to learn from: the first of every environment, then the second
-            of every environment, and so on. Each trajectory then starts with new episodes, and other steps are
-            ignored. ``None`` learns from every step.
+        episodes_per_batch: number of complete episodes to learn from: the first episode of every environment, then the
+            second ones, and so on. Each trajectory then starts with new episodes, and other steps are ignored. ``None``
+            learns from every step.
         gae_lambda: lambda of generalized advantage estimation (GAE).
         num_epochs: passes over each trajectory, of the value function and, with ``ppo``, of the policy.
-        num_value_epochs: passes of the value function; ``None`` for ``num_epochs``.
+        num_value_epochs: passes of the value function over each trajectory; ``None`` means ``num_epochs``.
         num_minibatches: minibatches per epoch.
         schedule_step: when schedules advance: once per trajectory (``environment``), or with every gradient step
             (``update``).
@@ -173,7 +173,7 @@ class TRPOWorkflow(OnPolicyWorkflow):
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """Update the policy, then the value function; losses use the observation statistics of the rollout."""
+        """Update the policy, then the value function; the losses use the observation statistics of the rollout."""
         batch = self.agent.batch_with_advantages(agent_state, trajectory, self.discount, self.gae_lambda)
         batch = batch.replace(weights=self._weights(trajectory.dones))
         if self.agent.normalize_advantages:

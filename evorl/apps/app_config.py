@@ -69,7 +69,7 @@ class SharedParameters:
     Attributes:
         address: address of the parameter server.
         servers: number of training servers per machine.
-        settings: remaining entries of the section, as in ``evorl serve-parameters parameters.mode=averaging``.
+        settings: other entries of the section, as in ``evorl serve-parameters parameters.mode=averaging``.
     """
 
     address: Address

@@ -1,4 +1,4 @@
-"""Writes the folder of an app, or a single part."""
+"""Writes the folder of an app, or a single part of the folder."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from evorl.runs.files import refuse_link, write_atomically
 
 
 def set_aside(path: Path) -> Path | None:
-    """Rename a file, folder or link to its next backup name and return that; ``None`` if nothing exists there."""
+    """Rename a file, folder or link to its next backup name, and return the name; ``None`` if nothing exists there."""
     if not (path.exists() or path.is_symlink()):
         return None
     backup = next_backup(path)
@@ -39,7 +39,7 @@ def replace_text(path: Path, text: str) -> Path | None:
 
 
 def next_backup(path: Path) -> Path:
-    """Return the next backup name, one above the highest number in use; gaps are not filled, so order is by age."""
+    """Return the next backup name, numbered one above the highest in use, so that numbers are ordered by age."""
     pattern = re.compile(re.escape(path.name) + r"\.~(\d+)~")
     numbers = [int(match[1]) for other in path.parent.iterdir() if (match := pattern.fullmatch(other.name))]
     return path.with_name(f"{path.name}.~{max(numbers, default=0) + 1}~")

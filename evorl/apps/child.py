@@ -34,7 +34,7 @@ class Child:
         self, name: str, command: Sequence[str], folder: Path, variables: Mapping[str, str], log: PrefixedLog
     ) -> None:
         self.name = name
-        # With its own process group Ctrl-C reaches only this process, which then ends its children in order.
+        # With a separate process group, Ctrl-C reaches only this process, which then ends its children in order.
         try:
             self.process = subprocess.Popen(
                 list(command),
@@ -100,6 +100,6 @@ class Child:
             self.process.stdout.close()
 
     def _signal(self, number: int) -> None:
-        # The group has the id of the process and exists as long as it has members.
+        # The group has the id of the process, and exists as long as it has members.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)

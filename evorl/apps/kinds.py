@@ -14,7 +14,7 @@ class Kind(NamedTuple):
         script: file name without ``.py``; the ``.yaml`` file of the same name is the section ``environment``.
         agent: default agent.
         max_episodes: default number of episodes.
-        further_files: further files that the script imports.
+        further_files: other files that the script imports.
         continuous: entries of the section for agents that support only Box actions.
         packages: packages that the script imports and evorl does not require.
     """
@@ -56,8 +56,8 @@ _SMALL_BATCHES: dict[str, dict[str, Any]] = {
     "trpo": {"num_envs": 1, "rollout_length": 128},
     "pqn": {"num_envs": 4, "rollout_length": 16},
 }
-# With these learning rates REINFORCE converged to the best arm for all of 4,096 seeds; with a ten times higher rate,
-# one seed in eight ended with a wrong arm.
+# With these learning rates REINFORCE converged to the best arm in all of 4,096 seeds; with rates ten times higher, one
+# seed in eight ended with a wrong arm.
 _FAST = {"reinforce": 0.005, "ppo": 0.01, "a2c": 0.005, "impala": 0.003, "dqn": 0.005, "pqn": 0.01}
 
 

@@ -27,7 +27,7 @@ def server_program(app: AppConfig, extra: Sequence[str] = ()) -> Program:
 
     Args:
         app: app that the server belongs to.
-        extra: further arguments; with ``resume=`` the settings of the stored run replace those in the app.
+        extra: additional arguments; with ``resume=`` the settings of the stored run replace the app's.
     """
     arguments, variables = _bound("serve", app.server, _TOKEN)
     command = [*_EVORL, "serve", *_training(app, extra), *arguments, *extra, *own_configs(app)]
@@ -43,7 +43,7 @@ def parameter_programs(
         app: app that the servers belong to.
         chosen: components to run here; the others are started elsewhere.
         settings: options of the command.
-        extra: further arguments for the training.
+        extra: additional arguments for training.
 
     Raises:
         ValueError: the app has no parameter server, or training settings are given without the parameter server.
@@ -92,7 +92,7 @@ def server_addresses(app: AppConfig, settings: Mapping[str, Any]) -> list[Addres
 
 
 def _training(app: AppConfig, extra: Sequence[str]) -> list[str]:
-    """Return the settings of the training as arguments; an empty list when a run is resumed.
+    """Return the settings of the training run as arguments; an empty list when a run is resumed.
 
     Raises:
         ValueError: a setting names code from outside evorl, and the app has no ``algorithm`` folder.
@@ -108,7 +108,7 @@ def _training(app: AppConfig, extra: Sequence[str]) -> list[str]:
 def _bound(section: str, address: Address, variable: str) -> tuple[list[str], dict[str, str]]:
     """Return the arguments and environment variables of a server's address.
 
-    The token is passed in a variable, since command-line arguments are visible to all users of the machine.
+    The token is passed in a variable, because command-line arguments are visible to all users of the machine.
     """
     arguments, variables = [f"{section}.bind={address}"], {}
     if address.token is not None:

@@ -25,7 +25,7 @@ class Program(NamedTuple):
 
     Attributes:
         name: name in the log.
-        command: argument list, run without a shell. Empty for a server that is started elsewhere: it is only awaited.
+        command: argument list, run without a shell; empty for a server that is started elsewhere and only awaited here.
         variables: environment variables, added to the inherited ones.
         listens: address at which the server listens when ready; ``None`` if the program is not a server.
         needed: True if environments wait for the program and cannot continue without it.
@@ -91,7 +91,7 @@ def _start(
     serving: list[Child],
     received: list[int],
 ) -> list[Child] | None:
-    """Start the servers and return the needed ones; ``None`` if one of these cannot be reached."""
+    """Start the servers and return the needed ones; ``None`` if a needed server cannot be reached."""
     needed: list[Child] = []
     for program in servers:
         child = None

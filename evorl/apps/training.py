@@ -53,7 +53,7 @@ def refuse_named_code(app: AppConfig, extra: Collection[str]) -> None:
 
 
 def _without_sign(word: str) -> str:
-    """Return an override without the ``++`` that ``as_overrides`` puts before keyword arguments of a library."""
+    """Return an override without the ``++`` that ``as_overrides`` adds before keyword arguments of a library."""
     plain = word.removeprefix("++")
     return plain if _FREE.match(plain) else word
 

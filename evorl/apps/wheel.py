@@ -1,7 +1,7 @@
 """Packs the wheel of the running evorl from its own files, for an app's container to install.
 
 The distribution is not on a package index, so an image cannot download it. The wheel is packed from the files of the
-package that runs, in a clone as well as in an installation, without a build tool and without network access.
+running package, cloned or installed, without a build tool or network access.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _files(folder: Path) -> dict[str, bytes]:
 
 
 def _about(installed: metadata.Distribution) -> dict[str, str]:
-    """Return the files of the folder ``.dist-info`` apart from its record."""
+    """Return the files of the folder ``.dist-info``, except its record."""
     about = {name: installed.read_text(name) for name in ("METADATA", "entry_points.txt", "licenses/LICENSE")}
     return {name: text for name, text in about.items() if text is not None} | {"WHEEL": _WHEEL}
 

@@ -1,4 +1,4 @@
-"""The command line. Modules that parse, list or supervise do not import JAX; a command's module does, when it runs."""
+"""The command line. Modules that parse, list or supervise do not import JAX; modules of commands do when they run."""
 
 import time
 

@@ -32,7 +32,7 @@ def act_from_arguments(arguments: Sequence[str]) -> None:
     follow = options["follow"]
     try:
         settings = serve_settings({name: options[name] for name in _SERVER_OPTIONS})
-    except ValueError as error:  # in a training's config these settings are below ``serve``
+    except ValueError as error:  # in the config of a run, these settings are in ``serve``
         raise ValueError(str(error).replace("serve.", "")) from error
     make = PolicyServer.of_file if options["policy"] else PolicyServer.of_run
     with make(options, settings) as server, stop_on_signals() as should_stop:

@@ -1,4 +1,4 @@
-"""Agents that an app can train, their tuned settings, and the check of an app's training by composing its config."""
+"""Agents that an app can train, their tuned settings, and checks of an app's training config."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from evorl.serving.training_server import reason_not_served
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.on_policy import OnPolicyWorkflow
 
-# Settings of experiments that a training server rejects: they need consecutive steps of one environment.
+# Settings of experiments that a training server rejects, because they need consecutive steps of one environment.
 _NOT_SERVED = ("n_step", "normalize_rewards", "replay.hindsight", "replay.overwrite")
 
 
@@ -85,7 +85,7 @@ def _reason_not_served(agent: str) -> str | None:
 
 def _acts_in_boxes(workflow: Any, settings: Any) -> bool:
     spaces = field_types(workflow)["agent"].acts_in
-    # Critics of actions have categorical values for continuous actions only.
+    # Critics of state-action pairs support categorical values only for continuous actions.
     is_categorical = settings.get("agent", {}).get("values") == "categorical"
     return ActionSpaces.DISCRETE not in spaces or (ActionSpaces.BOXES in spaces and is_categorical)
 

@@ -29,7 +29,7 @@ def run_from_arguments(arguments: Sequence[str]) -> int:
 
     Args:
         arguments: one or several of ``APP_COMPONENTS``, by default ``all``; and options. Any other ``name=value`` is a
-            setting of the training.
+            setting of the training run.
 
     Returns:
         0.

@@ -1,7 +1,7 @@
 """Normalizes command-line arguments for Hydra, and rejects overrides that Hydra would silently ignore.
 
 Paths are literal. Hydra's grammar parses ``a,b`` as a sweep, ``[x]`` as a list and ``2026`` as a number, and fails on
-accents and most punctuation. A path may contain all of these, so values are quoted for Hydra.
+accents and most punctuation. Paths may contain all of these, so they are quoted for Hydra.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _STRUCTURED = ("[", "{", "(", "'", '"')
 def overrides_first(arguments: list[str]) -> list[str]:
     """Return the arguments in the order that Hydra expects: overrides, then flags with their values.
 
-    ``experiment=null`` becomes ``~experiment``, since Hydra rejects null for an optional config group, and
+    ``experiment=null`` becomes ``~experiment``, because Hydra rejects null for an optional config group, and
     ``init_from=<run>`` is short for ``init_from.run=<run>``. Paths are quoted for Hydra, see ``with_literal_text``.
     ``hydra.mode=MULTIRUN`` becomes ``-m``.
     """

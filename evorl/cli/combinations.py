@@ -71,7 +71,7 @@ def combinations(overrides: Sequence[str]) -> Iterator[tuple[list[str], dict[str
 
 
 def _shown(value: str) -> str:
-    """Return a value of Hydra's grammar for a person: without the backslashes before its marks."""
+    """Return a value of Hydra's grammar for display, without escaping backslashes."""
     return value if value[:1] in ("'", '"') else re.sub(r"\\([\\()\[\]{}:=, \t])", r"\1", value)
 
 
@@ -102,7 +102,7 @@ def describe_parallel_runs(runs: Sequence[tuple[Sequence[str], Mapping[str, str]
 
 
 def _steps_outside_jax(overrides: Sequence[str]) -> bool:
-    """Return True if the environment of a command line has, or may have, simulators outside of JAX."""
+    """Return True if the environment of a command line has, or may have, simulators outside JAX."""
     for override in overrides:
         key, _, value = override.lstrip("+").partition("=")
         if key == "env" and value.partition("/")[0] in (*HOST_LIBRARIES, "atari", "user"):

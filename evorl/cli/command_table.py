@@ -17,7 +17,7 @@ class Command(NamedTuple):
         description: description, one sentence.
         usage: synopsis of the arguments.
         runs: ``module:function``, imported when the command runs; the function receives the list of arguments.
-        options: options by name; empty if the command accepts the settings of a training.
+        options: options by name; empty if the command accepts the settings of a training run.
     """
 
     description: str

@@ -79,7 +79,7 @@ def help_of(name: str) -> str:
 
 
 def _describe_settings() -> str:
-    """Describe the choices of a training, and how to list its settings."""
+    """Describe the choices of a training run, and how to list its settings."""
     chosen = {group: ", ".join(config_names(config_folder() / group)) for group in ("agent", "env")}
     names = "\n\n".join(
         textwrap.fill(f"{group}: {listed}", 100, break_on_hyphens=False) for group, listed in chosen.items()

@@ -164,7 +164,7 @@ def _of_training(name: str, before: Sequence[str], last: str) -> Iterable[str]:
 
 
 def _next_parts(values: Mapping[str, Any], last: str) -> Iterator[str]:
-    """Yield keys up to the next dot after the typed text, so that completions show one level of the config."""
+    """Yield keys up to the first dot after the typed text, so that completions show one level of the config."""
     level = last.count(".") + 1
     for key in values:
         parts = key.split(".")

@@ -1,10 +1,10 @@
 """Composes run configs for the command line, notebooks and sweeps, from Hydra's config tree and class defaults.
 
-A config file that names its ``workflow`` lists only the settings that differ from the defaults of that class; the
-remaining ones are added when the file is read. Two short forms are Hydra config groups, and thus available wherever
-Hydra composes: ``inner=sac`` and ``learner=sac`` choose a file of ``configs/agent`` for a part of the config, and
-``optimizer=sgd`` is ``optimizer.name=sgd``. Tuned settings are found by the short and the long name of an environment:
-``env=hopper`` and ``env=brax/hopper`` share them.
+A config file that names its ``workflow`` lists only settings that differ from the defaults of that class; the others
+are added when the file is read. Two short forms are Hydra config groups, and thus available wherever Hydra composes:
+``inner=sac`` and ``learner=sac`` choose a file of ``configs/agent`` for a section of the config, and ``optimizer=sgd``
+is ``optimizer.name=sgd``. Tuned settings are found by the short and the long name of an environment: ``env=hopper`` and
+``env=brax/hopper`` share them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from evorl.envs.libraries import HOST_LIBRARIES, LIBRARIES
 from evorl.runs.spec import RunSpec
 from evorl.types import PyTreeNode
 
-# Settings that such a part does not have, since they apply to the whole run.
+# Settings that such a section does not have, because they apply to the whole run.
 _OF_THE_RUN = ("total_timesteps", "log_interval", "eval_interval", "checkpoint_interval", "eval_episodes")
 # Settings that are mappings with a ``name``, and can be set by that name alone.
 _NAMED = re.compile(r"(?:\w+\.)*(?:\w*optimizer|archive)")
@@ -223,7 +223,7 @@ def _settings_of_kind(group: str, name: str) -> dict[str, Any]:
 def _is_kind(name: str, base: type[PyTreeNode]) -> bool:
     """Return True if the name is a kind derived from ``base``; ``optimizer`` may also be a gradient optimizer or null.
 
-    A user-defined optimizer class is imported to find out.
+    A user-defined optimizer class is imported for this.
 
     Raises:
         ValueError: the class does not exist.

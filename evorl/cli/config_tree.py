@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from evorl.config.values import plain
 
-# Parts of a config that are complete agents.
+# Sections of a config that are complete agents.
 AGENT_PARTS = ("inner", "learner")
 
 
@@ -51,7 +51,7 @@ def settings_file(experiment: str, folder: Path, others: Sequence[Path] = ()) ->
     Args:
         experiment: agent and environment, ``ppo/ant``.
         folder: config tree.
-        others: further config trees; their files for an environment precede files of families.
+        others: additional config trees; their files for an environment precede files of families.
 
     Returns:
         The name of the file in ``experiment``, which may not exist.

@@ -38,7 +38,7 @@ def explained_errors(folder: Path) -> Iterator[None]:
     except Exception as error:
         if text := describe_lost_process(error):
             _exit(error, text, LOST_STATUS)
-        # Checked first, since some of these are ValueErrors or OSErrors as well.
+        # Checked first, because some of these are also ValueErrors or OSErrors.
         if is_of_config(error):
             _exit(error, describe_config_error(error, folder))
         if isinstance(error, RuntimeError) and (text := _describe_machine_error(error)):
@@ -82,7 +82,7 @@ def _exit(error: Exception, text: str, status: int = 1) -> None:
 
 
 def _describe_machine_error(error: RuntimeError) -> str | None:
-    """Return JAX's error about the machine as one sentence; ``None`` for other errors, which are bugs."""
+    """Return JAX's error about the machine as one sentence; ``None`` for other errors, which are considered bugs."""
     text = str(error)
     platform = re.match(r"Unable to initialize backend '([^']*)': (.*?)\.? \(set JAX_PLATFORMS", text, re.DOTALL)
     if platform:

@@ -1,4 +1,4 @@
-"""Entry points of the scripts, of ``evorl-train`` and of similar programs: each runs the command in its name."""
+"""Entry points of the scripts, ``evorl-train`` and similar programs: each runs the command in its name."""
 
 from __future__ import annotations
 

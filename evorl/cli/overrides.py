@@ -34,7 +34,7 @@ def evaluation_settings() -> list[str]:
 
 
 def names_a_run(arguments: Sequence[str], setting: str) -> bool:
-    """Return True if this setting names a run folder, whose stored config is then used instead of a composed one."""
+    """Return True if the setting ``setting`` names a run folder, whose stored config replaces a composed one."""
     values = [argument.partition("=")[2] for argument in arguments if argument.startswith(f"{setting}=")]
     return any(value not in ("", "null") for value in values)
 
@@ -59,7 +59,7 @@ def sweep_to_resume(arguments: Sequence[str]) -> tuple[Path | None, bool]:
         The folder, or ``None`` if the arguments name no sweep; and ``trust``: true if code outside evorl is allowed.
 
     Raises:
-        ValueError: there are other arguments, since the runs of a sweep cannot be changed; or ``trust`` is not a
+        ValueError: there are other arguments, because the runs of a sweep cannot be changed; or ``trust`` is not a
             boolean.
     """
     names = [given_text(argument) for argument in arguments if argument.startswith("resume=")]

@@ -1,4 +1,4 @@
-"""Python functions for the commands: train, render, report and export, with the arguments of the command line."""
+"""Python functions for the commands train, render, report and export, with the arguments of the command line."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
         folder, request.trust, {"devices": 1, "evaluation": None, "actors": None}, can_be_overridden=False
     )
     env = spec.workflow["env"]
-    if _library_of(env) != "pettingzoo":  # each agent is a row of its batch, and drawing creates its own copies
+    if _library_of(env) != "pettingzoo":  # each agent is a row of the batch, and drawing creates new copies
         spec = spec.changed({"eval_episodes": request.episodes})
     folder.refuse_links()
     _prepare_to_draw(env, request.format)

@@ -79,7 +79,7 @@ def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
 
     Args:
         arguments: command-line arguments.
-        names_a_run: True if they name a stored run or sweep, which keeps its folder.
+        names_a_run: True if the arguments name a stored run or sweep, which keeps its folder.
 
     Raises:
         ValueError: there is such a setting; the message states the option to use instead.

@@ -29,7 +29,7 @@ def describe_unknown_key(key: str, error: BaseException | None, folder: Path) ->
 
     Args:
         key: unknown key, as the user wrote it.
-        error: composition error, which may hold the config in which the key was not found.
+        error: composition error, which may contain the config in which the key was not found.
         folder: config tree.
     """
     if (argument := _mapping_with_own_name(key)) is not None:

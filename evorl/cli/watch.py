@@ -69,7 +69,7 @@ async def _serve(request: Request, is_stopped: Callable[[], bool]) -> None:
     guard = request.page.guard
     async with serving(request.page, request.port, request.tls) as address:
         with_token = f"{address}/?token={guard.token}" if guard.token else f"{address}/"
-        # A token chosen by the user is known to them, and is not printed.
+        # A token chosen by the user is not printed.
         shown = with_token if request.token_is_new or not guard.token else f"{address}/?token=..."
         print_line(f"Watching {request.page.runs.described_places} at {shown} (Ctrl-C ends it)")
         if request.open:

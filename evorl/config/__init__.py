@@ -1,1 +1,1 @@
-"""Config parsing: suggestions for unknown names, values checked by annotation and range, nested nodes."""
+"""Config parsing: suggestions for unknown names, checks by annotation and range, and nested nodes."""

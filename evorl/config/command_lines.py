@@ -34,7 +34,7 @@ def shell_word(word: str | Path) -> str:
 
 
 def user_path(text: str | Path) -> Path:
-    """Return a path with a leading ``~`` or ``~name`` expanded; names of unknown users are left unchanged."""
+    """Return a path with a leading ``~`` or ``~name`` expanded; names of unknown users are unchanged."""
     return Path(os.path.expanduser(text))
 
 

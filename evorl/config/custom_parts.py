@@ -1,4 +1,4 @@
-"""User-defined parts: a config names a class or a function as ``package.module:name``, with its settings.
+"""User-defined parts: a config names a class or function as ``package.module:name``, with settings.
 
 Where a config names a part of evorl, such as an optimizer, a layer or an activation, it may name a user's class or
 function instead. Names are resolved by ``load_named``, which decides whether they may become code.
@@ -42,7 +42,7 @@ def describe_user_error(error: BaseException) -> str | None:
     """Describe an error raised by the code of a user-defined part, in one sentence with its module and line.
 
     Returns:
-        The sentence; ``None`` if the innermost frame of evorl or user code is in evorl, which raised the error.
+        The sentence; ``None`` if the innermost frame of evorl or user code is in evorl, which then raised the error.
     """
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         module = str(frame.f_globals.get("__name__", ""))
@@ -72,7 +72,7 @@ class CustomPart:
     def call(self) -> Callable[..., Any]:
         """Return the function with its settings bound.
 
-        If it is a library's and fails, for instance because NumPy cannot work on traced arrays, it raises
+        If a library's function fails, for instance because NumPy does not support traced arrays, the call raises
         ``ValueError`` with its name; errors in the user's own modules are passed on, see ``describe_user_error``.
         """
         bound = functools.partial(self.function, **dict(self.settings))

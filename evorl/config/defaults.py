@@ -1,4 +1,4 @@
-"""Completion of configs with the defaults of classes, which are the single source of default values."""
+"""Completes configs with the defaults of classes, which are the single source of default values."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def completed(
 
 
 def completed_node(cls: type[PyTreeNode], config: Any, default: Any, where: str) -> dict[str, Any]:
-    """Complete a nested mapping, or the name that abbreviates one, for the class that it describes."""
+    """Complete a nested mapping, or a name that abbreviates one, for the class that it describes."""
     kind, settings = described_node(cls, config, where)
     config = {"name": config} if isinstance(config, str) else config
-    # Settings that the name determines are not listed separately.
+    # Omit settings that the name determines.
     implied = set(settings) - set(config)
     complete = completed(kind, config, default if type(default) is kind else None, where)
     complete = {name: value for name, value in complete.items() if name not in implied}
@@ -72,7 +72,7 @@ def plain_value(value: Any, names: Mapping[str, Any] | None = None) -> Any:
 
 
 def _fields(cls: type[PyTreeNode]) -> tuple[dataclasses.Field, ...]:
-    """Return the fields that are constructor arguments; fields that a node derives from these are not settings."""
+    """Return the fields that are constructor arguments; derived fields are not settings."""
     return tuple(field for field in dataclasses.fields(cls) if field.init)
 
 

@@ -1,4 +1,4 @@
-"""Settings of the data that evaluations keep: the part ``evaluation`` of a run's config."""
+"""Settings of the data that evaluations store: the section ``evaluation`` of a run's config."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PLOTS_OF = ("goal", "observation")
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationRecords:
-    """Data that evaluations keep in addition to metrics.
+    """Data that evaluations store in addition to metrics.
 
     Attributes:
         goals: for environments with goals, write a table of all episodes, eval_goals.csv, and of the reached
@@ -50,7 +50,7 @@ class EvaluationRecords:
 
     @property
     def num_steps(self) -> int:
-        """Number of episodes whose steps are all kept."""
+        """Number of episodes whose steps are all stored."""
         return max(self.save_episodes or 0, self.plot_episodes or 0)
 
     def for_evaluator(self) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def did_you_mean(name: object, valid: Iterable[object]) -> str:
     """Return `` Did you mean 'relu'?`` for the closest valid name, with a leading space; empty if none is close.
 
     Synonyms have precedence: ``discount`` for ``gamma``. Case is ignored. Dotted names with the same last part are
-    closer than others. For a setting of other libraries without a counterpart here, the text is advice on what to do
+    closer than others. For a setting of other libraries without a counterpart here, the text advises what to do
     instead.
     """
     options = [str(option) for option in valid]
@@ -44,8 +44,8 @@ def did_you_mean(name: object, valid: Iterable[object]) -> str:
 def no_such(kind: str, name: object, valid: Iterable[object]) -> str:
     """Return the message for an unknown name: ``there is no torso 'natur'. Did you mean 'nature'? Available: ...``
 
-    It lists the valid names, of dotted names only those at the same level, up to 1,000 characters. If there are many
-    names and one is close, the message contains only the suggestion.
+    The message lists valid names (of dotted names, those at the same level) in up to 1,000 characters. If there are
+    many names and one is close, the message contains only the suggestion.
     """
     options = [str(option) for option in valid]
     hint = did_you_mean(name, options)
@@ -68,8 +68,8 @@ def _listed(names: list[str]) -> str:
 def load(path: str) -> Any:
     """Import the module of ``"package.module:name"`` and return the member.
 
-    A base class or a factory can thus list its variants without importing them. The path must be a constant in the
-    code; for paths in settings use ``load_named``.
+    This lets a base class or factory list its variants without importing them. The path must be a constant in the code;
+    for paths in settings use ``load_named``.
     """
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
@@ -124,7 +124,7 @@ def _import_for(module_name: str, setting: str) -> ModuleType:
             raise ValueError(
                 f"{setting}: Python finds no module {missing!r}: add its folder to PYTHONPATH, or install it."
             ) from error
-        # A module of evorl reports a missing package itself.
+        # A module of evorl reports missing packages itself.
         if module_name.partition(".")[0] == __name__.partition(".")[0]:
             raise
         raise ValueError(f"{setting}: the module {module_name} cannot be imported: {describe_error(error)}") from error

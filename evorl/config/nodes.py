@@ -21,14 +21,14 @@ class Variants(NamedTuple):
 
     Attributes:
         choose: called with the base class, a mapping and its path; returns the class and the settings of its fields.
-        name_of: returns the name in configs of a node.
+        name_of: returns the config name of a node.
     """
 
     choose: Callable[[Any, Mapping[str, Any], str], tuple[Any, dict[str, Any]]]
     name_of: Callable[[Any], str]
 
 
-VARIANTS: dict[type[PyTreeNode], Variants] = {}  # by base class; the module that lists the variants adds its entry
+VARIANTS: dict[type[PyTreeNode], Variants] = {}  # by base class; modules that list variants add entries
 
 
 def variants_of(cls: type[PyTreeNode]) -> Variants | None:
@@ -45,7 +45,7 @@ def node_from_config(
         cls: class of the node.
         config: settings by name; ``None`` is empty.
         where: path of the mapping, for messages.
-        default: node whose values replace the defaults of the class.
+        default: node whose values override the defaults of the class.
         **fixed: values of fields that are not settings, and which the mapping must not contain.
 
     Raises:
@@ -105,7 +105,7 @@ def fields_from_config(
 def _check_ends(schedule: Schedule, path: str, within: str | None) -> None:
     """Raise ``ValueError`` if start or end of a schedule are outside the interval of the setting.
 
-    The end may equal an open lower bound. Start and end of an exponential schedule must be positive.
+    The final value may equal an open lower bound. Exponential schedules must start and end at positive values.
     """
     checked_value(schedule.start, float, f"{path}.start", within)
     checked_value(schedule.end, float, f"{path}.end", within and f"[{within[1:]}")
@@ -146,7 +146,7 @@ def default_of(field: dataclasses.Field) -> Any:
 
 
 def _is_plain(value: Any, annotation: Any) -> bool:
-    """Return True if a value belongs to a union's member that is not a node: ``None``, or a number for a ``float``."""
+    """Return True if a value matches a member of a union that is not a node: ``None``, or a number for ``float``."""
     members = typing.get_args(annotation)
     return (value is None and type(None) in members) or (float in members and not isinstance(value, Mapping | Schedule))
 

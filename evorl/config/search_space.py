@@ -21,7 +21,7 @@ _BOUNDS = ("low", "high", "scale")
 class SearchSpace(PyTreeNode):
     """Bounds and scales of D hyperparameters; a point of the space is an array ``[..., D]``.
 
-    Unit coordinates of a hyperparameter run from 0 at ``low`` to 1 at ``high``, on its scale.
+    The unit coordinate of a hyperparameter, on its scale, is 0 at ``low`` and 1 at ``high``.
 
     Attributes:
         paths: paths in the workflow, such as ``agent.clip_epsilon``.
@@ -42,7 +42,7 @@ class SearchSpace(PyTreeNode):
         Args:
             config: mapping with dotted or nested paths; entries that are ``None`` are ignored.
             workflow: workflow whose numbers are searched.
-            not_searched: paths of numbers that cannot be searched because they are settings of the run.
+            not_searched: paths of numbers that cannot be searched because they are settings of the whole run.
 
         Raises:
             ValueError: a path does not lead to a number, or its bounds are invalid.
@@ -78,7 +78,7 @@ class SearchSpace(PyTreeNode):
 
     def from_unit(self, shares: jax.Array) -> jax.Array:
         """Return the points ``[..., D]`` with these unit coordinates, clipped to the bounds."""
-        # The logarithmic formula is evaluated for linear scales, too: substitute 1 to avoid NaN.
+        # The logarithmic formula is also evaluated for linear scales: substitute 1 to avoid NaN.
         low, high = (jnp.where(self.logarithmic, bound, 1.0) for bound in (self.low, self.high))
         values = jnp.where(
             self.logarithmic,
@@ -98,7 +98,7 @@ class SearchSpace(PyTreeNode):
         return self.from_unit(jax.random.uniform(key, (num_points, len(self.paths))))
 
     def resample(self, key: Key, points: jax.Array, probability: jax.Array | float) -> jax.Array:
-        """Resample each entry of points ``[P, D]`` with a probability."""
+        """Resample each entry of points ``[P, D]`` with probability ``probability``."""
         choice_key, sample_key = jax.random.split(key)
         is_resampled = jax.random.bernoulli(choice_key, probability, points.shape)
         return jnp.where(is_resampled, self.sample(sample_key, len(points)), points)
@@ -107,7 +107,7 @@ class SearchSpace(PyTreeNode):
         """Move each entry of points ``[P, D]`` up or down at random.
 
         On a logarithmic scale an entry is multiplied or divided by ``factor``. On a linear scale it moves by the
-        fraction ``factor - 1`` of the range, because a factor is meaningless for a discount near 1 or a value of 0.
+        fraction ``factor - 1`` of the range, because multiplying is not useful for a discount near 1 or a value of 0.
         """
         up = jax.random.bernoulli(key, shape=points.shape)
         by_factor = jnp.where(up, points * factor, points / factor)
@@ -143,7 +143,7 @@ def _checked_bounds(bounds: Any, workflow: PyTreeNode, path: str) -> tuple[float
 
 
 def range_of_number(workflow: PyTreeNode, path: str) -> str | None:
-    """Return the declared interval of a number; numbers of a schedule have that of its setting."""
+    """Return the declared interval of a number; numbers of a schedule have the interval of its setting."""
     above, _, name = path.rpartition(".")
     node = _follow(workflow, above)
     if isinstance(node, Schedule) and name in ("start", "end"):

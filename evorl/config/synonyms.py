@@ -1,4 +1,4 @@
-"""Synonyms: names of settings, agents and simulators in papers and other libraries, with evorl's names for them.
+"""Synonyms in papers and other libraries of evorl's names of settings, agents and simulators.
 
 Error messages suggest evorl's name for an unknown name.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-# evorl's names, each with its synonyms. If a synonym belongs to several names, the first one that exists is suggested.
-# A name is the end of a dotted key; with a leading "/" it is a key of the top level.
+# evorl's names, each with its synonyms. If a synonym belongs to several names, the first existing one is suggested. A
+# name is the end of a dotted key; with a leading "/", a top-level key.
 _SETTINGS = {
     "agent": "algo algorithm alg model agent_name",
     "env": "environment env_id env_name game task",
@@ -218,7 +218,7 @@ def known_choices() -> Iterator[str]:
 
 
 def remark_on(name: str) -> str | None:
-    """Return advice for a setting or argument that has no counterpart here; ``None`` for other names."""
+    """Return advice for a setting or argument without a counterpart here; ``None`` for other names."""
     return _REMARKS.get(name.rpartition(".")[2])
 
 
@@ -240,8 +240,8 @@ def refuse_arguments(function: str, arguments: Iterable[str]) -> None:
 def names_for_synonym(name: str, valid: Iterable[str]) -> list[str]:
     """Return the valid names that have ``name`` as a synonym in papers or other libraries.
 
-    Only the first of evorl's names that exists counts; it matches the end of dotted keys. Keys at the level of ``name``
-    have precedence, then those with the fewest parts.
+    Only the first existing one of evorl's names is used; it matches the end of dotted keys. Keys at the level of
+    ``name`` have precedence, then keys with the fewest parts.
 
     Args:
         name: synonym of a setting, an agent or a simulator; case is ignored, and ``-`` equals ``_``.

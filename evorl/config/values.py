@@ -1,6 +1,6 @@
-"""Checks of setting values against their fields: types by annotation, ranges as the field declares them by ``Within``.
+"""Checks setting values against their fields: types by annotation, ranges as declared by ``Within``.
 
-Ranges are checked only while a config is built: later a number may be traced or batched.
+Ranges are checked only when a config is read: later, a number may be traced or batched.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def plain(config: Any, resolve: bool = True) -> dict[str, Any]:
 
     Args:
         config: mapping; may contain OmegaConf nodes.
-        resolve: false keeps interpolations, ``${...}``, as text.
+        resolve: resolve interpolations, ``${...}``; False leaves them as text.
     """
     if type(config).__module__.startswith("omegaconf"):
         from omegaconf import OmegaConf
@@ -71,7 +71,7 @@ def check_names(names: Iterable[str], valid: Iterable[str], kind: str) -> None:
             raise ValueError(no_such(kind, name, valid))
 
 
-LARGEST_FLOAT = float(np.finfo(np.float32).max)  # networks compute in float32
+LARGEST_FLOAT = float(np.finfo(np.float32).max)  # largest finite float32, in which networks compute
 LONGEST_AXIS = 2**31 - 1  # maximum length of an array's axis or of a loop
 MAX_SEED = 2**32 - 1  # largest seed
 BEST = "best"  # the seed with the best evaluation
@@ -163,7 +163,7 @@ def checked_list(value: Any, name: str, element: str) -> tuple[Any, ...]:
 
 
 def checked_num_atoms(num_atoms: Any, values: str, support_low: Any, support_high: Any) -> int | None:
-    """Return ``agent.num_atoms`` after checking it against ``agent.values``: ``None`` for expected values.
+    """Return ``agent.num_atoms``, checked against ``agent.values``; ``None`` for expected values.
 
     Raises:
         ValueError: ``num_atoms`` is missing for distributions, set for expected values, or not positive; or
@@ -195,7 +195,7 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
     Args:
         value: value from YAML, the command line or Python.
         annotation: annotation of the field. Numbers, flags and names are checked, alone or in a union with ``None``.
-            Integers must be positive; integral floats are accepted. ``None`` counts as an empty mapping. Values of
+            Integers must be positive; integral floats are accepted. ``None`` is read as an empty mapping. Values of
             other annotations are returned unchanged.
         name: path of the setting, for messages.
         within: interval of a number, such as ``"[0, 1]"`` or ``"(0, inf)"``; any finite number by default.

@@ -1,8 +1,8 @@
-"""YAML reader for users' files: numbers as on Hydra's command line, and errors with file, line and a suggested fix.
+"""YAML reader for users' files: numbers as on Hydra's command line; errors with file, line and a suggested fix.
 
 PyYAML follows YAML 1.1: ``1e3`` is a string, ``1:30`` is 90 and ``2026-01-31`` is a date. Hydra reads the first as a
-number and the others as strings. This module reads all YAML of users, so that a value means the same in an option, an
-override, ``app.yaml`` and a config file.
+number and the others as strings. This module reads all user-written YAML, so that a value means the same in an option,
+an override, ``app.yaml`` and a config file.
 """
 
 from __future__ import annotations
@@ -90,13 +90,13 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _with_numbers(resolver: Any) -> None:
-    """Replace the number patterns of a class by the patterns of this module."""
+    """Replace the number patterns of a YAML class by this module's patterns."""
     resolver.yaml_implicit_resolvers = {
         first: [(tag, pattern) for tag, pattern in patterns if tag.rpartition(":")[2] in _TAGS]
         for first, patterns in resolver.yaml_implicit_resolvers.items()
     }
     first = list("-+0123456789.iInN")
-    # PyYAML matches from the start only.
+    # PyYAML only matches from the start.
     resolver.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(rf"(?:{_INT.pattern})\Z"), first)
     resolver.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(rf"(?:{_FLOAT.pattern})\Z"), first)
 

@@ -1,8 +1,8 @@
 """Emitters of CMA-ME (Fontaine et al. 2020, https://arxiv.org/abs/1912.02400) and CMA-MAE (Fontaine & Nikolaidis 2023,
 https://arxiv.org/abs/2205.10752).
 
-An emitter is a search with an adapted covariance whose individuals are ranked by their contribution to an archive,
-not by their fitness. Several emitters search at once, each around its own mean, and add to the same archive.
+An emitter is a covariance-adapting search whose individuals are ranked by their contribution to an archive, not by
+fitness. Several emitters search in parallel, each around its own mean, and add to the same archive.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ MIN_RANGE = 1e-12  # difference between the best and the worst individual's rank
 
 
 class CovarianceEmitter(PyTreeNode):
-    """E emitters, which make equal shares of a generation; their states are stacked, ``[E, ...]``.
+    """E emitters, which sample equal shares of a generation; their states are stacked, ``[E, ...]``.
 
     Attributes:
         num_emitters: number of emitters E, a divisor of pop_size.
         optimizer: search of each emitter: cmaes, or sep_cmaes for many parameters.
         initial_std: standard deviation of the samples at the start and after a restart.
         ranking: order of the individuals: imp by the improvement of their cells, obj by fitness, rd along a random
-            direction of descriptor space; with 2 in front, individuals that filled an empty cell come first, then
-            individuals that improved one, then all others.
-        selection: individuals that are recombined: filter for the accepted ones, mu for the best half.
-        restart: restart an emitter from a random elite when no_improvement, i.e. none of its individuals was accepted;
-            basic restarts it only when its search has converged, which restarts it in any case.
+            direction in descriptor space; with the prefix 2, individuals that filled an empty cell come first, then
+            individuals that improved a cell, then all others.
+        selection: individuals to recombine: filter for the accepted ones, mu for the best half.
+        restart: no_improvement restarts an emitter from a random elite if none of its individuals was accepted; basic
+            only if its search has converged, which always restarts.
         negative_weights: also move the covariance away from the worse half; only for selection=mu.
     """
 
@@ -72,10 +72,9 @@ class CovarianceEmitter(PyTreeNode):
         return kind(share, initial_std=self.initial_std, positive_weights=not self.negative_weights)
 
     def init(self, starts: Params, key: Key, pop_size: int, num_dimensions: int) -> PyTreeDict:
-        """Return the state of emitters that start at ``starts``, ``[E, ...]``, for descriptors of ``num_dimensions``.
+        """Return the state of emitters starting at ``starts``, ``[E, ...]``, for ``num_dimensions`` descriptors.
 
-        It has the states of the ``searches``, the ``directions`` ``[E, D]`` and the numbers of ``restarts``, int32
-        ``[E]``.
+        The state has the entries ``searches``, ``directions`` ``[E, D]`` and the number of ``restarts``, int32 ``[E]``.
         """
         search_key, direction_key = jax.random.split(key)
         keys = jax.random.split(search_key, self.num_emitters)
@@ -86,7 +85,7 @@ class CovarianceEmitter(PyTreeNode):
         )
 
     def ask(self, state: PyTreeDict, pop_size: int) -> Params:
-        """Return the next generation, ``[P, ...]``, the individuals of each emitter together."""
+        """Return the next generation, ``[P, ...]``, grouped by emitter."""
         return flatten_leading_axes(jax.vmap(self.search(pop_size).ask)(state.searches))
 
     def tell(
@@ -100,14 +99,14 @@ class CovarianceEmitter(PyTreeNode):
         fitness: jax.Array,
         descriptors: jax.Array,
     ) -> PyTreeDict:
-        """Return the state of the next generation: adapted searches, or restarted ones.
+        """Adapt or restart the search of each emitter; return the state of the next generation.
 
         Args:
             state: state of this generation.
             key: random key of restarts.
             archive: archive to which all individuals of the generation were added.
-            before: state of the archive without them, by which they are judged.
-            after: state of the archive with them, whose elites are starts.
+            before: state of the archive before they were added, against which they are judged.
+            after: state of the archive after they were added; restarts begin at its elites.
             fitness: fitness ``[P]``.
             descriptors: descriptors ``[P, D]``.
         """
@@ -130,7 +129,7 @@ class CovarianceEmitter(PyTreeNode):
         direction: jax.Array,
         rows: tuple[jax.Array, ...],
     ) -> tuple[PyTreeDict, jax.Array]:
-        """Return the adapted search of one emitter, and True, a bool scalar, if it must restart."""
+        """Return the adapted search of one emitter, and a bool scalar, True if the emitter must restart."""
         fitness, descriptors, status, improvement = rows
         value = {"imp": improvement, "obj": fitness, "rd": descriptors @ direction}[self.ranking.removeprefix("2")]
         value = jnp.where(jnp.isfinite(improvement), failures_to_minus_inf(value), -jnp.inf)

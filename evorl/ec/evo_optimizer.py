@@ -15,8 +15,8 @@ class EvoOptimizer(PyTreeNode):
     """Optimizer that maximizes fitness: ask for individuals, evaluate them, tell their fitness.
 
     A solution is a pytree of float arrays; a population has a leading axis P. The generation to evaluate next is a pure
-    function of the state. ``ask`` returns any part, on any device and any number of times, so that a population
-    does not have to fit into the memory of one device.
+    function of the state. ``ask`` returns any part, on any device, any number of times, so that a population does
+    not have to fit into one device's memory.
 
     Attributes:
         pop_size: number of individuals per generation, P.
@@ -29,7 +29,7 @@ class EvoOptimizer(PyTreeNode):
 
     # True if ``tell`` ranks non-finite fitness last; otherwise ``tellable`` replaces it.
     ranks_failures: ClassVar[bool] = False
-    # True if external solutions can replace individuals, see ``inject``.
+    # True if external solutions can be injected, see ``inject``.
     takes_solutions: ClassVar[bool] = False
 
     @property
@@ -50,19 +50,19 @@ class EvoOptimizer(PyTreeNode):
         """
 
     def ask_factored(self, state: PyTreeDict, first: jax.Array | int = 0, count: int | None = None) -> Params:
-        """Return the individuals that ``ask`` returns, in the form in which a population is evaluated fastest.
+        """Like ``ask``, but in the form that is fastest to evaluate for a population.
 
-        Matrices may be ``ops.low_rank.PerturbedMatrix``; by default all are explicit.
+        Matrices may be ``ops.low_rank.PerturbedMatrix``; by default all are dense arrays.
         """
         return self.ask(state, first, count)
 
     @property
     def num_replaceable(self) -> int:
-        """Maximum number of individuals, the last ones of a generation, that ``inject`` can replace: all or none."""
+        """Maximum number of individuals that ``inject`` can replace, the last ones; all or none by default."""
         return self.pop_size if self.takes_solutions else 0
 
     def inject(self, state: PyTreeDict, solutions: Params, rows: jax.Array) -> PyTreeDict:
-        """Replace some individuals of the generation to evaluate next by external solutions.
+        """Replace some individuals of the next generation to evaluate by external solutions.
 
         ``ask`` returns these solutions and ``tell`` uses their fitness, so that they take part in selection and
         recombination.
@@ -82,7 +82,7 @@ class EvoOptimizer(PyTreeNode):
         """Return the state of the next generation, given the fitness ``[P]`` of this one."""
 
     def tellable(self, fitness: jax.Array) -> jax.Array:
-        """Return the fitness ``[P]`` for ``tell``: failures get the worst finite value unless ``ranks_failures``."""
+        """Replace non-finite fitness in ``[P]`` by the worst finite value for ``tell``, unless ``ranks_failures``."""
         return fitness if self.ranks_failures else failures_to_worst(fitness)
 
     @abstractmethod

@@ -35,10 +35,10 @@ class EvosaxStrategy(EvoOptimizer):
     Attributes:
         pop_size: number of individuals P.
         strategy: name in evosax, such as ``CMA_ES``.
-        initial_std: standard deviation of the first samples, or of all samples if the strategy does not adapt it.
-            ``iAMaLGaM_Full`` adds it to a standard deviation that is initially 1.
+        initial_std: standard deviation of the first samples, or of all samples if the strategy does not adapt it;
+            ``iAMaLGaM_Full`` adds this value to a standard deviation that is initially 1.
         num_populations: number of subpopulations of a Stein variational strategy.
-        params: other numbers of the strategy's params, by name.
+        params: other numeric params of the strategy, by name.
 
     Raises:
         ValueError: the strategy or one of its parameters is unknown (the message lists the valid names), or the
@@ -72,7 +72,7 @@ class EvosaxStrategy(EvoOptimizer):
     def init(self, solution: Params, key: Key) -> PyTreeDict:
         """Return the initial state of a search that starts at ``solution``, or at individuals scattered around it."""
         key, init_key, start_key = jax.random.split(key, 3)
-        # Convert to the containers of states, so that the structure equals that of the population in the state.
+        # Convert to state containers, so that the structure matches the population in the state.
         solution = PyTreeDict(like=jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), solution)).like
         algorithm, params = self._algorithm(solution), self._params(solution)
         if self._has_mean(algorithm):
@@ -96,7 +96,7 @@ class EvosaxStrategy(EvoOptimizer):
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
         """Update the strategy with the fitness ``[P]``, and sample the next generation.
 
-        The strategy's state is unchanged on flat fitness, or if the update would make a number in it non-finite.
+        The strategy's state is unchanged on flat fitness, or if the update would make any of its numbers non-finite.
         """
         solution = _first(state.population)
         algorithm, params = self._algorithm(solution), self._params(solution)
@@ -112,7 +112,7 @@ class EvosaxStrategy(EvoOptimizer):
         return new.replace(population=finite_or(new.population, state.population))
 
     def solution(self, state: PyTreeDict) -> Params:
-        """Return the mean of the strategy's distribution; if there is not exactly one, the best individual so far."""
+        """Return the mean of the strategy's distribution; without a single mean, the best individual so far."""
         solution, inner = _first(state.population), state.inner
         algorithm = self._algorithm(solution)
         if self._has_mean(algorithm) and inner.mean.ndim == 1:
@@ -122,7 +122,7 @@ class EvosaxStrategy(EvoOptimizer):
         return unravel(inner.best_solution.reshape(-1, numbers.shape[0])[best])
 
     def _ask_next(self, state: PyTreeDict, inner: Any, algorithm: Any, params: Any) -> PyTreeDict:
-        """Sample the generation of ``inner``, evosax's state, and store it in the state."""
+        """Sample a generation with ``inner``, evosax's state, and store both in the state."""
         inner = self._set_std(inner, algorithm)
         key, ask_key = jax.random.split(state.key)
         population, inner = algorithm.ask(ask_key, inner, params)
@@ -133,8 +133,8 @@ class EvosaxStrategy(EvoOptimizer):
     def _set_std(self, inner: Any, algorithm: Any) -> Any:
         """Set ``initial_std`` in strategies whose standard deviation evosax takes from a schedule, which is always 1.
 
-        In every generation evosax adds it to the deviations that iAMaLGaM learns (Bosman et al. 2013).
-        ``iAMaLGaM_Univariate`` adds it to each deviation separately, so that they grow instead of shrink: use 0 there.
+        In every generation evosax adds this value to the standard deviations that iAMaLGaM learns (Bosman et al. 2013).
+        ``iAMaLGaM_Univariate`` adds it to each one separately, so that they grow instead of shrinking: use 0 there.
         """
         if not hasattr(algorithm, "std_schedule"):
             return inner
@@ -177,7 +177,7 @@ def strategy_names() -> tuple[str, ...]:
 def _build(strategy: str, pop_size: int, num_populations: int, treedef: Any, shapes: tuple) -> tuple[Any, Any]:
     """Return an algorithm and its default params.
 
-    evosax compares algorithms by identity. Equal ones are cached, so that they share compiled programs.
+    evosax compares algorithms by identity. They are cached, so that equal algorithms share compiled programs.
     """
     with jax.ensure_compile_time_eval():
         solution = jax.tree.unflatten(treedef, [jnp.zeros(shape) for shape in shapes])
@@ -189,7 +189,7 @@ def _build(strategy: str, pop_size: int, num_populations: int, treedef: Any, sha
             options["sampling_fn"] = lambda key: jax.random.normal(key, (num_numbers,))
         algorithm = _evosax_algorithms().algorithms[strategy](**options)
         params = algorithm.default_params
-        if strategy == "LM_MA_ES":  # learning rates, which exceed 1 if there are more individuals than parameters
+        if strategy == "LM_MA_ES":  # its learning rates exceed 1 if there are more individuals than parameters
             params = params.replace(c_c=jnp.minimum(params.c_c, 1.0))
         return algorithm, params
 

@@ -11,7 +11,7 @@ from evorl.config.names import no_such
 
 
 def compute_ranks(fitness: jax.Array) -> jax.Array:
-    """Return ranks ``[P]``, int32: 0 for the least fit, P - 1 for the fittest; the first of two ties ranks lower.
+    """Return ranks ``[P]``, int32: 0 for the lowest fitness, P - 1 for the highest; the first of two ties ranks lower.
 
     Non-finite fitness ranks below all finite fitness.
     """
@@ -22,8 +22,8 @@ def compute_ranks(fitness: jax.Array) -> jax.Array:
 def compute_centered_ranks(fitness: jax.Array) -> jax.Array:
     """Return ranks scaled to ``[-0.5, 0.5]`` (Salimans et al. 2017, section 2).
 
-    Ties share the mean of their ranks, so that equal fitness gives zeros. All individuals with non-finite fitness tie
-    below the others.
+    Ties share the mean of their ranks, so equal fitness gives zeros. All individuals with non-finite fitness tie for
+    the lowest rank.
     """
     fitness = failures_to_minus_inf(fitness)
     ordered = jnp.sort(fitness)
@@ -34,7 +34,7 @@ def compute_centered_ranks(fitness: jax.Array) -> jax.Array:
 def standardized_fitness(fitness: jax.Array) -> jax.Array:
     """Return fitness with mean 0 and variance 1 over the population."""
     fitness = scaled_to_square(failures_to_worst(fitness))
-    fitness = fitness - fitness[0]  # exactly 0 if all are equal; the division would amplify rounding of the mean
+    fitness = fitness - fitness[0]  # exactly 0 if all are equal; division would amplify rounding errors of the mean
     return (fitness - fitness.mean()) / (fitness.std() + 1e-8)
 
 
@@ -72,16 +72,16 @@ def weights_by_rank(fitness: jax.Array, best_weights: jax.Array) -> tuple[jax.Ar
 
     The k-th best individual has weight ``best_weights[k]``, and 0 beyond the end of ``best_weights``. Individuals with
     non-finite fitness have weight 0. The others are then treated as a smaller population: the P ranks are divided
-    evenly between them, and each has the sum of the weights of its ranks. The sums of positive and of negative weights
-    do not change.
+    evenly between them, and each individual gets the sum of its ranks' weights. This preserves the sums of positive and
+    of negative weights.
 
     Args:
         fitness: fitness ``[P]``.
         best_weights: weights of the best individuals, best first, at most P.
 
     Returns:
-        Weights ``[P]``; and the variance-effective number of individuals with positive weights relative to that
-        without failures, a scalar in [0, 1], exactly 1 without failures.
+        Weights ``[P]``; and a scalar in [0, 1], the variance-effective number of individuals with positive weights
+        relative to its value without failures (then exactly 1).
     """
     size, is_finite = fitness.shape[0], jnp.isfinite(fitness)
     ranks_from_best = size - 1 - compute_ranks(fitness)
@@ -98,13 +98,13 @@ def weights_by_rank(fitness: jax.Array, best_weights: jax.Array) -> tuple[jax.Ar
 
 
 def _rescaled(weights: jax.Array, total: jax.Array) -> jax.Array:
-    """Scale weights to a sum, unless they are all 0."""
+    """Scale weights to the sum ``total``, unless all are 0."""
     current = weights.sum()
     return weights * jnp.where(current == 0, 0.0, total / jnp.where(current == 0, 1.0, current))
 
 
 def is_flat(fitness: jax.Array) -> jax.Array:
-    """Return True, as a bool scalar, if no two individuals of the generation have different finite fitness ``[P]``."""
+    """Return a bool scalar, True if all finite values of the fitness ``[P]`` are equal."""
     is_finite = jnp.isfinite(fitness)
     highest = jnp.max(fitness, initial=-jnp.inf, where=is_finite)
     lowest = jnp.min(fitness, initial=jnp.inf, where=is_finite)

@@ -17,13 +17,12 @@ from evorl.types import Key, Params, PyTreeDict
 class GaussianStrategy(EvoOptimizer):
     """Strategy whose individuals are ``mean + scale * noise``; noise is recomputed, not stored (``evorl.ec.noise``).
 
-    The state has ``mean``, ``key`` and the generation's number ``generation``, int32, in addition to a subclass's
-    entries.
+    The state has ``mean``, ``key``, the generation number ``generation`` (int32), and a subclass's entries.
 
     An injected solution counts as a sample whose noise is its distance from the mean in units of the scale. A
-    recombined mean thus moves towards it according to its weight, as in CEM-RL (Pourchot & Sigaud 2019,
-    https://arxiv.org/abs/1810.01222). The distance is not shortened, unlike in Hansen 2011
-    (https://arxiv.org/abs/1110.4181), where step-size adaptation requires it: these strategies do not adapt step sizes.
+    recombined mean thus moves towards the solution according to its weight, as in CEM-RL (Pourchot & Sigaud 2019,
+    https://arxiv.org/abs/1810.01222). Unlike in Hansen 2011 (https://arxiv.org/abs/1110.4181), the distance is not
+    clipped, which only step-size adaptation requires: these strategies do not adapt step sizes.
 
     Attributes:
         pop_size: number of individuals P; even with mirrored sampling.
@@ -45,7 +44,7 @@ class GaussianStrategy(EvoOptimizer):
 
     @property
     def group_size(self) -> int:
-        """2 with mirrored sampling, else 1."""
+        """Number of individuals to request together: 2 with mirrored sampling, else 1."""
         return 2 if self.mirror_sampling else 1
 
     @abstractmethod
@@ -108,7 +107,7 @@ class GaussianStrategy(EvoOptimizer):
             row_weights = weights.at[rows].get(mode="fill", fill_value=0.0)  # [K]
 
             def add(x: jax.Array, noise: jax.Array) -> jax.Array:
-                # A solution of a diverged learner is not finite, and its fitness neither: it has no weight.
+                # Solutions of a diverged learner and their fitness are not finite; they have no weight.
                 powers = jnp.where(jnp.isfinite(noise), noise, 0.0) ** power
                 return x + jnp.tensordot(row_weights, powers, axes=1)
 

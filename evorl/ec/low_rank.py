@@ -1,4 +1,4 @@
-"""Base class of evolution strategies whose noise may be of low rank (EGGROLL, Sarkar et al. 2025,
+"""Base class of evolution strategies with optional low-rank noise (EGGROLL, Sarkar et al. 2025,
 https://arxiv.org/abs/2511.16652).
 """
 
@@ -18,12 +18,12 @@ class LowRankStrategy(GaussianStrategy):
     """Strategy that samples the noise of matrices as a product of two thin factors, if it has a ``rank``.
 
     The noise of a matrix ``[I, O]`` is ``A B^T / sqrt(rank)``, where A ``[I, rank]`` and B ``[O, rank]`` are standard
-    normal. Leaves that do not have two axes, such as biases, have independent noise. A weighted sum of the noise of
-    many individuals is of full rank, and so is an update. ``ask_factored`` returns the shared mean and the factors;
-    with injected solutions, whose noise has any rank, it returns explicit individuals.
+    normal. Leaves that do not have two axes, such as biases, have independent noise. Updates, weighted sums of the
+    noise of many individuals, have full rank. ``ask_factored`` returns the shared mean and the factors, or dense
+    individuals if solutions were injected, whose noise has any rank.
 
     Attributes:
-        rank: rank of the noise of matrices; ``None`` for independent entries. Rank 1 is enough for large populations.
+        rank: rank of the noise of matrices; ``None`` for independent entries. Rank 1 suffices for large populations.
     """
 
     rank: Annotated[int | None, Within("[1, inf)")] = None
@@ -34,7 +34,7 @@ class LowRankStrategy(GaussianStrategy):
         return self.rank
 
     def sample(self, state: PyTreeDict, first: jax.Array | int, count: int) -> Params:
-        """Return the sampled individuals with explicit matrices, see ``GaussianStrategy.sample``."""
+        """Return the sampled individuals with dense matrices, see ``GaussianStrategy.sample``."""
         return (
             super().sample(state, first, count) if self.rank is None else explicit(self._factors(state, first, count))
         )

@@ -24,7 +24,7 @@ def noise_rows(key: Key, like: Params, first: jax.Array | int, count: int, rank:
     """Return standard normal noise of individuals ``first .. first + count - 1``, leaves ``[count, ...]``.
 
     Every leaf of every individual has its own key. With a ``rank``, the noise of matrices is ``LowRankNoise``, whose
-    entries also have mean 0 and variance 1, but are neither normal nor independent; that of other leaves is the same.
+    entries also have mean 0 and variance 1, but are neither normal nor independent; other leaves are unaffected.
     """
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, first + jnp.arange(count))
     leaves, treedef = jax.tree.flatten(like)
@@ -39,13 +39,13 @@ def noise_rows(key: Key, like: Params, first: jax.Array | int, count: int, rank:
 
 
 def _drawn_shape(leaf: jax.Array, rank: int | None) -> tuple[int, ...]:
-    """Return the shape of the random numbers of one leaf: both factors of low-rank noise are one array."""
+    """Return the shape of one leaf's random numbers; both factors of low-rank noise are one array."""
     shape = jnp.shape(leaf)
     return shape if rank is None or len(shape) != 2 else (rank, sum(shape))
 
 
 def mirrored_rows(key: Key, like: Params, first: jax.Array | int, count: int, rank: int | None = None) -> Params:
-    """Return mirrored noise: individual 2k has the noise of pair k, individual 2k + 1 its negative.
+    """Return mirrored noise: individual 2k has the noise of pair k, individual 2k + 1 has its negative.
 
     ``first`` and ``count`` must be even.
     """
@@ -55,7 +55,7 @@ def mirrored_rows(key: Key, like: Params, first: jax.Array | int, count: int, ra
         return jnp.stack([x, sign * x], axis=1).reshape(count, *x.shape[1:])
 
     def mirror(x: jax.Array | LowRankNoise) -> jax.Array | LowRankNoise:
-        # The opposite of a product is that of one factor.
+        # Negating one factor negates the product.
         if isinstance(x, LowRankNoise):
             return x.replace(left=pairs(x.left, -1), right=pairs(x.right, 1))
         return pairs(x, -1)
@@ -75,7 +75,7 @@ def weighted_sums(key: Key, like: Params, *terms: tuple[jax.Array, int], rank: i
         rank: see ``noise_rows``.
 
     Returns:
-        A tree with the structure of ``like`` for each term, equal on every device.
+        A tree with the structure of ``like`` for each term, identical on all devices.
     """
     num_rows = terms[0][0].shape[0]
     first, count = collectives.share_of(num_rows)

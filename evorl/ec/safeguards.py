@@ -9,13 +9,13 @@ import jax.numpy as jnp
 
 State = TypeVar("State")
 
-# Range of the standard deviations of samples. Squares of steps at the upper end are finite; steps at the lower end are
-# normal (not subnormal) numbers, even a millionth of the standard deviation.
+# Range of the samples' standard deviations. Squares of steps at the upper end are finite; steps at the lower end are
+# normal (not subnormal) numbers, even at a millionth of the standard deviation.
 MIN_STD, MAX_STD = 1e-30, 1e18
 
 
 def advance(old: State, new: State, holds: jax.Array | bool = False) -> State:
-    """Return the next state of a search, or the old one if the new one is unusable.
+    """Return the next state of a search, or the old state if the new one is unusable.
 
     The floats of the old state are kept if ``holds`` is true, or if a finite number would become non-finite. Counters
     and keys advance in any case, so that the next generation has new samples.
@@ -23,7 +23,7 @@ def advance(old: State, new: State, holds: jax.Array | bool = False) -> State:
     Args:
         old: state before the generation.
         new: state after it, with the same structure.
-        holds: bool scalar that keeps the old floats, such as ``is_flat(fitness)``.
+        holds: bool scalar, True to keep the old floats, such as ``is_flat(fitness)``.
     """
     pairs = list(zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True))
     intact = [(jnp.isfinite(after) | ~jnp.isfinite(before)).all() for before, after in pairs if _is_float(after)]
@@ -32,7 +32,7 @@ def advance(old: State, new: State, holds: jax.Array | bool = False) -> State:
 
 
 def finite_or(new: State, old: State) -> State:
-    """Return entries of ``new`` where they are finite, of ``old`` elsewhere."""
+    """Return entries of ``new`` where finite, and of ``old`` elsewhere."""
     return jax.tree.map(lambda a, b: jnp.where(jnp.isfinite(a), a, b) if _is_float(a) else a, new, old)
 
 

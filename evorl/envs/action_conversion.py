@@ -27,9 +27,9 @@ MAX_JOINT_ACTIONS = 2**14
 class ActionConversion(ByValue):
     """Maps actions of agents to actions of an environment, and back.
 
-    Discrete spaces (Discrete, MultiDiscrete, tuples and dicts of them) become one ``Discrete(n)``, the last choice
-    changing fastest. Boxes of any shape (tuples and dicts of them) become one flat ``Box`` of float32. Each of its
-    dimensions is
+    Discrete spaces (Discrete, MultiDiscrete, tuples and dicts of them) become one ``Discrete(n)``, in which the last
+    choice changes fastest. Boxes (of any shape, or tuples and dicts of them) become one flat float32 ``Box``. Each
+    dimension is
 
     - [-1, 1] if both bounds are finite; ``to_env`` is affine there and clips. Integer values have equal shares of the
       interval;
@@ -84,8 +84,7 @@ class ActionConversion(ByValue):
         """Convert actions of the environment to actions of an agent: the inverse of ``to_env``.
 
         Integer values of a Box map to the middle of their share of [-1, 1], dimensions with equal bounds to 0. A value
-        at or beyond the only finite bound of a dimension is replaced by the nearest value inside that float32 can
-        distinguish from the bound.
+        at or beyond the only finite bound of a dimension is replaced by the nearest float32 inside the bound.
         """
         leaves = leaf_values(self.env_space, action)
         if self._intervals is not None:  # also for [-1, 1], which recorded actions may exceed
@@ -128,7 +127,7 @@ class ActionConversion(ByValue):
 
 @functools.lru_cache(maxsize=256)
 def action_conversion(env_space: Space) -> ActionConversion | None:
-    """Return the conversion for an action space; ``None`` if agents act in that space itself, or cannot act at all."""
+    """Return the conversion for an action space; ``None`` if none is needed, or if agents cannot act in the space."""
     if isinstance(env_space, Discrete) and env_space == Discrete(env_space.n):
         return None
     conversion = None if refusal_of(env_space) else ActionConversion(env_space)

@@ -1,4 +1,4 @@
-"""Kinds of action spaces, with which agents declare the spaces they support."""
+"""Kinds of action spaces, used by agents to declare the spaces that they support."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def describe_kinds(spaces: ActionSpaces) -> str:
 
 
 def kind_of(space: Space) -> ActionSpaces:
-    """Return the kind of an action space; ``OTHERS`` for every space in which no agent can act."""
+    """Return the kind of an action space; ``OTHERS`` if no agent can act in the space."""
     if isinstance(space, Discrete) and space.start == 0:
         return ActionSpaces.DISCRETE
     if isinstance(space, Box) and len(space.shape) == 1 and not refusal_of(space):
@@ -61,7 +61,7 @@ def num_outputs(space: Space) -> int:
 
 
 def bounded_dimensions(space: Space) -> tuple[bool, ...]:
-    """Return True for each bounded dimension of a flat Box; empty if all are bounded, and for discrete spaces."""
+    """Return a bool per dimension of a flat Box, True if bounded; empty if all are bounded, and for discrete spaces."""
     if not isinstance(space, Box) or space.is_bounded:
         return ()
     return tuple((np.isfinite(space.low) & np.isfinite(space.high)).ravel().tolist())

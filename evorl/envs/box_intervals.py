@@ -43,7 +43,7 @@ class BoxIntervals:
                     f"JAX computes in 32 bits, which cannot represent the actions of {box!r}. Use bounds within int32, "
                     "and add an offset inside the environment."
                 )
-        # A single bound at the limit of a dtype, of float32 for wider ones, counts as unbounded.
+        # A single bound at the limit of its dtype (of float32 for wider dtypes) counts as unbounded.
         largest = float(np.finfo(np.float32).max)
         far = np.concatenate(
             [
@@ -63,7 +63,7 @@ class BoxIntervals:
         self._low, self._high = (np.where(np.isfinite(x), x, 0.0).astype(np.float32) for x in (low, high))
         with np.errstate(over="ignore"):
             self._range = self._high - self._low
-            # low + share * range is exact at both ends up to rounding, but overflows for huge ranges.
+            # low + share * range is exact at both ends up to rounding, but overflows for very large ranges.
             is_plain = np.isfinite(self._range) & (self._low + self._range <= self._high)
         self._mixes = self._is_bounded & ~is_plain & ~is_whole
         ends = np.where(self._is_bounded, 1.0, np.inf)
@@ -84,7 +84,7 @@ class BoxIntervals:
         return self._split(xp, value)
 
     def _in_bounds(self, xp: Any, share: Any) -> Any:
-        """Return the values at fractions of the range; for integers their distance from the lower bound."""
+        """Return the values at fractions ``share`` of the range; for integers, the distance from the lower bound."""
         plain_range = np.where(np.isfinite(self._range), self._range, np.float32(0))
         value = self._low + share * plain_range
         if self._mixes.any():
@@ -123,7 +123,7 @@ class BoxIntervals:
         value = flat[0] if len(flat) == 1 else xp.concatenate(flat, axis=-1)
         action = value
         if self._is_bounded.any():
-            # Scaled by 1/16: otherwise the range may overflow, or its inverse underflow float32.
+            # Scaled by 1/16: otherwise, in float32, the range may overflow or its inverse underflow.
             low, high = self._low / 16, self._high / 16
             # XLA flushes subnormal numbers to zero: a smaller range would cause a division by zero.
             has_range = self._is_bounded & ~self._is_whole & (high - low >= np.finfo(np.float32).tiny)
@@ -153,7 +153,7 @@ def array_namespace(*arrays: Any) -> Any:
 
 
 def _as_elements(xp: Any, box: Box, value: Any) -> Any:
-    """Return ``value`` in the dtype of a Box; integer values are given as the distance from the lower bound.
+    """Return ``value`` in the dtype of a Box; integers are passed as distances from the lower bound.
 
     JAX replaces 64-bit dtypes by 32-bit ones unless 64 bits are enabled.
     """
@@ -167,7 +167,7 @@ def _as_elements(xp: Any, box: Box, value: Any) -> Any:
         return value
     value = value.astype(dtype)
     is_exact = all(np.array_equal(end.astype(np.float32).astype(box.dtype), end) for end in (box.low, box.high))
-    # Rounded to fewer digits, a number may exceed the bounds.
+    # Rounding to fewer digits may exceed the bounds.
     return value if is_exact and dtype.itemsize >= 4 else xp.clip(value, box.low, box.high).astype(dtype)
 
 

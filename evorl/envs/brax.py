@@ -82,7 +82,7 @@ class BraxAdapter(EnvWithSpaces, PhysicsEnv):
         return self.brax_env.sys.mj_model
 
     def _brax_env_on(self, system: Any) -> Any:
-        """Return the environment with another system: brax environments read it from their attribute ``sys``."""
+        """Return the environment with another system, which brax environments read from their attribute ``sys``."""
         if system is self.physics_model:
             return self.brax_env
         other = copy.copy(self.brax_env)
@@ -149,8 +149,8 @@ def _brax_envs() -> Any:
 def _repair_fluid_forces() -> None:
     """Fix brax's fluid forces, used only by swimmer, for JAX versions whose ``clip`` has no argument ``a_min``.
 
-    brax 0.14.2 calls ``jax.numpy.clip(x, a_min=...)`` in ``brax.fluid``; JAX 0.10 has removed that name. Only the
-    name ``jp`` of that one module is replaced, and only if the call fails.
+    brax 0.14.2 calls ``jax.numpy.clip(x, a_min=...)`` in ``brax.fluid``; JAX 0.10 removed that argument. Only the name
+    ``jp`` of that module is replaced, and only if the call fails.
     """
     import brax.fluid
 

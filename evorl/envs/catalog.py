@@ -77,7 +77,7 @@ class Suggestion(NamedTuple):
     """An environment that a name may refer to.
 
     Attributes:
-        path: as in ``env=``, ``gymnasium/Hopper-v5``.
+        path: value of ``env=``, such as ``gymnasium/Hopper-v5``.
         needs: requirement to install, such as ``"extra atari"``; empty if already installed.
     """
 
@@ -99,7 +99,7 @@ def suggest_envs(
     Args:
         name: as typed by the user, with or without a library.
         short_names: aliases of paths, ``{"hopper": "brax/hopper"}``, suggested in place of the path.
-        others: further valid names, such as the names of config files.
+        others: other valid names, such as names of config files.
     """
     prefix, _, rest = name.rpartition("/")
     keys = {key for key in (_key(rest), _key(name)) if key}
@@ -116,7 +116,7 @@ def suggest_envs(
     matches = [suggestion for key in fitting for suggestion in named[key]]
     matches = sorted(dict.fromkeys(matches), key=lambda suggestion: _rank(suggestion, name, prefix))
     of_library = [each for each in matches if prefix and each.path.startswith(f"{prefix}/")]
-    if of_library:  # the given library has it
+    if of_library:  # the given library has the environment
         return of_library[:_MAX_SUGGESTIONS]
     short = {path: alias for alias, path in short_names.items()}
     return [Suggestion(short.get(each.path, each.path), each.needs) for each in matches[:_MAX_SUGGESTIONS]]
@@ -133,10 +133,10 @@ def describe_suggestions(suggestions: Sequence[Suggestion]) -> str:
 
 
 def describe_library(name: str) -> str:
-    """Format an example of a library's environment names, with a leading space; empty unless ``name`` is a library.
+    """Format an example of a library's environment names, with a leading space; empty if ``name`` is not a library.
 
     Args:
-        name: as it was typed: the library as evorl or other frameworks call it, alone or before a slash.
+        name: as typed by the user: evorl's or another framework's name of the library, alone or before a slash.
     """
     prefix = name.partition("/")[0]
     key = re.sub(r"[^a-z0-9]", "", prefix.lower())
@@ -178,7 +178,7 @@ def _catalog() -> dict[str, list[Suggestion]]:
 
 
 def _key(name: str) -> str:
-    """Return the normalized name used for comparison: letters and digits, without version, family and decoration."""
+    """Normalize a name for comparison: letters and digits, without version, family and decoration."""
     plain = _FAMILIES.sub("", _VERSION.sub("", name.rpartition("/")[2]))
     plain = re.sub(r"[^a-z0-9]", "", plain.lower())
     return _DECORATIONS.sub("", plain).removeprefix("mpe").removeprefix("dm") or plain

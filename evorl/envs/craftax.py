@@ -42,7 +42,7 @@ class CraftaxAdapter(EnvWithSpaces):
 
     Args:
         craftax_env: an environment of the library without autoreset.
-        params: its parameters, by default its ``default_params``; their ``max_timesteps`` is ignored.
+        params: its parameters, ``default_params`` by default; their ``max_timesteps`` is ignored.
         spec: hashable description of its origin; adapters with equal ``spec`` are equal. Without it, adapters are equal
             only if they share the same ``craftax_env`` and ``params`` objects.
     """
@@ -55,7 +55,7 @@ class CraftaxAdapter(EnvWithSpaces):
             self._original_params = params
             self.params = params.replace(max_timesteps=_NO_LIMIT)
             self._action_space = Discrete(craftax_env.num_actions)
-        # Outside of that context, in which each operation on known numbers would be compiled and executed.
+        # Outside that context, which would compile and execute each operation on known numbers.
         key, action = jax.eval_shape(lambda: (jax.random.key(0), jnp.zeros((), jnp.int32)))
         obs, state = jax.eval_shape(craftax_env.reset_env, key, self.params)
         self._obs_space = Box(0.0, 1.0, obs.shape, obs.dtype)  # the map, the inventory and the player's condition
@@ -118,7 +118,7 @@ def _make_adapter(env_name: str, arguments: tuple) -> tuple[CraftaxAdapter, int]
     if env_name not in ENV_NAMES:
         raise ValueError(no_such("environment of Craftax", env_name, ENV_NAMES))
     options = from_hashable(arguments)
-    # The library imports the environment here, and prints which textures it loads.
+    # The library imports the environment here and prints messages about loaded textures.
     with jax.ensure_compile_time_eval(), contextlib.redirect_stdout(io.StringIO()):
         env = _craftax_env_module().make_craftax_env_from_name(env_name, auto_reset=False)
         params = env.default_params

@@ -23,9 +23,9 @@ Tree = TypeVar("Tree")
 
 
 class AutoresetMode(enum.Enum):
-    """Behavior of a vector env for an environment whose episode has ended.
+    """Behavior of a vector env when an environment's episode has ended.
 
-    ``NORMAL``: the next episode starts in the same step, from a fresh random reset.
+    ``NORMAL``: the next episode starts in the same step, from a new random reset.
     ``FAST``: the next episode starts in the same step, from the first start state of that environment; random numbers
     drawn during the episode still differ. Cheaper to compile, but the start distribution is different and narrower:
     never a default.
@@ -98,7 +98,7 @@ class Env(ByValue, abc.ABC):
 
     @abc.abstractmethod
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """Return the state after one step; stepping an ended episode is allowed, but its result is meaningless."""
+        """Return the state after one step; an ended episode may be stepped, with a meaningless result."""
 
     # A class attribute, a property, or set in ``__init__``.
     if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class EnvWrapper(Env):
     """Base class of wrappers: forwards everything to the wrapped ``env`` unless overridden."""
 
     env: Env
-    # Reason why goals cannot be recomputed from the wrapped observations; ``None`` if they can.
+    # Reason why rewards of other goals cannot be recomputed from the wrapped observations; ``None`` if they can.
     hides_goals: ClassVar[str | None] = None
 
     @property
@@ -241,7 +241,7 @@ class EnvWrapper(Env):
 
 
 def freeze_ended(env_state: EnvState, stepped: EnvState) -> EnvState:
-    """Return ``stepped``, except that environments whose episode had already ended keep their old state, with reward 0.
+    """Return ``stepped``, but keep the old state, with reward 0, of environments whose episode had already ended.
 
     Args:
         env_state: the state before the step; its ``info`` may have more entries than that of ``stepped``.
@@ -253,7 +253,7 @@ def freeze_ended(env_state: EnvState, stepped: EnvState) -> EnvState:
 
 
 def strongly_typed(tree: Tree) -> Tree:
-    """Convert leaves to arrays without weak dtypes, so that a ``scan`` over steps keeps one type."""
+    """Convert leaves to arrays that are not weakly typed, so that a ``scan`` over steps keeps its carry type."""
 
     def convert(x: Any) -> jax.Array:
         x = jnp.asarray(x)

@@ -1,7 +1,7 @@
-"""Checks that an environment keeps the contract of ``Env``, before anything is compiled.
+"""Checks that an environment follows the contract of ``Env``, before anything is compiled.
 
 The check traces shapes only (``jax.eval_shape``), which takes milliseconds. Its messages describe errors that JAX would
-raise in the middle of a training in terms of the environment, with the line of the user's file.
+raise during training in terms of the environment, with the line of the user's file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tries an environment: takes random actions and checks the numbers of the results.
+"""Tries an environment: takes random actions and checks the values of the results.
 
 ``evorl.envs.env_check`` checks shapes only; this module checks values.
 """
@@ -29,7 +29,7 @@ class Trial:
         returns: returns of the finished episodes.
         lengths: lengths of the finished episodes, in steps.
         rewards: minimum, mean and maximum reward.
-        problems: faults that must be fixed, a sentence each.
+        problems: faults that must be fixed, one sentence each.
         notes: observations that may be intended.
     """
 
@@ -129,7 +129,7 @@ def _parts(space: Space, obs: Any, name: str = "") -> Iterator[tuple[Space, str,
 
 
 def _beyond(space: Space, value: np.ndarray) -> str:
-    """Describe the number of an observation that is out of bounds, and its bounds."""
+    """Describe the first out-of-bounds number of an observation, with its bounds."""
     if isinstance(space, Box):
         wrong = (value < space.low) | (value > space.high)
         if wrong.any():

@@ -36,7 +36,7 @@ class EnvPoolTask:
         options: options of the task, such as ``frame_skip``.
 
     Attributes:
-        obs_space: observation space, with float64 as float32, and images with channels last.
+        obs_space: observation space, with float64 converted to float32 and channels of images last.
         action_space: action space of the pool, with bounded integers as discrete choices.
         max_episode_steps: time limit; ``None`` for no limit.
 
@@ -59,7 +59,7 @@ class EnvPoolTask:
         self.name = name
         self._options: dict[str, Any] = {}
         option_names = set(self._create(envpool.make_spec).config._fields)
-        admit_arguments(options or {}, "env")  # some options name programs that EnvPool starts
+        admit_arguments(options or {}, "env")  # some options are programs that EnvPool starts
         self._options |= options or {}
         check_names(self._options, {*option_names - _SET_BY_EVORL, "render_mode"}, f"option of envpool/{name}")
         if max_episode_steps is not None:
@@ -111,9 +111,9 @@ class EnvPoolVectorEnv(HostVectorEnv):
     """B simulators of a task in one pool.
 
     EnvPool is seeded when a pool is created. Therefore ``reset`` creates a new pool, while ``partial_reset`` ignores
-    its seeds and continues the simulators' random streams: equal seeds of the reset and equal actions give equal
-    results, but the start of a single episode cannot be recomputed. As in EnvPool, an episode that ends at the last
-    step of the time limit counts as truncated.
+    its seeds and continues the simulators' random streams: equal reset seeds and actions give equal results, but the
+    start of a single episode cannot be recomputed. As in EnvPool, an episode that ends at the last step of the time
+    limit counts as truncated.
 
     Args:
         task: the simulated task.
@@ -150,7 +150,7 @@ class EnvPoolVectorEnv(HostVectorEnv):
         return _spread(self._task.observed(obs), rows, self.num_envs)
 
     def render(self) -> np.ndarray | None:
-        """Return an image of the first environment of a pool with ``render_mode: rgb_array``; else ``None``."""
+        """Return an image of the first environment if the pool has ``render_mode: rgb_array``, else ``None``."""
         if self._pool is None or self._pool.render_mode is None:
             return None
         return self._pool.render()[0]

@@ -24,17 +24,17 @@ from evorl.ops.platform import on_cpu
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Key, PyTreeDict
 
-_PLAYING_AND_SPARE = 2  # simulators of an environment: one plays while the other waits at the start of an episode
+_PLAYING_AND_SPARE = 2  # simulators per environment: one plays while the other waits at the start of an episode
 _SETS = 3  # sets of simulators: playing, spare, and padding
 
 
 class EnvPoolXlaEnv(VectorEnv):
-    """Environments of EnvPool in a compiled program, for tasks with short steps, where Python dominates the cost.
+    """EnvPool environments in a compiled program, for tasks whose steps are so short that Python would dominate.
 
-    EnvPool starts the next episode of a simulator at the step after the end, which would not be a step of the
-    environment. Each environment therefore has two simulators. One plays; when its episode ends, the spare one, which
-    waits at the start of an episode, replaces it in the same step. If a spare simulator is needed but not at a start,
-    all spare ones that have ended are started in one batch, padded with a third simulator of each environment.
+    EnvPool starts a simulator's next episode at the step after the end, which would not be a step of the environment.
+    Each environment therefore has two simulators. One plays; when its episode ends, the spare one, which waits at the
+    start of an episode, replaces it in the same step. If a required spare simulator is not at a start, all spare
+    simulators that have ended are started in one batch, padded with a third simulator of each environment.
 
     Start states depend on ``seed``, not on the key of ``reset``: EnvPool is seeded when a pool is created, and a
     program is compiled for one pool. A later reset continues the simulators' random streams. The same program run in a
@@ -58,7 +58,7 @@ class EnvPoolXlaEnv(VectorEnv):
         if not on_cpu():
             raise ValueError("host=compiled needs JAX on the CPU: use host=loop.")
         self._rows = HostBackedEnv(lambda num_envs: EnvPoolVectorEnv(task, num_envs), options, "callback")
-        # An attribute of the class elsewhere; here it depends on the options.
+        # A class attribute in the base class; here it depends on the options.
         self.autoreset_mode = self._rows.autoreset_mode  # pyright: ignore[reportAttributeAccessIssue]
         super().__init__(self._rows.env, options.parallel)
         self._task, self._seed, self._num_threads = task, seed, num_threads
@@ -155,9 +155,9 @@ class EnvPoolXlaEnv(VectorEnv):
         return outcome | {"start": start, "token": token, "saved": saved}
 
     def _checked_position(self, token: jax.Array, is_valid: jax.Array) -> jax.Array:
-        """Return the token; fail if the simulators are not at the position recorded in the stepped state.
+        """Return the token; fail if the simulators are not at the position recorded in the state to be stepped.
 
-        The next call of EnvPool waits for this check, so that no result remains in a pool when a program fails here.
+        The next EnvPool call waits for this check, so that no result remains in a pool if the program fails here.
         """
 
         def refuse(operands: Any) -> Any:
@@ -206,7 +206,7 @@ class _Pool:
         """Step the simulator of the set ``chosen`` ``[B]`` in each environment.
 
         Args:
-            token: uint32 ``[B]``, all equal. It passes unchanged through EnvPool's calls, which orders them.
+            token: uint32 ``[B]``, all equal; passed unchanged through EnvPool's calls, which orders them.
             actions: ``[B, ...]``.
             chosen: index of the set, int32 ``[B]``.
 

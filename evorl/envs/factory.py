@@ -21,7 +21,7 @@ def create_env(
     name: str | None = None,
     **options: Any,
 ) -> VectorEnv:
-    """Create a vector env. Two of them created with equal arguments are equal and share compiled programs.
+    """Create a vector env. Vector envs created with equal arguments are equal and share compiled programs.
 
     Args:
         config: a mapping with ``library``, ``name`` and any option below; or a name such as ``"hopper"``,
@@ -34,7 +34,7 @@ def create_env(
             brax; all others are passed to the environment. ``None`` means the default.
 
     Raises:
-        ValueError: an unknown library, environment or option; the message suggests the closest valid name.
+        ValueError: the library, environment or an option is unknown; the message suggests the closest valid name.
     """
     explicit = {"library": library, "name": name, **options}
     settings = _settings(config) | {key: value for key, value in explicit.items() if value is not None}
@@ -80,7 +80,7 @@ def _settings(config: Mapping[str, Any] | str | None) -> dict[str, Any]:
 
 
 def _resolve(library: str | None, name: str | None) -> tuple[str, str]:
-    """Return library and name of the environment, from either or from ``library/name``."""
+    """Return library and name of the environment, given one of them or ``library/name``."""
     libraries = tables.LIBRARIES | tables.HOST_LIBRARIES
     if library is not None and str(library) not in libraries:
         raise ValueError(no_such("environment library", library, libraries))

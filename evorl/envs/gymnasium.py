@@ -53,9 +53,9 @@ def make_gymnasium_simulators(
     Args:
         name: an id such as ``Hopper-v5`` or ``ALE/Pong-v5``; ``package:Id-v0`` imports the package first.
         num_envs: number of environments.
-        vectorization: ``in_process`` steps them sequentially, ``async`` uses a process for each, for environments whose
+        vectorization: ``in_process`` steps them sequentially; ``async`` uses one process each, for environments whose
             steps take much longer than a millisecond.
-        wrappers: names of ``gymnasium.wrappers`` from inside to outside, or mappings with a ``name`` and arguments.
+        wrappers: names of ``gymnasium.wrappers``, innermost first, or mappings with a ``name`` and arguments.
         obs_key: the only entry of dict observations that is used.
         metrics: entries of the environment's info that are reported.
         goal_task: ``package.module:function`` that returns the goal task, see ``goal_task_of``; ``None`` for

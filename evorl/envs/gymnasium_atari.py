@@ -8,7 +8,7 @@ _NOTHING = 0  # the no-op action, available in every game
 
 
 def with_lives_as_episodes(env: Any) -> Any:
-    """Wrap a game of ``ale_py`` so that a lost life ends the episode; the next episode continues the same game.
+    """Wrap an ``ale_py`` game so that a lost life ends the episode; the next episode continues the same game.
 
     The seed of a reset therefore determines the start of a game; later lives start wherever the last one was lost.
 

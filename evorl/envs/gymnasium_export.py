@@ -20,7 +20,7 @@ def as_gymnasium(env: Env) -> gymnasium.Env:
     """Convert a single JAX environment to a Gymnasium environment.
 
     ``reset(seed=s)`` starts the same episode as ``env.reset`` with the key whose two words are the halves of the 64-bit
-    number s. Without a seed the next episode follows from the previous one's random state.
+    number s. Without a seed, the key is sampled from the generator ``np_random``.
 
     Args:
         env: a single environment, with or without wrappers.

@@ -1,4 +1,4 @@
-"""Reward functions of Gymnasium's goal environments in JAX, so that rewards can be recomputed in a compiled update.
+"""Reward functions of Gymnasium's goal environments in JAX, so that compiled updates can recompute rewards.
 
 The environments' ``compute_reward`` uses NumPy. The distance-based tasks of Gymnasium-Robotics are supported: Fetch and
 HandReach, PointMaze and AntMaze. Each reward function is compared with the environment's own before it is used.

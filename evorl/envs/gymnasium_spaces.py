@@ -17,8 +17,8 @@ JAX_DTYPES = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32}  # 
 def space_of(space: Any) -> Space:
     """Convert Gymnasium's observation space to an evorl space; float64 becomes float32, booleans and integers stay.
 
-    Elements keep their values: a choice that starts at 3 remains one of 3, 4 ... Networks read it one-hot encoded, see
-    ``evorl.envs.wrappers.encoding``.
+    Elements keep their values: a choice that starts at 3 remains one of 3, 4 ... Networks read choices one-hot encoded,
+    see ``evorl.envs.wrappers.encoding``.
 
     Raises:
         ValueError: observations are neither arrays nor dicts and tuples of arrays.
@@ -105,6 +105,6 @@ def _action_box(space: Any) -> tuple[Space, Callable[[Any], Any]]:
         box = Box(np.where(has_room, inner_low, low), np.where(has_room, inner_high, low), space.shape, dtype)
     else:
         fits = np.all(space.low >= np.iinfo(dtype).min) and np.all(space.high <= np.iinfo(dtype).max)
-        # Clipping to 32 bits would lose some of the numbers: keep 64 bits, which agents reject.
+        # Clipping to 32 bits would lose some numbers: keep 64 bits, which agents reject.
         box = Box(space.low, space.high, space.shape, dtype if fits else space.dtype)
     return box, lambda actions: np.clip(np.asarray(actions, space.dtype), space.low, space.high)

@@ -1,7 +1,7 @@
 """Adapter of gymnax: classic control, MinAtar, bsuite and more. gymnax is imported on first use.
 
-Two differences from gymnax 1.0.1: MountainCarContinuous-v0 stops at its left wall, as in Gymnasium, while gymnax lets
-it keep its velocity; and observation bounds are infinite for environments that exceed their declared bounds.
+Two differences from gymnax 1.0.1: the car of MountainCarContinuous-v0 stops at the left wall, as in Gymnasium, while in
+gymnax it keeps its velocity; and observation bounds are infinite for environments that exceed their declared bounds.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class GymnaxAdapter(EnvWithSpaces):
 
     Args:
         gymnax_env: an instance of gymnax's ``Environment`` (gymnax 1.0 or later).
-        params: its parameters, by default its ``default_params``; ``max_steps_in_episode`` is its time limit.
+        params: its parameters, ``default_params`` by default; ``max_steps_in_episode`` is the time limit.
         spec: hashable description of its origin; adapters with equal ``spec`` are equal. Without it, adapters are equal
             only if they share the same ``gymnax_env`` and ``params`` objects.
 
@@ -107,7 +107,7 @@ class GymnaxAdapter(EnvWithSpaces):
         return int(self.params.max_steps_in_episode)
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
-        """Return the state variables of classic control tasks, which have no MuJoCo model; empty for the others."""
+        """Return the state variables of classic control tasks, which have no MuJoCo model; empty for other tasks."""
         names = _BODIES.get(type(self.gymnax_env).__name__, ())
         return PyTreeDict({name: getattr(env_state.env_state, name) for name in names})
 
@@ -132,7 +132,7 @@ class GymnaxAdapter(EnvWithSpaces):
     def _env_state(
         self, obs: Any, state: Any, reward: Any, terminated: Any, truncated: Any, internal: PyTreeDict
     ) -> EnvState:
-        # Some environments return other dtypes after a step than after a reset, or Python numbers.
+        # Some environments return Python numbers, or different dtypes after a step and after a reset.
         state, obs = jax.tree.map(jnp.asarray, (state, obs), self._dtypes)
         termination = jnp.asarray(terminated, jnp.bool_)
         truncation = jnp.asarray(truncated, jnp.bool_) & ~termination
@@ -143,7 +143,7 @@ class GymnaxAdapter(EnvWithSpaces):
     def _traced(self) -> tuple[Any, Any, bool]:
         """Return abstract state and observation after a step, and True if a step draws random numbers.
 
-        Most steps are deterministic, so that the state does not need a key.
+        Most steps are deterministic; the state then needs no key.
         """
         _, state = jax.eval_shape(self.gymnax_env.reset_env, jax.random.key(0), self.params)
         action = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), self._action_space.spec)
@@ -227,7 +227,7 @@ def _space(space: Any, obs: Any = None) -> Space:
             return DictSpace({k: _space(s, None if obs is None else obs[k]) for k, s in members.items()})
         return TupleSpace([_space(s, None if obs is None else obs[i]) for i, s in enumerate(members)])
     shape = space.shape if obs is None else obs.shape
-    # Some declare integers and return floats, or the reverse: use floats.
+    # Some declare integers and return floats, or vice versa: use floats.
     dtype = space.dtype if obs is None or np.dtype(space.dtype) == obs.dtype else jnp.float32
     return Box(_finite_or_inf(space.low), _finite_or_inf(space.high), shape, dtype)
 

@@ -3,7 +3,7 @@
 ``import gymnax`` imports every environment and plotting libraries: 6.3 s of CPU time, while CartPole alone takes 0.12 s
 (gymnax 1.0.1, JAX already imported, best of five on two busy cores). The module of one environment needs only two small
 modules of the package. Empty packages therefore replace its parent packages during the import, and all of them are
-removed from ``sys.modules`` afterwards, so that a later ``import gymnax`` works as usual.
+removed from ``sys.modules`` afterwards, so that a later ``import gymnax`` works normally.
 
 If the environment variable ``EVORL_IMPORT_GYMNAX`` is ``whole``, the plain import is used instead.
 """

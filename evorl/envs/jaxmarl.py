@@ -1,9 +1,9 @@
 """Adapter of JaxMARL: the agents are rows of one batch and share one policy. JaxMARL is imported on first use.
 
-With A agents, agent a of copy c is row ``c * A + a``, with its own observation and the library's reward for it. The
-rows of a copy start and end together: until the episode is over, an agent that has died keeps its row, for which the
-library supplies observation, available actions and reward. If the library reports available actions, observations are
-dicts with an ``action_mask``; on request, they also have the ``world_state``, for centralized value functions.
+With A agents, agent a of copy c is row ``c * A + a``, with its own observation and reward. The rows of a copy start and
+end together: until the episode is over, an agent that has died keeps its row, for which the library supplies
+observation, available actions and reward. If the library reports available actions, observations are dicts with an
+``action_mask``; on request, they also have the ``world_state``, for centralized value functions.
 
 JaxMARL reports its time limit like any other end. Here environments are created without a limit, and evorl's clock,
 with the same default, reports a truncation.
@@ -67,8 +67,8 @@ class JaxmarlAdapter(EnvWithSpaces):
         jaxmarl_env: an instance of JaxMARL's ``MultiAgentEnv``; its ``__all__`` done flag is a termination.
         spec: hashable description of its origin; adapters with equal ``spec`` are equal. Without it, adapters are equal
             only if they share the same ``jaxmarl_env`` object.
-        world_state: add the entry ``world_state`` to observations, equal for all agents of a copy: the library's own
-            if it has one, otherwise the observations of all agents, concatenated.
+        world_state: add the entry ``world_state`` to observations, equal for all agents of a copy: the library's if it
+            has one, otherwise the concatenated observations of all agents.
 
     Raises:
         ValueError: the agents have different spaces.
@@ -81,7 +81,7 @@ class JaxmarlAdapter(EnvWithSpaces):
         self._available_actions = _availability_of(jaxmarl_env)
         with jax.ensure_compile_time_eval():  # an environment may be created inside a trace
             obs, self._action_space = _spaces_of(jaxmarl_env, self._agents)
-        # Outside of that context, in which each operation on known numbers would be compiled and executed.
+        # Outside that context, which would compile and execute each operation on known numbers.
         key = jax.eval_shape(lambda: jax.random.key(0))
         start = jax.eval_shape(jaxmarl_env.reset, key)
         actions = jax.eval_shape(lambda: {a: self._action_space.zeros(()) for a in self._agents})
@@ -186,7 +186,7 @@ def create_wrapped_jaxmarl_env(env_name: str, **options: Any) -> VectorEnv:
 
 @functools.lru_cache(maxsize=64)
 def _make_adapter(env_name: str, arguments: tuple, world_state: bool) -> tuple[JaxmarlAdapter, int | None]:
-    """Create one agent's environment; return it with the number of steps after which the library ends an episode."""
+    """Create one agent's environment; also return the number of steps after which the library ends an episode."""
     if env_name in EXCLUDED:
         raise ValueError(f"jaxmarl {env_name} is not available here: {EXCLUDED[env_name]}.")
     jaxmarl, options = _jaxmarl(), from_hashable(arguments)
@@ -207,7 +207,7 @@ def _make_adapter(env_name: str, arguments: tuple, world_state: bool) -> tuple[J
             env = jaxmarl.make(env_name, **options, **({} if limit is None else {"max_steps": _NO_LIMIT}))
         except (AssertionError, TypeError) as error:
             raise ValueError(f"jaxmarl {env_name} cannot be created with {options}: {error}") from error
-    # All except one compare the number of steps before the current one with their limit.
+    # All except one compare the number of previous steps with their limit.
     late = env_name != "overcooked_v2"
     adapter = JaxmarlAdapter(env, ("jaxmarl", env_name, arguments, world_state), world_state)
     return adapter, None if limit is None else limit + late
@@ -224,7 +224,7 @@ def _scenario(name: str) -> Any:
 def _jaxmarl() -> Any:
     """Import and return the package."""
     try:
-        # Its import resets sys.stdout and sys.stderr to the original streams, which breaks notebooks.
+        # Importing JaxMARL resets sys.stdout and sys.stderr to the original streams, which breaks notebooks.
         with contextlib.redirect_stdout(sys.stdout), contextlib.redirect_stderr(sys.stderr):
             import jaxmarl
     except ModuleNotFoundError as error:
@@ -235,7 +235,7 @@ def _jaxmarl() -> Any:
 
 
 def _availability_of(env: Any) -> Any:
-    """Return the function from a state to the available actions of each agent; ``None`` if all always are."""
+    """Return the function from a state to each agent's available actions; ``None`` if all always are."""
     if hasattr(env, "get_legal_moves"):
         return env.get_legal_moves
     try:

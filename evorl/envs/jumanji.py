@@ -2,10 +2,10 @@
 
 Observations are dicts; their entry ``action_mask`` marks the allowed actions. Three differences from Jumanji:
 
-- Its environments end themselves after ``time_limit`` steps and report a termination. Here this limit is disabled, and
+- Its environments end after ``time_limit`` steps and report a termination. Here this limit is disabled, and
   evorl's clock, with the same default, reports a truncation.
-- Agents choose one of all combinations of the components of an action, see ``evorl.envs.action_conversion``. This needs
-  a mask of complete actions, or no mask; environments with one mask per component are excluded.
+- Agents choose among all combinations of the components of an action, see ``evorl.envs.action_conversion``. This needs
+  a mask of complete actions, or no mask; environments with one mask per component are not supported.
 - Integer observations have no upper bound where Jumanji's bound is the time limit.
 """
 
@@ -77,7 +77,7 @@ class JumanjiAdapter(EnvWithSpaces):
         self._spec = spec
         with jax.ensure_compile_time_eval():  # an environment may be created inside a trace
             action_spec, observation_spec = jumanji_env.action_spec, jumanji_env.observation_spec
-        # Outside of that context, in which each operation on known numbers would be compiled and executed.
+        # Outside that context, which would compile and execute each operation on known numbers.
         state, first = jax.eval_shape(lambda: jumanji_env.reset(jax.random.key(0)))
         observation = _as_dict(first.observation)
         mask = observation.get(ACTION_MASK) if isinstance(observation, Mapping) else None
@@ -155,7 +155,7 @@ def create_wrapped_jumanji_env(
     Args:
         env_name: one of ``ENV_NAMES``.
         generator: arguments of the environment's problem generator, such as ``{"num_rows": 5, "num_cols": 5}`` for
-            ``Maze-v0``; all required ones must be present. ``None`` for the default generator.
+            ``Maze-v0``; all required arguments must be present. ``None`` for the default generator.
         **options: the fields of ``EnvOptions``, where ``max_episode_steps`` is Jumanji's ``time_limit`` by default; all
             others are arguments of the environment's class (``num_rows`` of ``Snake-v1``).
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from evorl.config.names import load
 
-# Library -> function that creates its vector environments, "module:function". The module is the adapter: one file,
-# which imports its library when an environment is created, and lists its environments in ``ENV_NAMES``.
+# Library -> function that creates its vector environments, "module:function". The module is the adapter: it imports its
+# library when an environment is created, and lists its environments in ``ENV_NAMES``.
 LIBRARIES = {
     "brax": "evorl.envs.brax:create_wrapped_brax_env",
     "gymnax": "evorl.envs.gymnax:create_wrapped_gymnax_env",

@@ -1,11 +1,11 @@
 """Gym-style tasks on MJX, MuJoCo's physics inside compiled programs: ``env=mjx/hopper``.
 
-Start states, observations, rewards and ends are the same as in Gymnasium's version 5 environments, defined in
-``evorl.envs.mujoco_task`` for this module and for the host. The models are Gymnasium's files. Differences from
+Start states, observations, rewards and terminations equal those in Gymnasium's version 5 environments, and are defined
+in ``evorl.envs.mujoco_task`` for this module and for the host. The models are Gymnasium's files. Differences from
 ``env=host/...``:
 
 - MJX computes in float32.
-- MJX has no PGS solver, which the humanoids' files request; Newton's method solves the same problem instead.
+- MJX has no PGS solver, which the humanoids' files request; Newton's method is used instead.
 - An unstable simulation raises no error: its numbers become non-finite.
 
 One kind of contact is corrected, see ``evorl.envs.mjx_contacts``.
@@ -35,7 +35,7 @@ from evorl.envs.vector import VectorEnv
 from evorl.ops.random import as_typed_key
 from evorl.types import Action, Key, PyTreeData, PyTreeDict
 
-# Tasks whose start states are drawn directly. The others use rejection sampling in a NumPy loop.
+# Tasks whose start states are sampled directly. The others use rejection sampling in a NumPy loop.
 ENV_NAMES = (
     "ant",
     "halfcheetah",
@@ -113,7 +113,7 @@ class MjxAdapter(EnvWithSpaces, PhysicsEnv):
         qpos, qvel = self.task.start(KeyDraws(as_typed_key(key)), model.qpos0, jnp.zeros(model.nv))
         with forward_traced_once():
             data = self._mjx.forward(model, self._blank.replace(qpos=qpos, qvel=qvel))
-        state = self._to_state(data.replace(qpos=qpos))  # as drawn, since MJX normalizes its rotations
+        state = self._to_state(data.replace(qpos=qpos))  # as sampled, because MJX normalizes rotations
         start = self._outcome(model, state, state, jnp.zeros(model.nu))
         nothing = jax.tree.map(jnp.zeros_like, (start.reward, start.done, start.info))
         return start.replace(reward=nothing[0], done=nothing[1], info=nothing[2])

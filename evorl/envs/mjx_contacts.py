@@ -1,9 +1,8 @@
 """Makes MJX orient the friction pyramids of capsule-plane contacts as MuJoCo's C engine does.
 
 A friction pyramid is aligned with two tangents, on which the contact force depends. In C the first tangent is along the
-capsule. MJX 3.11 does the same, except for capsules at 60 degrees or more to the plane, where its tangent is along y
-regardless of the lean. The velocities after a step of an ant on such a leg differed by up to 1 rad/s, in 84 of 200
-random steps.
+capsule. MJX 3.11 does the same, except for capsules at 60 degrees or more to the plane, where its tangent is always
+along y. After a step of an ant on such a leg, velocities differed by up to 1 rad/s, in 84 of 200 random steps.
 """
 
 from __future__ import annotations

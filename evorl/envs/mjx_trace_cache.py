@@ -1,7 +1,7 @@
 """Caches the trace of MJX's forward dynamics for each model.
 
-They make up most of a step, and would otherwise be traced again in each stage of an integrator, each reset and each
-program. As a jitted function inside the program their trace is cached, and XLA inlines it again.
+Forward dynamics make up most of a step, and would otherwise be traced again in each integrator stage, each reset and
+each program. As a jitted function inside the program, they are traced once; XLA inlines the function.
 
 Measured with a program of a reset and four steps (processor time of tracing and lowering, two busy cores): Hopper takes
 5.2 s instead of 8.7, Ant 5.3 s instead of 8.4.

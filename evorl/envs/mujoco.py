@@ -1,8 +1,8 @@
 """Gym-style tasks on MuJoCo's C engine, in batches and without Gymnasium's classes: ``env=host/hopper``.
 
-The states of all environments are one array, a row each. Each thread has one simulation, in which it steps its rows.
-The simulation stays in the CPU cache, which makes this as fast as MuJoCo's own ``rollout``; but ``rollout`` returns
-neither the solver's warm start nor the forces and inertias that some tasks observe.
+The states of all environments are rows of one array. Each thread has one simulation, in which it steps its rows. The
+simulation stays in the CPU cache, so this is as fast as MuJoCo's own ``rollout``, which returns neither the solver's
+warm start nor the forces and inertias that some tasks observe.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _ROWS_PER_THREAD = 4  # with fewer, the dispatch overhead cancels the gain of a 
 class MujocoVectorEnv(HostVectorEnv):
     """B environments of a task, in float64 but returned in float32; ``info`` has the reward terms and the position.
 
-    An episode from a seed has the start state of Gymnasium's environment for the same seed, and stays equal to it to
-    the last bit of float64. Results do not depend on the number of threads.
+    Given the same seed and actions, an episode equals that of Gymnasium's environment to the last bit of float64.
+    Results do not depend on the number of threads.
 
     Args:
         task: definition of the task.
@@ -121,7 +121,7 @@ class MujocoVectorEnv(HostVectorEnv):
         return np.concatenate(parts, axis=1).view(np.uint8)
 
     def set_state(self, state: np.ndarray) -> None:
-        """Restore a state. Raises ``ValueError`` if it has another task or number of environments."""
+        """Restore a state. Raises ``ValueError`` if it belongs to another task or number of environments."""
         expected = (self.num_envs, self.get_state().shape[1])
         if state.shape != expected or state.dtype != np.uint8:
             raise ValueError(

@@ -84,7 +84,7 @@ def _half_extent(model: Any, geom: int, kind: int) -> np.ndarray:
 
 
 def _color_of(model: Any, geom: int) -> np.ndarray:
-    """Return the shape's own color, or that of its material if it has the default color."""
+    """Return the shape's color, or its material's color if the shape has the default color."""
     color, material = np.array(model.geom_rgba[geom], np.float64), int(model.geom_matid[geom])
     if material >= 0 and np.allclose(color, _DEFAULT_COLOR):
         color = np.array(model.mat_rgba[material], np.float64)

@@ -1,4 +1,4 @@
-"""Gym-style tasks on MuJoCo models: start states, observations, rewards and ends of Gymnasium's version 5 environments.
+"""Gym-style tasks on MuJoCo models: start states, observations, rewards and ends as in Gymnasium's version 5.
 
 A task consists of constants and formulas: in NumPy for B environments at once, in ``jax.numpy`` for one. The simulation
 is in ``evorl.envs.mujoco`` and ``evorl.envs.mjx``. Shapes are for one environment; NumPy arrays have a leading axis B.
@@ -40,8 +40,8 @@ class Physics:
         model: the model, of MuJoCo or MJX.
         qpos: generalized positions ``[nq]``.
         qvel: generalized velocities ``[nv]``.
-        derived: the fields of ``MjData`` that the task lists in ``derived``. After a step they are the engine's last
-            computed values, from its last substep: one substep older than ``qpos``.
+        derived: the fields of ``MjData`` that the task lists in ``derived``. After a step they are the values computed
+            in the last substep, one substep older than ``qpos``.
         bodies: the ids of the model's bodies by name.
     """
 
@@ -177,7 +177,7 @@ class InvertedDoublePendulum(Task):
 class Reacher(Task):
     """An arm of two links whose fingertip must reach a target. ``reset_noise_scale`` is the noise of the links.
 
-    NumPy only: targets are drawn until one is valid.
+    NumPy only: targets are sampled until one is valid.
     """
 
     model_file = "reacher.xml"
@@ -216,7 +216,7 @@ class Reacher(Task):
 class Pusher(Task):
     """An arm that must push an object to a goal. ``reset_noise_scale`` is the noise of the arm's velocities.
 
-    NumPy only: object positions are drawn until one is valid.
+    NumPy only: object positions are sampled until one is valid.
     """
 
     model_file = "pusher_v5.xml"

@@ -1,4 +1,4 @@
-"""Options that all environments share (``EnvOptions``), and conversion of library options to hashable values."""
+"""Options common to all environments (``EnvOptions``), and conversion of library options to hashable values."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class EnvOptions:
         reward_transform: sign-preserving function of the reward: tanh, arctan, sign, sqrt or log.
         reward_clip: bound of the absolute reward; like the next two options it does not change ``info.episode_return``.
         reward_scale: factor of the reward.
-        sparse_reward_interval: number of steps after which the accumulated reward is paid; the rest is paid at the end.
+        sparse_reward_interval: steps after which the accumulated reward is paid; the remainder is paid at the end.
         channels: axis of the channels in the library's images: ``last``, or ``first``, which moves them to the last
             axis, where convolutions expect them.
         flatten_obs: true concatenates an observation to one vector, with discrete entries one-hot encoded. ``None``
-            only one-hot encodes discrete entries (``Discrete``, ``MultiDiscrete``); ``False`` changes nothing.
+            only one-hot encodes discrete entries (``Discrete``, ``MultiDiscrete``); false changes nothing.
         observed: indices of the components of a flat observation that the agent sees; ``None`` for all.
         goal_setter: method that chooses goals, see ``make_goal_setter``; ``None`` for the environment's own goals.
-        randomization: physics parameters drawn at the start of each episode, with their ranges, by field name, see
+        randomization: ranges of the physics parameters sampled at the start of each episode, by field name, see
             ``ranges_from_config``; ``None`` keeps the environment's own values.
-        skills: number of skills; each episode draws one, which is appended to observations, see ``SkillWrapper``.
-        skill: fixed skill of all episodes; ``None`` draws one per episode.
+        skills: number of skills; each episode samples one, which is appended to observations, see ``SkillWrapper``.
+        skill: fixed skill of all episodes; ``None`` samples one per episode.
 
     Raises:
         ValueError: a value has the wrong type or is out of range.
@@ -83,7 +83,7 @@ def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
 
 
 def as_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
-    """Return an ``AutoresetMode``, given itself or its name in any case; raise ``ValueError`` for unknown names."""
+    """Return an ``AutoresetMode`` given as such or by name, in any case; raise ``ValueError`` for unknown names."""
     if isinstance(mode, AutoresetMode):
         return mode
     if str(mode).upper() not in AutoresetMode.__members__:
@@ -109,7 +109,7 @@ def as_hashable(value: Any) -> Any:
     """Convert mappings, lists and arrays in ``value`` to hashable, tagged tuples, which ``from_hashable`` restores.
 
     Raises:
-        TypeError: a part can neither be hashed nor converted.
+        TypeError: a value can neither be hashed nor converted.
     """
     if isinstance(value, Mapping):
         return ("dict", tuple(sorted((str(k), as_hashable(v)) for k, v in value.items())))

@@ -147,7 +147,7 @@ class PettingZooVectorEnv(HostVectorEnv):
     def _note_ends(
         self, copy: int, acting: list[Any], terminated: Mapping[Any, Any], truncated: Mapping[Any, Any]
     ) -> bool:
-        """Record which agents have ended; return True if the copy's episode is over."""
+        """Record the agents that have ended; return True if the copy's episode is over."""
         left = self._envs[copy].agents
         cuts = np.array(
             [bool(truncated.get(agent, False)) and not terminated.get(agent, False) for agent in self._agents]

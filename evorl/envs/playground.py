@@ -1,7 +1,7 @@
 """Adapter of MuJoCo Playground: dm_control, locomotion and manipulation on MJX, imported on first use.
 
-The environments have brax's interface and no clock: the library's ``episode_length`` is the time limit and reported as
-truncation. Some observe a dict of ``state`` and of ``privileged_state``, which only critics see.
+The environments have brax's interface and no clock: the library's ``episode_length`` is the time limit, reported as
+truncation. Some observe a dict of ``state`` and ``privileged_state``; the latter is for critics only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from evorl.envs.vector import VectorEnv
 from evorl.ops.platform import on_cpu
 from evorl.types import PyTreeDict
 
-# The dm_control suite, whose models are part of the package. The others load robots of MuJoCo Menagerie.
+# The dm_control suite, whose models are part of the package; other environments load robots of MuJoCo Menagerie.
 ENV_NAMES = (
     "AcrobotSwingup",
     "AcrobotSwingupSparse",
@@ -149,7 +149,7 @@ def _missing_robots_explained(env_name: str, playground: Any) -> Iterator[None]:
 
 
 def _flat(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the entries of nested mappings by their joined names, ``reward_config.scales.pose``."""
+    """Yield the entries of nested mappings by dotted names, such as ``reward_config.scales.pose``."""
     for name, value in options.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")

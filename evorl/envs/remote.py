@@ -94,7 +94,7 @@ def space_from_config(config: Any, name: str) -> Space:
     """Return the space that a config describes.
 
     - ``{n: 3}``: one of 0, 1 and 2; ``{n: 3, start: -1}`` one of -1, 0 and 1.
-    - ``{n: [2, 3]}``: several choices at once; with ``start``, a number or one per choice.
+    - ``{n: [2, 3]}``: several simultaneous choices; ``start`` is a number or one per choice.
     - ``{shape: [4], low: -1, high: 1, dtype: float32}``: an array. A bound that is missing, or null in a list of
       bounds, is infinite. ``dtype`` is float32 by default; 64-bit types become 32-bit ones.
     - ``{a: {...}, b: {...}}``: a dict of these.

@@ -18,7 +18,7 @@ from evorl.envs.space_bounds import check_size, filled_bound, fits_32_bits, know
 from evorl.types import ByValue, PyTreeDict, is_entry_name
 
 GOAL_KEYS = frozenset({"observation", "achieved_goal", "desired_goal"})  # keys of observations with goals
-ACTION_MASK = "action_mask"  # entry of a dict observation: true for the allowed discrete actions
+ACTION_MASK = "action_mask"  # entry of a dict observation: nonzero for the allowed discrete actions
 
 
 class Space(ByValue, abc.ABC):
@@ -100,7 +100,7 @@ class Box(Space):
         return bool(np.all(np.isfinite(self.low)) and np.all(np.isfinite(self.high)))
 
     def sample(self, key: jax.Array) -> jax.Array:
-        """Sample uniformly between two finite bounds, exponentially beyond a single one, else standard normal."""
+        """Sample uniformly between two finite bounds, exponentially from a single bound, otherwise standard normal."""
         if self._dtype == np.bool_ or np.issubdtype(self._dtype, np.integer):
             return _sample_integers(key, self.low, self.high)
         return self._sample_floats(key).astype(jax.dtypes.canonicalize_dtype(self._dtype))
@@ -111,7 +111,7 @@ class Box(Space):
         compute = jax.dtypes.canonicalize_dtype(jnp.promote_types(self._dtype, jnp.float32))
         uniform_key, normal_key, exponential_key = jax.random.split(key, 3)
         u = jax.random.uniform(uniform_key, self.shape, compute)
-        # Written so that high - low, which may overflow, is never formed.
+        # Avoids computing high - low, which may overflow.
         value = u * high.astype(compute) + (1 - u) * low.astype(compute)
         if not self.is_bounded:
             tail = jax.random.exponential(exponential_key, self.shape, compute)

@@ -60,7 +60,7 @@ def filled_bound(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, nam
 
 
 def fits_32_bits(low: np.ndarray, high: np.ndarray) -> bool:
-    """Return true if bounds of integers or booleans are within the range of the dtype that JAX has for theirs."""
+    """Return True if integer or boolean bounds fit the dtype that JAX uses in place of their dtype."""
     if low.dtype.itemsize < 8:
         return True
     room = np.iinfo(jax.dtypes.canonicalize_dtype(low.dtype))

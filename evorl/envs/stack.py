@@ -1,4 +1,4 @@
-"""Applies the standard stack of wrappers, in the same order for every library."""
+"""Applies the standard wrappers, in the same order for every library."""
 
 from __future__ import annotations
 

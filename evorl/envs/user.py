@@ -22,7 +22,7 @@ from evorl.envs.wrappers.wrapper import Wrapper
 
 
 class UserEnv(Wrapper):
-    """An environment created by a user's function; equal to all others with the same function and options.
+    """An environment created by a user's function; instances with equal function and options are equal.
 
     Args:
         env: the environment.

@@ -2,14 +2,14 @@
 
 All modes share one engine. The start of episode n of environment i is ``env.reset(fold_in(key_i, n))``, a pure function
 of (key_i, n): the result does not depend on when, or with which other environments, it is computed. Every
-environment carries one precomputed start, which the next episode consumes. When some environment needs a start and has
-no fresh one, the starts of all environments are recomputed in one batch. Episodes therefore start from fresh resets,
-while the batch of resets runs about once per episode, not once per step. Accelerators compute cheap starts at every
-step instead, see ``evorl.envs.starts``.
+environment stores one precomputed start, which the next episode consumes. When an environment needs a start and has
+none left, the starts of all environments are recomputed in one batch. Every episode therefore has a new start, while
+the batch of resets runs about once per episode, not once per step. Accelerators compute cheap starts at every step
+instead, see ``evorl.envs.starts``.
 
-The rows of a step are independent of one another and of their number: any block of rows may be stepped alone. With
-several agents per copy, the agents of a copy are consecutive rows. They start and end together, use the key of the
-copy's first row, and the smallest independent block is one copy.
+The rows of a step are independent of one another and of their number: any block of rows may be stepped separately. With
+several agents per copy, the agents of a copy are consecutive rows, which start and end together and use the key of the
+copy's first row; the smallest independent block is then one copy.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _fold_rows = jax.vmap(jax.random.fold_in)
 
 
 class VectorEnv(EnvWrapper):
-    """B copies of one environment, with the spaces of a single copy; one subclass per ``AutoresetMode``.
+    """B copies of one environment; spaces describe a single copy. There is one subclass per ``AutoresetMode``.
 
     Args:
         env: a single environment.
@@ -43,13 +43,13 @@ class VectorEnv(EnvWrapper):
         goal_setter: a ``GoalSetter`` that chooses the goals; ``None`` keeps the goals of the environment.
 
     Raises:
-        TypeError: ``env`` is already a vector env, or never leaves its first episode although new ones should follow.
+        TypeError: ``env`` is already a vector env, or plays a single episode although new ones should follow.
         ValueError: ``num_envs`` is not positive or not a multiple of the agents per copy; or the environment has no
             goals to set.
     """
 
     autoreset_mode: ClassVar[AutoresetMode]
-    # When starts of episodes are computed; ``None`` chooses by platform and cost, see ``evorl.envs.starts``.
+    # Policy for computing episode starts; ``None`` chooses by platform and cost, see ``evorl.envs.starts``.
     starts: StartPolicy | None = None
     # Library and name, as in ``create_env``.
     title: str | None = None
@@ -88,7 +88,7 @@ class VectorEnv(EnvWrapper):
         return self.env, self.num_envs, self.goal_setter, self.starts
 
     def with_starts(self, policy: StartPolicy) -> Self:
-        """Return the same environments, which compute starts by this policy on every platform; no result differs."""
+        """Return the same environments with this policy for computing starts; results do not depend on the policy."""
         env = copy.copy(self)
         vars(env).pop("_hash", None)
         env.starts = policy
@@ -99,8 +99,8 @@ class VectorEnv(EnvWrapper):
         """Return the first states of B episodes.
 
         Args:
-            key: a scalar key, from which each environment folds its own by its index (on a mesh its global index); or
-                keys ``[B]``, one per environment, used unchanged.
+            key: a scalar key, into which each environment folds its (global) index; or keys ``[B]``, one per
+                environment, used unchanged.
         """
         key = as_typed_key(key)
         if key.ndim == 0:
@@ -126,11 +126,11 @@ class VectorEnv(EnvWrapper):
         return self._goals.go_on(self._continue(env_state, stepped), step, remembered, starts)
 
     def step_copies(self, inner: EnvState, action: Action) -> EnvState:
-        """Return the raw outcome of a step of each copy, without a new episode; ``inner`` is the copies' own state."""
+        """Return the raw outcome of a step of each copy, without a new episode; ``inner`` is the copies' state."""
         return self._over_rows(self.env.step)(inner, action)
 
     def starts_of(self, keys: jax.Array, episode: jax.Array) -> EnvState:
-        """Return the copies' own states at the start of episode ``episode`` ``[B]`` of environments with ``keys``."""
+        """Return the copies' states at the start of episodes ``episode`` ``[B]``, with environment keys ``[B]``."""
         return self._over_rows(self.env.reset)(_fold_rows(keys, episode))
 
     def close(self) -> None:
@@ -141,9 +141,9 @@ class VectorEnv(EnvWrapper):
 
     @compiled
     def partial_reset(self, env_state: EnvState, mask: jax.Array, key: Key) -> EnvState:
-        """Restart the environments where ``mask`` ``[B]`` is true, with keys folded from ``key``; keep the others.
+        """Restart the environments where ``mask`` ``[B]`` is True, with keys folded from ``key``; keep the others.
 
-        With several agents per copy, a copy restarts if the mask of any of its agents is true.
+        With several agents per copy, a copy restarts if the mask of any of its agents is True.
 
         Raises:
             ValueError: ``mask`` is not one bool per environment.
@@ -198,9 +198,9 @@ class VectorEnv(EnvWrapper):
         return stepped.replace(env_state=start.env_state, obs=start.obs), internal
 
     def _next_starts(self, internal: PyTreeDict, starts_now: jax.Array) -> tuple[PyTreeDict, PyTreeDict]:
-        """Return starts, fresh for every environment that needs one now, and ``internal`` without those it uses up."""
+        """Return starts, valid for every environment that needs one now, and ``internal`` without the consumed ones."""
         if start_policy(self) == "every_step":
-            # The stored starts are not touched: a loop over steps does not copy them.
+            # The stored starts are unchanged, so a loop over steps does not copy them.
             start = _start_of(self.starts_of(internal.key, internal.episode + 1))
             return jax.lax.stop_gradient(start), internal.replace(next_is_fresh=internal.next_is_fresh & ~starts_now)
         args = (starts_now, internal.next_start, internal.next_is_fresh, internal.key, internal.episode + 1)
@@ -216,7 +216,7 @@ class VectorEnv(EnvWrapper):
         def renew(carry: tuple) -> tuple:
             return _start_of(self.starts_of(keys, carry[2])), jnp.ones_like(carry[1]), carry[2] + 1
 
-        # A loop of at most one iteration replaces a ``cond``, which under vmap would run both branches. Each iteration
+        # A loop of at most one iteration replaces a ``cond``, which would run both branches under vmap. Each iteration
         # changes ``number``; otherwise the compiler would hoist the reset out of the loop and run it at every step.
         return jax.lax.while_loop(is_missing, renew, (next_start, is_fresh, number))[:2]
 
@@ -233,7 +233,7 @@ class VmapWrapper(VectorEnv):
 
 
 class VmapAutoResetWrapper(VectorEnv):
-    """``AutoresetMode.NORMAL``: the step that ends an episode starts the next one, from a fresh random reset."""
+    """``AutoresetMode.NORMAL``: the step that ends an episode starts the next one, from a new random reset."""
 
     autoreset_mode = AutoresetMode.NORMAL
 
@@ -314,7 +314,7 @@ def _start_of(state: EnvState) -> PyTreeDict:
 
 
 def _with_stale_start(internal: PyTreeDict, start: EnvState) -> PyTreeDict:
-    # Not fresh: the first environment to end an episode triggers the computation of the starts.
+    # Marked as consumed: the first environment to end an episode triggers the computation of the starts.
     return internal | {"next_start": _start_of(start), "next_is_fresh": jnp.zeros_like(start.done)}
 
 

@@ -41,7 +41,7 @@ class FrameMemory(PyTreeData):
     """Frames of an episode that frame stacking remembers; all zeros at the start.
 
     Attributes:
-        started: true if an observation has been seen.
+        started: True if the episode has had an observation.
         earlier_frames: all frames of the last stack except the oldest.
     """
 
@@ -60,8 +60,8 @@ class WrappedRow:
 
     Attributes:
         inner: the environment inside of all wrappers.
-        obs_space: its observation space.
-        action_space: its action space, in its original range.
+        obs_space: observation space of ``inner``.
+        action_space: action space of ``inner``, in the original range.
         action_repeat: number of environment steps per action.
     """
 
@@ -109,7 +109,7 @@ class WrappedRow:
         Args:
             obs: observations of the environment, step after step, leaves ``[N, ...]``.
             next_obs: the successor observations, in the same form.
-            starts: bool ``[N]``, true for the first step of an episode.
+            starts: bool ``[N]``, True for the first step of an episode.
         """
         return _seen_steps(self, obs, next_obs, jnp.asarray(starts))
 

@@ -59,7 +59,7 @@ class XMiniGridAdapter(EnvWithSpaces):
 
     Args:
         grid_env: an instance of the library's ``Environment``, not wrapped.
-        params: its parameters; ``max_steps`` is its time limit, on which its rewards depend.
+        params: parameters of the environment; rewards depend on ``max_steps``, the time limit.
         spec: hashable description of its origin; adapters with equal ``spec`` are equal. Without it, adapters are equal
             only if they share the same ``grid_env`` and ``params`` objects.
     """
@@ -123,7 +123,7 @@ def create_wrapped_xminigrid_env(env_name: str, **options: Any) -> VectorEnv:
     """
     shared, arguments = split_options(options)
     limit = shared.pop("max_episode_steps", None)
-    if limit is not None:  # sets the environment's own clock, on which its rewards depend
+    if limit is not None:  # sets the environment's own clock, on which rewards depend
         arguments["max_steps"] = positive(limit, "max_episode_steps")
     return wrap_env(_make_adapter(env_name, as_hashable(arguments)), **shared)
 

@@ -1,4 +1,4 @@
-"""Episodes step by step: options of their recording, records on the host, files of an episode, and replays.
+"""Step-by-step episodes: recording options, records on the host, episode files, and replays.
 
 ``evorl.evaluators.step_record`` records steps within a compiled program.
 """

@@ -1,4 +1,4 @@
-"""Recording of every step of some episodes that are played on the host."""
+"""Records every step of some episodes that are played on the host."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class EpisodeRecorder(Recorder):
     Args:
         folder: output folder; created when the first episode is written.
         about: common entries of every description: ``env``, the config of the environment, and others.
-        num_episodes: number of episodes saved per evaluation, the first ones.
+        num_episodes: number of first episodes saved per evaluation.
         suffix: appended to the number of steps in file names, for evaluations outside of training.
 
     Raises:
@@ -81,7 +81,7 @@ def recorded_episodes(episodes: EvaluationMetrics, num_episodes: int) -> Iterato
 
 
 def forget_later_files(folder: Path, timesteps: int) -> None:
-    """Remove the files of evaluations after ``timesteps``: a resumed run writes them again."""
+    """Remove the files of evaluations after ``timesteps``, which a resumed run writes again."""
     for path in sorted(folder.glob("[0-9]*")) if folder.is_dir() else ():
         match = _STEPS.match(path.name)
         if match and int(match[1]) > timesteps:

@@ -21,13 +21,13 @@ MAX_BYTES = 8 * 10**9  # limit for observations recorded step by step
 def make_recording_options(
     config: Any, env: VectorEnv, num_episodes: int, plays_as_all: bool
 ) -> EvaluationRecords | None:
-    """Build recording options from the part ``evaluation`` of a config; ``None`` if nothing is recorded.
+    """Build recording options from the section ``evaluation`` of a config; ``None`` if nothing is recorded.
 
     Args:
-        config: that part of the config.
-        env: evaluation environments; they expose their physics from now on if steps are saved.
+        config: section ``evaluation`` of a config.
+        env: evaluation environments, which are made to expose their physics if steps are saved.
         num_episodes: number of episodes per evaluation.
-        plays_as_all: true if the workflow uses the standard evaluation.
+        plays_as_all: True if the workflow uses the standard evaluation.
 
     Raises:
         ValueError: a setting is unknown or invalid.

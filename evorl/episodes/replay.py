@@ -1,4 +1,4 @@
-"""Replays of evaluation episodes: policies play the episodes of an evaluation again, and every step is recorded."""
+"""Replays the episodes of an evaluation and records every step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Player(NamedTuple):
     """A policy whose episodes are rendered.
 
     Attributes:
-        title: title of its episodes; empty if they need no title.
+        title: title of the player's episodes; empty if they need no title.
         agent_state: state of the agent.
         num_episodes: number of episodes that it plays.
     """
@@ -33,7 +33,7 @@ class Player(NamedTuple):
 def replay_episodes(
     env: VectorEnv, action_fn: ActionFn, players: Sequence[Player], key: Key
 ) -> list[tuple[str, SavedEpisode]]:
-    """Return every step of the episodes, with their titles.
+    """Play the episodes again; return every step of each, with titles.
 
     Args:
         env: a vector environment that freezes at the end of an episode.

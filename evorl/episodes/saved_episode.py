@@ -1,7 +1,7 @@
 """Stores an episode in two files: its arrays for NumPy, and a description in JSON.
 
 ``<name>.npz`` holds one array per entry, ``<name>.json`` describes them and their origin. The files contain no pickles.
-Each is put in place atomically, the description last: an episode with a description is complete.
+Each is written atomically, the description last: an episode with a description is complete.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Complete episodes, run in parallel until all have ended: the loop that all evaluations share."""
+"""Complete episodes, run in parallel until all have ended: the common loop of all evaluations."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from evorl.types import Action, Key, Observation, PyTreeData, PyTreeDict
 Tree = TypeVar("Tree")
 Run = TypeVar("Run", bound=Any)
 DEFAULT_MAX_EPISODE_STEPS = 1000
-STEPS_AT_ONCE = 64  # on an accelerator: running episodes are checked once per block of steps
+STEPS_AT_ONCE = 64  # on an accelerator, where the end of episodes is checked once per block of steps
 NO_FAULT = 2**31 - 1  # value of the step without a fault
-_OF_POLICY = -1  # value after a non-finite action: the environment is not at fault for later values
+_OF_POLICY = -1  # marks a non-finite action, after which the environment is not at fault
 
 
 def longest_episode(env: VectorEnv) -> int:
-    """Return the maximal number of steps of an episode.
+    """Return the maximum number of steps of an episode.
 
     Raises:
-        ValueError: the environment has no time limit, so evaluation would truncate episodes that training does not.
+        ValueError: the environment has no time limit, so evaluation would truncate episodes that training would not.
     """
     if env.max_episode_steps is None:
         raise ValueError(
@@ -61,8 +61,8 @@ class EpisodeOutcomes(PyTreeData):
         transitions: every step, ``[B, T, ...]``, as returned by a rollout. Entries past ``lengths`` are undefined; a
             truncated episode is ``done`` at its last step. ``None`` unless recorded.
         steps: an ``EpisodeSteps`` of the first n episodes; ``None`` unless recorded.
-        faults: first step, from 0, at which the environment returned non-finite values after finite actions only
-            (``NO_FAULT`` without one), and 0 for rewards, 1 for observations; int32 ``[B, 2]``. ``None`` unless
+        faults: first step, from 0, at which the environment returned non-finite values although all actions were finite
+            (``NO_FAULT`` if none), and 0 for rewards or 1 for observations; int32 ``[B, 2]``. ``None`` unless
             requested.
     """
 
@@ -77,7 +77,7 @@ class EpisodeOutcomes(PyTreeData):
     faults: jax.Array | None = None
 
     def with_step(self, step: jax.Array, alive: jax.Array, rewards: jax.Array, fields: PyTreeDict, played: Any) -> Self:
-        """Add a step to the episodes that are alive, bool ``[B]``; ``played`` are its observations and actions."""
+        """Add a step to the episodes in ``alive``, bool ``[B]``; ``played`` has the step's observations and actions."""
         return self.replace(
             faults=None if self.faults is None else self._faults_after(step, alive, rewards, *played),
             returns=self.returns + jnp.where(alive, rewards, 0.0),
@@ -91,7 +91,7 @@ class EpisodeOutcomes(PyTreeData):
         self, step: jax.Array, alive: jax.Array, rewards: jax.Array, obs: Observation, actions: Action
     ) -> jax.Array:
         assert self.faults is not None, "called only if faults are watched"
-        # ``step`` equals ``lengths`` here; reading the scalar takes a tenth off a step of 256 CartPoles on a CPU.
+        # ``step`` equals ``lengths`` here; reading the scalar makes a step of 256 CartPoles on a CPU a tenth faster.
         seen_bad, acted_well, paid_bad = ~finite_rows(obs), finite_rows(actions), ~jnp.isfinite(rewards)
         is_open = alive & (self.faults == NO_FAULT)
         fault = jnp.where(acted_well, NO_FAULT, _OF_POLICY)
@@ -99,7 +99,7 @@ class EpisodeOutcomes(PyTreeData):
         return jnp.where(is_open, fault, self.faults)
 
     def with_faults(self) -> Self:
-        """Return the outcomes with ``faults`` as documented; during episodes they are one number, 2 step + kind."""
+        """Return the outcomes with ``faults`` as documented; during episodes they are encoded as 2 step + kind."""
         if self.faults is None:
             return self
         is_fault = (self.faults != NO_FAULT) & (self.faults != _OF_POLICY)
@@ -137,14 +137,14 @@ def play_episodes(
         env: vectorized environment in any autoreset mode; only the first episode after a reset counts.
         action_fn: ``agent.evaluate_actions`` or ``agent.compute_actions``, with ``agent_state``.
         keys: per-episode keys of the reset ``[B]`` and of the actions ``[B]``.
-        is_played: bool ``[B]``; environments for which it is false are not waited for, and their outcomes remain 0.
+        is_played: bool ``[B]``; environments where it is False are not waited for, and their outcomes remain 0.
         max_episode_steps: episodes are truncated after this many steps.
         discount: the reward at step t is weighted by ``discount ** t``.
         env_fields: entries of ``info`` to sum, see ``info_entries``.
         observe: also compute statistics of the observations.
         record: entries of ``info`` to store with recorded transitions, as ``extras.env_extras``; ``None`` for none.
-        num_kept: number of episodes, the first ones, whose steps are returned as ``steps``.
-        watch: also look for ``faults`` of environments.
+        num_kept: number of first episodes whose steps are returned as ``steps``.
+        watch: also detect ``faults`` of environments.
 
     Raises:
         ValueError: ``info`` has no such entry.
@@ -189,17 +189,17 @@ def play_episodes(
 
 
 def run_episodes(running: Callable[[Run], jax.Array], advance: Callable[[Run], Run], run: Run, num_steps: int) -> Run:
-    """Advance parallel episodes by steps while they are running.
+    """Advance parallel episodes while any is running.
 
     Args:
-        running: true if any episode has not ended, of a bounded number of steps.
+        running: True if any episode has not ended, possibly within a bounded number of steps.
         advance: one step of all episodes, which does not change the results of episodes that have ``ended``.
         run: state with ``ended`` ``[B]`` and ``step``, a scalar.
-        num_steps: bound of the steps.
+        num_steps: maximum number of steps.
     """
     if on_cpu():
         return jax.lax.while_loop(running, advance, run)
-    # Accelerators wait for the host at each check of the condition of a loop: here once per block of steps.
+    # Accelerators wait for the host at each check of a loop's condition: here once per block of steps.
     size = block_size(num_steps, STEPS_AT_ONCE)
     size = size if size >= STEPS_AT_ONCE // 4 else min(num_steps, STEPS_AT_ONCE)
 
@@ -227,7 +227,7 @@ def _outcomes_of(progress: _Progress, first: PyTreeDict) -> EpisodeOutcomes:
 
 
 def _no_outcomes(env_state: EnvState, env_fields: Sequence[str], observe: bool, watch: bool) -> EpisodeOutcomes:
-    """Return the outcomes of these environments' episodes before the first step."""
+    """Return the initial outcomes of episodes, before the first step."""
     rows = env_state.done.shape
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), info_entries(env_state.info, env_fields))
     return EpisodeOutcomes(
@@ -241,7 +241,7 @@ def _no_outcomes(env_state: EnvState, env_fields: Sequence[str], observe: bool, 
 
 
 def _zeros_for(row: Callable[[], Tree], num_steps: int) -> Tree:
-    """Return zeros for ``num_steps`` rows like ``row()``, ``[T, ...]``, without computing it."""
+    """Return zeros for ``num_steps`` rows shaped like ``row()``, ``[T, ...]``, without computing ``row()``."""
     return jax.tree.map(lambda x: jnp.zeros((num_steps, *x.shape), x.dtype), jax.eval_shape(row))
 
 
@@ -257,8 +257,8 @@ def transition_rows(outcomes: EpisodeOutcomes) -> tuple[SampleBatch, jax.Array]:
         outcomes: outcomes with transitions; any number of leading axes, M transitions in total.
 
     Returns:
-        The transitions ``[M, 1, ...]``, and a bool ``[M]``, the ``mask`` of ``add``: true for steps of episodes in
-        which all numbers are finite.
+        The transitions ``[M, 1, ...]``, and the ``mask`` ``[M]`` of ``add``: True for steps of episodes in which all
+        numbers are finite.
     """
     transitions, lengths = outcomes.transitions, outcomes.lengths
     if transitions is None:
@@ -286,7 +286,7 @@ def info_entries(info: PyTreeDict, names: Sequence[str]) -> PyTreeDict:
     ``next_obs.0`` is the first component of the observation after the step.
 
     Raises:
-        ValueError: no such entry, with the closest name, or no such component.
+        ValueError: the entry (the message suggests the closest name) or component does not exist.
     """
     entries: dict[str, Any] = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(info):

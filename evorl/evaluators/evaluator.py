@@ -1,4 +1,4 @@
-"""Evaluator: returns of an exact number of complete episodes."""
+"""Evaluator, which reports returns of an exact number of complete episodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from evorl.rollout import ActionFn, block_size
 from evorl.types import Key, PyTreeDict, PyTreeNode, pytree_field
 
 _ACHIEVED = "next_obs.achieved_goal"
-# Recorded goals, and the entry of ``info`` with their value at the start or the end of an episode.
+# Recorded goals -> entry of ``info`` with their values at the start or the end of an episode.
 GOAL_FIELDS = {"start": _ACHIEVED, "achieved": _ACHIEVED, "desired": "next_obs.desired_goal"}
 
 
@@ -36,7 +36,7 @@ class Evaluator(PyTreeNode):
         discount: the reward at step t is weighted by ``discount ** t``.
         env_chunk: number of environments stepped together, see ``evorl.rollout.rollout``.
         keep_goals: record the goals of episodes, if the environment observes them.
-        keep_steps: record every step of this many episodes, the first ones.
+        keep_steps: number of first episodes whose steps are all recorded.
 
     Raises:
         ValueError: not exactly one of ``agent_fn`` and ``action_fn`` is passed, or ``num_episodes`` is not positive.
@@ -80,7 +80,7 @@ def _evaluate(evaluator: Evaluator, agent_state: AgentState, key: Key, num_episo
         results = jax.lax.map(one_round, first_episodes)
     results = collectives.gather_rows(results, axis=min(num_rounds, 2) - 1)
     results = results if num_rounds == 1 else flatten_leading_axes(results)
-    # Each chunk records its first episodes, so the first of all episodes come first.
+    # Each chunk records its first episodes, so the first episodes overall come first.
     steps = jax.tree.map(lambda x: x[: evaluator.keep_steps], results.steps)
     return jax.tree.map(lambda x: x[:num_episodes], results.replace(steps=None)).replace(steps=steps)
 
@@ -98,7 +98,7 @@ def _play_blocks(
 def _play(
     evaluator: Evaluator, agent_state: AgentState, key: Key, episode_ids: jax.Array, num_episodes: int
 ) -> EvaluationMetrics:
-    """Return results ``[B]`` of the episodes with these indices; does not wait for those past ``num_episodes``.
+    """Return results ``[B]`` of the episodes with these indices, without waiting for any past ``num_episodes``.
 
     The random numbers of an episode depend only on ``key`` and its index, not on rounds, chunks or devices.
     """

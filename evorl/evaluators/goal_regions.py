@@ -38,7 +38,7 @@ def by_goal(table: Mapping[str, np.ndarray], goal_space: Box, cells: int = 3) ->
     """Group episodes by regions of their goals; regions without episodes are omitted.
 
     If there are few distinct goals, each is a region. Goals of one or two dimensions are grouped by the cells of an
-    even grid over their space; others by their distance from the start of the episode, at its quartiles.
+    even grid over their space; others by quartiles of their distance from the start of the episode.
 
     Args:
         table: columns of N episodes: ``desired`` and ``start`` ``[N, G]``; ``success``, ``success_ever`` and ``return``

@@ -30,13 +30,13 @@ class PopulationEvaluator(PyTreeNode):
         num_episodes: number of episodes E per individual.
         max_episode_steps: episodes are truncated after this many steps.
         discount: the reward at step t is weighted by ``discount ** t``.
-        chunk: number of individuals evaluated at a time; ``None`` for all.
+        chunk: number of individuals evaluated at a time; ``None`` evaluates all together.
         common_random_numbers: episode e uses the same random numbers for every individual, so that differences are
             due to the individuals.
         env_fields: entries of ``info`` to sum, see ``play_episodes``.
         observe: also compute statistics of the observations.
         record: record transitions with these entries of ``info``, see ``play_episodes``; ``None`` disables it.
-        watch: also look for faults of environments, see ``play_episodes``.
+        watch: also detect faults of environments, see ``play_episodes``.
     """
 
     env: VectorEnv = pytree_field(static=True)
@@ -65,7 +65,7 @@ class PopulationEvaluator(PyTreeNode):
         key: Key,
         group_size: int = 1,
     ) -> EpisodeOutcomes:
-        """Return outcomes ``[P, E]``, the same on every device, except ``observed`` ``[rows]``, which is per device.
+        """Return outcomes ``[P, E]``, identical on all devices, except ``observed`` ``[rows]``, which is per device.
 
         Args:
             agent: agent that acts with the policies.
@@ -73,7 +73,7 @@ class PopulationEvaluator(PyTreeNode):
             ask: ``ask(first, count)`` returns policies ``[count, ...]``, like ``EvoOptimizer.ask``.
             pop_size: number of individuals P.
             key: key of all episodes.
-            group_size: number of individuals that are best generated together.
+            group_size: number of individuals to generate together.
         """
         first, count = collectives.share_of(pop_size, group_size)
         chunk = min(count, -(-(self.chunk or count) // group_size) * group_size)
@@ -111,7 +111,7 @@ class PopulationEvaluator(PyTreeNode):
 
 
 def population_action_fn(action_fn: ActionFn, policies: Params, num_rows: int) -> ActionFn:
-    """Return an action function in which policy p of ``policies`` ``[P, ...]`` acts on the p-th ``num_rows`` rows.
+    """Return an action function in which policy p of ``policies`` ``[P, ...]`` acts in the p-th ``num_rows`` rows.
 
     ``action_fn`` belongs to an agent whose policy is ``agent_state.params.policy``. The means of perturbed matrices
     (``ops.low_rank``) have no axis P.
@@ -128,7 +128,7 @@ def population_action_fn(action_fn: ActionFn, policies: Params, num_rows: int) -
 
 
 def join_action_fns(first_fn: ActionFn, second_fn: ActionFn, num_first: int) -> ActionFn:
-    """Return an action function that uses ``first_fn`` for the first ``num_first`` rows and ``second_fn`` for the rest.
+    """Return an action function that uses ``first_fn`` in the first ``num_first`` rows, ``second_fn`` in the others.
 
     Of the policies' extras, only the recurrent state is returned.
     """

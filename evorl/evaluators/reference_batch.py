@@ -1,4 +1,4 @@
-"""Reference batch: observations collected before training, to normalize or compare networks."""
+"""Reference batch: observations collected before training, used to normalize or compare networks."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class _Walk(PyTreeData):
 def reference_observations(env: VectorEnv, num_episodes: int, key: Key) -> Observation:
     """Return one observation of each of N episodes of uniformly random actions, ``[N, ...]``.
 
-    Every step of an episode is selected with equal probability: the observation at step t replaces the previous one
-    with probability ``1 / (t + 1)`` (reservoir sampling), so the length is not required in advance.
+    Every step of an episode is selected with equal probability without knowing the length: the observation at step t
+    replaces the previous one with probability ``1 / (t + 1)`` (reservoir sampling).
 
     Args:
         env: vectorized environment in any autoreset mode; its ``num_envs`` is ignored.

@@ -22,7 +22,7 @@ class EpisodeSteps(PyTreeData):
         physics: physical state at the same times, ``[n, T + 1, ...]`` by name, see ``Env.physics``.
         actions: actions of the agent, ``[n, T, ...]``.
         rewards: float32 ``[n, T]``.
-        terminations: true if the step ended the task, not a time limit; bool ``[n, T]``.
+        terminations: True if the step ended the task (not at a time limit), bool ``[n, T]``.
         is_success: true if the step is at the goal, bool ``[n, T]``; ``None`` without goals.
     """
 
@@ -46,7 +46,7 @@ class StepRecord(PyTreeData):
     steps: Packed[tuple]
 
     def with_step(self, env: VectorEnv, step: jax.Array, transition: SampleBatch, env_state: EnvState) -> Self:
-        """Add step number ``step``, which led to ``env_state``; both arguments are of B environments."""
+        """Add step number ``step``, ``transition``, which led to ``env_state``; both have B environments."""
         num_rows = jax.tree.leaves(self.steps)[0].shape[1]
         moment = (transition.next_obs, env.physics(env_state))
         return self.replace(

@@ -1,1 +1,1 @@
-"""Compiled programs around pure steps, over seeds and devices, and the training loop on the host."""
+"""Compiled programs that run pure steps over seeds and devices, and the training loop on the host."""

@@ -20,7 +20,7 @@ def collects_by_acting(workflow: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class ProgramCollector:
-    """Collects within the compiled program of the iteration, by a scan over its steps."""
+    """Collects inside the compiled program of an iteration, by a scan over environment steps."""
 
     is_one_program: bool = True
 
@@ -39,7 +39,7 @@ class ProgramCollector:
         return programs.evaluate_program(workflow, state)
 
     def stop_when(self, should_stop: Callable[[], bool]) -> None:
-        """Ignore the function: a program does not wait."""
+        """Ignore the function: a program does not wait for clients."""
 
     def close(self) -> None:
         """Do nothing: a program holds no resources."""

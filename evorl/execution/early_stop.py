@@ -1,4 +1,4 @@
-"""Ends a training before its last step: at a score, after evaluations without improvement, or after a time."""
+"""Ends training early: at a score, after evaluations without improvement, or after a time."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ NEVER = StopSettings()
 
 @dataclasses.dataclass
 class EarlyStop:
-    """Conditions of ``stop``, and how far they are met.
+    """Conditions of the setting ``stop``, and their current status.
 
     Args:
         settings: the conditions.
         num_worse: evaluations since the best one.
-        clock: returns seconds; the time of a run starts with the object.
+        clock: returns seconds; a run's time counts from the creation of this object.
 
     Attributes:
-        reason: the condition that is met, for a message; ``None`` before that.
+        reason: description of the condition that is met, for a message; ``None`` before.
     """
 
     settings: StopSettings = NEVER
@@ -43,8 +43,8 @@ class EarlyStop:
         """Count an evaluation.
 
         Args:
-            score: its score.
-            is_best: True if no score before it was as high.
+            score: score of the evaluation.
+            is_best: True if the score exceeds all earlier ones.
         """
         self.num_worse = 0 if is_best else self.num_worse + 1
         at, patience = self.settings.at, self.settings.patience

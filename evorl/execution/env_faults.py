@@ -1,7 +1,7 @@
-"""Detects non-finite rewards and observations in a rollout: checked in the program, reported on the host.
+"""Detects non-finite rewards and observations in a rollout: the program checks, the host reports.
 
-Such values make losses NaN, and corrupt the running observation statistics for the rest of the run. Environments are
-checked before losses, so that an environment fault is not attributed to the learning rate.
+Such values make losses NaN and corrupt the running observation statistics for the rest of the run. Environments are
+checked before losses, so that a fault in an environment is not attributed to the learning rate.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def env_faults(experience: Any) -> jax.Array | None:
     """Return the first step at which an environment returned non-finite values.
 
     Args:
-        experience: data collected by a workflow. A generation has a fault only if none of its episodes has a finite
-            return and finite values, because a single individual may break its simulation.
+        experience: data collected by a workflow. A generation is faulty only if no episode has a finite return and
+            finite values, because some individuals may break their simulation.
 
     Returns:
         int32 ``[3]``: the step in the rollout or episode from 0 (``NO_FAULT`` if all values are finite), the index of
@@ -60,12 +60,12 @@ def env_faults(experience: Any) -> jax.Array | None:
         return None if experience.faults is None else _fault_of_generation(experience.returns, experience.faults)
     if not isinstance(experience, SampleBatch):
         return None
-    if isinstance(experience.extras, Mapping) and ENV_FAULTS in experience.extras:  # found by the members
+    if isinstance(experience.extras, Mapping) and ENV_FAULTS in experience.extras:  # already detected by the members
         return experience.extras[ENV_FAULTS]
     if getattr(experience.dones, "ndim", None) != 2:
         return None
     shape = experience.dones.shape
-    # A non-finite action comes from a diverged policy: faults after it are not the environment's.
+    # A non-finite action comes from a diverged policy: the environment is not at fault for what follows.
     first_action = _first_bad(experience.actions, shape)
     rewards, obs, next_obs = (
         _first_bad(part, shape) for part in (experience.rewards, experience.obs, experience.next_obs)
@@ -82,7 +82,7 @@ def env_faults(experience: Any) -> jax.Array | None:
 
 
 def _fault_of_generation(returns: jax.Array, faults: jax.Array) -> jax.Array:
-    """Return the first fault ``[3]`` of the episodes of a generation; no fault if any episode is sound."""
+    """Return the first fault ``[3]`` of a generation's episodes; no fault if any episode is sound."""
     rows = faults.reshape(-1, faults.shape[-1])
     at = jnp.argmin(rows[:, 0])
     is_sound = jnp.isfinite(returns) & (faults[..., 0] == _NONE)
@@ -91,12 +91,12 @@ def _fault_of_generation(returns: jax.Array, faults: jax.Array) -> jax.Array:
 
 
 def without_aftermath(faults: Any, metrics: Mapping[str, Any], optional: Collection[str]) -> Any:
-    """Remove the faults after a divergence, which are caused by invalid actions of the policy.
+    """Remove faults that follow a divergence: they are caused by invalid actions of the policy.
 
     Args:
         faults: faults of consecutive iterations, ``[N, ..., 3]``, see ``env_faults``; a JAX or NumPy array.
         metrics: metrics of the same iterations by name, ``[N, ...]``.
-        optional: metrics that are NaN while they have no value.
+        optional: metrics that may be NaN because they have no value yet.
     """
     rows = faults.shape[:2] if faults.ndim > 2 else (len(faults), 1)
     diverged = jnp.zeros(rows, jnp.bool_)
@@ -132,7 +132,7 @@ def _first_bad(tree: Any, shape: tuple[int, int]) -> jax.Array:
 
 
 class KeyedMessages:
-    """Forwards messages; of several with the same key, only the first."""
+    """Forwards messages, but only the first with each key."""
 
     def __init__(self, message: Callable[[str], None]) -> None:
         self._message = message
@@ -158,12 +158,12 @@ def without_env_faults(
         metrics: metrics of a program.
         state: state after these iterations.
         num_iterations: number of valid rows.
-        message: called with a text and a key, see ``KeyedMessages``, if only one member of a population, or one of
-            several independent rows, has a fault: the others continue.
+        message: called with a text and a key, see ``KeyedMessages``, if some member of a population or some independent
+            row has a fault and the others can continue.
 
     Raises:
-        TrainingDiverged: an environment returned non-finite values; the message states the environment and the step.
-            In a population, all members have such an environment.
+        TrainingDiverged: an environment returned non-finite values (in a population, an environment of every member);
+            the message states the environment and the step.
     """
     remaining = PyTreeDict({name: value for name, value in metrics.items() if name != ENV_FAULTS})
     if ENV_FAULTS not in metrics:
@@ -188,7 +188,7 @@ def without_env_faults(
 
 
 def _describe_fault(workflow: Any, faults: np.ndarray, seed: int, member: int, iteration: int) -> str:
-    """Return the message for a fault among those ``[S, P, 3]`` of an iteration."""
+    """Return the message for one of the faults ``[S, P, 3]`` of an iteration."""
     num_seeds, num_members = faults.shape[:2]
     step, number, kind = faults[seed, member].tolist()
     per_env = workflow.timesteps_per_iteration // (workflow.env.num_envs * num_members)

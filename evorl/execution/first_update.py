@@ -1,4 +1,4 @@
-"""Predicts when a training run first updates its policy, and rejects runs that would never update it.
+"""Predicts when a training run first updates its policy, and rejects runs that never would.
 
 The prediction reads attributes of the workflow: ``learning_starts``, ``updates_per_iteration`` and ``replay_buffer`` if
 it learns from a replay buffer, ``updates_per_policy_update`` if the policy is updated less often than the critics,
@@ -49,7 +49,7 @@ def idle_reasons(workflow: Any, total: float | None = None, above: str = "") -> 
 
 
 def weak_spots(workflow: Any) -> Iterator[str]:
-    """Yield a sentence for each setting whose effect is probably unintended."""
+    """Yield a sentence for each setting with a probably unintended effect."""
     total, steps = float(workflow.total_timesteps), workflow.timesteps_per_iteration
     if 0 < total < workflow.eval_interval:
         yield (
@@ -116,7 +116,7 @@ def _replay_reasons(workflow: Any, total: float, above: str) -> Iterator[str]:
 
 
 def _one_sample_reasons(workflow: Any, above: str) -> Iterator[str]:
-    """Yield a reason if minibatches have a single sample: its standardized advantage, and the gradient, are 0."""
+    """Yield a reason if minibatches have a single sample, whose standardized advantage and gradient are 0."""
     rows, parts = workflow.timesteps_per_iteration, getattr(workflow, "num_minibatches", 1)
     if parts and rows // parts == 1:
         fewer = f"fewer {above}num_minibatches, " if parts > 1 else ""
@@ -128,7 +128,7 @@ def _one_sample_reasons(workflow: Any, above: str) -> Iterator[str]:
 
 
 def _population_reasons(workflow: Any) -> Iterator[str]:
-    """Yield the reasons of the members, each with its fraction of the steps; searched settings are not checked."""
+    """Yield the reasons for members, each with its fraction of the steps; searched settings are not checked."""
     steps = workflow.timesteps_per_iteration
     if not steps:
         return

@@ -1,4 +1,4 @@
-"""Error translation: failures of simulators called from compiled programs are raised as ``HostEnvError``."""
+"""Error translation: raises failures of simulators that compiled programs call as ``HostEnvError``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evorl.envs.host.simulators import failures
 
 @contextlib.contextmanager
 def translate_host_errors() -> Iterator[None]:
-    """Context in which a compiled program that ends because simulators failed raises their error.
+    """Context in which compiled programs that fail because of simulators raise the simulators' error.
 
     Raises:
         HostEnvError: the error of the simulators.

@@ -1,4 +1,4 @@
-"""Intervals of metrics, evaluations and checkpoints: due at iterations that depend only on the training run.
+"""Intervals of metrics, evaluations and checkpoints; due iterations depend only on the settings of a run.
 
 Intervals are environment steps. If all iterations have the same number of steps, iterations are counted; otherwise an
 event is due with the iteration that completes another interval.
@@ -17,16 +17,16 @@ class Interval(Protocol):
     """Interval between two occurrences of a periodic event."""
 
     def is_due(self, iterations: np.ndarray, timesteps: np.ndarray) -> np.ndarray:
-        """Return after which of N iterations the event is due, bool ``[N]``.
+        """Return a mask of the N iterations after which the event is due, bool ``[N]``.
 
         Args:
-            iterations: number of iterations before the first of them and after each, ``[N + 1]``.
+            iterations: number of completed iterations before the first of them and after each, ``[N + 1]``.
             timesteps: environment steps at these times, ``[N + 1]``.
         """
         ...
 
     def until_due(self, iterations: int, timesteps: int, max_steps: int) -> int:
-        """Return a number of iterations, at least 1, such that the event cannot be due before the last of them.
+        """Return a number of iterations, at least 1, within which the event can only be due after the last one.
 
         Args:
             iterations: number of iterations so far.
@@ -77,8 +77,8 @@ def every(
         timesteps: environment steps per seed; 0 for never.
         steps_per_iteration: environment steps of an iteration per seed; 0 if iterations differ.
         num_seeds: number of seeds whose steps are counted together.
-        rows: interval of metrics. If iterations are counted, a longer interval is rounded to a multiple of ``rows``, so
-            that evaluations and checkpoints coincide with rows.
+        rows: interval of metric rows. If iterations are counted, a longer interval is rounded to a multiple of
+            ``rows``, so that evaluations and checkpoints coincide with rows.
     """
     if timesteps <= 0:
         return None

@@ -1,4 +1,4 @@
-"""Estimate of a traced program's memory, in addition to its arguments, before compilation.
+"""Estimates a traced program's memory, in addition to its arguments, before compilation.
 
 Walks the program's equations and tracks live arrays. Results that a compiler fuses with their consumers (elementwise
 operations, changes of shape) need no memory, and results written in place (the carry of a loop, an update of a buffer
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from evorl.ops.platform import on_cpu
 from evorl.ops.traced_programs import programs_in, scan_sizes
 
-# Fused with the operations that read them.
+# Operations that are fused with the operations that read their results.
 _FUSED = frozenset(
     "abs acos add and asin atan atan2 bitcast_convert_type broadcast_in_dim cbrt ceil clamp convert_element_type copy "
     "cos cosh div eq erf erf_inv exp exp2 expand_dims expm1 floor ge gt integer_pow iota is_finite le log log1p "
@@ -25,7 +25,7 @@ _FUSED = frozenset(
     "shift_left shift_right_arithmetic shift_right_logical sign sin sinh slice split sqrt square squeeze stop_gradient "
     "sub tan tanh transpose xor".split()
 )
-# Written into their first operand if nothing else reads it.
+# Operations that overwrite their first operand if nothing else reads it.
 _IN_PLACE = frozenset({"dynamic_update_slice", "scatter", "scatter-add", "scatter_add", "scatter_mul", "scatter_max"})
 _LOOPS = frozenset({"scan", "while"})
 
@@ -41,7 +41,7 @@ def temporary_bytes(jaxpr: Any) -> int:
 
 
 def _walk(jaxpr: Any, known: dict[int, tuple[int, list[int]]]) -> tuple[int, list[int]]:
-    """Return the peak bytes of a program in addition to its arguments, and the newly allocated bytes of each result."""
+    """Return a program's peak bytes in addition to its arguments, and the newly allocated bytes of each result."""
     jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
     if id(jaxpr) in known:
         return known[id(jaxpr)]
@@ -54,7 +54,7 @@ def _walk(jaxpr: Any, known: dict[int, tuple[int, list[int]]]) -> tuple[int, lis
         inside = [_walk(program, known) for program in programs_in(eqn)]
         inner = max((inner_peak for inner_peak, _ in inside), default=0)
         results = _result_bytes(eqn, last, i, [outs for _, outs in inside])
-        # Results of a called program are alive within it already; a loop and its body have separate results.
+        # Results of a called program are already live inside it; a loop and its body have separate results.
         together = sum(results) + inner if eqn.primitive.name in _LOOPS else max(sum(results), inner)
         peak = max(peak, alive + together)
         for var, size in zip(eqn.outvars, results, strict=True):
@@ -109,9 +109,9 @@ def _is_var(var: Any) -> bool:
 
 
 def aval_bytes(aval: Any) -> int:
-    """Return the bytes of an array with this shape and dtype; a key has 8.
+    """Return the bytes of an array with this shape and dtype; a key has 8 bytes.
 
-    On a CPU, an array in bfloat16 counts as one in float32, in which XLA computes there.
+    On a CPU, bfloat16 counts as float32, in which XLA computes there.
     """
     if not hasattr(aval, "shape"):
         return 0

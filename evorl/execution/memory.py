@@ -1,7 +1,7 @@
-"""Memory check of a run, from the shapes of its state, before anything is computed.
+"""Checks the memory of a run, given the shapes of its state, before anything is computed.
 
-It computes a lower bound: the state, and a copy of everything that a step replaces. A rejected run therefore
-could not have worked; an accepted run may still need more memory than available.
+The check uses a lower bound: the state, and a copy of everything that a step replaces. A rejected run therefore could
+not have worked; an accepted run may still need more memory than available.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from evorl.replay_buffers.ring import ReplayState
 from evorl.types import PyTreeNode, State
 
 MEMORY_SHARE = 0.8  # fraction of the memory for a run: the rest is for unpredictable needs and other processes
-_PROCESS_BYTES = 700_000_000  # least memory of a process without state: Python, JAX, compiled programs
-# Settings that are not the length of any array of the state; a length may equal them by coincidence.
+_PROCESS_BYTES = 700_000_000  # minimum memory of a process without state: Python, JAX, compiled programs
+# Settings that do not determine the length of any array of the state, but may equal one by coincidence.
 _OF_UPDATES = ("batch_size", "num_minibatches", "num_epochs", "num_value_epochs", "eval_episodes", "n_step")
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
@@ -39,8 +39,8 @@ class _Array:
     Attributes:
         name: path in the state.
         shape: shape over all devices.
-        num_bytes: size in one memory, with its copies.
-        is_ring: true if it belongs to a ring of transitions, ``[.., R, B, ...]``.
+        num_bytes: size in one memory, including copies.
+        is_ring: True if the array belongs to a ring of transitions, ``[.., R, B, ...]``.
     """
 
     name: str
@@ -55,11 +55,11 @@ def check_memory(workflow: Any, state: State, specs: State, available: int | Non
     Args:
         workflow: workflow whose settings the message refers to.
         state: shapes of the initial state, over all seeds and devices.
-        specs: ``PartitionSpec`` of each of them.
-        available: bytes of memory; defaults to that of this machine. If unknown, no error is raised.
+        specs: ``PartitionSpec`` of each array.
+        available: bytes of memory, by default of this machine. If unknown, no error is raised.
 
     Raises:
-        ValueError: the state does not fit; the message states the largest value that does, of the dominant setting.
+        ValueError: the state does not fit; the message states the largest value of the dominant setting that fits.
     """
     arrays = _arrays(state, specs, workflow.execution)
     needed = required_bytes(state, specs, workflow.execution)
@@ -91,12 +91,12 @@ def check_program_memory(compiled: Any, num_devices: int, available: int | None 
     """Raise an error if a compiled program needs more memory than available.
 
     Args:
-        compiled: result of ``lower(...).compile()``. If its backend does not report memory needs, no error is raised.
+        compiled: result of ``lower(...).compile()``. If the backend does not report memory needs, no error is raised.
         num_devices: number of devices that run it at the same time.
         available: as for ``check_memory``.
 
     Raises:
-        ValueError: it needs more memory.
+        ValueError: the program needs more memory.
     """
     total = program_bytes(compiled, num_devices)
     available, described = _memory_for_run(available)
@@ -109,7 +109,7 @@ def check_program_memory(compiled: Any, num_devices: int, available: int | None 
 
 
 def program_bytes(compiled: Any, num_devices: int) -> int | None:
-    """Return the bytes that a compiled program needs on this machine, with its state; ``None`` if not reported."""
+    """Return the bytes that a compiled program and its state need on this machine; ``None`` if not reported."""
     needs = compiled.memory_analysis()
     if needs is None:
         return None
@@ -130,7 +130,7 @@ def _memory_for_run(available: int | None) -> tuple[int | None, str]:
 
 
 def held_bytes(state: Any, specs: Any, execution: Execution) -> int:
-    """Return the bytes that a part of a state needs in one memory, with the copies that devices of a CPU have.
+    """Return the bytes that part of a state needs in one memory, including copies for the devices of a CPU.
 
     Args:
         state: arrays or their shapes.
@@ -141,7 +141,7 @@ def held_bytes(state: Any, specs: Any, execution: Execution) -> int:
 
 
 def available_bytes() -> int | None:
-    """Return the memory in bytes of one accelerator, or of this machine or control group; ``None`` if unknown."""
+    """Return the bytes of memory of one accelerator, or of this machine or control group; ``None`` if unknown."""
     statistics = jax.local_devices()[0].memory_stats()
     if statistics and "bytes_limit" in statistics:
         return statistics["bytes_limit"]
@@ -196,8 +196,8 @@ def _arrays(state: State, specs: State, execution: Execution) -> list[_Array]:
 
 
 def _scaling_settings(workflow: Any, arrays: list[_Array]) -> list[tuple[str, int, int]]:
-    """Return the settings that scale bytes of the state, most bytes first: name, value and these bytes."""
-    # Ties: prefer settings of the whole run. The agent of an inner workflow is configured there: agent.* comes last.
+    """Return the settings that scale parts of the state, as name, value and bytes of these parts, most bytes first."""
+    # Ties prefer settings of the whole run. An inner workflow configures the agent, so agent.* comes last.
     sizes = sorted(_sizes(workflow), key=lambda size: (size[0].startswith("agent."), size[0].count(".")))
     parts = dict.fromkeys(sizes, 0)
     for array in arrays:
@@ -209,7 +209,7 @@ def _scaling_settings(workflow: Any, arrays: list[_Array]) -> list[tuple[str, in
 
 
 def _lengths(array: _Array, values: list[int]) -> set[int]:
-    """Return the lengths of an array's axes; rows and environments of a ring are one axis, as long as its capacity."""
+    """Return the lengths of an array's axes; rows and environments of a ring form one axis, of its capacity."""
     shape = array.shape
     if array.is_ring:
         for i, (rows, num_envs) in enumerate(itertools.pairwise(shape)):
@@ -240,12 +240,12 @@ def _sizes_of_node(node: PyTreeNode, above: str) -> Iterator[tuple[str, int]]:
         elif isinstance(value, PyTreeNode):
             yield from _sizes_of_node(value, f"{above}{field.name}.")
     env = getattr(node, "env", None)
-    if env is not None and env.num_envs > 1:  # last: if equal to the number of individuals, that setting is preferred
+    if env is not None and env.num_envs > 1:  # last: prefer the number of individuals if equal
         yield f"{above}num_envs", env.num_envs
 
 
 def _sizes_of_network(network: nn.Module, settings: set[str], above: str) -> Iterator[tuple[str, int]]:
-    """Yield integer fields of a network and its submodules that are settings of the agent, such as ``num_critics``."""
+    """Yield integer network fields, also of submodules, that are settings of the agent, such as ``num_critics``."""
     for name, value in vars(network).items():
         if name in settings and isinstance(value, int) and not isinstance(value, bool) and value > 1:
             yield f"{above}{name}", value

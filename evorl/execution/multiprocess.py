@@ -34,7 +34,7 @@ class ProcessInfo:
             provides it.
         local_index: index of the process on its machine.
         local_count: number of processes on its machine, which share its cores.
-        devices: number of devices of the process; ``None`` for its share of the cores, or one accelerator.
+        devices: number of devices of the process; ``None`` uses its share of the cores, or one accelerator.
         command: the command that started the program, without the settings of the run.
     """
 
@@ -47,12 +47,12 @@ class ProcessInfo:
     command: str
 
     def as_variable(self) -> dict[str, str]:
-        """Return the environment variable that passes this object to the process."""
+        """Return the environment variable that passes this object to the process, by name."""
         return {PROCESS_VARIABLE: json.dumps(dataclasses.asdict(self))}
 
 
 def process_info() -> ProcessInfo | None:
-    """Return the position of this process; ``None`` if it is the only one of its program."""
+    """Return the position of this process; ``None`` if its program has no other process."""
     described = os.environ.get(PROCESS_VARIABLE)
     return ProcessInfo(**json.loads(described)) if described else None
 
@@ -78,7 +78,7 @@ def join_processes(info: ProcessInfo) -> None:
 
     if jax.distributed.is_initialized():  # as in the second run of a sweep
         return
-    jax.config.update("jax_enable_preemption_service", False)  # it would catch SIGTERM, which stops a training
+    jax.config.update("jax_enable_preemption_service", False)  # it would catch SIGTERM, which stops training
     arguments = {}
     if info.coordinator is not None:
         first = info.local_index * (info.devices or 1)
@@ -110,7 +110,7 @@ def _libraries_silent() -> Iterator[None]:
 
 
 def _stop_with_launcher() -> None:
-    """Send SIGTERM to this process when its standard input ends, which means that the launcher has ended."""
+    """Send SIGTERM to this process when its standard input ends: the launcher has then ended."""
     while os.read(0, 1024):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
@@ -152,9 +152,9 @@ def _has_joined() -> bool:
 
 @contextmanager
 def leaving_together() -> Iterator[None]:
-    """Run the program within the context, and disconnect from the other processes at its end.
+    """Context for running the program, which disconnects from the other processes at its end.
 
-    A process that fails exits immediately: JAX would make it wait for the others, which wait for its result.
+    A failing process exits immediately: JAX would make it wait for the others, which wait for its result.
     """
     try:
         yield

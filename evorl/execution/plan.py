@@ -1,4 +1,4 @@
-"""Layout of a workflow on this machine: devices, their shares, and the number of environments stepped together."""
+"""Layout of a workflow on this machine: devices, sharded axis, and the number of environments stepped together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from evorl.ops.processes import number_of_first
 # copy, and the rest is for intermediate results of a step. See ``benchmarks/speed/env_chunk.py``.
 CACHE_SHARE = 0.3
 MIN_BLOCK = 16  # environments: fewer do not fill the vector units of a core
-DEFAULT_CACHE = 1 << 20  # bytes, if the system does not report the size
+DEFAULT_CACHE = 1 << 20  # bytes, used if the system does not report the size
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 # Below this state size per device, communication costs more than a second core gains (4 CartPoles: 0.25 kB).
 MIN_BYTES_PER_DEVICE = 1 << 13
@@ -33,9 +33,9 @@ class PlanRules:
     """Requirements of a workflow on its plan, and properties that decide whether several devices are worthwhile.
 
     Attributes:
-        min_bytes: on a CPU, size of environment states per device from which ``"auto"`` uses several devices.
+        min_bytes: on a CPU, minimum size of environment states per device for which ``"auto"`` uses several devices.
         evenly: require the same number of environments on every device.
-        small_updates: true if updates are also small operations when the environment states are small.
+        small_updates: True if small environment states imply that updates are small operations, too.
     """
 
     min_bytes: int = MIN_BYTES_PER_DEVICE
@@ -59,11 +59,11 @@ def plan_execution(
 
     Args:
         env: vectorized training environment.
-        devices: ``"auto"`` uses all devices if worthwhile, and with several processes, some of each; an integer is the
-            number of devices, the same for each process. Nested workflows use one device.
+        devices: ``"auto"`` uses all devices if worthwhile (with several processes, some of each); an integer is the
+            number of devices, divided evenly among processes. Nested workflows use one device.
         num_seeds: number of seeds to run in parallel.
-        env_chunk: ``"auto"`` chooses a number of environments that fits the cache of a CPU; otherwise an integer, or
-            ``None`` for all.
+        env_chunk: ``"auto"`` chooses a number of environments that fits the cache of a CPU; or an integer; or ``None``
+            for all.
         rules: requirements of the workflow.
         num_members: number of population members, which are sharded instead of environments; ``None`` without a
             population.
@@ -79,7 +79,7 @@ def plan_execution(
     env_chunk = env_chunk if env_chunk in ("auto", None) else positive(env_chunk, "env_chunk")
     if env.steps_on_host:
         return _plan_for_simulators(devices, seeds), None
-    # Agents that act in the same copy of an environment are rows that must stay together.
+    # Rows of agents that act in the same copy of an environment must stay together.
     copy_keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), env.num_agents))
     bytes_per_copy = state_bytes(jax.eval_shape(over_agents(env.env.reset, env.num_agents), copy_keys))
     if env.num_agents > 1:

@@ -1,4 +1,4 @@
-"""Resource estimates of a run from shapes, before anything is built: parameters, memory, iterations."""
+"""Estimates a run's parameters, memory and iterations from shapes, before anything is built."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from evorl.execution.trainable import most_timesteps
 from evorl.ops.platform import on_cpu
 from evorl.replay_buffers.ring import ReplayState
 
-# Fitted to measured runs on a CPU, see docs/guide/preflight.md: compiler memory per equation of a program, and memory
-# of every training run for the compiler, recorders and checkpoint writer.
+# Fitted to measured runs on a CPU, see docs/guide/preflight.md: compiler memory per equation of a program, and constant
+# memory of a training run for the compiler, recorders and checkpoint writer.
 COMPILING_BYTES = 42_000
 RUNNING_BYTES = 500_000_000
 # Labels of the state's entries.
@@ -46,7 +46,7 @@ class Preflight:
         num_devices: number of devices that share the state.
         state_bytes: size of the whole state in this machine's memory, or of one accelerator's share.
         step_bytes: estimated memory of an iteration in addition to the state.
-        process_bytes: memory of the process without them, with its compiler; 0 for an accelerator.
+        process_bytes: memory of the process in addition to these, including the compiler; 0 for an accelerator.
         available: bytes of memory; ``None`` if unknown.
         num_iterations: number of training iterations; ``None`` if iterations differ in length.
         steps_per_iteration: largest number of environment steps of an iteration, per seed.
@@ -95,7 +95,7 @@ class Preflight:
 
 
 def preflight(workflow: Any) -> Preflight:
-    """Estimate the resources of a workflow's training. The program is traced, but nothing is allocated or compiled.
+    """Estimate the resources of a training run. The program is traced, but nothing is allocated or compiled.
 
     Raises:
         ValueError: the state alone exceeds the memory; the message states the largest setting that fits.
@@ -138,7 +138,7 @@ def _parameters(state: Any, num_seeds: int | None) -> dict[str, int]:
 
 
 def _process_bytes_with(num_equations: int) -> int:
-    """Return the predicted memory of the process: its peak so far, plus the needs of a program of this size."""
+    """Return the predicted memory of the process: its peak so far, plus the compiler's for a program of this size."""
     max_rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     peak = max_rss if sys.platform == "darwin" else max_rss * 1024
     return peak + RUNNING_BYTES + COMPILING_BYTES * num_equations

@@ -1,4 +1,4 @@
-"""Compiled programs around pure steps, over seeds and devices. No other module refers to devices."""
+"""Compiled programs that run pure steps over seeds and devices. No other module refers to devices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from evorl.ops.platform import on_cpu
 from evorl.ops.random import keys_of_seeds
 from evorl.types import Entry, Key, PyTreeDict, State, check_entries, declared_entries
 
-MAX_FOLD = 1024  # maximal number of iterations, and rows of metrics, per call of the training program
+MAX_FOLD = 1024  # maximum number of iterations, and of metric rows, per call of the training program
 
 
 def state_specs(execution: Execution, state: State) -> State:
@@ -31,7 +31,7 @@ def state_specs(execution: Execution, state: State) -> State:
 
     Args:
         execution: execution plan.
-        state: state or its shapes; its class declares the axes of rows. Plain ``State``: only ``env_state`` has one.
+        state: state or its shapes; its class declares axes of rows. In a plain ``State``, only ``env_state`` has one.
     """
     declared = declared_entries(type(state)) or {"env_state": Entry(axis=0)}
     seed_axes = 0 if execution.num_seeds is None else 1
@@ -61,9 +61,9 @@ def side_by_side(
     Args:
         fn: function of one seed or member; returns any results, or results and the state.
         state: entries ``[N, ...]``, except shared entries.
-        shared: names of shared entries; ``iterations`` is always shared, so that loops over it are scalar. ``fn`` must
-            return equal values of them for all.
-        returns_state: true if ``fn`` returns the state, with the same entries.
+        shared: names of shared entries, for which ``fn`` must return equal values; ``iterations`` is always shared, so
+            that loops over it are scalar.
+        returns_state: True if ``fn`` returns the state, with the same entries.
         axis_name: name of the axis, for collectives between members.
     """
     axes = type(state)({name: None if name == "iterations" or name in shared else 0 for name in state})
@@ -79,8 +79,8 @@ def over_seeds(execution: Execution, fn: Callable[[State], Any], state: State, r
 def on_mesh(workflow: Trainable, fn: Callable[..., Any], returns_state: bool) -> Callable[..., Any]:
     """Run ``fn(workflow, state, *args)`` on every device of the mesh, each with its shard of the state.
 
-    ``fn`` returns metrics, or metrics and a state if ``returns_state``. Metrics are the same on all devices, except
-    with a mesh of seeds: there, the seed axis is first (second after an axis of folded iterations).
+    ``fn`` returns metrics, or metrics and a state if ``returns_state``. Metrics are identical on all devices, except
+    with a mesh of seeds, where the seed axis comes first (or second, after an axis of folded iterations).
     """
     execution = workflow.execution
     if execution.axis is None:
@@ -105,10 +105,9 @@ def on_mesh(workflow: Trainable, fn: Callable[..., Any], returns_state: bool) ->
 
 
 def initial_state(workflow: Trainable, key: Key) -> State:
-    """Set up the state in one program: parameters, first resets and buffers; each device creates its shard.
+    """Set up the state (parameters, first resets, buffers) in one program; each device creates its shard.
 
-    ``key`` is one key, from which the keys of all seeds are derived, or one key per seed. Composes with ``jit`` and
-    ``vmap``.
+    ``key`` is one key, from which all seeds derive their keys, or one key per seed. Composes with ``jit`` and ``vmap``.
 
     Raises:
         ValueError: the state does not fit in memory.
@@ -132,8 +131,8 @@ def state_shapes(workflow: Trainable, key: Key) -> State:
 
 @functools.cache
 def _init_program() -> Callable[[Trainable, Any], State]:
-    # The program runs once, so on a CPU, where compilation dominates, it is compiled without optimization, in a third
-    # of the time. (The newer emitters keep a context of a megabyte for every kernel during compilation.)
+    # The program runs only once. On a CPU, where compilation dominates, it is therefore compiled without optimization,
+    # in a third of the time. (The newer emitters need a megabyte per kernel during compilation.)
     if not on_cpu():
         return jax.jit(_initial_state)
     options = {"xla_backend_optimization_level": 0, **_known_option("xla_cpu_use_fusion_emitters", False)}
@@ -141,7 +140,7 @@ def _init_program() -> Callable[[Trainable, Any], State]:
 
 
 def _known_option(name: str, value: Any) -> dict[str, Any]:
-    """Return a compiler option, or nothing if this version of XLA does not support it, as options may be removed."""
+    """Return a compiler option; empty if this version of XLA does not support the option."""
     try:
         jax.jit(lambda: 0, compiler_options={name: value}).lower().compile()
     except jax.errors.JaxRuntimeError:
@@ -174,9 +173,9 @@ class CompileThread(threading.Thread):
 
 
 def compile_ahead(workflow: Trainable, key: Key) -> CompileThread:
-    """Start compiling the training program during the set-up, from the shapes of the state; join before training.
+    """Start compiling the training program during setup, from the shapes of the state; join before training.
 
-    Tracing and lowering are finished on return: as Python code, they cannot run in parallel with the set-up.
+    Tracing and lowering are finished on return: as Python code, they cannot run in parallel with setup.
 
     Raises:
         ValueError: the state does not fit in memory.
@@ -208,8 +207,8 @@ def _initial_state(workflow: Trainable, starts: Any) -> State:
     execution = workflow.execution
     if execution.axis is None:
         return _set_up(workflow, starts)
-    # The structure of the state is known only after tracing, but specs are needed before. So its leaves are returned in
-    # one list per layout, and reassembled outside.
+    # The structure of the state is known only after tracing, but specs are needed before. The leaves are therefore
+    # returned in one list per layout and reassembled outside.
     layouts = (PartitionSpec(), PartitionSpec(execution.axis), PartitionSpec(None, execution.axis))
     layouts += (PartitionSpec(None, None, execution.axis),)
     layout: dict[str, Any] = {}
@@ -276,7 +275,7 @@ def iterate_program(workflow: Trainable, state: State, num_iterations: int) -> t
 def training_program(in_order: bool) -> Any:
     """Return the jitted function that ``iterate_program`` calls; see ``Execution`` for ``in_order``.
 
-    With ``in_order``, PPO on CartPole runs 1.1 times the steps per second (AMD EPYC, two threads); physics 0.88 to 1.0.
+    With ``in_order``, PPO on CartPole runs 1.1 times as fast (AMD EPYC, two threads); physics 0.88 to 1.0 times.
     """
     options = _known_option("xla_cpu_scheduler_type", "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED") if in_order else {}
     return jax.jit(iterations_on_mesh, donate_argnames="state", compiler_options=options)
@@ -305,7 +304,7 @@ def evaluate_program(workflow: Trainable, state: State) -> Any:
 
 
 def place(workflow: Trainable, state: State) -> State:
-    """Put a state from the host, or from another mesh, on this workflow's devices."""
+    """Place a state from the host, or from another mesh, on this workflow's devices."""
     execution = workflow.execution
     if execution.axis is None:
         return jax.tree.map(_on_first_device, state)
@@ -328,7 +327,7 @@ def _on_devices(x: Any, sharding: NamedSharding) -> jax.Array:
 
 
 def _on_first_device(x: Any) -> jax.Array:
-    # Committed to that device only if it must move: committed arrays would run another program than the initial state.
+    # Commit arrays only if they must move: committed arrays would run a different program than the initial state.
     first = jax.devices()[0]
     elsewhere = isinstance(x, jax.Array) and x.devices() != {first}
     return jax.device_put(x, first) if elsewhere else jax.device_put(x)

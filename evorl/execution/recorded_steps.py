@@ -1,4 +1,4 @@
-"""Loads recorded transitions into the replay buffer of an off-policy workflow, and saves its contents."""
+"""Loads recorded transitions into the replay buffer of an off-policy workflow, and saves the buffer's contents."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from evorl.runs.replay_file import (
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict, State
 
-OffPolicyWorkflow: TypeAlias = Any  # its module loads this one
+OffPolicyWorkflow: TypeAlias = Any  # avoids a circular import
 MAX_AT_ONCE = 65_536  # maximum number of transitions per call of the program that stores them
 
 
@@ -70,12 +70,11 @@ def check_recorded_steps(workflow: OffPolicyWorkflow, named: str, other_env: boo
 
 
 def with_recorded_steps(workflow: OffPolicyWorkflow, state: State) -> State:
-    """Add the transitions that ``replay.load`` names to the replay buffer and observation statistics of a first state.
+    """Add the transitions of ``replay.load`` to the replay buffer and observation statistics of an initial state.
 
-    With ``replay.mixed``, they are in the buffer ``recorded_state`` instead, and the replay buffer is empty.
-
-    Each environment gets one contiguous piece of the transitions, so that only episodes at the boundaries are cut. If
-    the number of transitions is not a multiple of the number of environments, the oldest ones are dropped.
+    With ``replay.mixed``, they are added to the buffer ``recorded_state`` instead. Each environment gets one contiguous
+    piece of the transitions, so that only episodes at the boundaries are cut. If the number of transitions is not a
+    multiple of the number of environments, the oldest ones are dropped.
 
     Raises:
         ReplayFileError: the transitions do not fit the workflow; see ``check_recorded_steps``.
@@ -90,7 +89,7 @@ def with_recorded_steps(workflow: OffPolicyWorkflow, state: State) -> State:
     num_envs = workflow.num_stored_envs
     num_rows = len(columns["rewards"]) // num_envs
     rows = jax.tree.map(lambda x: _time_major(x, num_rows, num_envs), steps)
-    rows.dones[-1] = True  # the end of a piece is not followed by its true successor
+    rows.dones[-1] = True  # the true successor of a piece's last step is not stored
     _check_slots(workflow, rows.dones, named)
     at_once = max(1, MAX_AT_ONCE // num_envs)
     for start in range(0, num_rows, at_once):
@@ -102,7 +101,7 @@ def with_recorded_steps(workflow: OffPolicyWorkflow, state: State) -> State:
 
 @functools.partial(jax.jit, donate_argnames="state")
 def _store(workflow: OffPolicyWorkflow, state: State, rows: SampleBatch) -> State:
-    """Add ``rows`` ``[T, B, ...]`` to the state of every seed; each device stores the part of its environments."""
+    """Add ``rows`` ``[T, B, ...]`` to the state of every seed; each device stores its environments' part."""
 
     def store(workflow: OffPolicyWorkflow, state: State, rows: SampleBatch) -> tuple[PyTreeDict, State]:
         num_envs = workflow.num_stored_envs
@@ -145,7 +144,7 @@ def save_recorded_steps(workflow: OffPolicyWorkflow, state: State, path: Path) -
 
 
 def _stored_indices(replay: ReplayState) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows and environments (or slots) of all stored steps, ``[N]``, ordered by environment and then by age."""
+    """Return rows and environments (or slots) of all stored steps, ``[N]``, ordered by environment, then by time."""
     num_rows, num_envs = jax.tree.leaves(replay.data)[0].shape[:2]
     size: Any = np.asarray(replay.size)
     if isinstance(replay, SlotReplayState):
@@ -157,7 +156,7 @@ def _stored_indices(replay: ReplayState) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _check_slots(workflow: OffPolicyWorkflow, dones: np.ndarray, named: str) -> None:
-    """Raise ``ReplayFileError`` if there are more episodes, which end at ``dones`` ``[R, B]``, than slots."""
+    """Raise ``ReplayFileError`` if there are more episodes, with ends at ``dones`` ``[R, B]``, than slots."""
     buffer = workflow.replay_buffer
     if not isinstance(buffer, SlotReplayBuffer):
         return

@@ -1,4 +1,4 @@
-"""Restoring of saved states on the devices of a workflow."""
+"""Restores saved states on the devices of a workflow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def restore(
     Args:
         workflow: workflow as at the time of saving, except for numbers and devices.
         checkpointer: checkpointer of the run.
-        seed: any seed: it does not affect shapes.
+        seed: any seed, because only shapes matter.
         which: ``latest``, ``best``, or an iteration.
         entries: entries of the state to read; ``workflow.evaluation_entries`` excludes the replay buffer.
     """
@@ -34,7 +34,7 @@ def restore(
 
 
 def _entries_of(state: State, names: Iterable[str]) -> State:
-    """Return some entries of a state; a dot selects an entry of an entry."""
+    """Return the named entries of a state; names with a dot select nested entries."""
     chosen = type(state)()
     for name in names:
         entry, _, within = name.partition(".")

@@ -1,4 +1,4 @@
-"""Rows of metrics: means over the iterations between two rows, and columns and scores of evaluations."""
+"""Metric rows: means over the iterations between two rows, and columns and scores of evaluations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from evorl.types import PyTreeDict
 
 
 class RunningMeans:
-    """Means of metrics between two rows, summed in sequence so that they do not depend on the length of chunks.
+    """Means of metrics between two rows, summed sequentially so that they do not depend on chunk lengths.
 
     Metrics are averaged over iterations (and seeds), except ``episodes``, whose sums become means over finished
     episodes.
@@ -37,12 +37,12 @@ class RunningMeans:
             values = np.asarray(values, np.float64)
             per_iteration = values.reshape(len(values), -1)
             per_iteration = per_iteration.sum(axis=1) if name.startswith("episodes/") else per_iteration.mean(axis=1)
-            # cumsum adds in sequence, so a sum that is resumed from a checkpoint is bit-identical.
+            # cumsum adds sequentially, so a sum resumed from a checkpoint is bit-identical.
             self.sums[name] = float(np.cumsum(np.append(self.sums.get(name, 0.0), per_iteration))[-1])
         self.sums["iterations"] = self.sums.get("iterations", 0.0) + len(next(iter(flat.values()), ()))
 
     def take(self) -> dict[str, float | int]:
-        """Return the means since the last row, and reset them."""
+        """Return the means since the last row, and reset the sums."""
         sums, self.sums = self.sums, {}
         iterations = sums.pop("iterations", 0.0)
         row: dict[str, float | int] = {
@@ -63,7 +63,7 @@ class RunningMeans:
 class SlidingScore:
     """Score for selecting the best checkpoint: the mean over the last evaluations, weighted by their episodes.
 
-    A single lucky evaluation then does not make a checkpoint the best.
+    This way, a single lucky evaluation does not make a checkpoint the best.
 
     Args:
         over: number of evaluations; 1 uses the last one only.
@@ -83,12 +83,12 @@ class SlidingScore:
         return sum(mean * weight for mean, weight in self._last) / sum(weight for _, weight in self._last)
 
     def to_json(self) -> dict[str, list[list[float]]]:
-        """Return ``scores`` for the checkpoint, to resume from; empty if only the last evaluation counts."""
+        """Return the entry ``scores`` of a checkpoint's progress; empty if only the last evaluation counts."""
         return {"scores": [list(pair) for pair in self._last]} if self._last else {}
 
 
 def describe_evaluation(metrics: PyTreeDict) -> dict[str, float | int]:
-    """Return ``eval/*`` columns: means over seeds, and with several seeds each return and the standard deviation."""
+    """Return ``eval/*`` columns: means over seeds; with several seeds also each return and the standard deviation."""
     row: dict[str, float | int] = {
         f"eval/{name}": float(np.mean(value, dtype=np.float64)) for name, value in metrics.items()
     }

@@ -16,7 +16,7 @@ from evorl.execution.multiprocess import join_processes, process_info
 from evorl.ops.platform import on_cpu, set_precision
 from evorl.runs.spec import Precision, RunSpec
 
-MAX_CPU_DEVICES = 64  # or the number of cores if larger: each device is a separate client, and hundreds of them stall
+MAX_CPU_DEVICES = 64  # or the number of cores if larger: each device is a separate client; hundreds of them stall
 
 
 def prepare_runtime(
@@ -26,29 +26,29 @@ def prepare_runtime(
     deterministic: bool = False,
     precision: Precision = "default",
 ) -> None:
-    """Set up JAX for a run; call it before any computation. With several processes it returns when all have joined.
+    """Set up JAX for a run, before any computation. With several processes, wait until all have joined.
 
-    On a CPU one device is created for each core the process may use (``devices`` of them if a number is given), so that
-    environments or seeds can be spread over the cores. Once JAX's backend has started, the devices are fixed.
+    On a CPU, ``devices`` devices are created (``"auto"``: one per core that the process may use), so that environments
+    or seeds can be spread over the cores. The devices are fixed once JAX's backend has started.
 
     Args:
         devices: ``"auto"`` or a number.
         compilation_cache: keep compiled programs on disk, so that the next start of the same run compiles little.
             ``True`` uses the user's cache folder, or the folder in ``JAX_COMPILATION_CACHE_DIR``; a path uses that
-            folder; ``False`` does not configure a cache. The folder is closed to other users, since programs in it are
-            executed.
-        long_programs: true if a physics engine will be compiled. Loops are then neither unrolled nor tiled on a CPU,
-            which reduces its compile time by a third and memory by 0.1 GB at the same speed. Small programs become
+            folder; ``False`` does not configure a cache. Other users cannot access the folder, because programs in it
+            are executed.
+        long_programs: True if a physics engine will be compiled. On a CPU, loops are then neither unrolled nor tiled,
+            which reduces compile time by a third and memory by 0.1 GB at the same speed, but makes small programs
             slower.
-        deterministic: true if a GPU computes bit-identical results for the same seed, machine and versions. It sets
+        deterministic: compute bit-identical results on a GPU for the same seed, machine and versions. Sets
             ``--xla_gpu_deterministic_ops=true`` in ``XLA_FLAGS`` (XLA then avoids operations of undefined order and
-            does not search for the fastest kernels) and ``precision`` to ``highest``, unless it is set too. Training
-            is slower; the factor depends on the GPU and the networks. On a TPU it only sets ``precision``. On a CPU it
-            has no effect: results are always deterministic.
-        precision: precision of float32 matrix products and convolutions in all programs of the process; it sets
+            does not search for the fastest kernels) and, unless set, ``precision`` to ``highest``. Training is slower;
+            the factor depends on the GPU and the networks. On a TPU, only sets ``precision``. No effect on a CPU, where
+            results are always deterministic.
+        precision: precision of float32 matrix products and convolutions in all programs of the process; sets
             ``jax_default_matmul_precision``. ``highest`` is float32; ``high`` is TF32 on a GPU and three bfloat16
-            passes on a TPU; ``default`` is the fastest of the device (TF32 on a GPU that has it, one bfloat16 pass on
-            a TPU), or the user's ``JAX_DEFAULT_MATMUL_PRECISION``. A CPU always computes in float32.
+            passes on a TPU; ``default`` is the device's fastest (TF32 on a GPU that supports it, one bfloat16 pass on a
+            TPU), or the user's ``JAX_DEFAULT_MATMUL_PRECISION``. A CPU always computes in float32.
 
     Raises:
         ValueError: more devices are requested than a CPU can be divided into.
@@ -69,7 +69,7 @@ def prepare_runtime(
             f"{max(cores, MAX_CPU_DEVICES)} devices."
         )
     _set_xla_flags(long_programs, deterministic, several=info is not None)
-    # The backend may already run, as in the second run of a sweep.
+    # The backend may already be running, as in the second run of a sweep.
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", num_devices)
     release_programs()
@@ -83,7 +83,7 @@ def prepare_runtime(
 
 
 def prepare_for(spec: RunSpec) -> None:
-    """Set up JAX for a run, see ``prepare_runtime``; physics engines have long programs."""
+    """Set up JAX for the run ``spec``, see ``prepare_runtime``; programs of physics engines are long."""
     env = spec.workflow.get("env")
     prepare_runtime(
         spec.devices,
@@ -97,7 +97,7 @@ def prepare_for(spec: RunSpec) -> None:
 def _keep_programs(folder: Path | None) -> None:
     """Enable the cache of compiled programs; warn if its folder is not usable.
 
-    The folder is ``folder``, else that of ``JAX_COMPILATION_CACHE_DIR``, else one in the user's cache folder.
+    The folder is ``folder``, else ``JAX_COMPILATION_CACHE_DIR``, else a folder in the user's cache folder.
     """
     import jax
 
@@ -122,7 +122,7 @@ def _warn_once(text: str) -> None:
 
 
 def collect_garbage_seldom() -> None:
-    """Make Python collect garbage a hundred times less often; for processes that run only evorl.
+    """Make Python collect garbage a hundred times less often; only for evorl's own processes.
 
     Tracing creates hundreds of thousands of long-lived objects, and each collection visits many of them: tracing PPO
     for hopper takes 3.8 s instead of 4.7.
@@ -131,14 +131,14 @@ def collect_garbage_seldom() -> None:
 
 
 def release_programs(share: float = 0.5) -> bool:
-    """Discard all compiled programs if they use more than this fraction of the memory maps that Linux allows a process.
+    """Discard all compiled programs if they use more than ``share`` of the memory maps that Linux allows a process.
 
-    On a CPU each kernel of a program has its own memory map, about a thousand for a training. At the limit
-    (``vm.max_map_count``, usually 65,530) XLA ends the process. Sweeps and test suites that compile many programs reach
-    it. Programs that are needed again are compiled again, or read from the cache.
+    On a CPU each kernel of a program has a memory map, about a thousand per training run. At the limit
+    (``vm.max_map_count``, usually 65,530), which sweeps and test suites with many programs reach, XLA ends the process.
+    Programs that are needed again are recompiled, or read from the cache.
 
     Returns:
-        True if they were discarded; always False on systems without ``/proc``.
+        True if programs were discarded; always False on systems without ``/proc``.
     """
     try:
         limit = int(Path("/proc/sys/vm/max_map_count").read_text(encoding="ascii"))
@@ -156,10 +156,10 @@ def release_programs(share: float = 0.5) -> bool:
 
 
 def _set_xla_flags(long_programs: bool, deterministic: bool = False, several: bool = False) -> None:
-    """Set XLA flags for the whole process through the environment; flags that the user has set are kept.
+    """Set XLA flags for the whole process through the environment; the user's flags take precedence.
 
-    Devices of a CPU wait for one another without a timeout: by default XLA ends the process when one waits for 40
-    seconds, which happens with a suspended terminal or a sleeping laptop. The same applies to ``several`` processes.
+    Timeouts between devices of a CPU are disabled: by default XLA ends the process when a device waits for 40 seconds,
+    which happens with a suspended terminal or a sleeping laptop. The same applies to ``several`` processes.
     """
     present = os.environ.get("XLA_FLAGS", "")
     flags = {
@@ -177,6 +177,6 @@ def _set_xla_flags(long_programs: bool, deterministic: bool = False, several: bo
 
 
 def cache_folder() -> Path:
-    """Return the folder of compiled programs below the user's cache folder."""
+    """Return the default folder of compiled programs, inside the user's cache folder."""
     root = os.environ.get("XDG_CACHE_HOME")
     return (Path(root) if root else Path.home() / ".cache") / "evorl" / "compiled"

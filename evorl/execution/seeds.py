@@ -17,7 +17,7 @@ def rows_of_seeds(state: S, rows: Any) -> S:
 
     Args:
         state: entries ``[S, ...]``; ``iterations`` has no seed axis, because all seeds share it.
-        rows: index of the seed axis: an integer, which removes the axis, a slice, or an array.
+        rows: index into the seed axis: an integer, which removes the axis, a slice, or an array.
 
     Returns:
         The state with ``entry[rows]`` for every entry except ``iterations``.

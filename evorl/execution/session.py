@@ -1,7 +1,7 @@
-"""Bookkeeping of a run: metric rows, due evaluations, best score, checkpoints, divergence and stop requests.
+"""Bookkeeping of a run: metric rows, evaluations, best score, checkpoints, divergence and stop requests.
 
-Each loop that trains (``LearningRun``, ``ParameterRun``, ``Runner``) reports its iterations to a ``RunSession`` and
-leaves the rest to it.
+Each training loop (``LearningRun``, ``ParameterRun``, ``Runner``) reports its iterations to a ``RunSession``, which
+does the rest.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Checkpointer(Protocol):
         """Save a state.
 
         Args:
-            state: state of the training.
-            progress: JSON data from which a resumed run continues.
+            state: state of the training run.
+            progress: JSON data for resuming the run.
             score: evaluation of exactly this state; ``None`` if it was not evaluated.
         """
 
@@ -84,9 +84,9 @@ class SessionRules:
         eval_episodes: episodes in one evaluation, its weight in a score over several.
         steps_per_iteration: environment steps of an iteration, for each seed; 0 if they differ.
         pace: measures the steps per second between rows; ``None`` if the loop sets ``steps_per_second``.
-        columns: returns further columns of a row.
-        progress: returns further entries of a checkpoint's progress.
-        optional_metrics: metrics that are NaN while they have no value.
+        columns: returns additional columns of a row.
+        progress: returns additional entries of a checkpoint's progress.
+        optional_metrics: metrics that may be NaN because they have no value yet.
         refuses_divergence: raise ``TrainingDiverged`` for metrics and parameters that are not finite.
         iteration_name: name of an iteration in error messages.
         advice: advice after a divergence.
@@ -116,7 +116,7 @@ class RunSession:
         progress: progress of the checkpoint that the run continues from.
         should_stop: returns True once a stop of the run is requested.
         early_stop: conditions that end the training before its last step; ``None`` for none.
-        closes: called in this order at the end of the session, each even if one before it raised.
+        closes: called in this order at the end of the session, even if an earlier one raised.
 
     Attributes:
         iterations: iterations so far.
@@ -153,12 +153,12 @@ class RunSession:
         self._num_seeds, self._rules = 1, SessionRules(Intervals())
 
     def begin(self, plan: RunPlan, rules: SessionRules, counted: int) -> None:
-        """Set the position and the rules of the run that starts, and announce it to the recorder.
+        """Set the position and the rules of a run that starts, and announce the run to the recorder.
 
         Args:
             plan: plan of the run.
-            rules: rules of its bookkeeping.
-            counted: environment steps before it starts, over all seeds.
+            rules: rules of the bookkeeping.
+            counted: environment steps before the start, over all seeds.
         """
         self._num_seeds, self._rules = plan.num_seeds, rules
         self.iterations, self.counted = plan.first_iterations, counted
@@ -176,7 +176,7 @@ class RunSession:
 
     @contextlib.contextmanager
     def reporting_failure(self) -> Iterator[None]:
-        """Tell the recorder about an error that ends the run."""
+        """Context that reports an error that ends the run to the recorder."""
         try:
             yield
         except Exception as error:
@@ -190,7 +190,7 @@ class RunSession:
 
     @property
     def is_saved(self) -> bool:
-        """Return True if the newest checkpoint belongs to the current iteration."""
+        """True if the newest checkpoint was saved at this iteration."""
         return self._saved_at == self.iterations
 
     def should_stop(self) -> bool:
@@ -203,8 +203,8 @@ class RunSession:
 
         Args:
             iterations: number of iterations N since the last call.
-            steps: environment steps of these, over all seeds.
-            steps_of_last: environment steps of the last of these, over all seeds.
+            steps: environment steps of these iterations, over all seeds.
+            steps_of_last: environment steps of the last of these iterations, over all seeds.
             metrics: metrics of each iteration by name, ``[N]`` or ``[N, S]``.
 
         Raises:
@@ -227,12 +227,12 @@ class RunSession:
     def complete_iteration(
         self, evaluate: Callable[[], PyTreeDict], state: Callable[[], State], is_last: bool = False
     ) -> None:
-        """Evaluate, write a row and save, each if it is due.
+        """Evaluate, write a row and save, each if due.
 
         Args:
             evaluate: returns the metrics of an evaluation of the current state.
             state: returns the current state.
-            is_last: the training is complete: everything is due that has an interval.
+            is_last: True if training is complete: everything with an interval is then due.
         """
         rows, evaluations, checkpoints = self._rules.intervals
         score, evaluated = None, {}
@@ -253,7 +253,7 @@ class RunSession:
             self.save(state(), score)
 
     def evaluate(self, evaluate: Callable[[], PyTreeDict]) -> dict[str, float | int]:
-        """Evaluate, and return the columns of the evaluation; its episodes are passed to the recorder."""
+        """Evaluate, pass the episodes to the recorder, and return the columns of the evaluation."""
         clock = CompileClock()
         metrics = processes.on_host(evaluate())
         if (episodes := metrics.pop("episodes", None)) is not None:
@@ -295,7 +295,7 @@ class RunSession:
         self._saved_at, self._saved_timesteps = self.iterations, self.timesteps
 
     def report_early_stop(self, total_timesteps: int) -> None:
-        """Tell the recorder that the run stops before its last step: completed by ``early_stop``, or interrupted."""
+        """Report to the recorder that the run ends early: completed by ``early_stop``, or interrupted."""
         position = f"at {self.timesteps:,} of {total_timesteps:,} steps"
         if self.early_stop.reason is None:
             self.recorder.message(f"Stopping early {position}.")
@@ -322,7 +322,7 @@ class RunSession:
         return getattr(checkpointer, "has_rules", False) and processes.any_says(checkpointer.wants(score))
 
     def _refuse_broken_parameters(self, state: State) -> None:
-        """Raise ``TrainingDiverged`` for parameters that the last update broke although its loss was finite.
+        """Raise ``TrainingDiverged`` if the last update made parameters non-finite although its loss was finite.
 
         Checks all agents in the state, including a population's members and its learners.
         """

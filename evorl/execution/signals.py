@@ -1,7 +1,7 @@
-"""Handles Ctrl-C and SIGTERM: a training saves and stops; a second signal, or one outside a training, ends the process.
+"""Handles Ctrl-C and SIGTERM: training saves and stops; a second signal, or one outside training, ends the process.
 
-Python runs signal handlers only between bytecode instructions, hence not while JAX compiles or runs a program. Here the
-signal number is sent through a socket to a thread, which can end the process at any moment, without a traceback.
+Python runs signal handlers only between bytecode instructions, not while JAX compiles or runs a program. Here the
+signal number is sent through a socket to a thread, which can end the process at any time, without a traceback.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SHOW_CURSOR = "\x1b[?25h"  # the live progress display hides it
 
 
 class _Stop:
-    """A stoppable training: the signals received, and ``advice``, printed if the process is ended before it stops."""
+    """A stoppable training run: received signals, and ``advice`` to print if the process ends before the run stops."""
 
     def __init__(self, advice: str) -> None:
         self.received: list[int] = []
@@ -31,7 +31,7 @@ _stops: list[_Stop] = []  # nested contexts, innermost last
 
 @contextmanager
 def handled_signals() -> Iterator[None]:
-    """End the process on SIGINT or SIGTERM with one line and status 130 or 143, unless a training can stop first.
+    """End the process on SIGINT or SIGTERM with one line and status 130 or 143, unless training can stop first.
 
     Outside the main thread, where Python does not allow signal handlers, the context has no effect.
     """
@@ -43,7 +43,7 @@ def handled_signals() -> Iterator[None]:
     watching = threading.Thread(target=_watch, args=(receiving,), name="signals", daemon=True)
     watching.start()
     before_fd = signal.set_wakeup_fd(sending.fileno(), warn_on_full_buffer=False)
-    # A shell starts background jobs with SIGINT ignored; these should be stoppable as well.
+    # A shell starts background jobs with SIGINT ignored; they should be stoppable as well.
     before = {number: signal.signal(number, _left_to_the_thread) for number in ENDING}
     try:
         yield
@@ -80,7 +80,7 @@ def _is_watching() -> bool:
 
 
 def _left_to_the_thread(number: int, frame: object) -> None:
-    """Do nothing: Python writes a signal's number to the socket only if the signal has a Python handler."""
+    """Do nothing; Python writes a signal's number to the socket only if the signal has a Python handler."""
 
 
 def _watch(receiving: socket.socket) -> None:
@@ -90,7 +90,7 @@ def _watch(receiving: socket.socket) -> None:
                 continue
             if _stops and not _stops[-1].received:
                 _stops[-1].received.append(number)
-                if _stops[-1].advice:  # a training, whose iteration or evaluation may take minutes
+                if _stops[-1].advice:  # training, whose current iteration or evaluation may take minutes
                     _write(
                         f"{signal.Signals(number).name}: stopping after this iteration; a second one ends it at once."
                     )

@@ -1,4 +1,4 @@
-"""Rejects sizes that exceed the memory for any environment, before anything is built."""
+"""Rejects sizes that exceed the memory in any environment, before anything is built."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _refuse_bytes(name: str, number: int, bytes_of_each: int, what: str) -> None
 
 
 def _refuse_many_simulators(config: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for more simulators outside JAX than a machine can start."""
+    """Raise ``ValueError`` for more host simulators than a machine can start."""
     env = config.get("env")
     library = env.get("library") if isinstance(env, Mapping) else None
     number = _number(config.get("num_envs"))

@@ -1,4 +1,4 @@
-"""Interfaces of workflows for execution: their pure functions, the layout over devices, and collectors.
+"""Interfaces between workflows and their execution: pure functions, layout over devices, and collectors.
 
 ``evorl.workflows.workflow.Workflow`` implements ``Trainable``.
 """
@@ -80,7 +80,7 @@ class Execution:
         num_devices: size of the device mesh.
         axis: axis that the mesh shards: ``SEED_AXIS``, ``DATA_AXIS`` or ``MEMBER_AXIS`` (see ``ops.collectives``);
             ``None`` on one device.
-        in_order: run an iteration's operations sequentially on a CPU, because they are too small for other threads.
+        in_order: run an iteration's operations sequentially on a CPU, because they are too small for several threads.
         collector: collector outside this process, ``Actors`` or ``TrainingServer``; ``None`` for none.
     """
 
@@ -110,7 +110,7 @@ class Capabilities:
     Attributes:
         rollouts: rollouts of fixed length, collected with the workflow's ``acting`` by any collector.
         lag: data of a policy that is a few updates old.
-        single_steps: rollouts that do not continue where the previous ones ended.
+        single_steps: rollouts that do not continue previous ones.
     """
 
     rollouts: bool = False
@@ -194,7 +194,7 @@ class Trainable(Protocol):
 
     @property
     def collector(self) -> Collector:
-        """Collector that steps the environments and trains."""
+        """Collector that steps the environments and runs iterations."""
         ...
 
 

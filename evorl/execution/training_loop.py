@@ -1,7 +1,7 @@
-"""Training loop: chunks of compiled iterations with any number of metric rows; evaluations and checkpoints in between.
+"""Training loop: chunks of compiled iterations, with evaluations and checkpoints in between.
 
-Rows, evaluations and checkpoints occur at fixed iterations, independent of the length of the chunks and of measured
-times. Recorded data therefore depends neither on the speed of the machine nor on interruptions.
+Metric rows, evaluations and checkpoints occur at fixed iterations, independent of chunk lengths and measured times.
+Recorded data therefore depends neither on the speed of the machine nor on interruptions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SECONDS_PER_CHUNK = 0.3  # target time between returns to the host
 NEW_EPISODES = (
     "The state of these simulators cannot be restored: new episodes begin. Everything else is restored exactly."
 )
-MANY_STEPS = 1e9  # per iteration: minutes to hours without any output or a chance to stop
+MANY_STEPS = 1e9  # per iteration: minutes to hours without output or a chance to stop
 
 
 def run_learning(
@@ -59,9 +59,9 @@ def _for_charts(state: State) -> State:
 
 
 def with_new_episodes(env: Any, state: State) -> State:
-    """Return a state whose simulators start new episodes if they are not where the state left them.
+    """Start new episodes in simulators that are not in the state that ``state`` assumes; return the new state.
 
-    Simulators that can be saved continue. New episodes start from the next seeds of their stream.
+    Simulators that can be saved continue their episodes. New episodes use the next seeds of their stream.
 
     Args:
         env: training environments.
@@ -84,12 +84,12 @@ def with_new_episodes(env: Any, state: State) -> State:
 
 
 class LearningRun:
-    """Training loop on the host: calls compiled chunks, which end where host work is due, and counts iterations.
+    """Training loop on the host: runs compiled chunks that end where host work is due, and counts iterations.
 
     Args:
         workflow: workflow to train.
         session: bookkeeping of the run.
-        state: state to continue from; ``None`` starts a new training.
+        state: state to continue from; ``None`` starts from scratch.
     """
 
     def __init__(self, workflow: Trainable, session: RunSession, state: State | None) -> None:
@@ -113,7 +113,7 @@ class LearningRun:
             self.first_counted = 0 if state is None else processes.on_host(state.timesteps).total()
 
     def train(self, state: State | None, key: Key | int, eval_at_start: bool) -> State:
-        """Run the loop; returns the last state."""
+        """Run the loop; return the last state."""
         session, workflow = self.session, self.workflow
         session.begin(self._plan(key if state is None else None), self._rules(), self.first_counted)
         self._end_if_counted()
@@ -190,7 +190,7 @@ class LearningRun:
             )
 
     def _end_if_counted(self) -> None:
-        """End a training whose steps are counted with the iteration that has all of them."""
+        """If steps are counted, end training with the iteration that reaches the total."""
         if not self.steps and self.session.counted >= self.total:
             self.last_iteration = self.session.iterations
 
@@ -207,7 +207,7 @@ class LearningRun:
         return state
 
     def _run_chunk(self, state: State) -> State:
-        """Call the compiled program once, for as many iterations as fit the target time between returns to the host."""
+        """Call the compiled program once, for as many iterations as fit the target time per chunk."""
         first = self.seconds_per_iteration == math.inf
         target = 1 if first else SECONDS_PER_CHUNK / self.seconds_per_iteration
         num_iterations = int(np.clip(target, 1, min(self._until_due(), programs.MAX_FOLD)))

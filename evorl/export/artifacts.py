@@ -1,4 +1,4 @@
-"""Writes the exported files of a policy and checks each file's outputs against the policy."""
+"""Writes the exported files of a policy and compares each file's outputs with the policy."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def export_policy(stored: StoredPolicy, formats: Sequence[str], to: str | Path |
 
 
 def _source(stored: StoredPolicy, format_name: str) -> StoredPolicy:
-    """Return the policy that a file of this format computes: in float32, unless the format has bfloat16."""
+    """Return the policy to write in this format: in float32, unless the format supports bfloat16."""
     if format_name == "jax" or stored.in_float32 is None:
         return stored
     return dataclasses.replace(stored, policy=stored.in_float32)
@@ -142,7 +142,7 @@ def _title(stored: StoredPolicy) -> str:
 
 
 def _checked(name: str, path: Path, policy: PortablePolicy, recorded: Recorded) -> Parity | None:
-    """Run the file with its users' runtime and return its difference from the policy; ``None`` without that runtime."""
+    """Run the file in the format's runtime and return its difference from the policy; ``None`` without the runtime."""
     if name == "onnx":
         from evorl.export.onnx_file import OnnxSession
 

@@ -1,4 +1,4 @@
-"""Loads policies from the files of ``evorl export``: ONNX and StableHLO, which are data and run no Python."""
+"""Loads policies from ONNX and StableHLO files of ``evorl export``, which are data and run no Python."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ExportedPolicy:
 
 
 class ProgramPolicy(PortablePolicy):
-    """A policy given as one program for any batch size; ``row`` is that program."""
+    """A policy whose ``row`` is a program for any batch size."""
 
     def runnable(self) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
         """Return the program."""
@@ -65,7 +65,7 @@ def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
 
     Args:
         path: the file; a StableHLO file needs its description, of the same name with ``.json``, in the same folder.
-        trust: true if a StableHLO program may make custom calls other than ``KNOWN_CALLS``.
+        trust: allow a StableHLO program to make custom calls other than ``KNOWN_CALLS``.
 
     Raises:
         RunFolderError: the file is missing, corrupted, not trusted or of unknown format; the message states the reason.
@@ -101,7 +101,7 @@ def _check_step(policy: PortablePolicy) -> None:
     """Run one step, and compare its arrays with the spaces.
 
     Raises:
-        ValueError: an input or an output has another shape than in the description or the spaces.
+        ValueError: the shape of an input or output differs from the description or the spaces.
         Exception: the program fails.
     """
     outputs = policy.runnable()({port.name: np.zeros((1, *port.shape), port.dtype) for port in policy.inputs})

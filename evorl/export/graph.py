@@ -1,6 +1,6 @@
-"""A function of arrays as a list of a few plain operations (``OPS``), from which the export formats are written.
+"""A function of arrays as a list of plain operations (``OPS``), from which the export formats are written.
 
-Everything that depends on constants alone is computed in advance.
+Everything that depends only on constants is computed in advance.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OPS += ("reduce", "argmax", "argmin", "cumsum")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Value:
-    """An array that is known only when the function is called.
+    """An array whose value is known only when the function is called.
 
     Attributes:
         shape: sizes of the axes; ``None`` for the batch size.
@@ -128,7 +128,7 @@ class Graph:
         return self.add("concat", parts, tuple(shape), parts[0].dtype, axis=axis)
 
     def prune(self) -> None:
-        """Remove the operations that no output depends on."""
+        """Remove operations on which no output depends."""
         needed, nodes = {id(x) for x in self.outputs}, []
         for node in reversed(self.nodes):
             if id(node.output) in needed:
@@ -137,7 +137,7 @@ class Graph:
         self.nodes = nodes[::-1]
 
 
-Dims: TypeAlias = Callable[[Any], Shape]  # converts a shape of JAX
+Dims: TypeAlias = Callable[[Any], Shape]  # converts a JAX shape
 Rule: TypeAlias = Callable[[Graph, JaxprEqn, list[Any], Dims], Sequence[Any]]
 
 

@@ -1,4 +1,4 @@
-"""A policy as an HTML page, which shows its outputs for any observation and plays small environments."""
+"""Writes a policy as an HTML page that shows its outputs for any observation and plays small environments."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def node_command() -> str | None:
 
 
 def _observations(policy: PortablePolicy, env: VectorEnv) -> list[dict[str, np.ndarray]]:
-    """Return observations to show if the page has no environment: from a random policy, or drawn from the space."""
+    """Return observations to show if the page has no environment: from a random policy, or sampled from the space."""
     names = [port.name for port in policy.observations]
     seen = observations_by_chance(env)
     if seen is not None:

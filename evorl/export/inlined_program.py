@@ -22,19 +22,19 @@ CALLS = {
     "custom_vjp_call": "call_jaxpr",
     "custom_vmap_call": "call",
 }
-# Operations that pass the result of an argmax on unchanged.
+# Operations that preserve the result of an argmax.
 _PASS_ON = {"squeeze", "reshape", "convert_element_type", "copy", "slice", "dynamic_slice", "broadcast_in_dim"}
 UNIFORM, NORMAL = "uniform", "normal"
 _DRAWS = {"_uniform": UNIFORM, "_normal_real": NORMAL, "_normal": NORMAL}
 
 
 class Draw(NamedTuple):
-    """Random numbers that a function draws.
+    """Random numbers that a function samples.
 
     Attributes:
         kind: ``uniform`` in [0, 1), or ``normal`` of mean 0 and variance 1.
-        shape: shape of the drawn array.
-        dtype: dtype of the drawn array.
+        shape: shape of the sampled array.
+        dtype: dtype of the sampled array.
     """
 
     kind: str
@@ -51,12 +51,12 @@ def called_by(eqn: JaxprEqn) -> ClosedJaxpr | None:
 
 
 def walk(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], apply: Apply) -> list[Any]:
-    """Evaluate a traced function with ``apply`` and return its outputs; operations that no output needs are skipped.
+    """Evaluate a traced function with ``apply``, skipping operations that no output needs; return its outputs.
 
     Args:
         jaxpr: the function.
-        consts: its constants.
-        args: its arguments, of any type that ``apply`` accepts.
+        consts: constants of the function.
+        args: arguments of the function, of any type that ``apply`` accepts.
         apply: ``apply(eqn, inputs)`` returns the outputs of an operation, or ``None`` for a call to be inlined.
 
     Raises:
@@ -99,7 +99,7 @@ def computed(eqn: JaxprEqn, inputs: Sequence[Any]) -> Sequence[Any]:
 
 
 class Opened:
-    """A function of arrays that takes its random draws as arguments and reports the operand of each argmax result.
+    """A function of arrays that takes its random numbers as arguments and reports the operand of each argmax result.
 
     Args:
         fn: function of arrays (a flat list of arguments) that returns a flat list of arrays.
@@ -128,7 +128,7 @@ class Opened:
         return [x if isinstance(x, frozenset) else frozenset() for x in results]
 
     def __call__(self, args: Sequence[Any], draws: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Return the results, and for each the operand of the argmax that gave it, ``None`` for other results."""
+        """Return the results, and for each the operand of its argmax, ``None`` for results without argmax."""
         return self._run(args, list(draws))
 
     def _run(self, args: Sequence[Any], draws: list[Any] | None) -> tuple[list[Any], list[Any]]:

@@ -55,7 +55,7 @@ def function_text(name: str, graph: Graph, inputs: Sequence[str], outputs: Seque
 
 
 class _Writer:
-    """Names of the values, and the constants, which are computed once."""
+    """Names of values and constants; constants are computed once."""
 
     def __init__(self) -> None:
         self.names: dict[int, str] = {}

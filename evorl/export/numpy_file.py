@@ -186,12 +186,12 @@ def numpy_text(policy: PortablePolicy, graph: Graph, about: Mapping[str, Any], t
 
 
 def _docstring(title: str) -> str:
-    """Escape the title, which has names of folders and environments in it, so that it cannot end its docstring."""
+    """Escape the title, which contains names of folders and environments, so that it cannot end the docstring."""
     return escaped(title, lines=True).replace("\\", "\\\\").replace('"', "'")
 
 
 class _Writer:
-    """Names of the values, and the constants, which are written at the end of the file."""
+    """Names of values and constants; constants are written at the end of the file."""
 
     def __init__(self) -> None:
         self.names: dict[int, str] = {}

@@ -1,4 +1,4 @@
-"""Writes and runs policies as ONNX models: the only module that imports ``onnx`` and ``onnxruntime``.
+"""Writes and runs policies as ONNX models; the only module that imports ``onnx`` and ``onnxruntime``.
 
 The page "Export a policy" of the guide compares it with jax2onnx.
 """
@@ -175,7 +175,7 @@ class _Writer:
         self.names[id(node.output)] = result
 
     def _composed(self, node: Node, operands: list[str]) -> str | None:
-        """Append an operation that takes several ONNX nodes; returns ``None`` for other operations."""
+        """Append an operation that needs several ONNX nodes; return ``None`` for other operations."""
         one = np.asarray(1, node.inputs[0].dtype)
         if node.op == "square":
             return self.add("Mul", [operands[0], operands[0]])

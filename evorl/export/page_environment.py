@@ -48,8 +48,8 @@ def page_environment(policy: PortablePolicy, env: VectorEnv) -> PageEnvironment 
     """Return the environment inside the wrappers of ``env``, in a form that a page can run.
 
     Returns:
-        ``None`` for an environment that is not written in JAX, has several agents, is simulated physics, is too large,
-        draws random numbers in its steps, or has an operation without a rule.
+        ``None`` for an environment that is not written in JAX, has several agents, simulates physics, is too large,
+        samples random numbers in its steps, or has an operation without a rule.
     """
     inner = WrappedRow(env).inner
     if env.steps_on_host or env.num_agents > 1 or isinstance(inner, PhysicsEnv):
@@ -96,8 +96,8 @@ def observations_by_chance(env: VectorEnv) -> list[list[np.ndarray]] | None:
     """Collect ``NUM_STARTS`` observations of a JAX environment with a random policy, each a list of arrays.
 
     Returns:
-        ``None`` for an environment that is not written in JAX or has several agents, and for physics, which takes long
-        to compile.
+        ``None`` for an environment that is not written in JAX, has several agents, or simulates physics, which takes
+        long to compile.
     """
     inner = WrappedRow(env).inner
     if env.steps_on_host or env.num_agents > 1 or isinstance(inner, PhysicsEnv):

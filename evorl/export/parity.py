@@ -15,7 +15,7 @@ from evorl.export.portable_policy import NEXT, SCORES, PortablePolicy
 
 TOLERANCE = 1e-5
 ROWS, STEPS = 100, 10  # 1,000 observations: 100 parallel episodes of 10 steps, which keep their memory
-_FAR = 1e4  # wider bounds of a space do not describe typical observations
+_FAR = 1e4  # beyond this, bounds of a space do not describe typical observations
 
 Step: TypeAlias = Callable[[Mapping[str, np.ndarray]], Mapping[str, Any]]
 
@@ -30,10 +30,10 @@ class Parity:
 
     Attributes:
         num_observations: number of observations compared.
-        difference: largest difference over all outputs, relative to the largest absolute value of the output if that
-            exceeds 1; for discrete actions, of their scores and memory.
+        difference: largest difference over all outputs, relative to the output's largest absolute value if that exceeds
+            1; for discrete actions, over their scores and memory.
         num_same: number of observations with the same discrete action; ``None`` for continuous actions.
-            Integers of a Box count as the same if they differ by at most 1, because of rounding.
+            Integers of a Box count as equal if they differ by at most 1, because of rounding.
     """
 
     num_observations: int
@@ -84,7 +84,7 @@ def recorded_steps(policy: PortablePolicy, num_rows: int = ROWS, num_steps: int 
 
 
 def compared(policy: PortablePolicy, step: Step, recorded: Recorded) -> Parity:
-    """Run the recorded steps with ``step``, which receives the memory that it returned, and compare the outputs."""
+    """Run the recorded steps with ``step``, feeding back the memory that it returns, and compare the outputs."""
     num_rows = len(next(iter(recorded.inputs[0].values())))
     memory = policy.initial_memory(num_rows)
     computed = []
@@ -136,7 +136,7 @@ def _distance(actual: np.ndarray, expected: np.ndarray) -> float:
 
 
 def drawn_observations(policy: PortablePolicy, rng: np.random.Generator, num_rows: int) -> dict[str, np.ndarray]:
-    """Draw observations ``[B, ...]`` by name, from the statistics of training if the policy has them."""
+    """Sample observations ``[B, ...]`` by name, using the training statistics if the policy has them."""
     spaces = leaf_spaces(policy.obs_space)
     known = policy.normalizer or [None] * len(spaces)
     drawn = {}

@@ -20,8 +20,8 @@ LIBRARY = "gymnasium"
 def environment_of(stored: StoredPolicy, asked: str | None) -> tuple[str, dict[str, Any]]:
     """Return the id of the Gymnasium environment, and its options.
 
-    A run in Gymnasium is played in its own environment, and a run in a gymnax environment that Gymnasium also has in
-    Gymnasium's version.
+    A run in Gymnasium is played in its own environment; a run in a gymnax environment, in Gymnasium's version if it
+    exists.
 
     Raises:
         ValueError: the environment belongs to another library.

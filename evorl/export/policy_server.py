@@ -57,7 +57,7 @@ class PolicyServer:
         return cls(read_exported(options["policy"], options["trust"]), settings, options)
 
     def look_for_newer(self) -> bool:
-        """Load the checkpoint that is now the best or the latest; return True if it differs from the one in use."""
+        """Load the current best or latest checkpoint; return True if it differs from the one in use."""
         stored = _loaded(self._options)
         if (stored.timesteps, stored.checkpoint) == (self.stored.timesteps, self.stored.checkpoint):
             return False
@@ -91,4 +91,4 @@ def _loaded(options: dict[str, Any]) -> Any:
         seed_number=options["seed_number"],
         trust=options["trust"],
     )
-    return dataclasses.replace(stored, env=None)  # the policy acts without its environments
+    return dataclasses.replace(stored, env=None)  # the policy does not need its environments to act

@@ -1,4 +1,4 @@
-"""A policy as one pure function of named arrays, which includes its normalizer, its memory and the wrappers' work."""
+"""A policy as one pure function of named arrays, including its normalizer, memory and environment wrappers."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class PortablePolicy:
     """One step of a policy: a pure function of a single observation, between arrays of fixed shapes.
 
     Inputs are observations of the environment without wrappers, the memory (zeros at the start of an episode) and, for
-    a policy that samples, random numbers. Outputs are the action in the environment's own range, for discrete actions
-    the scores that the action is the argmax of (``action_scores``), and the next memory.
+    a policy that samples, random numbers. Outputs are the action in the environment's own range, the next memory and,
+    for discrete actions, the scores whose argmax is the action (``action_scores``).
 
     Attributes:
         observations: one port for each array of an observation.
@@ -83,16 +83,16 @@ class PortablePolicy:
 
     @property
     def has_scores(self) -> bool:
-        """True if the action is the argmax of scores, which are an output too."""
+        """True if the outputs include scores whose argmax is the action."""
         return self.results[-1].name == SCORES
 
     def rows(self, inputs: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        """Map inputs ``[B, ...]`` by name to outputs ``[B, ...]`` by name; to be traced or compiled."""
+        """Map inputs ``[B, ...]`` by name to outputs ``[B, ...]`` by name; can be traced or compiled."""
         outputs = jax.vmap(self.row)(*(inputs[port.name] for port in self.inputs))
         return {port.name: output for port, output in zip(self.outputs, outputs, strict=True)}
 
     def runnable(self) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-        """Return ``rows`` jitted; it is compiled once per batch size."""
+        """Return jitted ``rows``, which is compiled once per batch size."""
         return jax.jit(self.rows)
 
     def initial_memory(self, num_rows: int) -> dict[str, np.ndarray]:
@@ -100,7 +100,7 @@ class PortablePolicy:
         return {port.name: np.zeros((num_rows, *port.shape), port.dtype) for port in self.memory}
 
     def drawn(self, rng: np.random.Generator, num_rows: int) -> dict[str, np.ndarray]:
-        """Draw the random numbers of one step, by name."""
+        """Sample the random numbers of one step, by name."""
         numbers = {}
         for port, kind in zip(self.draws, self.kinds, strict=True):
             draw = rng.random if kind == "uniform" else rng.standard_normal
@@ -139,9 +139,9 @@ def portable_policy(agent: Agent, agent_state: AgentState, env: VectorEnv, sampl
 
     Args:
         agent: the agent.
-        agent_state: its trained state.
+        agent_state: trained state of the agent.
         env: environments that the agent acts in; only their spaces and wrappers are read.
-        sample: true if actions are sampled as in training (``compute_actions``); otherwise they are greedy.
+        sample: sample actions as in training (``compute_actions``) instead of greedy actions.
 
     Raises:
         ValueError: the greedy policy is random.
@@ -194,7 +194,7 @@ def portable_policy(agent: Agent, agent_state: AgentState, env: VectorEnv, sampl
 
 
 def _needed_memory(opened: Opened, num_actions: int, num_observations: int) -> list[int]:
-    """Return the indices of the memory arrays that current or later actions depend on, unlike those for values only."""
+    """Return the indices of memory arrays that current or later actions depend on; others only affect values."""
     origins = opened.origins()
     needed: set[int] = set()
     found = set().union(*origins[:num_actions])
@@ -208,7 +208,7 @@ def _needed_memory(opened: Opened, num_actions: int, num_observations: int) -> l
 def _row(
     opened: Opened, observations: tuple[Port, ...], memory: tuple[Port, ...], kept: list[int], space: Space
 ) -> Callable[..., tuple[jax.Array, ...]]:
-    """Return the step of ``PortablePolicy``, with the memory arrays ``kept`` as inputs and zeros for all others."""
+    """Return the step of ``PortablePolicy`` with memory arrays ``kept`` as inputs; all others are zeros."""
 
     def row(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         num_observations, num_inputs = len(observations), len(observations) + len(kept)

@@ -105,7 +105,7 @@ def pool(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any
 
 
 def _windows(graph: Graph, x: Any, sizes: Sequence[int], strides: Sequence[int]) -> list[Any]:
-    """Return, for each position within a window, the elements of ``x`` at that position in all windows."""
+    """For each position within a window, return the elements of ``x`` at this position in all windows."""
     counts = [
         None if n is None else (n - size) // step + 1 for n, size, step in zip(x.shape, sizes, strides, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""Rules that convert operations of JAX to operations of ``evorl.export.graph``."""
+"""Rules that convert JAX operations to operations of ``evorl.export.graph``."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def rule_of_loop(graph: Graph, eqn: JaxprEqn, inputs: list[Any], apply: Any) -> 
     """Unroll a ``scan``.
 
     Raises:
-        NoRule: it has more than ``MAX_TURNS`` iterations.
+        NoRule: the loop has more than ``MAX_TURNS`` iterations.
     """
     params, (num_consts, num_carry) = eqn.params, scan_sizes(eqn)
     length, body = params["length"], params["jaxpr"]

@@ -1,4 +1,4 @@
-"""Writes a policy as a StableHLO artifact, which ``jax.export`` reads without evorl."""
+"""Writes a policy as a StableHLO artifact, which ``jax.export`` loads without evorl."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PLATFORMS = ("cpu", "cuda", "tpu")
 
 
 def stablehlo_bytes(policy: PortablePolicy) -> bytes:
-    """Serialize the policy for ``jax.export.deserialize(bytes).call(inputs)``, from and to dicts of arrays by name.
+    """Serialize the policy for ``jax.export.deserialize(bytes).call(inputs)``, which maps dicts of named arrays.
 
     One file serves any batch size, on CPU, CUDA and TPU.
 

@@ -1,4 +1,4 @@
-"""Loads the policy of a stored run: as a portable policy, and as a Python function of observations."""
+"""Loads the policy of a stored run, as a portable policy or as a Python function of observations."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class StoredPolicy:
         algorithm: name of the workflow.
         timesteps: timesteps trained when the checkpoint was saved.
         checkpoint: ``best`` or ``latest``, or the number of its iteration.
-        is_sample: true if actions are sampled.
+        is_sample: True if actions are sampled.
         seed: the chosen seed of a run with several seeds, and the reason for the choice.
         notices: messages about the checkpoints, for the user.
-        in_float32: the policy computed in float32, for file formats without bfloat16; ``None`` if ``policy`` is.
+        in_float32: the policy in float32, for file formats without bfloat16; ``None`` if ``policy`` is float32.
     """
 
     policy: PortablePolicy
@@ -141,7 +141,7 @@ def in_float32(agent: Agent) -> Agent | None:
 
 
 def acting_agent(workflow: Workflow, state: State, seed_number: int = 0) -> tuple[Agent, AgentState]:
-    """Return the agent that acts in a workflow's evaluations, and its state; in a population, of the best member.
+    """Return the agent that acts in a workflow's evaluations (of a population, the best member), and its state.
 
     Args:
         workflow: the workflow.
@@ -165,7 +165,7 @@ def acting_agent(workflow: Workflow, state: State, seed_number: int = 0) -> tupl
 
 
 class LoadedPolicy:
-    """A stateful function from observations to actions, both NumPy arrays; it keeps the policy's memory of the episode.
+    """A function from observations to actions, both NumPy arrays, that keeps the policy's memory of the episode.
 
     Args:
         policy: the policy.
@@ -200,7 +200,7 @@ class LoadedPolicy:
             self._memory[name] = np.where(fresh.reshape(-1, *(1,) * (x.ndim - 1)), np.zeros_like(x), x)
 
     def __call__(self, obs: Any) -> Any:
-        """Return the action for one observation of the environment, or the actions for a batch of them ``[B, ...]``.
+        """Return the action for one observation of the environment, or the actions for a batch ``[B, ...]``.
 
         Raises:
             ValueError: the observation does not have the shape that the policy expects, or the batch size has changed.

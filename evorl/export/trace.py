@@ -19,7 +19,7 @@ def traced_graph(fn: Callable[..., Sequence[jax.Array]], specs: Sequence[jax.Sha
 
     Args:
         fn: function from arrays to a sequence of arrays.
-        specs: shapes and dtypes of its arguments; ``rows`` may be one of their dimensions.
+        specs: shapes and dtypes of the arguments, whose dimensions may include ``rows``.
         rows: symbolic dimension of the batch size; ``None`` if all shapes are numbers.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Training of agents of any framework in environments on the host: collectors, replay memory and training loop."""
+"""Training of any framework's agents in environments on the host: collectors, replay memory and training loop."""
 
 from evorl.interop.batch_agent import BatchAgent
 from evorl.interop.batcher import Batcher

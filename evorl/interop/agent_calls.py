@@ -1,4 +1,4 @@
-"""Calls of an agent by a collector: for the action before a step, and for the data to store after it."""
+"""A collector's calls to an agent: for the action before a step, and for the data to store after the step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CompleteFn = Callable[[Step, Mapping[str, Any]], Step]
 
 def check_agent(agent: Any) -> None:
     """Raise ``TypeError`` if the agent lacks one of the required methods of ``HostAgent``."""
-    if isinstance(agent, HostAgent):  # inherited: nothing to check before each rollout
+    if isinstance(agent, HostAgent):  # inherited methods need no check before each rollout
         return
     missing = [name for name in _METHODS if not callable(getattr(agent, name, None))]
     if missing:

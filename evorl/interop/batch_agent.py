@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 
 class BatchAgent(abc.ABC):
-    """Agent that acts in all environments at once, with NumPy, PyTorch, JAX or anything else.
+    """Agent that acts in all environments at once, using NumPy, PyTorch, JAX or any other framework.
 
     Each worker creates its own instance.
 
@@ -29,7 +29,7 @@ class BatchAgent(abc.ABC):
     ) -> tuple[Mapping[str, Any], Any]:
         """Act.
 
-        An environment continues with another episode, whose data is discarded, until the episodes of all have ended.
+        An environment whose episode has ended plays another, whose data is discarded, until all episodes have ended.
 
         Args:
             state: result of ``initial_state``, or state returned by the last call.

@@ -128,7 +128,7 @@ class BatchWorker:
         self._state = self._agent.initial_state(agent_info, self._num_rows)
 
     def _advance(self, agent_info: Any, num_steps: int | None) -> Acquired:
-        """Step the running environments ``num_steps`` times, or until all episodes have ended if that is earlier."""
+        """Step the running environments up to ``num_steps`` times, until all episodes have ended."""
         state = _copied(self._state)
         wrong = {np.shape(leaf) for leaf in jax.tree.leaves(state) if np.shape(leaf)[:1] != (self._num_rows,)}
         if wrong:

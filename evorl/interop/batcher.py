@@ -21,10 +21,10 @@ from evorl.types import PyTreeDict
 
 
 class Batcher:
-    """Workers with their own agents and simulators, which acquire data on request while the caller continues.
+    """Workers, each with an agent and simulators, which acquire data on request while the caller continues.
 
-    Without ``num_steps`` an acquisition consists of complete episodes. With it, it consists of the next steps of the
-    episodes that ``reset`` started: agents and environments keep their states between calls, and ended episodes are
+    Without ``num_steps``, an acquisition consists of complete episodes. With ``num_steps``, an acquisition continues
+    the episodes that ``reset`` started: agents and environments keep their states between calls, and ended episodes are
     omitted.
 
     Args:
@@ -43,8 +43,8 @@ class Batcher:
         max_episode_steps: maximum number of steps after which episodes are truncated; ``None`` leaves truncation to the
             environments.
         timeout: maximum duration of an acquisition in seconds; a slower worker is replaced.
-        message: callback with a message when a worker is replaced; by default it is a warning. The new worker acquires
-            episodes with the same seeds from their start, and its agent gets the last ``update``.
+        message: callback for messages about replaced workers; warns by default. A new worker acquires episodes with the
+            same seeds from their start, and its agent gets the last ``update``.
 
     Raises:
         ValueError: a name, a number or the seeds are invalid.
@@ -106,7 +106,7 @@ class Batcher:
         return int(self._is_running.sum())
 
     def reset(self, agent_info: Any = None, env_info: Mapping[str, Any] | None = None) -> None:
-        """Start new episodes with the next acquisition; wait for a pending acquisition and discard it.
+        """Start new episodes with the next acquisition; a pending acquisition is completed and discarded.
 
         Args:
             agent_info: information on the policy of each environment, a tree of arrays ``[num_envs, ...]``.
@@ -172,14 +172,14 @@ class Batcher:
             blocking: wait for all workers.
 
         Returns:
-            A batch with rows in the order of the infos. Transitions have the entries that collectors return, and all
-            outputs of agents and entries of ``info``, followed by zeros. The batch's ``info`` has for
-            every row its number (``row``), ``agent_info`` and ``env_info`` if set, and ``agent_state``, the state of
-            the agent before the first step. ``None`` if a worker is not done and ``blocking`` is False, or if the
-            episodes of all environments had already ended (``num_running`` is 0).
+            A batch with rows in the order of the infos. Transitions have the entries that collectors return, all
+            outputs of agents and all entries of ``info``; zeros follow the end of an episode. The batch's ``info`` has,
+            for each row, its number (``row``), ``agent_info`` and ``env_info`` if set, and ``agent_state``, the state
+            of the agent before the first step. ``None`` if a worker is not done and ``blocking`` is False, or if all
+            episodes had already ended (``num_running`` is 0).
 
         Raises:
-            ValueError: nothing was requested by ``execute``.
+            ValueError: there was no call of ``execute``.
             HostEnvError: an environment or an agent failed in a worker, which closes the batcher.
         """
         self._live()

@@ -30,10 +30,10 @@ _WRONG_ANSWER = (
 
 
 class Collector:
-    """Steps one environment with Gymnasium's interface (``reset``, ``step``), and forms transitions from the steps.
+    """Steps one environment with Gymnasium's interface (``reset``, ``step``) and builds transitions.
 
-    Episodes continue from one call to the next, and so do steps that are not yet part of a complete transition. A new
-    episode starts immediately after the end of one.
+    Episodes, and steps that are not yet part of a complete transition, carry over to the next call. A new episode
+    starts immediately after the end of the last one.
 
     Args:
         env: environment; only its first reset is seeded.
@@ -94,7 +94,7 @@ class Collector:
         Args:
             agent: see ``HostAgent``.
             length: number of steps.
-            agent_info: information that the agent gets as ``agent_info``, and that is stored with each step.
+            agent_info: information passed to the agent as ``agent_info`` and stored with each step.
 
         Raises:
             TypeError: the agent lacks a method.

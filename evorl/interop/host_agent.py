@@ -16,7 +16,7 @@ from evorl.ops.trees import stack_trees
 
 
 class HostAgent:
-    """Uniformly random agent; subclasses override methods, with NumPy, PyTorch, JAX or anything else.
+    """Uniformly random agent; subclasses override methods, using NumPy, PyTorch, JAX or any other framework.
 
     In a single environment, observations and actions belong to one step. In a ``HostVectorEnv``, all arguments and
     results have the leading axis B of its environments.
@@ -55,14 +55,14 @@ class HostAgent:
         return extras
 
     def terminal(self, ended: Any = True) -> None:
-        """Handle the end of an episode; in a vector environment, of those where ``ended``, bool ``[B]``, is true."""
+        """Handle the end of an episode; in a vector environment, of the episodes in mask ``ended``, bool ``[B]``."""
 
     def eval_step(self, obs: Any) -> Any:
         """Return the action for an observation in an evaluation; by default the action of ``step``."""
         return self.step(obs)[0]
 
     def eval_start(self, started: Any = True) -> None:
-        """Handle the start of evaluation episodes; in a vector environment, those where ``started`` ``[B]`` is true."""
+        """Handle the start of evaluation episodes: in a vector environment, of those in mask ``started`` ``[B]``."""
 
     def update(self, batch: Any) -> Any:
         """Learn from a batch, or from a list of batches if the runner samples several.
@@ -83,7 +83,7 @@ def _sampler(action_space: Any, seed: int, num_envs: int | None) -> Callable[[],
             return jax.tree.map(lambda x: np.asarray(x) if num_envs else np.asarray(x)[0], rows)
 
         return sample
-    space = copy.deepcopy(action_space)  # keep the random state of the environment's space unchanged
+    space = copy.deepcopy(action_space)  # leaves the random state of the environment's space unchanged
     space.seed(seed)
     return space.sample if num_envs is None else lambda: stack_trees([space.sample() for _ in range(num_envs)])
 

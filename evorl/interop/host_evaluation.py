@@ -19,9 +19,9 @@ from evorl.metrics import EvaluationMetrics
 
 
 def play_on_host(env: Any, agent: Any, num_episodes: int, seed: int = 0, keep_steps: int = 0) -> EvaluationMetrics:
-    """Play exactly ``num_episodes`` episodes by ``agent.eval_step`` and return the results.
+    """Play exactly ``num_episodes`` episodes with ``agent.eval_step`` and return the results.
 
-    In a vector environment each copy plays the same number of episodes, or one more, so that the selection of episodes
+    In a vector environment, copies play equal numbers of episodes (up to one more), so that the selection of episodes
     does not depend on their lengths.
 
     Args:
@@ -29,7 +29,7 @@ def play_on_host(env: Any, agent: Any, num_episodes: int, seed: int = 0, keep_st
         agent: see ``HostAgent``; its ``eval_start`` is called if it has one.
         num_episodes: number of episodes.
         seed: seed of the episodes.
-        keep_steps: number of episodes, from the first, whose steps are recorded.
+        keep_steps: number of first episodes whose steps are recorded.
 
     Raises:
         ValueError: ``num_episodes`` is less than 1, or less than ``keep_steps``.

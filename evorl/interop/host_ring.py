@@ -1,4 +1,4 @@
-"""A ring of transitions in host memory, with batch indices drawn in advance; pure NumPy, for small batches.
+"""Ring of transitions in host memory, with batch indices sampled in advance; pure NumPy, for small batches.
 
 Calling a JAX program takes longer than a rollout of four CartPole steps. Here each transition is one record, so that
 storing a transition or gathering a batch takes a few NumPy operations.
@@ -45,7 +45,7 @@ class HostRing:
         leaves, self.treedef = jax.tree.flatten(spec)
         self.cursor = self.size = 0
         self._num_rows, self._num_envs = num_rows, num_envs
-        # A flat dict is split by its names, because JAX's functions for general trees are slower.
+        # A flat dict is split by name, because JAX's functions for general trees are slower.
         self._names = tuple(sorted(spec)) if jax.tree_util.all_leaves(spec.values()) else None
         numbers, self._batch_treedef = jax.tree.flatten(
             merged(self.treedef.unflatten(range(len(leaves))), {"indices": len(leaves)})
@@ -54,7 +54,7 @@ class HostRing:
         self._fields = tuple(f"leaf_{i}" for i in range(len(leaves)))
         self._dtypes, self._shapes = [np.dtype(leaf.dtype) for leaf in leaves], [leaf.shape for leaf in leaves]
         self._fitting: tuple[int, list[Any]] = (-1, [])  # number of rows; shapes and dtypes of leaves with that many
-        # Aligned, the widest first: other libraries take views of fields without a copy.
+        # Aligned, the widest first, so that other libraries can view fields without a copy.
         fields = sorted(
             zip(self._fields, self._dtypes, self._shapes, strict=True), key=lambda field: -field[1].itemsize
         )
@@ -103,7 +103,7 @@ class HostRing:
     def add(self, leaves: Sequence[np.ndarray]) -> None:
         """Append the rows of ``leaves`` ``[N, ...]`` or ``[T, B, ...]``, overwriting the oldest rows."""
         total = len(leaves[0])
-        start = max(0, total - self._num_rows)  # rows before it would be overwritten immediately
+        start = max(0, total - self._num_rows)  # earlier rows would be overwritten immediately
         cursor = (self.cursor + start) % self._num_rows
         while start < total:
             count = min(total - start, self._num_rows - cursor)
@@ -142,10 +142,10 @@ class HostRing:
 
 
 class DrawsAhead:
-    """Uniform integers of many calls, whose random bits are computed by one program.
+    """Uniform random integers for many calls, whose random bits one program computes in advance.
 
     Args:
-        key: key of all draws.
+        key: random key of all samples.
     """
 
     def __init__(self, key: Key) -> None:

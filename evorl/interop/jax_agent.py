@@ -17,13 +17,13 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict
 
 UpdateFn = Callable[[AgentState, Any, Key], tuple[Mapping[str, Any], AgentState]]
-_TRAINING, _EVALUATION, _LEARNING = range(3)  # each has a stream of keys, the first two a recurrent state
+_TRAINING, _EVALUATION, _LEARNING = range(3)  # each has a stream of keys; the first two have a recurrent state
 
 
 class JaxHostAgent(HostAgent):
-    """Host agent that acts with one compiled call per step and stores the pure agent's state, keys and recurrent state.
+    """Host agent that acts with one compiled call per step, and stores the agent's state, keys and recurrent state.
 
-    The policy extras of ``agent.compute_actions`` are stored with each step, and for a recurrent agent the
+    The policy extras of ``agent.compute_actions`` are stored with each step; for a recurrent agent, also the
     ``recurrent_state`` before the step. The agent gets ``agent_info`` as ``sample_batch.extras.agent_info``.
 
     Args:

@@ -1,4 +1,4 @@
-"""Stateful replay memory on the host, for transitions as dicts of NumPy arrays with any names."""
+"""Stateful replay memory on the host, for transitions as dicts of NumPy arrays."""
 
 from __future__ import annotations
 
@@ -22,16 +22,15 @@ from evorl.replay_buffers.slots import SlotReplayBuffer
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.types import Key, PyTreeDict
 
-_ON_HOST = (UniformReplayBuffer, CombinedReplayBuffer)  # sampled by integers only: kept in NumPy arrays
+_ON_HOST = (UniformReplayBuffer, CombinedReplayBuffer)  # sampled by random integers only, so stored in NumPy arrays
 _MOST_AT_ONCE = 4096  # maximum rows per call; inputs are padded to a few sizes, because each size is compiled
 
 
 class ReplayMemory:
     """Wraps one of evorl's replay buffers with its state, and converts between host and device.
 
-    Uniform and combined buffers are kept in NumPy arrays of this process, others in JAX arrays. Both sample the same
-    transitions as the buffer itself for the same keys. Leaves of a batch from NumPy arrays are strided: fields of one
-    array.
+    Uniform and combined buffers are stored in NumPy arrays, others in JAX arrays. Both sample the same transitions as
+    the buffer itself for the same keys. Leaves of a batch from NumPy arrays are strided fields of one array.
 
     The first transitions determine entries, shapes and dtypes. Each batch also has ``indices``, int32 ``[N]``, which
     ``take`` and ``update`` accept, and with prioritized sampling ``weights`` ``[N]`` with maximum 1. With a sequence
@@ -71,7 +70,7 @@ class ReplayMemory:
         self._key = jax.random.key(seed)
         self._draws_ahead = DrawsAhead(self._key)
         self._num_drawn = 0
-        self._num_added = 0  # rows, ever
+        self._num_added = 0  # rows added so far
         self._can_draw = False
 
     def __len__(self) -> int:
@@ -80,7 +79,7 @@ class ReplayMemory:
 
     @property
     def state(self) -> ReplayState | None:
-        """Stored transitions; ``None`` before the first. With a host buffer these are views that later calls change."""
+        """Stored transitions; ``None`` before the first. With a host buffer, views that later calls change."""
         return self._state.state if isinstance(self._state, HostRing) else self._state
 
     @property
@@ -97,8 +96,8 @@ class ReplayMemory:
             transitions: leaves ``[N, ...]``, or ``[T, B, ...]`` with several environments.
 
         Returns:
-            Their indices, int32 ``[N]`` or ``[T, B]``. If there are more transitions than capacity, only the indices of
-            the newest ones remain valid.
+            Indices of the transitions, int32 ``[N]`` or ``[T, B]``. If they exceed the capacity, only indices of the
+            newest ones are valid.
 
         Raises:
             ValueError: entries, shapes or dtypes differ from the first transitions.
@@ -157,8 +156,8 @@ class ReplayMemory:
         """Sample random transitions with replacement.
 
         Returns:
-            A batch, leaves ``[batch_size, ...]``, or a list of ``num_batches`` independent batches; ``None`` as long as
-            the buffer cannot be sampled.
+            A batch, leaves ``[batch_size, ...]``, or a list of ``num_batches`` independent batches; ``None`` if the
+            buffer cannot be sampled yet.
         """
         state, count = self._state, 1 if num_batches is None else num_batches
         if state is None or self._num_added == 0:
@@ -199,7 +198,7 @@ class ReplayMemory:
         """Change stored transitions.
 
         Args:
-            changes: ``indices`` ``[N]``; optionally ``errors`` ``[N]``, which set their priorities, and new values of
+            changes: ``indices`` ``[N]``; optionally ``errors`` ``[N]``, which set the priorities, and new values of
                 entries by name, leaves ``[N, ...]``.
 
         Raises:
@@ -311,7 +310,7 @@ def _draw(
         indices = rows * buffer.num_envs + envs
         others = PyTreeDict(indices=indices)
         if isinstance(buffer, PrioritizedReplayBuffer):
-            # The state of a prioritized buffer has priorities, which its annotated type lacks.
+            # A prioritized buffer's state has priorities, which the annotated type lacks.
             weights = buffer.importance_weights(state, rows, envs, exponent)  # pyright: ignore[reportArgumentType]
             others.weights = weights / weights.max()
         return merged(_transitions(buffer, state, indices), others)

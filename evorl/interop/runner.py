@@ -33,8 +33,8 @@ class Runner:
     """Trains an agent of any framework in one environment, or in vectorized simulators.
 
     One iteration is a rollout of ``rollout_length`` steps and, if there is a batch, one call of ``agent.update``.
-    ``run`` is the whole loop; for a custom loop, ``step`` returns the batch. ``off_policy`` and ``on_policy`` create
-    runners.
+    ``run`` is the whole loop; in a custom loop, call ``step`` for the next batch. ``off_policy`` and ``on_policy``
+    create runners.
 
     Args:
         env: environment with Gymnasium's interface, or a ``HostVectorEnv``.
@@ -42,11 +42,11 @@ class Runner:
         rollout_length: steps of each environment between two updates.
         replay: replay memory that stores transitions and samples batches; ``None`` uses the rollouts as batches.
         batch_size: number of transitions in a sampled batch.
-        num_batches: number of batches sampled per update, passed as a list; ``None`` for a single batch, not in a list.
+        num_batches: number of batches sampled per update, passed as a list; ``None`` for a single batch without a list.
         warm_up: number of transitions to store before the first rollout.
-        warm_up_by: actions during the warm-up, of the ``agent`` or at ``random``.
-        burn_in: number of random steps before the warm-up that are not stored, such as for an environment's running
-            statistics.
+        warm_up_by: source of actions during the warm-up: ``agent`` or ``random``.
+        burn_in: number of random steps before the warm-up that are not stored, for example to initialize an
+            environment's running statistics.
         eval_env: environment for evaluations; by default a copy of ``env``.
         num_steps: number of steps in a transition, see ``Collector``.
         done_means: see ``Collector``.
@@ -146,11 +146,11 @@ class Runner:
                 length = -(-(self._warm_up - stored) // self.collector.num_envs)
                 stored += self._store(self._collect(agent, min(length, 1000)))
             if agent is not self.agent:
-                self.collector.restart()  # an agent with memory must act from the start of its episodes
+                self.collector.restart()  # an agent with memory must act from the start of an episode
             self._warm_up = 0
 
     def step(self) -> Any:
-        """Collect and store one rollout, and return a sampled batch, or without replay memory the rollout.
+        """Collect and store a rollout; return a sampled batch or, without replay memory, the rollout.
 
         Returns ``None`` while a batch cannot be sampled.
         """
@@ -185,10 +185,10 @@ class Runner:
         return metrics
 
     def evaluate(self, num_episodes: int) -> PyTreeDict:
-        """Evaluate the agent on ``num_episodes`` episodes without affecting the training.
+        """Evaluate the agent on ``num_episodes`` episodes without affecting training.
 
         Returns:
-            ``episode_return`` and further metrics, see ``EvaluationMetrics.summary``.
+            ``episode_return`` and other metrics, see ``EvaluationMetrics.summary``.
 
         Raises:
             ValueError: ``eval_env`` is not set, and the environment cannot be copied.
@@ -266,7 +266,7 @@ class Runner:
 
 
 def _statistics(collected: Collected) -> EpisodeStatistics:
-    """Return the statistics of the episodes that ended, as for one iteration, ``[1]``."""
+    """Return the statistics of the episodes that ended, in the form of one iteration, ``[1]``."""
     returns, lengths = collected.episode_returns, collected.episode_lengths
     numbers = (len(returns), returns.sum(), lengths.sum(), returns.min(), returns.max())
     # NumPy arrays, which the class supports, avoid transfers to a device.

@@ -1,4 +1,4 @@
-"""One-step and n-step transitions of host environments, as dicts of NumPy arrays."""
+"""Builds one-step and n-step transitions of host environments, as dicts of NumPy arrays."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Collected:
     """Result of one call of a collector.
 
     Attributes:
-        transitions: transitions by name, leaves ``[N, ...]``, of a vector environment ``[T, B, ...]``; ``None`` if none
-            is complete yet, such as an n-step transition after fewer steps.
+        transitions: transitions by name, leaves ``[N, ...]``, or ``[T, B, ...]`` for a vector environment; ``None``
+            without a complete transition, as with n-step transitions after fewer steps.
         episode_returns: returns of the E episodes that ended, float64 ``[E]``.
         episode_lengths: lengths of these episodes in steps, int64 ``[E]``.
         ended_at: total number of steps of the collector at the end of these episodes, int64 ``[E]``.
@@ -160,14 +160,14 @@ def _column(name: str, values: Sequence[Any]) -> Any:
 
 
 def _beyond(name: str, dtype: Any, numbers: Sequence[int]) -> ValueError:
-    """Return the error for integers that ``dtype`` cannot hold."""
+    """Return the error for integers that ``dtype`` cannot represent."""
     return ValueError(
         f"{name} has integers beyond the range of {np.dtype(dtype).name}, such as {max(numbers, key=abs)}: scale them."
     )
 
 
 def n_step_transitions(columns: PyTreeDict, num_steps: int) -> tuple[PyTreeDict, int]:
-    """Form a transition over ``num_steps`` steps from each step; fewer steps at the end of an episode.
+    """Build a transition over ``num_steps`` steps from each step, over fewer steps at the end of an episode.
 
     Args:
         columns: consecutive steps of one environment, leaves ``[T, ...]``, see ``as_columns``.
@@ -176,7 +176,7 @@ def n_step_transitions(columns: PyTreeDict, num_steps: int) -> tuple[PyTreeDict,
     Returns:
         The complete transitions, leaves ``[N, ...]``: ``rewards`` ``[N, n]`` with zeros after the end of an episode,
         their number ``num_rewards`` int32 ``[N]``, ``next_obs`` and flags of the last step, and all other entries of
-        the first step. Also the number of final steps that start no complete transition yet: pass these again together
+        the first step. Also the number of final steps that do not start a complete transition yet: pass these again,
         with later steps.
     """
     length = len(columns.rewards)

@@ -26,7 +26,7 @@ from evorl.interop.transitions import (
 class VectorCollector:
     """Steps vectorized simulators; each starts a new episode after the end of one.
 
-    ``next_obs`` is the true next observation, also at the end of an episode.
+    ``next_obs`` is the true next observation, even at the end of an episode.
 
     Args:
         env: simulators.
@@ -75,7 +75,7 @@ class VectorCollector:
         return self.env.num_envs
 
     def restart(self) -> None:
-        """Abandon the running episodes: the next step starts others."""
+        """Abandon the running episodes: the next step starts new ones."""
         self._obs = None
 
     def collect(self, agent: Any, length: int, agent_info: Any = None) -> Collected:
@@ -84,8 +84,8 @@ class VectorCollector:
         Args:
             agent: see ``HostAgent``.
             length: number of steps of each environment.
-            agent_info: information that the agent gets as ``agent_info``, and that is stored with each step; leaves
-                ``[B, ...]``.
+            agent_info: information passed to the agent as ``agent_info`` and stored with each step; leaves ``[B,
+                ...]``.
 
         Raises:
             TypeError: the agent lacks a method.
@@ -143,7 +143,7 @@ class VectorCollector:
         return rows_where(is_over, start, next_obs)
 
     def _draw_seeds(self) -> np.ndarray:
-        """Return a seed per environment, used or not, so that its seeds do not depend on the episodes of others."""
+        """Return a seed per environment, used or not, so that seeds do not depend on episodes of other environments."""
         return fold_seeds(self._seeds.integers(0, 2**32, self.num_envs, np.uint64), self.env.seed_bits)
 
 

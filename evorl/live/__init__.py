@@ -1,1 +1,1 @@
-"""Monitoring: the live page of runs, metrics of runs and clients, and profiles."""
+"""Monitoring: live page of runs, metrics of runs and clients, and profiles."""

@@ -115,7 +115,7 @@ class LivePage:
         """Return the data for open pages: runs changed since version ``since``, and the metric names of clients."""
         summaries = self.runs.summaries(since)
         return {
-            # The version of these summaries: the runs may already have a newer version.
+            # The version of these summaries; the runs may already have a newer one.
             "version": max((summary.version for summary in summaries), default=since),
             "ready": self.runs.looked,
             "places": self.runs.described_places,

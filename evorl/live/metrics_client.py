@@ -72,7 +72,7 @@ class MetricsClient:
             self.flush()
 
     def histogram(self, name: str, values: Sequence[float], x: float | None = None) -> None:
-        """Send values for a histogram immediately, after all buffered points; raises as ``scalar`` does."""
+        """Send all buffered points, then the values for a histogram; raises as ``scalar`` does."""
         self.flush()
         if not self._waiting and self._takes(name):
             item = {"name": name, "values": [float(value) for value in values]} | ({} if x is None else {"x": float(x)})
@@ -90,7 +90,7 @@ class MetricsClient:
                 self._waiting.popleft()
 
     def _takes(self, name: str) -> bool:
-        """Return True if the metric is enabled, according to a list that is requested from the server once."""
+        """Return True if the metric is enabled, according to a list requested once from the server."""
         if self._enabled is None:
             self._enabled = self._ask("/api/enabled")
         if self._enabled is None:

@@ -27,7 +27,7 @@ MAX_VALUES = 100_000  # maximum number of values of a histogram
 MAX_BINS = 40
 GREATEST_VALUE = 1e100  # absolute value in a histogram: its square is finite
 KEPT_HISTOGRAMS = 50  # maximum number of histograms per name
-MAX_POINTS = 20_000  # per name in memory: beyond it every second point is dropped; the file contains all
+MAX_POINTS = 20_000  # per name in memory; beyond it every second point is dropped. The file contains all
 _FURTHEST = 2.0**53  # float64 represents all integers up to here
 
 
@@ -40,8 +40,8 @@ class EnabledMetrics:
     """Selection of the metrics that a store accepts.
 
     Attributes:
-        enable_unknown_metrics: true if metrics missing in ``metrics`` are accepted.
-        metrics: by name, true if the metric is accepted.
+        enable_unknown_metrics: True if metrics missing in ``metrics`` are accepted.
+        metrics: names of metrics, with True if accepted.
 
     Raises:
         ValueError: a setting has the wrong type.

@@ -1,4 +1,4 @@
-"""Access control of the live page: addresses, tokens, host names, rate limits.
+"""Access control of the live page: addresses, tokens, host names and rate limits.
 
 Without a token, the page is served to this machine only. With a token, requests send it as ``Authorization: Bearer``; a
 browser sends it once in the URL and receives a cookie. The header ``Host`` must be an IP address, ``localhost`` or a
@@ -105,7 +105,7 @@ class RateLimit:
 
     Args:
         rate: units per second.
-        burst: maximum number of units at once.
+        burst: maximum number of units in a burst.
         clock: returns the time in seconds.
     """
 

@@ -1,4 +1,4 @@
-"""Prometheus gauges of runs and of the metrics that clients send."""
+"""Prometheus gauges of runs and of clients' metrics."""
 
 from __future__ import annotations
 

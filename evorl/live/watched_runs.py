@@ -1,6 +1,6 @@
-"""Monitoring of run folders during training: list of runs, their states, curves and newest pictures.
+"""Monitors run folders during training: list of runs, states, curves and newest pictures.
 
-It only reads files, with the readers of the reports, so it never affects or delays a training run. Incomplete rows are
+Only reads files, with the readers of the reports, so it never affects or delays a training run. Incomplete rows are
 ignored.
 """
 
@@ -141,7 +141,7 @@ class WatchedRuns:
         if not path:
             return None
         try:
-            # It was not a symbolic link when it was found, and must not have become one since.
+            # The file was not a symbolic link when it was found, and must not be one now.
             with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW)) as file:
                 content = file.read(MAX_PICTURE + 1)
         except OSError:

@@ -1,1 +1,1 @@
-"""Network modules: torsos, which are stacks of layers, and heads for policies, values and action values."""
+"""Network modules: torsos (stacks of layers), and heads for policies, values and action values."""

@@ -1,4 +1,4 @@
-"""Activations: functions selected by name, so that modules are compared by value, and learned ones.
+"""Activation functions: selected by name, so that modules compare by value, or learned.
 
 Kernel activation functions (Scardapane et al. 2019, https://arxiv.org/abs/1707.04035) are sums of Gaussian bumps on a
 fixed grid that all neurons share; the height of each bump is learned. They vanish far outside the grid, so
@@ -46,7 +46,7 @@ def activation_names() -> tuple[str, ...]:
 
 
 def activation_by_name(name: str) -> Callable[[jax.Array], jax.Array]:
-    """Return the activation function of that name: elementwise, except softmax, which is over the last axis.
+    """Return the activation function of that name: elementwise, except softmax, which normalizes the last axis.
 
     Raises:
         ValueError: the name is unknown; the message suggests the closest one.
@@ -66,7 +66,7 @@ class KernelActivation:
     """Settings of kernel activation functions.
 
     Attributes:
-        kernel: ``rbf`` acts on single features; ``rbf2d`` on pairs of neighboring features, by the product of their
+        kernel: ``rbf`` acts on single features; ``rbf2d`` acts on pairs of neighboring features by the product of their
             kernels, which halves the number of features.
         size: D, number of grid points in each direction.
         boundary: the grid spans ``[-boundary, boundary]``.
@@ -132,7 +132,7 @@ class KernelActivationLayer(nn.Module):
 def build_activation(config: Any) -> Activation:
     """Build an activation from its name, or from a mapping with ``name`` and fields of ``KernelActivation`` (``kaf``).
 
-    ``package.module:name`` is a user-defined one: a function of an array ``[..., F]`` or a Flax module, with its
+    ``package.module:name`` is a user-defined activation: a function of an array ``[..., F]`` or a Flax module, with its
     settings in the same mapping.
 
     Raises:
@@ -155,7 +155,7 @@ def build_activation(config: Any) -> Activation:
 
 
 def custom_network_part(config: Any, setting: str) -> CustomPart:
-    """Import a function of an array, or a module of Flax; see ``evorl.config.custom_parts.custom_part``.
+    """Import a function of an array or a Flax module; see ``evorl.config.custom_parts.custom_part``.
 
     Raises:
         ValueError: the class is not a Flax module, or ``custom_part`` rejects it.
@@ -168,7 +168,7 @@ def custom_network_part(config: Any, setting: str) -> CustomPart:
 
 
 def apply_custom_part(part: CustomPart, x: jax.Array) -> jax.Array:
-    """Return the output of a user-defined part for ``[..., F]``; a module is created at the call."""
+    """Return the output of a user-defined part for ``[..., F]``; a Flax module is instantiated by the call."""
     return part.call()(x) if isinstance(part.function, type) else part.call(x)
 
 
@@ -197,7 +197,7 @@ def _check(option: str, value: Any) -> None:
 
 @functools.lru_cache
 def _regression(options: KernelActivation) -> np.ndarray:
-    """Return the weights ``[D]`` or ``[D, D]`` of the kernel ridge regression of the initial function on the grid."""
+    """Return kernel weights ``[D]`` or ``[D, D]``, fitted to the initial function on the grid by ridge regression."""
     grid = options.grid
     with jax.ensure_compile_time_eval():
         targets = np.asarray(activation_by_name(options.initial)(jnp.asarray(grid, jnp.float32)), np.float64)

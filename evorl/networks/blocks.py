@@ -1,8 +1,8 @@
-"""Settings of layers of a torso, and residual blocks of them that let torsos grow: SimBa (Lee et al. 2025,
+"""Settings of a torso's layers, and residual blocks for larger torsos: SimBa (Lee et al. 2025,
 https://arxiv.org/abs/2410.09754), SimbaV2 (Lee et al. 2025, https://arxiv.org/abs/2502.15280), BroNet (Nauman et al.
 2024, https://arxiv.org/abs/2405.16158) and FlashSAC (Kim et al. 2026, https://arxiv.org/abs/2604.04539).
 
-Blocks use the initial weights, normalization and activation of their papers, independent of the torso's settings.
+Blocks use the initialization, normalization and activation of their papers, independent of the torso's settings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Dense:
 
     Attributes:
         size: number of outputs.
-        activation: activation of this layer; ``None`` for that of the torso.
+        activation: activation of this layer; ``None`` uses the torso's.
         batch_norm: normalize over the batch before the activation, see ``BatchRenorm``; the layer then has no bias.
         rms_norm: normalize the root mean square of each output vector before the activation.
     """
@@ -42,7 +42,7 @@ class BatchRenormalization:
     """Settings of a layer ``BatchRenorm``.
 
     Attributes:
-        warmup: number of initial batches with plain batch normalization; ``None`` for all.
+        warmup: number of initial batches with plain batch normalization; ``None`` means all.
         momentum: decay rate of the running statistics per batch.
     """
 
@@ -56,7 +56,7 @@ class ResidualModule(nn.Module):
     Attributes:
         num_blocks: number of residual blocks.
         size: width of the embedding; ``None`` for no embedding.
-        dtype: one of ``DTYPES``, in which the layers compute; normalizations of FlashSAC and lengths of SimbaV2 are
+        dtype: dtype in which the layers compute, one of ``DTYPES``; normalizations of FlashSAC and norms of SimbaV2 are
             float32.
     """
 
@@ -66,7 +66,7 @@ class ResidualModule(nn.Module):
 
 
 class SimbaBlocks(ResidualModule):
-    """Pre-normalized residual blocks with an inverted bottleneck, and a last layer normalization (SimBa, section 4).
+    """Pre-normalized residual blocks with an inverted bottleneck, then a layer normalization (SimBa, section 4).
 
     A block is ``x + Dense(F)(relu(Dense(4 F)(LayerNorm(x))))``. The embedding is linear.
     """
@@ -82,7 +82,7 @@ class SimbaBlocks(ResidualModule):
 
 
 class FlashBlocks(ResidualModule):
-    """Residual blocks with an inverted bottleneck and batch normalization, and a last RMS normalization (FlashSAC).
+    """Residual blocks with an inverted bottleneck and batch normalization, then an RMS normalization (FlashSAC).
 
     A block is ``x + relu(BatchNorm(Dense(F)(relu(BatchNorm(Dense(4 F)(x))))))``. The embedding is
     ``Dense(size)(BatchNorm(x))``. No dense layer has a bias. Optimizers should have
@@ -127,13 +127,13 @@ class BroBlocks(ResidualModule):
 
 
 class Scaler(nn.Module):
-    """Multiply each feature by a learned number (SimbaV2, section 4.1), ``[..., F] -> [..., F]``.
+    """Multiply each feature by a learned factor (SimbaV2, section 4.1), ``[..., F] -> [..., F]``.
 
-    The number is ``scale * initial / stored``, where the parameter ``scale`` starts at ``stored``: with the same
-    learning rate, a smaller ``stored`` makes the number change faster.
+    The factor is ``scale * initial / stored``, where the parameter ``scale`` starts at ``stored``: with the same
+    learning rate, a smaller ``stored`` makes the factor change faster.
 
     Attributes:
-        initial: initial value of the numbers.
+        initial: initial value of the factors.
         stored: initial value of the parameter.
     """
 
@@ -147,7 +147,7 @@ class Scaler(nn.Module):
 
 
 def _of_unit_length(x: jax.Array) -> jax.Array:
-    """Scale vectors ``[..., F]`` to the Euclidean norm 1."""
+    """Scale vectors ``[..., F]`` to Euclidean norm 1."""
     # Equal to x / max(norm, 1e-8), with a finite gradient at 0.
     return x * jax.lax.rsqrt(jnp.maximum(jnp.square(x).sum(axis=-1, keepdims=True), 1e-16))
 
@@ -155,10 +155,10 @@ def _of_unit_length(x: jax.Array) -> jax.Array:
 class HypersphereBlocks(ResidualModule):
     """Blocks whose features are vectors of length 1, and the dense layer of a SimbaV2 head (SimbaV2, section 4).
 
-    A block steps from ``x`` towards ``y = unit(Dense(F)(relu(Scaler(Dense(4 F)(x)))))``, by learned shares: it is
-    ``unit(x + Scaler(y - x))``, where ``unit`` scales to length 1. The embedding appends a constant, so that the length
-    of its input is not lost: ``unit(Scaler(Dense(unit([x, 3]))))``. After the blocks follows ``Scaler(Dense(F)(x))``.
-    No dense layer has a bias. Optimizers should have ``projection: unit_norm``.
+    A block moves ``x`` towards ``y = unit(Dense(F)(relu(Scaler(Dense(4 F)(x)))))`` by learned fractions: it is ``unit(x
+    + Scaler(y - x))``, where ``unit`` scales to length 1. The embedding appends a constant to preserve the length of
+    its input: ``unit(Scaler(Dense(unit([x, 3]))))``. The last layer is ``Scaler(Dense(F)(x))``. No dense layer has a
+    bias. Optimizers should have ``projection: unit_norm``.
     """
 
     @nn.compact
@@ -189,7 +189,7 @@ class ResidualBlocks:
 
     Attributes:
         num_blocks: number of residual blocks.
-        size: width of the embedding before them; ``None`` for no embedding, with the width of the input.
+        size: width of the embedding before them; ``None`` for no embedding, which keeps the width of the input.
     """
 
     num_blocks: int
@@ -227,7 +227,7 @@ RESIDUAL_BLOCKS: dict[str, type[ResidualBlocks]] = {"simba": Simba, "simba_v2": 
 
 
 def with_embeddings(layers: Sequence[Any]) -> tuple[Any, ...]:
-    """Merge dense layers without further settings into directly following residual blocks, as their embeddings."""
+    """Merge dense layers with default settings into directly following residual blocks, as their embeddings."""
     merged: list[Any] = []
     for layer in layers:
         before = merged[-1] if merged else None
@@ -238,5 +238,5 @@ def with_embeddings(layers: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def has_statistics(layer: Any) -> bool:
-    """Return true if the layer has running statistics of batches."""
+    """Return True if the layer has running batch statistics."""
     return isinstance(layer, BatchRenormalization | Flash) or (isinstance(layer, Dense) and layer.batch_norm)

@@ -1,6 +1,6 @@
 """Networks whose errors measure novelty: the models of ICM and RND.
 
-Their inputs are observations ``[..., *observation]``. All are modules compared by value.
+Their inputs are observations ``[..., *observation]``. All modules compare by value.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class DistillationNetwork(nn.Module):
     Attributes:
         torso: maps an observation to features.
         size: number of outputs.
-        hidden: widths of the layers in between; the predictor has more than its target.
+        hidden: widths of the hidden layers after the torso; the predictor has more than its target.
         observation_ndim: number of axes of one observation.
     """
 
@@ -74,5 +74,5 @@ class DistillationNetwork(nn.Module):
 
 
 def _dense_layers(torso: Torso, *sizes: int, name: str | None = None) -> Torso:
-    """Return dense layers with the activation, initial weights and dtype of a torso."""
+    """Return dense layers with the activation, initialization and dtype of a torso."""
     return dense_torso(*sizes, activation=torso.activation, orthogonal=torso.orthogonal, dtype=torso.dtype, name=name)

@@ -1,7 +1,7 @@
 """Recycling of dormant units, ReDo (Sokar et al. 2023, https://arxiv.org/abs/2302.12902).
 
 A unit is dormant if its mean absolute activation is at most a fraction of the mean over its layer. Its incoming weights
-are replaced by random ones and its outgoing weights by zero, so that outputs of the network hardly change.
+are reinitialized and its outgoing weights set to zero, so that outputs of the network hardly change.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Recycled(NamedTuple):
 
     Attributes:
         params: parameters with new weights of dormant units.
-        is_new: bools like ``params``: true for weights and biases that are new or set to zero.
-        share: share of dormant units among all hidden units, float32 scalar.
+        is_new: bools with the structure of ``params``, True for entries that are new or set to zero.
+        share: fraction of hidden units that are dormant, float32 scalar.
     """
 
     params: Params
@@ -36,7 +36,7 @@ class Recycled(NamedTuple):
 
 
 def check_recyclable(network: nn.Module, where: str) -> None:
-    """Raise ``ValueError`` if hidden units of a network with a torso cannot be recycled; ``where`` names its torso."""
+    """Raise ``ValueError`` if a network's hidden units cannot be recycled; ``where`` names its torso in the message."""
     layers = getattr(getattr(network, "torso", None), "layers", ())
     if not layers or not all(isinstance(x, DenseSettings) and not x.batch_norm for x in layers):
         raise ValueError(
@@ -84,7 +84,7 @@ def recycle_dormant_units(
 
 
 def _inputs_of_dense_layers(network: nn.Module, params: Params, *inputs: Any) -> dict[Path, jax.Array]:
-    """Return the mean absolute inputs ``[F]`` of all dense layers, by the path of their parameters, in their order."""
+    """Return each dense layer's mean absolute inputs ``[F]`` by the path of its parameters, in network order."""
     found: dict[Path, jax.Array] = {}
 
     def note(next_fn: Callable[..., Any], args: tuple, kwargs: Any, context: nn.module.InterceptorContext) -> Any:

@@ -1,6 +1,6 @@
-"""Gated Transformer-XL as a recurrent cell: attention to the last steps of the episode, with gates instead of sums.
+"""Gated Transformer-XL as a recurrent cell: attends to recent steps of the episode; gates replace residual sums.
 
-It has the methods of ``evorl.networks.recurrent.GRU``, for one step at a time, and ``unroll`` for sequences.
+Has the methods of ``evorl.networks.recurrent.GRU`` for single steps, and ``unroll`` for sequences.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import numpy as np
 from evorl.networks.layers import Dense, Dtype, float32_outputs, kernel_initializer
 from evorl.types import PyTreeDict
 
-GATE_BIAS = 2.0  # initially a layer passes its inputs on almost unchanged (section 3.2)
+GATE_BIAS = 2.0  # initially a layer is almost the identity (section 3.2)
 
 
 class GTrXL(nn.Module):
     """Gated Transformer-XL (Parisotto et al. 2020, https://arxiv.org/abs/1910.06764), with gates of a GRU.
 
-    Each layer attends to its own inputs of the last ``window`` steps of the episode and of the current one, by content
-    and distance (Dai et al. 2019, https://arxiv.org/abs/1901.02860, section 3.3). The state holds these inputs, so it
-    has ``num_layers * window * size`` numbers, for each step of a stored trajectory too.
+    Each layer attends to its inputs at the current step and the last ``window`` steps of the episode, by content and
+    distance (Dai et al. 2019, https://arxiv.org/abs/1901.02860, section 3.3). The state contains these inputs:
+    ``num_layers * window * size`` numbers, also for each step of a stored trajectory.
 
     Attributes:
         size: number of units of a layer, and of outputs.
@@ -49,7 +49,7 @@ class GTrXL(nn.Module):
         self.layers = [_Layer(self.size, self.num_heads, self.window, self.dtype) for _ in range(self.num_layers)]
 
     def inputs(self, x: jax.Array) -> jax.Array:
-        """Return the embedding ``[..., size]`` of inputs ``[..., F]``, for many steps in one product."""
+        """Return the embedding ``[..., size]`` of inputs ``[..., F]``; embeds many steps in one product."""
         return self.embedding(x)
 
     def __call__(self, state: PyTreeDict, inputs: jax.Array) -> tuple[PyTreeDict, jax.Array]:
@@ -66,10 +66,10 @@ class GTrXL(nn.Module):
         Args:
             state: state before the first step, leaves ``[B, ...]``.
             inputs: result of the method ``inputs``, ``[T, B, size]``.
-            starts: true where an episode starts with that step, ``[T, B]``: earlier steps are invisible from there on.
+            starts: True where a step is the first of an episode, ``[T, B]``; earlier steps are then masked.
         """
         steps = jnp.arange(len(starts), dtype=jnp.int32)[:, None]
-        start = jax.lax.cummax(jnp.where(starts, steps, -1))  # of the running episode, or -1: before this sequence
+        start = jax.lax.cummax(jnp.where(starts, steps, -1))  # of the running episode; -1 if before this sequence
         count = jnp.where(start < 0, state.count + steps, steps - start)
         memory, outputs = self._read(state.memory, inputs, count)
         return PyTreeDict(memory=memory, count=count + 1), outputs
@@ -82,7 +82,7 @@ class GTrXL(nn.Module):
             x: inputs of the first layer, ``[T, B, size]``.
             count: number of earlier steps of the episode, ``[T, B]``.
         """
-        ages = self.window - np.arange(self.window + 1)  # of the steps that a step may see, itself included
+        ages = self.window - np.arange(self.window + 1)  # of the steps that a step may attend to, including itself
         is_visible = count[..., None] >= ages  # [T, B, window + 1]
         is_kept = (ages[:-1] <= count[..., None] + 1)[..., None]  # by the next step, [T, B, window, 1]
         kept = []
@@ -110,10 +110,10 @@ class _Layer(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, seen: jax.Array, is_visible: jax.Array) -> jax.Array:
-        """Return the outputs ``[T, B, size]`` for inputs ``x``, the last T of ``seen`` ``[window + T, B, size]``.
+        """Return outputs ``[T, B, size]`` for inputs ``x``, which are the last T of ``seen`` ``[window + T, B, size]``.
 
-        ``is_visible`` ``[T, B, window + 1]`` is true for the earlier steps that each step sees, oldest first, and for
-        itself.
+        ``is_visible`` ``[T, B, window + 1]`` masks the steps that each step attends to: earlier ones, oldest first,
+        then itself.
         """
         depth, num_steps = self.size // self.num_heads, len(x)
 
@@ -141,7 +141,7 @@ class _Layer(nn.Module):
 
 
 class _Gate(nn.Module):
-    """Gate of a GRU between the inputs of a part and its outputs (section 3.2).
+    """GRU gate between the inputs of a sublayer and its outputs (section 3.2).
 
     Attributes:
         dtype: dtype of the factors of products.
@@ -151,7 +151,7 @@ class _Gate(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
-        """Return ``(1 - z) x + z h``, ``[..., size]``, for inputs ``x`` and outputs ``y`` of a part."""
+        """Return ``(1 - z) x + z h``, ``[..., size]``, for inputs ``x`` and outputs ``y`` of a sublayer."""
         size = x.shape[-1]
         reset_y, update_y, new_y = jnp.split(_dense(3 * size, self.dtype, "of_outputs", use_bias=False)(y), 3, axis=-1)
         reset_x, update_x = jnp.split(_dense(2 * size, self.dtype, "of_inputs", use_bias=False)(x), 2, axis=-1)
@@ -180,13 +180,13 @@ def _sinusoids(window: int, size: int) -> np.ndarray:
 
 
 def _placed(x: jax.Array) -> jax.Array:
-    """Place the entries ``[..., T, window + 1]`` of each step at the steps that it sees, ``[..., T, window + T]``.
+    """Scatter the entries ``[..., T, window + 1]`` of each step to the steps it attends to, ``[..., T, window + T]``.
 
-    Row t is shifted by t places; other entries are zero.
+    Row t is shifted by t positions; other entries are zero.
     """
     num_steps, num_seen = x.shape[-2:]
     padded = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, num_steps)])
-    # The rows are one entry too long: reshaped to the right length, row t starts t places later.
+    # The rows are one entry too long: after reshaping to the right length, row t starts t positions later.
     flat = padded.reshape(*x.shape[:-2], -1)[..., :-num_steps]
     return flat.reshape(*x.shape[:-1], num_seen - 1 + num_steps)
 

@@ -1,7 +1,7 @@
-"""Policy and value networks: a torso with a head; and observations as the float32 arrays that networks read.
+"""Policy and value networks (a torso with a head), and conversion of observations to their float32 inputs.
 
 Observations have any leading axes followed by ``observation_ndim`` axes; integers are cast and pixels are scaled.
-All networks are modules compared by value. Their outputs are float32; the torso may compute in bfloat16.
+All networks are modules that compare by value. Their outputs are float32; the torso may compute in bfloat16.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ValueNetwork(nn.Module):
         torso: a module such as ``Torso``.
         observation_ndim: number of axes of one observation.
         output_scale: gain of the head's initial weights.
-        num_quantiles: number N of quantiles of the returns, the output is then ``[..., N]``; ``None`` for values.
+        num_quantiles: number N of quantiles of the return, for outputs ``[..., N]``; ``None`` for values ``[...]``.
     """
 
     torso: nn.Module
@@ -95,7 +95,7 @@ class ShiftNetwork(nn.Module):
     """Network that maps observations and means of actions to shifts of the means: ``[..., A] -> [..., A]``.
 
     Attributes:
-        torso: a module for flat inputs, the joined observations and means.
+        torso: a module for flat inputs, the concatenated observations and means.
         size: number of dimensions of an action, A.
         observation_ndim: number of axes of one observation.
         output_scale: gain of the head's initial weights; with a small gain, initial shifts are small.
@@ -117,7 +117,7 @@ class ShiftNetwork(nn.Module):
 
 def apply_network(network: nn.Module, params: Params, *inputs: Any) -> jax.Array:
     """Apply a network to ``inputs`` with the parameters that its ``init`` returned."""
-    # Flax's ``apply`` returns a pair if asked for mutated collections, which is never done here.
+    # Flax's ``apply`` returns a pair only if mutable collections are requested, which is never done here.
     return network.apply(params, *inputs)  # pyright: ignore[reportReturnType]
 
 
@@ -127,7 +127,7 @@ def torso_output(torso: nn.Module, obs: Observation, observation_ndim: int) -> j
 
 
 def output_layer(torso: nn.Module, size: int, scale: float, name: str = "head", **options: Any) -> nn.Dense:
-    """Return the last layer of a network: dense, with float32 outputs, initial weights and dtype as in the torso."""
+    """Return the last layer of a network: dense, with float32 outputs, and the torso's initialization and dtype."""
     return dense(size, torso.orthogonal, scale, name, **float32_outputs(torso.dtype), **options)
 
 

@@ -15,7 +15,7 @@ from evorl.networks.q_networks import QNetwork
 from evorl.ops.random import draw, split_rows
 from evorl.types import Key, Observation
 
-NUM_COSINES = 64  # of the embedding of a fraction
+NUM_COSINES = 64  # in the embedding of a fraction
 
 
 class ImplicitQNetwork(QNetwork):
@@ -25,7 +25,7 @@ class ImplicitQNetwork(QNetwork):
     with ``i`` from 0 to 63. The heads map the product to the quantile of each action.
 
     Attributes:
-        num_fractions: number M of quantiles if no fractions are passed, at the midpoints ``(2 i + 1) / (2 M)``.
+        num_fractions: number M of default fractions, the midpoints ``(2 i + 1) / (2 M)``.
     """
 
     num_fractions: int = 32
@@ -38,7 +38,7 @@ class ImplicitQNetwork(QNetwork):
         """
         assert self.num_actions is not None, "quantiles are those of discrete actions"
         hidden = torso_output(self.torso, obs, self.observation_ndim)[..., None, :]
-        if fractions is None:  # numbers, so that exported policies need no cosine
+        if fractions is None:  # constants, so that exported policies need no cosine
             midpoints = (np.arange(self.num_fractions) + 0.5) / self.num_fractions
             cosines = jnp.asarray(np.cos(np.pi * np.outer(midpoints, np.arange(NUM_COSINES))), jnp.float32)
         else:

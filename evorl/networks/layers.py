@@ -1,7 +1,7 @@
 """Layers: dense layers and convolutions with fast gradients, noisy layers and batch renormalization.
 
-Parameters are float32. A layer computes in one of ``DTYPES``: in bfloat16, inputs and parameters are rounded when they
-are used. The last layer of a network (see ``float32_outputs``) returns float32.
+Parameters are float32. A layer computes in one of ``DTYPES``; in bfloat16, inputs and parameters are rounded on use.
+The last layer of a network (see ``float32_outputs``) returns float32.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 
 
 def compute_dtype(dtype: Dtype) -> jnp.dtype | None:
-    """Return the ``dtype`` of a Flax layer for one of ``DTYPES``: ``None``, that of its inputs, for float32."""
+    """Return the ``dtype`` argument of a Flax layer for one of ``DTYPES``: for float32 ``None``, the inputs' dtype."""
     return None if dtype == "float32" else jnp.dtype(dtype)
 
 
-@functools.cache  # shared by layers of the same kind, so that Flax compares them as equal
+@functools.cache  # shared by equal layers, so that Flax modules compare equal
 def kernel_initializer(orthogonal: bool, scale: float) -> jax.nn.initializers.Initializer:
-    """Return the initializer of a layer: orthogonal times ``scale`` (Saxe et al. 2014), or uniform with that gain."""
+    """Return a kernel initializer: orthogonal times ``scale`` (Saxe et al. 2014), or uniform with gain ``scale``."""
     if orthogonal:
         return functools.partial(orthogonal_matrix, scale=scale)
     return jax.nn.initializers.variance_scaling(scale**2, "fan_in", "uniform")
@@ -46,11 +46,11 @@ def kernel_initializer(orthogonal: bool, scale: float) -> jax.nn.initializers.In
 def orthogonal_matrix(
     key: Key, shape: Sequence[int], dtype: jax.typing.DTypeLike = jnp.float32, scale: float = 1.0
 ) -> jax.Array:
-    """Return a random matrix whose shorter side is orthonormal, times ``scale``; leading axes are merged into rows.
+    """Return ``scale`` times a random matrix, orthonormal along its shorter side; leading axes merge into rows.
 
     Computed as the polar factor of a normal random matrix by Newton-Schulz iteration (Higham 2008, eq. 8.20), which
-    uses products only. QR decomposition compiles for seconds, and on a CPU with several devices its batched form can
-    deadlock on threads that another device holds.
+    uses only products. QR decomposition takes seconds to compile, and on a CPU with several devices its batched form
+    can deadlock on threads held by another device.
     """
     rows = math.prod(shape[:-1])
     x = jax.random.normal(key, (rows, shape[-1]), jnp.float32)
@@ -59,7 +59,7 @@ def orthogonal_matrix(
     def iterate(_: jax.Array, x: jax.Array) -> jax.Array:
         return 1.5 * x - 0.5 * (x @ x.T) @ x
 
-    # Singular values grow by half in each iteration until they are near 1, and then converge quadratically.
+    # Each iteration increases singular values by half until they are near 1; then they converge quadratically.
     x = jax.lax.fori_loop(0, 50, iterate, x / jnp.linalg.norm(x))
     x = x.T if rows > shape[-1] else x
     return (scale * x).reshape(shape).astype(dtype)
@@ -112,7 +112,7 @@ def _product(x: jax.Array, kernel: jax.Array | PerturbedMatrix, dimension_number
 
 
 def _promoted(*arrays: Any, dtype: Any = None, inexact: bool = True) -> list[Any]:
-    """Convert inputs, kernel and bias to a common type, as Flax does, unless the kernel is a perturbed matrix."""
+    """Convert inputs, kernel and bias to a common dtype, as Flax does, unless the kernel is a perturbed matrix."""
     if any(isinstance(x, PerturbedMatrix) for x in arrays):
         return list(arrays)
     return promote_dtype(*arrays, dtype=dtype, inexact=inexact)
@@ -150,10 +150,10 @@ def _narrow_factors(x: jax.Array, kernel: jax.Array, bias: jax.Array | None, dty
 
 
 class Dense(nn.Dense):
-    """Flax's dense layer, which uses existing parameters of the right shape directly.
+    """Flax's dense layer, except that existing parameters of the right shape are used directly.
 
-    Flax compares them with freshly initialized ones, which traces the initializer wherever a layer is used. The kernel
-    may be a ``PerturbedMatrix``.
+    Flax checks their shapes against the initializer, which it traces wherever a layer is used. The kernel may be a
+    ``PerturbedMatrix``.
     """
 
     @nn.nowrap
@@ -178,12 +178,12 @@ def he_normal_dense(size: int, dtype: Dtype = "float32") -> nn.Dense:
 
 
 def dense_kernels(network: nn.Module, params: Params, *inputs: Any) -> Params:
-    """Return a tree like ``params`` with True for kernels that may be perturbed matrices: of float32 ``dense`` layers.
+    """Return a tree like ``params``, True for kernels of float32 ``dense`` layers: these may be perturbed matrices.
 
     Args:
         network: any module; it is traced, not run.
         params: parameters as returned by its ``init``.
-        *inputs: its inputs.
+        *inputs: inputs of the network.
     """
     paths = set()
 
@@ -199,7 +199,7 @@ def dense_kernels(network: nn.Module, params: Params, *inputs: Any) -> Params:
 
 
 def float32_outputs(dtype: Dtype) -> dict[str, Any]:
-    """Return options of a dense layer with float32 outputs, whose product has factors of ``dtype``."""
+    """Return options of a dense layer that multiplies in ``dtype`` and outputs float32."""
     if dtype == "float32":
         return {}
     return {"dtype": jnp.dtype(dtype), "promote_dtype": _narrow_factors, "dot_general": _output_product}
@@ -217,7 +217,7 @@ def convolution(
         border: ``same`` or ``valid``.
         orthogonal: see ``kernel_initializer``.
         scale: see ``kernel_initializer``.
-        dtype: one of ``DTYPES``, in which it computes.
+        dtype: dtype in which the layer computes, one of ``DTYPES``.
     """
     return nn.Conv(
         filters,
@@ -257,15 +257,15 @@ def _windows(x: jax.Array, size: Sequence[int], strides: Sequence[int], padding:
 
 
 class NoisyDense(nn.Module):
-    """Dense layer with learned noise in its weights, for exploration (Fortunato et al. 2018,
+    """Dense layer with learned noise on its weights, for exploration (Fortunato et al. 2018,
     https://arxiv.org/abs/1706.10295).
 
     Weights are sampled for every row, from factorized Gaussian noise (section 3, case b).
 
     Attributes:
         size: number of outputs.
-        initial_scale: the paper's ``sigma_0``: the initial noise scale is this over the root of the number of inputs.
-        dtype: one of ``DTYPES``, of the factors of products; outputs are float32.
+        initial_scale: the paper's ``sigma_0``; the initial noise scale is ``sigma_0 / sqrt(number of inputs)``.
+        dtype: dtype of the factors of products, one of ``DTYPES``; outputs are float32.
     """
 
     size: int
@@ -274,7 +274,7 @@ class NoisyDense(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, key: Key | None = None) -> jax.Array:
-        """Map ``[..., I]`` to ``[..., size]``; ``key`` is one per row ``[...]``, one for all, or ``None``: no noise."""
+        """Map ``[..., I]`` to ``[..., size]``; ``key`` is one key, one per row ``[...]``, or ``None`` for no noise."""
         num_inputs = x.shape[-1]
         bound = 1.0 / math.sqrt(num_inputs)
 
@@ -299,18 +299,18 @@ class NoisyDense(nn.Module):
 class BatchRenorm(nn.Module):
     """Batch renormalization (Ioffe 2017, https://arxiv.org/abs/1702.03275), ``[..., F] -> [..., F]``.
 
-    Features are normalized to mean 0 and variance 1, then scaled and shifted by learned parameters. In training, that
-    is, if the collection ``STATISTICS`` is mutable, the statistics of the batch (over all devices that share it) are
-    used, corrected towards the running ones within the bounds (algorithm 1), and the running ones are updated. When
-    acting and evaluating, the running ones are used. Statistics and outputs are float32 for inputs of any dtype.
+    Features are normalized to mean 0 and variance 1, then scaled and shifted by learned parameters. In training (if the
+    collection ``STATISTICS`` is mutable), batch statistics over all devices are used, corrected towards the running
+    statistics within bounds (algorithm 1), and the running statistics are updated. Acting and evaluation use the
+    running statistics. Statistics and outputs are float32 for inputs of any dtype.
 
     Attributes:
         momentum: decay rate of the running statistics per batch.
         epsilon: added to variances.
         max_scale: the paper's ``r_max``: the correcting factor is within ``1 / max_scale`` and ``max_scale``.
         max_shift: the paper's ``d_max``: the correcting shift is within ``-max_shift`` and ``max_shift``.
-        warmup: number of batches of plain batch normalization, before the correction starts; ``None`` for all: plain
-            batch normalization (Ioffe & Szegedy 2015).
+        warmup: number of batches of plain batch normalization (Ioffe & Szegedy 2015) before the correction starts;
+            ``None`` never starts it.
     """
 
     momentum: float = 0.99

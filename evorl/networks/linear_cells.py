@@ -1,6 +1,6 @@
-"""Recurrent cells that are linear in their state, so that all steps of a sequence are computed at once.
+"""Recurrent cells that are linear in their state, so that all steps of a sequence can be computed in parallel.
 
-A cell has the methods of ``evorl.networks.recurrent.GRU``, for one step at a time, and ``unroll`` for sequences.
+A cell has the methods of ``evorl.networks.recurrent.GRU`` for single steps, and ``unroll`` for sequences.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from evorl.types import Key, PyTreeDict
 
 # Real and imaginary parts of complex numbers.
 Parts: TypeAlias = tuple[jax.Array, jax.Array]
-# Initial eigenvalues of an LRU: at least this modulus, and at most this angle. The paper's choice for long sequences;
-# its defaults, moduli in [0, 1] and all angles, forget within 100 steps: 5 % of the units would remember a tenth.
+# Minimum modulus and maximum angle of an LRU's initial eigenvalues: the paper's choice for long sequences. With its
+# defaults, moduli in [0, 1] and all angles, only 5 % of the units would retain a tenth of an input after 100 steps.
 MIN_MODULUS, MAX_PHASE = 0.9, math.pi / 10
 
 
 def linear_scan(decays: jax.Array, inputs: jax.Array, first: jax.Array) -> jax.Array:
-    """Return all ``h_t = decays_t h_{t-1} + inputs_t`` along the first axis, ``[T, ...]``, where ``h_{-1} = first``.
+    """Return all ``h_t = decays_t h_{t-1} + inputs_t``, ``[T, ...]``, along the first axis, with ``h_{-1} = first``.
 
-    Computed by a parallel scan (Blelloch 1990) of logarithmic depth. A CPU gains nothing by depth and takes the steps
-    in sequence: 128 steps of ``[16, 64]`` take 0.16 ms instead of 0.56, and 2.6 instead of 6.6 with the gradient.
+    Computed by a parallel scan (Blelloch 1990) of logarithmic depth. On a CPU, sequential steps are faster: 128 steps
+    of ``[16, 64]`` take 0.16 ms instead of 0.56, and 2.6 instead of 6.6 with the gradient.
 
     Args:
         decays: factors, broadcastable to ``inputs``; a zero discards all earlier steps, as at the start of an episode.
@@ -53,12 +53,12 @@ class MinGRU(nn.Module):
     """Minimal gated recurrent unit (Feng et al. 2024, https://arxiv.org/abs/2410.01201, section 3.1).
 
     ``h_t = (1 - z_t) h_{t-1} + z_t c_t``, where gate ``z_t`` and candidate ``c_t`` depend only on the input. Computed
-    with the numbers themselves instead of their logarithms, so candidates may be negative, as in the paper's appendix.
+    directly instead of in log space, so candidates may be negative, as in the paper's appendix.
 
     The biases of the gates set the initial time constants of the units, between 1 and ``horizon`` by equal factors
     (after Tallec & Ollivier 2018). The weights of a unit's candidate are scaled by ``sqrt((2 - z) / z)``, where ``z``
-    is its initial gate, so that all units have the same variance for white noise, as ``gamma`` of an ``LRU``: without
-    it, a unit that remembers 100 steps would write a hundredth of its input, too little to learn from.
+    is its initial gate, so that all units have the same variance for white noise, like ``gamma`` of an ``LRU``.
+    Otherwise a unit that remembers 100 steps would add only a hundredth of each input, too little to learn from.
 
     Attributes:
         size: number of units.
@@ -88,7 +88,7 @@ class MinGRU(nn.Module):
         self.input_gates = Dense(2 * self.size, kernel_init=weights, bias_init=biases, **products)
 
     def inputs(self, x: jax.Array) -> jax.Array:
-        """Compute gates and candidates ``[..., 2 size]`` of inputs ``[..., F]``, for many steps in one product."""
+        """Compute gates and candidates ``[..., 2 size]`` from inputs ``[..., F]``, many steps in one product."""
         gates, candidates = jnp.split(self.input_gates(x), 2, axis=-1)
         return jnp.concatenate([nn.sigmoid(gates), candidates], axis=-1)
 
@@ -155,7 +155,7 @@ class LRU(nn.Module):
         self.output_gate = Dense(self.size, kernel_init=kernel_initializer(False, 1.0), **products)
 
     def inputs(self, x: jax.Array) -> jax.Array:
-        """Compute both parts of ``gamma B x``, and ``D x``, ``[..., 3 size]``, of inputs ``[..., F]``."""
+        """Compute real and imaginary part of ``gamma B x``, and ``D x``: ``[..., 3 size]`` for inputs ``[..., F]``."""
         scale = jnp.exp(self.gamma)
         return self.input_product(x) * jnp.concatenate([scale, scale, jnp.ones_like(scale)])
 
@@ -192,16 +192,16 @@ class LRU(nn.Module):
 
 
 def _scan_at_once(modulus: jax.Array, phase: jax.Array, goes_on: jax.Array, inputs: Parts, first: Parts) -> Parts:
-    """Return the states of an LRU after each step, both parts ``[T, B, size]``, by a parallel scan.
+    """Compute the states of an LRU, real and imaginary parts ``[T, B, size]``, by a parallel scan.
 
     Args:
         modulus: moduli of the eigenvalues, ``[size]``.
-        phase: their angles, ``[size]``.
-        goes_on: false where an episode starts with that step, ``[T, B, 1]``.
-        inputs: both parts, ``[T, B, size]``.
-        first: both parts before the first step, ``[B, size]``.
+        phase: angles of the eigenvalues, ``[size]``.
+        goes_on: False where a step is the first of an episode, ``[T, B, 1]``.
+        inputs: real and imaginary parts, ``[T, B, size]``.
+        first: real and imaginary parts before the first step, ``[B, size]``.
     """
-    # Rotated back by t angles, the states of step t decay by the real modulus: one real scan computes both parts.
+    # Rotated back by t angles, the state at step t decays by the real modulus, so one real scan computes both parts.
     phases = phase * jnp.arange(1.0, len(goes_on) + 1.0)[:, None, None]  # [T, 1, size]
     rotated = jnp.stack(_rotated(*inputs, -phases), axis=-2)  # [T, B, 2, size]
     decays = jnp.where(goes_on[..., None], modulus, 0.0)  # [T, B, 1, size]
@@ -210,7 +210,7 @@ def _scan_at_once(modulus: jax.Array, phase: jax.Array, goes_on: jax.Array, inpu
 
 
 def _steps(eigenvalues: Parts, goes_on: jax.Array, inputs: Parts, first: Parts) -> Parts:
-    """Compute the states of ``_scan_at_once`` step by step, from both parts of the eigenvalues ``[size]``."""
+    """Like ``_scan_at_once``, step by step; ``eigenvalues`` are real and imaginary parts, ``[size]``."""
 
     def one_step(state: Parts, row: tuple[jax.Array, Parts]) -> tuple[Parts, Parts]:
         keeps, (real_x, imaginary_x) = row
@@ -224,10 +224,9 @@ def _steps(eigenvalues: Parts, goes_on: jax.Array, inputs: Parts, first: Parts) 
 
 @jax.custom_jvp
 def _scan_in_sequence(eigenvalues: Parts, goes_on: jax.Array, inputs: Parts, first: Parts) -> Parts:
-    """Return ``_steps``, with a gradient whose loop contains only multiplications and additions.
+    """Like ``_steps``, with a gradient whose loop contains only multiplications and additions.
 
-    On a CPU, with gradients, it takes half the time of ``_scan_at_once``, which rotates the states of every step by an
-    angle.
+    On a CPU, with gradients, this takes half the time of ``_scan_at_once``, which rotates the states of every step.
     """
     return _steps(eigenvalues, goes_on, inputs, first)
 
@@ -243,10 +242,10 @@ def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Parts, Parts
 
 
 def _products(x: Parts, y: Parts) -> Parts:
-    """Return the products of complex numbers, given by their parts."""
+    """Multiply complex numbers given as real and imaginary parts."""
     return x[0] * y[0] - x[1] * y[1], x[1] * y[0] + x[0] * y[1]
 
 
 def _rotated(real: jax.Array, imaginary: jax.Array, phase: jax.Array) -> Parts:
-    """Rotate complex numbers, given by their parts, by ``phase``."""
+    """Rotate complex numbers, given as real and imaginary parts, by ``phase``."""
     return _products((jnp.cos(phase), jnp.sin(phase)), (real, imaginary))

@@ -18,17 +18,16 @@ from evorl.types import Action, Key, Observation, Params
 class QNetwork(nn.Module):
     """Action values: ``[...]`` for the passed continuous action, or ``[..., num_actions]`` for all discrete actions.
 
-    With ``num_atoms`` there is one more, last axis of that size, which parametrises a distribution of returns.
+    With ``num_atoms``, an additional last axis of that size parametrizes a distribution of returns.
 
     Attributes:
         torso: a module such as ``Torso``; for continuous actions, its input is the concatenated observation and action.
-        num_actions: number of discrete actions, ``None`` for continuous ones.
+        num_actions: number of discrete actions; ``None`` for continuous actions.
         observation_ndim: number of axes of one observation.
         output_scale: gain of the head's initial weights.
         num_atoms: size of the last axis; ``None`` omits it.
-        dueling: values of discrete actions are the state value plus the actions' advantages, minus the mean advantage
-            (Wang et al. 2016, eq. 9).
-        noisy: the heads have learned noise, sampled with the third argument, one key for all rows or one per row.
+        dueling: compute action values as state value plus advantages minus mean advantage (Wang et al. 2016, eq. 9).
+        noisy: the heads have learned noise, sampled with the third argument: one key, or one per row.
     """
 
     torso: nn.Module
@@ -66,15 +65,15 @@ class QNetwork(nn.Module):
 
 
 class PredictiveQNetwork(nn.Module):
-    """Distribution of the return of an action, from an embedding that also predicts the next step.
+    """Return distribution of an action, computed from an embedding that also predicts the next step.
 
     ``(obs, action) -> [..., num_atoms]``. An auxiliary head predicts the next embedding and the reward (Voelcker et al.
     2025, https://arxiv.org/abs/2507.11019, section 4.3).
 
     Attributes:
         torso: a module such as ``Torso`` below the embedding; its input is the concatenated observation and action.
-        head_torso: torso of each of the two heads, above the embedding.
-        num_atoms: parameters of the distribution.
+        head_torso: torso of each head, above the embedding; the two heads do not share parameters.
+        num_atoms: number of parameters of the distribution.
         embedding_size: size F of the embedding, which is linear.
         observation_ndim: number of axes of one observation.
     """
@@ -84,11 +83,11 @@ class PredictiveQNetwork(nn.Module):
     num_atoms: int
     embedding_size: int
     observation_ndim: int = 1
-    num_actions: ClassVar[None] = None  # actions are continuous
+    num_actions: ClassVar[None] = None  # continuous actions
 
     @nn.compact
     def __call__(self, obs: Observation, action: Action) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Return parameters of the distribution, the embedding ``[..., F]`` and the prediction ``[..., F + 1]``."""
+        """Return distribution parameters ``[..., M]``, embedding ``[..., F]`` and prediction ``[..., F + 1]``."""
         hidden = self.torso(_joined_with_action(self.torso, obs, self.observation_ndim, action))
         embedding = output_layer(self.torso, self.embedding_size, 1.0, "embedding")(hidden)
         hidden = apply_activation(self.head_torso.activation, embedding)

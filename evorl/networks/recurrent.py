@@ -1,7 +1,7 @@
 """Recurrent networks: a torso, a recurrent cell and a head.
 
 The state of a cell is a pytree of arrays ``[..., *]``, zeros at the start of an episode. It is float32 in
-every network: a cell that computes in bfloat16 rounds only the factors of its products.
+every network; a cell that computes in bfloat16 rounds only the factors of products.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CellState: TypeAlias = PyTreeDict
 
 
 class GRU(nn.Module):
-    """Gated recurrent unit (Cho et al. 2014, https://arxiv.org/abs/1406.1078; the reset gate is after the product).
+    """Gated recurrent unit (Cho et al. 2014, https://arxiv.org/abs/1406.1078; the reset gate follows the product).
 
     Attributes:
         size: number of units.
@@ -88,7 +88,7 @@ class LSTM(nn.Module):
         """Return the next state and the output ``[..., size]``; ``inputs`` is the result of the method ``inputs``."""
         gates = inputs + self.state_gates(state.hidden)
         write, forget, new, read = jnp.split(gates, 4, axis=-1)
-        # A bias of 1 lets an untrained cell retain its content (Jozefowicz et al. 2015, section 4).
+        # A forget bias of 1 lets an untrained cell retain its content (Jozefowicz et al. 2015, section 4).
         cell = nn.sigmoid(forget + 1.0) * state.cell + nn.sigmoid(write) * jnp.tanh(new)
         hidden = nn.sigmoid(read) * jnp.tanh(cell)
         return PyTreeDict(cell=cell, hidden=hidden), hidden
@@ -99,7 +99,7 @@ class DilatedLSTM(LSTM):
     https://arxiv.org/abs/1703.01161).
 
     At step t of an episode only the units of core ``t mod num_cores`` change; the others keep their ``cell`` and
-    ``hidden``, so that gradients reach ``num_cores`` times further back. One core gives a plain LSTM.
+    ``hidden``, so that gradients reach ``num_cores`` times further back. With one core, this is a plain LSTM.
 
     Attributes:
         num_cores: number of cores; must divide ``size``.
@@ -183,7 +183,7 @@ class RecurrentNetwork(nn.Module):
         """Return the outputs for sequences ``[T, N]`` and their true successors, ``[T - burn_in, N, ...]`` each.
 
         The first ``burn_in`` steps only update the state, without gradients (Kapturowski et al. 2019, section 3).
-        Successors are read with the state of the same episode, also where ``obs`` continues with the next one.
+        Successors are evaluated with the state of their episode, even where ``obs`` continues with the next episode.
 
         Args:
             obs: ``[T, N, *observation]``.
@@ -199,7 +199,7 @@ class RecurrentNetwork(nn.Module):
         return outputs, self(next_obs[burn_in:], states)[0]
 
     def _cell_inputs(self, obs: Observation) -> jax.Array:
-        # float32, which user-defined cells expect
+        # user-defined cells expect float32
         return self.cell.inputs(torso_output(self.torso, obs, self.observation_ndim).astype(jnp.float32))
 
 
@@ -210,13 +210,13 @@ def assemble(
     head: Callable[[nn.Module, int], nn.Module],
     observation_ndim: int,
 ) -> nn.Module:
-    """Build a network from a torso, an optional cell, further layers and a head.
+    """Build a network from a torso, an optional cell, additional layers and a head.
 
     ``head`` creates a network of ``evorl.networks.heads`` from a torso and the number of axes of its inputs.
     """
     if cell is None:
         return head(torso.clone(layers=torso.layers + head_layers), observation_ndim)
-    # Parts are cloned, because a module that occurs twice in a network would share its parameters.
+    # Modules are cloned, because one that occurs twice in a network would share its parameters.
     cell = cell.clone(dtype=torso.dtype) if isinstance(cell, Cell) else cell.clone()
     return RecurrentNetwork(torso.clone(), cell, head(torso.clone(layers=head_layers), 1), observation_ndim)
 
@@ -233,10 +233,10 @@ def computing_in(network: nn.Module, dtype: Dtype) -> nn.Module:
 
 def build_cell(config: Any) -> Cell | None:
     """Build a recurrent cell from a name, ``gru``, ``lstm``, ``dilated_lstm``, ``min_gru``, ``lru`` or ``gtrxl``, or
-    from a mapping with ``name``, ``size`` and further attributes of the cell. Returns ``None`` for ``None``.
+    from a mapping with ``name``, ``size`` and other attributes of the cell. Returns ``None`` for ``None``.
 
-    ``package.module:Class`` is a user-defined one: a Flax module with ``initial_state``, ``inputs`` and
-    ``__call__``, as in ``GRU``, and optionally ``unroll``, as in ``MinGRU``.
+    ``package.module:Class`` is a user-defined cell: a Flax module with ``initial_state``, ``inputs`` and ``__call__``,
+    as in ``GRU``, and optionally ``unroll``, as in ``MinGRU``.
 
     Raises:
         ValueError: the cell is unknown, or a size is invalid.

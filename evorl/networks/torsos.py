@@ -1,4 +1,4 @@
-"""Torsos: the part of a network between observation and head, a list of layers that a config can define."""
+"""Torsos: stacks of layers between observation and head, which a config can define."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class Torso(nn.Module):
         return x.reshape((*leading, x.shape[-1])) if is_spatial else x
 
     def _with_room(self, layer: Convolution | ResidualStage, x: jax.Array, image: tuple[int, ...]) -> jax.Array:
-        """Return the input of a layer; raise ``ValueError`` if its output would be empty."""
+        """Return the input of a layer; raise ``ValueError`` if the layer's output would be empty."""
         if all(_side_after(layer, side) > 0 for side in x.shape[1:3]):
             return x
         fitting = [name for name, layers in PRESETS.items() if min_side(layers) <= min(image[:2])]
@@ -173,7 +173,7 @@ class Torso(nn.Module):
         return math.sqrt(2.0) if self.orthogonal else 1.0
 
     def _dense(self, layer: Dense, x: jax.Array) -> jax.Array:
-        """Return the sums of a dense layer, normalized before the activation if so configured."""
+        """Return the pre-activations of a dense layer, normalized if so configured."""
         options = {"use_bias": not layer.batch_norm, "dtype": compute_dtype(self.dtype)}
         x = dense(layer.size, self.orthogonal, self._gain, **options)(x)
         if layer.batch_norm:
@@ -205,7 +205,7 @@ def apply_activation(activation: Activation, x: jax.Array) -> jax.Array:
 
 
 def _side_after(layer: Convolution | ResidualStage, side: int) -> int:
-    """Return the side of a layer's output for an image with this side."""
+    """Return the side length of a layer's output for square images with side ``side``."""
     size, stride, border = (
         (layer.size, layer.stride, layer.border) if isinstance(layer, Convolution) else (3, 2, "same")
     )
@@ -213,7 +213,7 @@ def _side_after(layer: Convolution | ResidualStage, side: int) -> int:
 
 
 def min_side(layers: tuple[Layer, ...]) -> int:
-    """Return the smallest side of images for which the output of convolutions and residual stages is not empty."""
+    """Return the smallest image side for which outputs of convolutions and residual stages are not empty."""
     side = 1
     for layer in reversed(layers):
         if isinstance(layer, Convolution) and layer.border == "valid":
@@ -224,22 +224,21 @@ def min_side(layers: tuple[Layer, ...]) -> int:
 
 
 def dense_torso(*sizes: int, **options: Any) -> Torso:
-    """Return a torso of dense layers, a multi-layer perceptron, with these sizes and further fields of ``Torso``."""
+    """Return a multi-layer perceptron with these layer sizes and other fields of ``Torso``."""
     return Torso(tuple(Dense(size) for size in sizes), **options)
 
 
 def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, **defaults: Any) -> Torso:
-    """Build a torso from a mapping with the attributes of ``Torso``; its layers are called ``torso``.
+    """Build a torso from a mapping with the attributes of ``Torso``, except that ``layers`` is called ``torso``.
 
     Layers are a list, or the name of one of ``PRESETS``. In the list, a number is a dense layer of that size; others:
     ``{dense: 64}``, ``{conv: {filters: 16, size: 3, stride: 1, border: same}}``, ``{residual: {filters: 16}}``,
     ``{batch_renorm: {warmup: 1000, momentum: 0.99}}`` or just ``batch_renorm``, ``batch_norm``, ``flatten``,
     ``layer_norm`` and ``rms_norm``. A layer may override the ``activation``: ``{dense: {size: 64, activation: elu}}``;
     ``{dense: {size: 64, batch_norm: true}}``, or ``rms_norm``, normalizes before it. ``{simba: 2}`` is two residual
-    blocks, as are ``simba_v2``, ``bro`` and ``flash``, see ``evorl.networks.blocks``; a dense layer directly before
-    them, without further settings, is their embedding. A user-defined layer, a Flax module or a function of an array,
-    is ``package.module:name``, or ``{name: package.module:name, size: 64}`` with settings; it has no activation after
-    it.
+    blocks, as are ``simba_v2``, ``bro`` and ``flash``, see ``evorl.networks.blocks``; a dense layer with default
+    settings directly before them is their embedding. A user-defined layer, a Flax module or a function of an array, is
+    ``package.module:name``, or ``{name: package.module:name, size: 64}`` with settings; no activation follows it.
 
     Args:
         options: options from a config.

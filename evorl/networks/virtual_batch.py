@@ -2,8 +2,8 @@
 
 The pre-activations of every hidden layer are normalized by their statistics over a fixed reference batch. A policy with
 random weights is then sensitive to small differences of its input, and perturbed policies behave differently (Salimans
-et al. 2017, section 2.2). As there, the current input does not affect the statistics. The map is therefore affine, and
-is folded into the layer's weights at no extra cost when acting.
+et al. 2017, section 2.2). The current input does not affect the statistics, so the normalization is affine and is
+folded into the layer's weights: acting costs nothing extra.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EPSILON = 1e-5  # added to variances
 
 
 def virtually_normalized(network: nn.Module, params: Params, *reference: Any) -> Params:
-    """Return parameters with which a network acts as if its hidden layers were normalized.
+    """Return parameters that make a network act as if its hidden layers were normalized.
 
     ``y = (W x - mean) / deviation + b`` for every dense layer and convolution of the torso, with mean and deviation of
     ``W x`` over the reference batch and, for convolutions, over all positions; ``x`` is the output of the

@@ -1,15 +1,15 @@
 """Collective operations between the shards of a device mesh; without a mesh every function is the identity.
 
-A step is written once, for the rows of one shard. When the execution layer runs it inside ``jax.shard_map``, the axis
-name ``DATA_AXIS`` is bound, and these functions communicate between shards: environments are sharded, every minibatch
-is replicated and its rows are divided among the devices, and gradients are averaged. The result equals that of one
-device, up to the order of floating-point sums.
+A step is written for the rows of one shard. When the execution layer runs it inside ``jax.shard_map``, the axis name
+``DATA_AXIS`` is bound, and these functions communicate between shards: environments are sharded, every minibatch is
+replicated and its rows are divided among the devices, and gradients are averaged. The result equals that of one device,
+up to the order of floating-point sums.
 
-A mesh may instead shard the members of a population, each with all its environments: its axis is ``MEMBER_AXIS``.
-The members on one device are an axis of ``jax.vmap``, ``LOCAL_MEMBER_AXIS``, the seeds ``LOCAL_SEED_AXIS``.
+A mesh may instead shard the members of a population, each with all its environments, along ``MEMBER_AXIS``. The members
+on one device are the ``jax.vmap`` axis ``LOCAL_MEMBER_AXIS``, the seeds ``LOCAL_SEED_AXIS``.
 
-The agents that act in one copy of a multi-agent environment are an axis of ``jax.vmap`` too, ``AGENT_AXIS``: each agent
-is a row, and code for one agent is written as if it were alone.
+The agents of one copy of a multi-agent environment are the ``jax.vmap`` axis ``AGENT_AXIS``: each agent is a row, and
+code is written for a single agent.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def num_shards(mesh_axis: str = DATA_AXIS) -> int:
 
 
 def num_side_by_side() -> int:
-    """Return the number of copies of this step that one device runs: its seeds times its members of a population."""
+    """Return the number of copies of this step per device: its seeds times its members of a population."""
     return num_shards(LOCAL_SEED_AXIS) * num_shards(LOCAL_MEMBER_AXIS)
 
 
@@ -63,7 +63,7 @@ def local_indices(num_rows: int, mesh_axis: str = DATA_AXIS) -> jax.Array:
 
 
 def share_of(num_rows: int, multiple_of: int = 1) -> tuple[jax.Array | int, int]:
-    """Return the first row and the number of rows of this shard's share of ``num_rows``; all shares are equally long.
+    """Return the first row and the number of rows of this shard's share of ``num_rows``; all shares have equal length.
 
     Shares are multiples of ``multiple_of`` rows. The last shares may extend past the end, where rows are
     ignored: ``gather_rows(share)[:num_rows]`` are all rows.
@@ -101,9 +101,9 @@ def max_over_shards(x: jax.Array) -> jax.Array:
 
 
 def mean_over_shares(tree: Tree) -> Tree:
-    """Average the devices' means over their rows of a shared batch: for gradients and losses.
+    """Average over devices the means over their shares of a batch, such as gradients and losses.
 
-    Reduces one flat vector.
+    All leaves are reduced as one flat vector.
     """
     if not _on_mesh():
         return tree
@@ -114,7 +114,7 @@ def mean_over_shares(tree: Tree) -> Tree:
 def minibatch_share(batch: Tree) -> Tree:
     """Return this shard's rows of a minibatch ``[N, ...]`` that is replicated on all devices.
 
-    If the devices cannot share the rows evenly, each of them uses the whole minibatch.
+    If N is not divisible by the number of devices, each device uses the whole minibatch.
     """
     num_rows = jax.tree.leaves(batch)[0].shape[0]
     if not _on_mesh() or num_rows % num_shards():
@@ -172,7 +172,7 @@ def of_all_agents(tree: Tree, num_agents: int) -> Tree:
 
 
 def agent_number() -> jax.Array | int:
-    """Return the index of this agent in its environment copy; 0 if it is the only one."""
+    """Return the index of this agent in its environment copy; 0 with a single agent."""
     return jax.lax.axis_index(AGENT_AXIS) if _on_mesh(AGENT_AXIS) else 0
 
 
@@ -183,7 +183,7 @@ def _on_raw_data(x: jax.Array, fn: Callable[[jax.Array], jax.Array]) -> jax.Arra
 
 
 def joined_under_vmap(rows_fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Make ``vmap`` of ``rows_fn`` merge its axis into the rows: seeds of environments are computed as one batch."""
+    """Make ``vmap`` of ``rows_fn`` merge the mapped axis into the rows, so that all seeds form one batch."""
     batch_fn = jax.custom_batching.custom_vmap(rows_fn)
 
     @batch_fn.def_vmap

@@ -15,7 +15,7 @@ def competitive_swarm_step(
     winners: jax.Array,
     social_factor: jax.Array | float,
 ) -> tuple[jax.Array, jax.Array]:
-    """Compute the next position and velocity of every particle, as if it lost its contest (eqs. 6 and 7).
+    """Compute the next position and velocity of every particle, assuming that it lost its contest (eqs. 6 and 7).
 
     A loser learns from the winner of its contest and from the mean of the swarm, with random weights per dimension.
 

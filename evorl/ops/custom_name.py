@@ -1,4 +1,4 @@
-"""User-defined function names as field values of nodes."""
+"""Names of user-defined functions as field values of config nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 class CustomName(str):
     """Name of a user-defined function in a config, ``"package.module:function"``, with the function itself.
 
-    In a field's annotation, it allows such a name in addition to the other values.
+    In a field's annotation, this type allows such a name in addition to the other values.
     """
 
     function: Callable[..., Any]

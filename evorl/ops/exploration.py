@@ -17,14 +17,14 @@ def epsilon_greedy_probabilities(q_values: jax.Array, epsilon: jax.Array | float
     """Return the probabilities of the epsilon-greedy policy; ties between greedy actions share their probability.
 
     Args:
-        q_values: ``[..., A]``; ``-inf`` forbids an action, unless all are ``-inf``.
+        q_values: ``[..., A]``; ``-inf`` masks an action, unless all are ``-inf``.
         epsilon: probability of a uniformly random action, a number or ``[...]``.
 
     Returns:
         ``[..., A]``, summing to 1 over the last axis.
     """
     is_max = q_values == q_values.max(axis=-1, keepdims=True)
-    # If the compiled program computes the values twice, with different rounding, none is equal: use the argmax.
+    # The compiled program may compute the values twice with different rounding, so that none is equal: use the argmax.
     is_first = jnp.arange(q_values.shape[-1]) == jnp.argmax(q_values, axis=-1, keepdims=True)
     is_best = (is_max | is_first).astype(q_values.dtype)
     greedy = is_best / is_best.sum(axis=-1, keepdims=True)
@@ -71,11 +71,11 @@ class NoiseRepetition(PyTreeNode):
     """Repetition of a stochastic policy's standard normal noise over several steps, configurable (FlashSAC, Kim et al.
     2026, https://arxiv.org/abs/2604.04539).
 
-    The number of steps n is random, with probability proportional to ``n ** -exponent``. Each environment has its own
-    noise and number. The recurrent state is zeros at the start of an episode, which starts new noise.
+    The number of steps n is random, with probability proportional to ``n ** -exponent``. Noise and n are independent
+    between environments. The recurrent state is zeros at the start of an episode, which samples new noise.
 
     Attributes:
-        max_steps: largest number of steps with the same noise; 1 for new noise at each step.
+        max_steps: largest number of steps with the same noise; 1 samples new noise at each step.
         exponent: exponent of the distribution of the number of steps; larger ones make repetitions shorter.
     """
 
@@ -112,9 +112,9 @@ class ActionNoise(PyTreeNode):
 
     Attributes:
         kind: ``gaussian``, independent at each step, or ``ornstein_uhlenbeck``, correlated in time.
-        scale: standard deviation of each step's random draw, a number or a schedule.
-        max_scale: each environment draws its scale at the start of an episode, uniformly from ``scale`` to this value;
-            ``None`` uses ``scale`` everywhere.
+        scale: standard deviation of each step's normal sample, a number or a schedule.
+        max_scale: each environment samples its scale at the start of an episode, uniformly from ``scale`` to this
+            value; ``None`` always uses ``scale``.
         theta: rate at which correlated noise returns to 0: the correlation of two steps is ``1 - theta``.
     """
 
@@ -150,7 +150,7 @@ class ActionNoise(PyTreeNode):
             recurrent_state: recurrent state per environment, leaves ``[..., *]``; ``None`` for stateless noise.
         """
         noise_key, scale_key = split_rows(key)
-        scale: Any = value_at(self.scale, 0.0)  # the start of a schedule, unless replaced by ``at_progress``
+        scale: Any = value_at(self.scale, 0.0)  # a schedule's initial value, unless replaced by ``at_progress``
         if self.max_scale is not None:
             new_scale = scale + (self.max_scale - scale) * draw(jax.random.uniform, scale_key, actions.shape[:-1])
             scale = jnp.where(recurrent_state.scale > 0.0, recurrent_state.scale, new_scale)  # 0: the episode starts

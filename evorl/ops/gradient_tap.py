@@ -1,4 +1,4 @@
-"""Optimizer that takes no step and accumulates the gradient: it turns an update into "gradient of a batch".
+"""Optimizer that accumulates gradients instead of taking steps: turns an update into "gradient of a batch".
 
 Every gradient of every algorithm passes through ``Optimizer.apply``. To obtain a workflow's gradients, for example in a
 worker of a parameter server, replace its optimizers with taps and read the gradients from the optimizers' state.
@@ -36,9 +36,9 @@ class TappedGradient(PyTreeData):
 
 
 class GradientTap(Optimizer):
-    """Leaves the parameters bit-identical and adds each gradient to its state, a ``TappedGradient``.
+    """Optimizer that keeps the parameters bit-identical and adds each gradient to its state, a ``TappedGradient``.
 
-    Gradients are neither clipped nor scaled, which is left to the optimizer that applies them.
+    Gradients are neither clipped nor scaled; the optimizer that applies them does both.
     """
 
     def init(self, params: Params) -> TappedGradient:
@@ -76,18 +76,18 @@ def _is_optimizer(node: Any) -> bool:
 
 
 def optimizers_of(tree: Any) -> dict[str, Optimizer]:
-    """Return every optimizer in a workflow or any pytree, by its dotted path, such as ``critic_optimizer``."""
+    """Return every optimizer in a workflow or other pytree by its dotted path, such as ``critic_optimizer``."""
     nodes = jax.tree.leaves_with_path(tree, is_leaf=_is_optimizer)
     return {leaf_name(path): node for path, node in nodes if _is_optimizer(node)}
 
 
 def tapped(tree: Tree) -> Tree:
-    """Return a workflow, or any pytree, with every optimizer in it replaced by a tap."""
+    """Return a workflow or other pytree with every optimizer replaced by a tap."""
     return jax.tree.map(lambda x: GradientTap() if _is_optimizer(x) else x, tree, is_leaf=_is_optimizer)
 
 
 def taps_in(state: Any) -> list[TappedGradient]:
-    """Return the states of all taps in a state, in the order of its leaves."""
+    """Return the states of all taps in a state, in leaf order."""
     nodes = jax.tree.leaves(state, is_leaf=_is_tapped)
     return [node for node in nodes if _is_tapped(node)]
 
@@ -106,7 +106,7 @@ def owned_by_optimizers(workflow: Any, agent_state: Any) -> dict[str, Any]:
     """Return the parameters that each optimizer updates, as trees of leaf indices of ``agent_state.params``.
 
     Args:
-        workflow: its ``init_optimizers(agent_state)`` passes each optimizer its parameters.
+        workflow: workflow whose ``init_optimizers(agent_state)`` passes each optimizer its parameters.
         agent_state: state of the agent, or its shapes.
 
     Returns:

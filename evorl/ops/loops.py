@@ -1,7 +1,7 @@
-"""Loops and branches in the form that is fastest on the platform.
+"""Loops and branches in the form that is fastest on the current platform.
 
-In a loop whose length is computed, an accelerator copies the condition to the host and waits, in every iteration: its
-loops have static lengths and few kernels. On a CPU the condition costs nothing, but an unnecessary iteration does.
+In a loop of dynamic length, an accelerator copies the condition to the host and waits in every iteration; there, loops
+have static lengths and few kernels. On a CPU the condition costs nothing, but an unnecessary iteration does.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from evorl.ops.trees import Packed, pack, tree_where
 from evorl.types import PyTreeData, pytree_field
 
 Tree = TypeVar("Tree")
-SMALL = 2**11  # largest packed array, in elements of all seeds and members: parts of larger ones would be copied
+SMALL = 2**11  # largest packed array, in elements over all seeds and members; slices of larger ones would be copied
 
 
 def when_due(is_due: jax.Array, update: Callable[[Any], Any], state: Any) -> Any:
     """Return ``update(state)`` if the bool scalar ``is_due`` is true, else ``state``; both have the same structure.
 
-    A skipped update takes no time. Under ``vmap`` it is skipped if it is not due for any element of the batch.
+    A skipped update takes no time. Under ``vmap``, the update is skipped if no element of the batch is due.
     """
     if on_cpu():  # a loop of at most one iteration, because ``cond`` under ``vmap`` would run both branches
         return jax.lax.fori_loop(0, is_due.astype(jnp.int32), lambda _, state: update(state), state)
-    # An accelerator waits for the host once for a branch, but in every iteration of a loop.
+    # An accelerator waits for the host once per branch, but in every iteration of a loop.
     return jax.lax.cond(
         collectives.any_under_vmap(is_due),
         lambda state: tree_where(is_due, update(state), state),
@@ -54,7 +54,7 @@ def repeated(
     if on_cpu() or between is None:
         return jax.lax.fori_loop(0, num_updates, update, carry)
     # Accelerators wait for the host in a loop of unknown length. Therefore updates are also computed before learning
-    # starts, and dropped.
+    # starts, and discarded.
     at_least, at_most = between
     if at_least:
         after = jax.lax.fori_loop(0, at_least, lambda i, carry: in_loop(update(i, unpacked(carry))), in_loop(carry))
@@ -65,7 +65,7 @@ def repeated(
 
 
 def precomputed(inputs: Callable[[jax.Array], Tree], num_turns: int) -> Callable[[jax.Array], Tree]:
-    """Return a function that equals ``inputs``, a function of the iteration; its leaves ``[N, ...]`` share an axis.
+    """Return a function equal to ``inputs``, a function of the iteration, possibly precomputed for all iterations.
 
     On an accelerator the inputs of all iterations are computed before the loop, which then indexes a packed array.
     """
@@ -90,7 +90,7 @@ class SmallPacked(PyTreeData, Generic[Tree]):
 
 
 def in_loop(tree: Any) -> Any:
-    """Return a tree in the form that loops on this platform carry; ``unpacked`` restores the tree.
+    """Return a tree in the form that loops should carry on this platform; ``unpacked`` restores the tree.
 
     On a CPU the tree is unchanged. On an accelerator each leaf that an iteration changes costs a kernel, whose launch
     takes longer than computing a small array: small leaves are packed and written together.
@@ -105,7 +105,7 @@ def in_loop(tree: Any) -> Any:
 
 
 def unpacked(carried: Any) -> Any:
-    """Return the tree that ``in_loop`` has packed; its leaves may have additional leading axes from a ``scan``."""
+    """Return the tree that ``in_loop`` packed; its leaves may have additional leading axes from a ``scan``."""
     if not isinstance(carried, SmallPacked):
         return carried
     small = iter(carried.small.unpack())

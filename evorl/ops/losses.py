@@ -33,13 +33,13 @@ def drift_surrogate(log_ratio: jax.Array, advantages: jax.Array, alpha: float = 
     https://arxiv.org/abs/2210.05639): ``-(r A - drift)``.
 
     The drift is ``relu((r - 1) A - alpha tanh((r - 1) A / alpha))`` for ``A >= 0`` and
-    ``relu(A log r - beta tanh(A log r / beta))`` for others; it replaces clipping.
+    ``relu(A log r - beta tanh(A log r / beta))`` otherwise; it replaces clipping.
 
     Args:
         log_ratio: ``log pi_new(a|s) - log pi_old(a|s)``.
         advantages: same shape.
-        alpha: size of the step that is free of drift, for positive advantages.
-        beta: size of the step that is free of drift, for negative advantages.
+        alpha: size of the drift-free step for positive advantages.
+        beta: size of the drift-free step for negative advantages.
     """
     chex.assert_equal_shape([log_ratio, advantages])
     increase, decrease = jnp.expm1(log_ratio) * advantages, log_ratio * advantages
@@ -77,7 +77,7 @@ def clipped_value_error(
 
 
 def td_error(q_values: jax.Array, rewards: jax.Array, discounts: jax.Array, next_q_values: jax.Array) -> jax.Array:
-    """Return ``r + discount Q(s', a') - Q(s, a)``, the target without gradient (Sutton & Barto 2018, eq. 6.5).
+    """Return ``r + discount Q(s', a') - Q(s, a)``; no gradient through the target (Sutton & Barto 2018, eq. 6.5).
 
     Args:
         q_values: ``[..., N]``; leading axes (ensemble members) share the target.

@@ -1,7 +1,7 @@
-"""Matrices that differ from a shared one by a product of thin factors, as low-rank evolution strategies sample them.
+"""Matrices ``shared + low-rank noise``, as sampled by low-rank evolution strategies.
 
-A population of such matrices multiplies its inputs by the shared matrix in one product, and by each individual's
-factors in two thin ones; the individual matrices are never computed.
+A population multiplies its inputs by the shared matrix in one product, and by each individual's thin factors in two
+small products; the individual matrices are never computed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LowRankNoise(PyTreeData):
     @classmethod
     def from_normal(cls, numbers: jax.Array, num_inputs: int) -> LowRankNoise:
         """Return noise from standard normal numbers ``[..., r, I + O]``; its entries have mean 0 and variance 1."""
-        scale = 1.0 / math.sqrt(numbers.shape[-2])  # an entry is a sum of r products of variance 1
+        scale = 1.0 / math.sqrt(numbers.shape[-2])  # each entry sums r products of variance 1
         return cls(left=scale * numbers[..., :num_inputs], right=numbers[..., num_inputs:])
 
     def scaled(self, factor: jax.Array | float) -> LowRankNoise:
@@ -54,7 +54,7 @@ class PerturbedMatrix(PyTreeData):
 
     Attributes:
         mean: ``[I, O]``, without a population axis.
-        noise: noise of one individual; of a population, with a leading axis.
+        noise: noise of one individual, or of a population, with a leading axis.
     """
 
     mean: jax.Array
@@ -66,7 +66,7 @@ class PerturbedMatrix(PyTreeData):
         return self.mean.shape
 
     def matrix(self) -> jax.Array:
-        """Return the matrix, ``[I, O]``; of a population ``[P, I, O]``."""
+        """Return the matrix ``[I, O]``, or the matrices ``[P, I, O]`` of a population."""
         return self.mean + self.noise.matrix()
 
     def product(self, x: jax.Array) -> jax.Array:
@@ -84,11 +84,11 @@ def _is_perturbed(x: Any) -> bool:
 
 
 def explicit(population: Params, factored: Any = False) -> Params:
-    """Replace perturbed matrices by their entries.
+    """Replace perturbed matrices by dense arrays.
 
     Args:
         population: parameters; leaves may be perturbed matrices.
-        factored: True for matrices that stay perturbed: one bool, or a tree of bools, one per matrix or array.
+        factored: True for matrices to leave factored: one bool, or a tree of bools, one per matrix or array.
     """
 
     def convert(x: Any, stays: bool) -> Any:

@@ -35,13 +35,13 @@ def check_sub_populations(num_members: int, frequencies: tuple[int, ...], explor
 def multi_frequency_inheritance(
     scores: jax.Array, generation: jax.Array | int, frequencies: tuple[int, ...]
 ) -> Inheritance:
-    """Return the parents of every member after a generation; all are ranked by the scores of this generation.
+    """Return the parents of every member after a generation, ranked by the scores of this generation.
 
     Members ``i P / M .. (i + 1) P / M - 1`` are sub-population i, which evolves after every ``frequencies[i]``
     generations. Its worst quarter, best first, copies state and hyperparameters of its best quarter, rank by rank, and
-    explores. In its third quarter, the best member of the others that has not migrated here yet replaces the state of
-    a member with a lower score, best first; hyperparameters come with the migrant if it evolves less often, from the
-    best member of this sub-population if it evolves more often, and stay otherwise. These members do not explore.
+    explores. Members of its third quarter, best first, get the state of the best member of other sub-populations that
+    has not migrated here yet, if its score is higher; their hyperparameters are the migrant's if it evolves less often,
+    this sub-population's best member's if more often, and unchanged otherwise. They do not explore.
 
     Args:
         scores: ``[P]``; ``-inf`` for diverged members, NaN for unknown scores, whose members keep their state. A member
@@ -60,7 +60,7 @@ def multi_frequency_inheritance(
     loses = evolves & (scores[losers] < scores[winners])
 
     def migrants_to(group: jax.Array, hosts: jax.Array) -> jax.Array:
-        candidates = order[jnp.argsort(groups[order] == group)]  # best first; the members of the group are at the end
+        candidates = order[jnp.argsort(groups[order] == group)]  # best first; members of the group come last
 
         def visit(num_taken: jax.Array, host: jax.Array) -> tuple[jax.Array, jax.Array]:
             candidate = candidates[num_taken]

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from evorl.fields import Within
 from evorl.types import PyTreeNode
 
-LOWEST = -1.0  # bound of scaled log-probabilities, l_0 of the paper
+LOWEST = -1.0  # lower bound of scaled log-probabilities, l_0 of the paper
 
 
 class Munchausen(PyTreeNode):

@@ -24,7 +24,7 @@ Product = Callable[[Params], Params]
 
 
 def hessian_product(fn: Callable[[Params], jax.Array], params: Params) -> Product:
-    """Return ``v -> H v`` for the Hessian of ``fn`` at ``params``: the directional derivative of the gradient.
+    """Return ``v -> H v`` for the Hessian ``H`` of ``fn`` at ``params``: the directional derivative of the gradient.
 
     For the mean KL divergence from the policy of ``params`` itself, this is exactly the Fisher matrix (appendix C.1 of
     the paper). The gradient is linearized once; each product costs two passes, and no matrix is formed.
@@ -44,7 +44,7 @@ def score_product(
     Args:
         log_probs: maps parameters to the log-probabilities of the actions taken, ``[T, B]``.
         params: parameters at which to differentiate.
-        dones: true where an episode ended, ``[T, B]``. A trajectory is the part of an episode within the window.
+        dones: True where an episode ended, ``[T, B]``. A trajectory is the part of an episode within the window.
         weights: weights of the steps, ``[T, B]``, with mean 1 over all devices and constant within a trajectory.
     """
     _, along = jax.linearize(log_probs, params)
@@ -59,7 +59,7 @@ def score_product(
 
 
 def trajectory_sums(values: jax.Array, dones: jax.Array) -> jax.Array:
-    """Return, for every step, the sum of ``values`` ``[T, B]`` over its trajectory, within the window."""
+    """Return, for every step, the sum of ``values`` ``[T, B]`` over the step's trajectory within the window."""
     num_steps = values.shape[0]
     steps = jnp.arange(num_steps)[:, None]
     ended = dones.astype(bool)
@@ -95,8 +95,8 @@ class LineSearch(NamedTuple):
     Attributes:
         params: new parameters; the old ones if the search failed.
         fraction: accepted fraction of the step; 0 if the search failed.
-        num_trials: number of fractions that were tried.
-        accepted: true if one was accepted.
+        num_trials: number of fractions tried.
+        accepted: True if a fraction was accepted.
     """
 
     params: Params
@@ -120,7 +120,7 @@ class TrustRegion(PyTreeNode):
         max_kl_factor: for ``accept_by="divergence"``.
         backtrack_factor: ratio of consecutive fractions; 0.5 halves the step.
         max_trials: number of fractions before the search fails.
-        growth: factor on the first fraction of an adaptive search, if the previous search accepted its first fraction.
+        growth: factor of an adaptive search's first fraction, if the previous search accepted its first fraction.
     """
 
     max_kl: Annotated[float, Within("(0, inf)")] = 0.01
@@ -158,10 +158,10 @@ class TrustRegion(PyTreeNode):
     ) -> LineSearch:
         """Shorten a step until it is accepted: backtracking (Armijo 1966) with a bound on the divergence.
 
-        Tries the fractions ``first_fraction * backtrack_factor^k`` in turn, up to the first that ``accepts`` allows.
+        Tries the fractions ``first_fraction * backtrack_factor^k``, k = 0, 1, ..., until ``accepts`` returns True.
 
         Args:
-            evaluate: maps parameters to their gain over ``params`` and their KL divergence from them; over all devices.
+            evaluate: maps parameters to their gain over ``params`` and KL divergence from ``params``, over all devices.
             params: start of the search.
             step: full step.
             first_fraction: fraction of the step in the first trial.
@@ -186,7 +186,7 @@ class TrustRegion(PyTreeNode):
         return LineSearch(new_params, jnp.where(accepted, fraction, 0.0), num_trials, accepted)
 
     def accepts(self, gain: jax.Array, divergence: jax.Array, expected_gain: jax.Array) -> jax.Array:
-        """Return True if a step is accepted, see ``accept_by``; always false if its gain or divergence is not finite.
+        """Return True if a step is accepted, see ``accept_by``; False if its gain or divergence is not finite.
 
         Args:
             gain: gain of the objective.
@@ -203,7 +203,7 @@ class TrustRegion(PyTreeNode):
     def next_first_fraction(self, search: LineSearch) -> jax.Array:
         """Return the first fraction of the next adaptive search.
 
-        It is the fraction that this search accepted, times ``growth`` if it was the first one; 1 if the search failed.
+        This is the accepted fraction, multiplied by ``growth`` if it was the first one tried; 1 if the search failed.
         """
         grown = search.fraction * jnp.where(search.num_trials == 1, self.growth, 1.0)
         return jnp.where(search.accepted, grown, 1.0)

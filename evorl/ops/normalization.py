@@ -1,4 +1,4 @@
-"""Running mean and variance of observations, running scale of rewards, and normalization with them.
+"""Running statistics of observations and rewards, and normalization with them.
 
 Statistics have the structure of one observation (an array or a pytree of arrays) and are float32 for any dtype of the
 observation.
@@ -17,7 +17,7 @@ from evorl.ops.collectives import max_over_shards, sum_shards
 from evorl.ops.trees import finite_rows, zeros_where
 from evorl.types import Observation, PyTreeData
 
-# Largest exact float32 count. From here on, the statistics reflect about this many most recent observations.
+# Largest exact float32 count. Beyond it, the statistics reflect about this many most recent observations.
 MAX_COUNT = float(2**24)
 _MIN_VARIANCE = 1e-8
 
@@ -64,10 +64,10 @@ def update_statistics(
     """Return the statistics with the observations of ``batch`` added.
 
     Args:
-        batch: observations with any leading axes, ``[..., *observation]``, the same for every leaf.
-        mask: true for observations to include, with the shape of the leading axes; defaults to all. Excluded ones may
-            hold any values.
-        sharded: true if each device of a mesh holds different observations; their sums are then combined.
+        batch: observations ``[..., *observation]``; the leading axes are the same for every leaf.
+        mask: True for observations to include, with the shape of the leading axes; defaults to all. Excluded ones may
+            have any values.
+        sharded: True if each device of a mesh has different observations; their sums are then combined.
     """
     chex.assert_trees_all_equal_structs(statistics.mean, batch)
     mean_leaves, batch_leaves = jax.tree.leaves(statistics.mean), jax.tree.leaves(batch)
@@ -85,8 +85,8 @@ def add_row(statistics: RunningStatistics, obs: Observation, mask: jax.Array) ->
     """Return the statistics with one more observation if ``mask``, a bool, is true and all its values are finite
     (Welford 1962).
 
-    Needs no sums over a batch: a loop can keep statistics ``[B]`` of B environments with ``jax.vmap(add_row)`` and
-    merge them with ``add_groups`` at the end.
+    Needs no batch sums: a loop can update statistics ``[B]`` of B environments with ``jax.vmap(add_row)`` and merge
+    them with ``add_groups`` at the end.
     """
     mask = mask & finite_rows(obs, num_axes=0)
     count = statistics.count + mask
@@ -111,7 +111,7 @@ def _with_groups(
     m2s: Observation | None,
     join: Callable[[Any], Any],
 ) -> RunningStatistics:
-    """Return the parallel update of Chan et al. (1979) by groups of ``counts`` rows; one-row groups have no ``m2s``."""
+    """Merge groups of ``counts`` rows (parallel update of Chan et al. 1979); one-row groups have no ``m2s``."""
 
     def group_sum(x: jax.Array) -> jax.Array:
         weights = counts.reshape(counts.shape + (1,) * (x.ndim - counts.ndim))
@@ -153,11 +153,11 @@ def normalize(statistics: RunningStatistics, obs: Observation, clip: jax.Array |
 
 
 class RewardScale(PyTreeData):
-    """Scale of rewards: statistics of discounted sums of past rewards.
+    """State of reward scaling: statistics of discounted sums of past rewards.
 
     Attributes:
         statistics: statistics of these sums, over all steps of all environments.
-        sums: discounted sum of each environment in its running episode, ``[B]``.
+        sums: discounted sum of each environment's running episode, ``[B]``.
         greatest: largest absolute value of these sums; ``None`` if it is not needed.
     """
 
@@ -172,11 +172,11 @@ class RewardScale(PyTreeData):
         return cls(statistics=statistics, sums=jnp.zeros(num_envs), greatest=greatest if bounded else None)
 
     def after(self, rewards: jax.Array, dones: jax.Array, discount: jax.Array | float) -> RewardScale:
-        """Return the scale after further steps ``[T, B]`` of this device's environments, in their order.
+        """Return the scale updated with the next steps ``[T, B]`` of this device's environments.
 
         Args:
             rewards: rewards.
-            dones: true where an episode ended: the next sum starts at 0.
+            dones: True where an episode ended: the next sum starts at 0.
             discount: discount of past rewards.
         """
 
@@ -201,12 +201,12 @@ def normalize_rewards(
     Args:
         scale: scale so far.
         rewards: rewards of this device's environments, ``[T, B]``.
-        dones: true where an episode ended, ``[T, B]``.
+        dones: True where an episode ended, ``[T, B]``.
         discount: discount of past rewards.
         clip: bound on the absolute value of the result.
 
     Returns:
-        The rewards ``[T, B]``, and the scale updated with these steps, which the result already uses.
+        The rewards ``[T, B]``, divided by the scale that includes these steps, and that scale.
     """
     scale = scale.after(rewards, dones, discount)
     std = jnp.sqrt(jnp.maximum(scale.statistics.variance, _MIN_VARIANCE))
@@ -214,7 +214,7 @@ def normalize_rewards(
 
 
 def bounded_rewards(scale: RewardScale, rewards: jax.Array, bound: jax.Array | float) -> jax.Array:
-    """Divide rewards so that discounted sums of past rewards have a deviation of at most 1, and absolute values of at
+    """Divide rewards so that discounted sums of past rewards have standard deviation at most 1, and absolute value at
     most ``bound`` (Lee et al. 2025, https://arxiv.org/abs/2502.15280, section 4.3).
 
     The divisor is ``max(sqrt(variance + 1e-8), greatest / bound)`` of these sums.

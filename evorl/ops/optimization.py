@@ -1,4 +1,4 @@
-"""Gradient steps: an optimizer with clipping and schedule, and functions that compute, reduce and apply gradients."""
+"""Gradient steps: an optimizer with clipping and schedules, and functions that compute, reduce and apply gradients."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _arguments(name: str) -> Mapping[str, Any]:
 
 
 def _maker(name: str) -> Callable[..., optax.GradientTransformation]:
-    """Return the function that makes the optimizer: one of optax, or a user-defined one."""
+    """Return the function that makes the optimizer, from optax or user-defined."""
     return name.function if isinstance(name, CustomName) else getattr(optax, name)
 
 
@@ -91,18 +91,18 @@ class Switch(PyTreeNode):
 
 
 class Optimizer(PyTreeNode):
-    """Optax optimizer built inside the traced function, so that its numbers are data.
+    """Optax optimizer built inside the traced function, so that its hyperparameters are traced.
 
     Attributes:
         name: name of an optax function (``adam``, ``adamw``, ``lion``, ``rmsprop``, ``sgd``, ...), or
             package.module:function for a user-defined one, whose first argument is the learning rate.
         learning_rate: step size.
-        max_grad_norm: gradients with a larger global norm are scaled down to it; ``None`` disables clipping.
+        max_grad_norm: gradients with a larger global norm are scaled down to this norm; ``None`` disables clipping.
         epsilon: constant for numerical stability, if the optimizer has one; ``None`` for the optimizer's default.
         beta1: decay rate of the first moment in adam and its variants; ``None`` for the optimizer's default.
         weight_decay: decoupled weight decay (Loshchilov & Hutter 2019); ``None`` for the optimizer's default, which is
             nonzero for some, such as adamw.
-        options: further arguments of the optimizer function, such as ``{"momentum": 0.9, "nesterov": True}`` for sgd.
+        options: other arguments of the optimizer function, such as ``{"momentum": 0.9, "nesterov": True}`` for sgd.
         projection: ``unit_norm`` scales the weights of each unit to norm 1 after each step; ``unit_norm_and_gains``
             scales the gains of normalization layers as well, to mean square 1, see ``evorl.ops.projection``; ``None``
             for no projection.
@@ -140,7 +140,7 @@ class Optimizer(PyTreeNode):
         object.__setattr__(self, "options", options)
 
     def _checked_option(self, name: str, value: Any) -> Any:
-        """Return the option as data, or as a ``Switch`` where optax expects a bool, an integer or a name."""
+        """Return the option as a traced number, or as a ``Switch`` where optax expects a bool, an integer or a name."""
         valid = {x: default for x, default in _arguments(self.name).items() if x not in _ARGUMENTS_OF_FIELDS.values()}
         if name not in valid:
             fields = [field for field, argument in _ARGUMENTS_OF_FIELDS.items() if argument == name]
@@ -185,7 +185,7 @@ class Optimizer(PyTreeNode):
         return params if self.projection is None else PROJECTIONS[self.projection](params)
 
     def scaled(self, part: str, scale: jax.Array | float | None) -> Optimizer:
-        """Return the optimizer with the learning rate multiplied by ``scale`` for a part, see ``PartOptimizer``."""
+        """Return the optimizer with the learning rate of one part multiplied by ``scale``, see ``PartOptimizer``."""
         if scale is None:
             return self
         return PartOptimizer(
@@ -194,7 +194,7 @@ class Optimizer(PyTreeNode):
 
 
 def _clipped(max_norm: jax.Array | float) -> optax.GradientTransformation:
-    """Return the transformation that scales gradients down to a global norm; on accelerators in two kernels."""
+    """Return the transformation that clips gradients by global norm, in two kernels on accelerators."""
     usual = optax.clip_by_global_norm(max_norm)
     if on_cpu():
         return usual
@@ -209,7 +209,7 @@ def _clipped(max_norm: jax.Array | float) -> optax.GradientTransformation:
 
 
 class PartOptimizer(Optimizer):
-    """Optimizer with another learning rate for one part of the parameters.
+    """Optimizer with a different learning rate for one part of the parameters.
 
     Attributes:
         part: path in the parameters, such as ``value`` or ``optimizer/value``; other parts keep their learning rate.
@@ -222,7 +222,7 @@ class PartOptimizer(Optimizer):
     def apply(
         self, gradients: Params, opt_state: Any, params: Params, progress: jax.Array | float = 0.0
     ) -> tuple[Params, Any]:
-        """Return parameters and state after one step, in which the part moves ``scale`` times as far."""
+        """Take one step in which the part moves ``scale`` times as far; return parameters and state."""
         new_params, opt_state = super().apply(gradients, opt_state, params, progress)
         new_params = _with_scaled_step(params, new_params, self.part.split("/"), self.scale)
         return self.projected(new_params), opt_state
@@ -259,7 +259,7 @@ def gradient_step(
 def standardize(values: jax.Array, weights: jax.Array | float = 1.0) -> jax.Array:
     """Scale ``values`` to mean 0 and variance 1 over the batch on all devices.
 
-    ``weights``, with mean 1, weight each value in the statistics.
+    ``weights``, with mean 1, weight the values in the statistics.
     """
     centered = values - collectives.mean_over_shares((weights * values).mean())
     return centered * jax.lax.rsqrt(collectives.mean_over_shares((weights * jnp.square(centered)).mean()) + 1e-8)
@@ -268,8 +268,8 @@ def standardize(values: jax.Array, weights: jax.Array | float = 1.0) -> jax.Arra
 def _shuffles(key: jax.Array, num_shuffles: int, num_rows: int) -> jax.Array:
     """Return random permutations of ``num_rows`` indices, int32 ``[num_shuffles, num_rows]``.
 
-    Up to 4096 rows, the index is stored in the low bits of the random sort key: one array is sorted instead of two,
-    four times faster on a CPU. At least 20 random bits remain, so ties are rare.
+    Up to 4096 rows, the low bits of each random sort key store the index: one array is sorted instead of two, four
+    times faster on a CPU. At least 20 random bits remain, so ties are rare.
     """
     index_bits = max(1, (num_rows - 1).bit_length())
     if index_bits > 12:
@@ -288,19 +288,19 @@ def scan_minibatches(
     num_epochs: int,
     num_minibatches: int,
 ) -> tuple[Any, Any]:
-    """Run several passes over a batch in reshuffled minibatches: one scan over epochs x minibatches.
+    """Run several passes over a batch in reshuffled minibatches, as one scan over epochs x minibatches.
 
     Args:
         update: ``(carry, minibatch) -> (carry, metrics)``. Each device receives its share of every minibatch
             ``[N / num_minibatches, ...]``.
-        carry: learned state.
+        carry: initial carry of the scan.
         batch: leaves ``[N, ...]``, replicated on all devices.
         key: key for shuffling.
         num_epochs: number of passes.
         num_minibatches: minibatches per pass; must divide N.
 
     Returns:
-        The last carry, and the metrics stacked over the ``num_epochs * num_minibatches`` updates.
+        The final carry, and the metrics stacked over the ``num_epochs * num_minibatches`` updates.
 
     Raises:
         ValueError: N is not divisible by ``num_minibatches``.

@@ -1,7 +1,7 @@
-"""The platform that programs are compiled for, which determines all code paths for one kind of device.
+"""The platform that programs are compiled for; all device-specific code paths depend on it.
 
-It is the default backend of JAX, unless ``compiled_for`` names another one: a program may be compiled for a GPU on a
-machine without one (``python -m benchmarks.gpu --static``).
+The platform is JAX's default backend unless ``compiled_for`` names another: a program may be compiled for a GPU on a
+machine without GPUs (``python -m benchmarks.gpu --static``).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def platform() -> str:
 
 
 def on_cpu() -> bool:
-    """Return True if programs are compiled for a CPU, for workarounds of its compiler."""
+    """Return True if programs are compiled for a CPU; used for workarounds of the CPU compiler."""
     return platform() == "cpu"
 
 
 @contextmanager
 def compiled_for(name: str) -> Iterator[None]:
-    """Build and trace programs for a platform within the context, regardless of the devices of this process.
+    """Build and trace programs for a platform within the context, regardless of this process's devices.
 
     JAX caches traced functions, which are specific to a platform. Its caches are cleared at both ends of the context.
 
@@ -36,7 +36,7 @@ def compiled_for(name: str) -> Iterator[None]:
         name: ``"cpu"``, ``"gpu"`` (also called ``"cuda"``) or ``"tpu"``.
 
     Raises:
-        ValueError: unknown platform.
+        ValueError: the platform is unknown.
     """
     names = {"cpu": "cpu", "gpu": "gpu", "cuda": "gpu", "tpu": "tpu"}
     if name not in names:

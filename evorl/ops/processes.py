@@ -1,9 +1,9 @@
 """Communication between the processes of one program; with a single process, every function is the identity.
 
-Several processes, on one machine or on several, may run one program: each has some of the devices, and all call the
-same compiled programs in the same order. Therefore, all processes must agree on anything that one of them reads from
-the clock, a signal or a disk before it affects which program is called next. All processes must call these functions
-together, in the same order; only ``are_several`` and ``is_first`` do not communicate.
+Several processes, on one or more machines, may run one program: each has some of the devices, and all call the same
+compiled programs in the same order. Therefore, anything read from the clock, a signal or a disk must be agreed on by
+all processes before it affects which program is called next. All processes must call these functions together, in the
+same order; only ``are_several`` and ``is_first`` do not communicate.
 
 JAX is imported lazily, because tools that read run folders also call these functions and do not need JAX.
 """
@@ -40,12 +40,12 @@ def are_several() -> bool:
         return False
     import jax
 
-    # If not initialized, there is one process. process_count would start the backend and fix its devices.
+    # If not initialized, there is one process; process_count would start the backend and fix its devices.
     return jax.distributed.is_initialized() and jax.process_count() > 1
 
 
 def is_first() -> bool:
-    """Return True for the process that writes: run folders, metrics, the screen."""
+    """Return True in the process that writes run folders, metrics and terminal output."""
     if not are_several():
         return True
     import jax
@@ -54,7 +54,7 @@ def is_first() -> bool:
 
 
 def decided_by_first(decide: Callable[[], Answer]) -> Answer:
-    """Call ``decide`` in the first process only, and return its result, JSON data, in all processes."""
+    """Call ``decide`` only in the first process, and return its JSON-serializable result in all processes."""
     if not are_several():
         return decide()
     text = np.frombuffer(json.dumps(decide()).encode(), np.uint8) if is_first() else np.zeros(0, np.uint8)
@@ -91,7 +91,7 @@ def wait_for_all() -> None:
 
 
 def on_host(tree: Tree) -> Tree:
-    """Convert arrays to NumPy, complete in every process even if sharded over processes; keys stay unchanged."""
+    """Convert arrays to NumPy, complete in every process even if sharded; typed keys are unchanged."""
     import jax
     import jax.numpy as jnp
     from jax.experimental import multihost_utils

@@ -1,7 +1,7 @@
-"""Projection of weights onto unit spheres, after each step of an optimizer (Loshchilov et al. 2025,
+"""Projection of weights onto unit spheres after each optimizer step (Loshchilov et al. 2025,
 https://arxiv.org/abs/2410.01131; Lee et al. 2025, https://arxiv.org/abs/2502.15280).
 
-Networks with normalized features do not depend on the length of their weights, but the effective learning rate does.
+Normalized features do not depend on the norm of the weights, but the effective learning rate does.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def _layer(path: tuple) -> str:
 
 
 def unit_norm_kernels(params: Params) -> Params:
-    """Return parameters in which the weights of each unit, over all its inputs, have the Euclidean norm 1.
+    """Return parameters in which the weights of each unit, over all its inputs, have Euclidean norm 1.
 
-    These are the leaves called ``kernel``: of dense layers ``[..., inputs, outputs]``, with any leading axes, such as
-    that of an ensemble, and of convolutions ``[..., height, width, inputs, outputs]``. All other leaves, such as biases
+    The projected leaves are called ``kernel``: ``[..., inputs, outputs]`` in dense layers, with any leading axes such
+    as an ensemble's, and ``[..., height, width, inputs, outputs]`` in convolutions. All other leaves, such as biases
     and gains, are unchanged.
     """
 

@@ -1,8 +1,8 @@
 """Random keys: one for a whole batch, or one per row.
 
-Every sampling function of the package takes either a scalar key for the whole batch or a batch of keys, one per row.
-Per-row keys make the random numbers of an environment independent of how environments are split over devices and
-chunks. The draw is one vectorized call in both cases.
+Every sampling function of the package accepts either a scalar key for the whole batch or a batch of keys, one per row.
+Per-row keys make an environment's random numbers independent of how environments are split over devices and chunks.
+Sampling is one vectorized call in both cases.
 
 Inside loops, ``unrolled`` keys give the same numbers as JAX's default generator, without a nested loop.
 """
@@ -22,7 +22,7 @@ from evorl.types import Key
 
 
 def as_typed_key(key: Any) -> Key:
-    """Convert a typed key or a legacy ``jax.random.PRNGKey`` array (or a batch of them) to typed keys.
+    """Convert a typed key or a legacy ``jax.random.PRNGKey`` array, or a batch of keys, to typed keys.
 
     Raises:
         TypeError: ``key`` is neither.
@@ -52,7 +52,7 @@ def seed_or_key(key: Key | int) -> Key:
 
 
 def per_row(sample_fn: Callable[..., Any], key: Key, *args: Any) -> Any:
-    """Call ``sample_fn(key, *args)`` with a scalar key, or map it over the rows of ``key`` and ``args``.
+    """Call ``sample_fn(key, *args)`` for a scalar key, or map it over the rows of ``key`` and ``args``.
 
     Args:
         sample_fn: called as ``sample_fn(key, *args)`` with a scalar key.
@@ -66,7 +66,7 @@ def per_row(sample_fn: Callable[..., Any], key: Key, *args: Any) -> Any:
 
 
 def draw(sampler: Callable[[Key, Sequence[int]], jax.Array], key: Key, shape: Sequence[int]) -> jax.Array:
-    """Return ``sampler(key, shape)`` for a scalar key, or one draw per row for keys with the leading axes of ``shape``.
+    """Return ``sampler(key, shape)``; keys with the leading axes of ``shape`` sample every row separately.
 
     Raises:
         ValueError: a batch of keys does not match the leading axes of ``shape``.
@@ -115,7 +115,7 @@ def per_leaf(sample_fn: Callable[..., Any], key: Key, tree: Any, *others: Any) -
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
-@jax.jit  # traced once per shape, not once per draw: a training step has dozens
+@jax.jit  # traced once per shape, not once per call: a training step has dozens of calls
 def _threefry_2x32(key: jax.Array, high: jax.Array, low: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Apply twenty rounds to the counter ``(high, low)`` under ``key`` ``[2]`` (Salmon et al. 2011, section 3.2)."""
     words = (key[0], key[1], key[0] ^ key[1] ^ np.uint32(0x1BD11BDA))
@@ -168,12 +168,12 @@ UNROLLED_THREEFRY = define_prng_impl(
 
 
 def unrolled(keys: Key) -> Key:
-    """Convert keys for use inside a loop; draws with them are bit-identical.
+    """Convert keys for use inside a loop; samples are bit-identical.
 
-    On a CPU, JAX compiles Threefry-2x32 (Salmon et al. 2011) to a loop, which suits a few large draws. A rollout makes
-    many tiny ones, for which that loop costs more than the environment. Unrolled, the twenty rounds become one kernel.
-    Without this, an iteration of PPO on 4 CartPoles, 128 steps each, takes 1.26 times the CPU time (median of 15
-    alternating pairs, AMD EPYC, 2 cores).
+    On a CPU, JAX compiles Threefry-2x32 (Salmon et al. 2011) to a loop, which suits a few large samples. A rollout
+    takes many tiny samples, for which the loop costs more than the environment. Unrolled, the twenty rounds become one
+    kernel. Without unrolling, an iteration of PPO on 4 CartPoles, 128 steps each, takes 1.26 times the CPU time (median
+    of 15 alternating pairs, AMD EPYC, 2 cores).
 
     Keys of a generator other than JAX's default, and all keys on devices other than a CPU, are returned unchanged.
     """

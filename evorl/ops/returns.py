@@ -3,8 +3,8 @@
 All inputs are time-major, ``[T, ...]`` with any trailing batch axes. ``values[t]`` estimates the value of ``obs_t``,
 ``next_values[t]`` the value of its *true* successor (the last observation of an episode, not the first of the next).
 ``terminations[t]`` is true if the MDP ended with step ``t``: such steps do not bootstrap. ``dones[t]`` is true if the
-episode ended for either reason: the recursion stops there, and unless the episode terminated, the step bootstraps from
-``next_values[t]``, as does the last step of the window. Flags may be bools or floats.
+episode ended for any reason: the recursion stops there, and unless the episode terminated, the step bootstraps from
+``next_values[t]``, like the last step of the window. Flags may be bools or floats.
 
 No function stops gradients; callers that differentiate ``values`` stop them.
 """
@@ -48,7 +48,7 @@ def linear_recurrence(offsets: jax.Array, factors: jax.Array | float, final: jax
         x = offset + factor * x
         return x, x
 
-    # A step is one small operation; unrolling joins several of them into one kernel on accelerators.
+    # A step is one small operation; on accelerators, unrolling fuses several steps into one kernel.
     return jax.lax.scan(backward, final, (offsets, factors), reverse=True, unroll=1 if on_cpu() else STEPS_AT_ONCE)[1]
 
 
@@ -88,7 +88,7 @@ def lambda_return(
     """Compute TD(lambda) returns (Sutton & Barto 2018, eq. 12.18), ``[T, ...]``.
 
     ``G_t = r_t + discount (1 - termination_t) [(1 - lambda c_t) V(s_{t+1}) + lambda c_t G_{t+1}]`` where
-    ``c_t = 1 - done_t``. ``lambda_`` 0 gives one-step TD targets, 1 the discounted return with bootstrapping.
+    ``c_t = 1 - done_t``. ``lambda_ = 0`` gives one-step TD targets, 1 the discounted return with bootstrapping.
     """
     chex.assert_equal_shape([rewards, next_values, terminations, dones])
     weight = lambda_ * _not(dones, rewards.dtype)
@@ -99,7 +99,7 @@ def lambda_return(
 def discounted_return(
     rewards: jax.Array, dones: jax.Array, discount: jax.Array | float, final_values: jax.Array | float = 0.0
 ) -> jax.Array:
-    """Compute sums of discounted rewards to the end of the episode, ``[T, ...]``, without bootstrapping at its end.
+    """Compute discounted sums of rewards to the end of the episode, ``[T, ...]``, without bootstrapping there.
 
     ``G_t = r_t + discount (1 - done_t) G_{t+1}`` with ``G_T = final_values`` (``[...]`` or a number).
     """

@@ -1,7 +1,7 @@
 """Schedules: values as functions of training progress, which is 0 at the start of a run and 1 at its end.
 
-A setting that may vary is annotated ``float | Schedule``: in a config it is a constant, or
-``{start: 2.5e-3, end: 1e-4}``. Both are data: changing their numbers does not recompile.
+A setting that may vary is annotated ``float | Schedule``: in a config, a constant or ``{start: 2.5e-3, end: 1e-4}``.
+Changing the numbers of either does not recompile.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class Schedule(PyTreeNode):
 
     Attributes:
         start: initial value.
-        end: final value, reached after the fraction ``share`` of training.
-        share: fraction of training until the final value is reached; above 1, training ends before that. In a config,
-            ``steps``, a number of environment steps, can replace it.
+        end: final value, reached after a fraction ``share`` of training.
+        share: fraction of training until the final value is reached; above 1, training ends before that. A config may
+            set ``steps``, a number of environment steps, instead.
         kind: ``linear``; ``polynomial``, ``end + (start - end) (1 - progress)^power``; ``cosine``, half a period from
             ``start`` to ``end``; or ``exponential``, ``start (end / start)^progress``, which requires positive start
             and end.
-        power: exponent of a polynomial schedule; above 1, the value changes fast at first and slowly at the end.
+        power: exponent of a polynomial schedule; above 1, the value changes quickly at first and slowly at the end.
     """
 
     start: float

@@ -1,4 +1,4 @@
-"""Selection in population-based training: the member from whose state each member continues."""
+"""Selection in population-based training: whose state each member of a population continues from."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Tree = TypeVar("Tree")
 
 
 class Inheritance(PyTreeData):
-    """Parents of the members of a population; a member without one is its own.
+    """Parents of the members of a population; a member that is not replaced is its own parent.
 
     Attributes:
-        states: member from whose state each one continues, int32 ``[P]``.
-        hyper_parameters: member whose hyperparameters each one gets, int32 ``[P]``.
-        explores: members whose hyperparameters are then varied, bool ``[P]``.
+        states: member whose state each member continues from, int32 ``[P]``.
+        hyper_parameters: member whose hyperparameters each member copies, int32 ``[P]``.
+        explores: True for members whose hyperparameters are then varied, bool ``[P]``.
     """
 
     states: jax.Array
@@ -34,14 +34,14 @@ class Inheritance(PyTreeData):
 
     @property
     def replaced(self) -> jax.Array:
-        """Members that continue from another's state, bool ``[P]``."""
+        """True for members that continue from another's state, bool ``[P]``."""
         return self.states != jnp.arange(len(self.states))
 
 
 def inheritance_of_clones(key: Key, scores: jax.Array, share: jax.Array | float | None, paired: bool) -> Inheritance:
     """Return the inheritance by ``pair_parents`` if ``paired``, else by ``truncation_parents``.
 
-    With ``None`` for the ``share``, no member is replaced.
+    If ``share`` is ``None``, no member is replaced.
     """
     if share is None:
         return Inheritance.from_parents(jnp.arange(len(scores)))
@@ -49,18 +49,18 @@ def inheritance_of_clones(key: Key, scores: jax.Array, share: jax.Array | float 
 
 
 def best_member(scores: jax.Array) -> jax.Array:
-    """Return the index of the member with the highest score, int32; scores ``[P]`` that are NaN are unknown."""
+    """Return the index, int32, of the member with the highest score; NaN marks unknown scores in ``[P]``."""
     return jnp.argmax(jnp.where(jnp.isnan(scores), -jnp.inf, scores))
 
 
 def truncation_parents(key: Key, scores: jax.Array, share: jax.Array | float) -> jax.Array:
-    """Return the parent of every member, from whose state it continues, int32 ``[P]``: itself or a better member.
+    """Return the member whose state each member continues from, int32 ``[P]``: itself or a better one.
 
-    The lowest ``share`` of the members, and all that diverged, each draw a parent from the best ``share`` at random,
-    and keep their own state if that parent is not better.
+    The lowest ``share`` of the members, and all diverged members, each sample a parent from the best ``share``, and
+    keep their own state if that parent is not better.
 
     Args:
-        key: key of the draws.
+        key: random key.
         scores: ``[P]``; ``-inf`` for diverged members, NaN for unknown scores, whose members keep their state.
         share: fraction of the members, at most 0.5; at least one member is selected.
     """
@@ -75,7 +75,7 @@ def truncation_parents(key: Key, scores: jax.Array, share: jax.Array | float) ->
 def pair_parents(key: Key, scores: jax.Array) -> jax.Array:
     """Return the parent of every member, int32 ``[P]``: the better member of its random pair.
 
-    A member keeps its own state if it has no opponent, because their number is odd, or if its score is unknown (NaN).
+    A member keeps its own state if its score is unknown (NaN), or if P is odd and it has no opponent.
     """
     num_members = len(scores)
     first, second = jax.random.permutation(key, num_members)[: num_members // 2 * 2].reshape(2, -1)
@@ -85,7 +85,7 @@ def pair_parents(key: Key, scores: jax.Array) -> jax.Array:
 
 
 def clones(members: Tree, parents: jax.Array) -> Tree:
-    """Copy each parent's state to its members, except their keys, so that clones explore differently.
+    """Copy each parent's state to its clones, except keys, so that clones explore differently.
 
     Args:
         members: states of this device's members, leaves ``[P / num_shards, ...]``.

@@ -20,7 +20,7 @@ class SumTree(PyTreeData):
     """Weights and their partial sums.
 
     Attributes:
-        levels: float32 vectors, from the weights, padded with zeros, to the top level of at most ``FAN_OUT`` sums.
+        levels: float32 vectors, from the zero-padded weights up to the top level of at most ``FAN_OUT`` sums.
     """
 
     levels: tuple[jax.Array, ...]
@@ -54,8 +54,8 @@ def set_weights(tree: SumTree, indices: jax.Array, weights: jax.Array) -> SumTre
     """Return the tree with the weights at ``indices`` replaced.
 
     Args:
-        indices: int32 ``[N]``; for a repeated index, any one of its weights is stored. Indices beyond the tree are
-            dropped.
+        indices: int32 ``[N]``; for a repeated index, an arbitrary one of its weights is stored. Indices beyond the tree
+            are ignored.
         weights: ``[N]``, non-negative.
     """
     weights = jnp.broadcast_to(weights, indices.shape)
@@ -82,7 +82,7 @@ def find(tree: SumTree, shares: jax.Array) -> jax.Array:
     for level in reversed(tree.levels):
         nodes = level.reshape(-1, FAN_OUT)[index]  # [..., FAN_OUT]
         sums = jnp.cumsum(nodes, axis=-1)
-        # Rounding may leave more than the sum of the nodes: then select the last node with nonzero weight.
+        # Rounding may leave a remainder above the sum of the nodes: then select the last node with nonzero weight.
         last = FAN_OUT - 1 - jnp.argmax(jnp.flip(nodes > 0.0, axis=-1), axis=-1)
         child = jnp.minimum((sums <= left[..., None]).sum(axis=-1), last)
         before = jnp.where(child > 0, jnp.take_along_axis(sums, jnp.maximum(child - 1, 0)[..., None], -1)[..., 0], 0.0)

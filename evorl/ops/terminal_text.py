@@ -6,20 +6,20 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-# All control characters except newlines and tabs; line separators of Unicode; characters that change the writing
-# direction; halves of surrogate pairs.
+# All control characters except newlines and tabs; Unicode line separators; characters that change the writing
+# direction; lone surrogates.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _CONTROL_AND_LINES = re.compile(f"{_CONTROL.pattern}|[\t\n]")
 _COLOR = re.compile("(\x1b\\[[0-9;]*m)")
 
 
 def escaped(text: str, colors: bool = False, lines: bool = False) -> str:
-    r"""Return the text with control characters as Python writes them, ``\x1b`` for the escape character.
+    r"""Return the text with control characters escaped as in Python, such as ``\x1b`` for the escape character.
 
     Args:
         text: text to display.
-        colors: if true, color sequences are preserved.
-        lines: if true, newlines and tabs are escaped too, so that the text fits in a table cell.
+        colors: preserve color sequences.
+        lines: also escape newlines and tabs, so that the text fits in a table cell.
     """
     if colors:
         parts = _COLOR.split(text)
@@ -29,7 +29,7 @@ def escaped(text: str, colors: bool = False, lines: bool = False) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, in the plural unless it is 1."""
+    """Return a number with its noun, in the plural unless the number is 1."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 

@@ -1,4 +1,4 @@
-"""The work of a traced program, counted before it is compiled."""
+"""Counts the work of a traced program before compilation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Work(NamedTuple):
     """Work of one call of a program.
 
     Attributes:
-        operations: number of operations, including every iteration of loops; on a GPU about ten make a kernel.
+        operations: number of operations, including every iteration of loops; on a GPU, about ten form a kernel.
         numbers: number of elements of all results.
     """
 
@@ -21,9 +21,9 @@ class Work(NamedTuple):
 
 
 def work_of(jaxpr: Any) -> Work:
-    """Return the work of a (closed) program. A loop of unknown length counts as one iteration.
+    """Return the work of a (closed) jaxpr. A loop of unknown length counts as one iteration.
 
-    Of the branches of a conditional, only the largest one counts.
+    Only the largest branch of a conditional counts.
     """
     jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
     operations = numbers = 0

@@ -59,8 +59,8 @@ def categorical_losses(
 def hl_gauss(targets: jax.Array, support: jax.Array, smoothing: float = 0.75) -> jax.Array:
     """Return normal distributions around targets as probabilities on a grid (Farebrother et al. 2024, section 3.1).
 
-    The bin of a grid point reaches half a step to both sides. Mass outside the grid is distributed over it. Targets
-    beyond the grid are clipped to its ends.
+    The bin of a grid point extends half a step to both sides. Mass outside the grid is distributed over the grid.
+    Targets beyond the grid are clipped to its ends.
 
     Args:
         targets: means of the distributions, ``[...]``.
@@ -110,7 +110,7 @@ def quantile_huber(
 
 
 def returns_quantile_huber(quantiles: jax.Array, returns: jax.Array, delta: jax.Array | float | None) -> jax.Array:
-    """Return the mean over the quantiles of their quantile Huber loss for one sampled return each.
+    """Return the quantile Huber loss, averaged over quantiles, for one sampled return each.
 
     Args:
         quantiles: ``[..., N]``.

@@ -16,7 +16,7 @@ def rescale(values: jax.Array, epsilon: jax.Array | float = 1e-3) -> jax.Array:
 def undo_rescale(rescaled: jax.Array, epsilon: jax.Array | float = 1e-3) -> jax.Array:
     """Return the inverse of ``rescale`` (proposition A.2), for ``epsilon`` above 0.
 
-    The quadratic is solved in a form without cancellation.
+    The quadratic is solved in a form that avoids cancellation.
     """
     # With u = sqrt(abs(x) + 1): epsilon u^2 + u - (1 + epsilon + abs(y)) = 0, and abs(x) = u^2 - 1.
     magnitude = jnp.abs(rescaled)

@@ -1,1 +1,1 @@
-"""Distributed training: workers send gradients over the network to one server, which stores the parameters."""
+"""Distributed training: workers send gradients over the network to a server that stores the parameters."""

@@ -39,8 +39,7 @@ class ServerLost(ConnectionError):
 class ParameterClient:
     """Calls the commands of a parameter server.
 
-    Pushes are numbered. A push that is repeated because its response was lost with the connection is answered but not
-    applied again.
+    Pushes are numbered: a push that is repeated because the connection broke before its response is not applied again.
 
     Args:
         address: ``host:port`` of the server.
@@ -84,7 +83,7 @@ class ParameterClient:
         return self._checked("checkpoint", self.request({"command": "checkpoint"})[0], {"saved": int})
 
     def config(self) -> dict[str, Any]:
-        """Return the config of the training that the server provides; its content is not checked.
+        """Return the config of the training run that the server provides; its content is not checked.
 
         Raises:
             CommandRefused: the server provides no config, or the response is not a JSON object.
@@ -103,7 +102,7 @@ class ParameterClient:
 
         Args:
             rest: request the other agent arrays.
-            size: expected number of bytes; ``None`` for any.
+            size: expected number of bytes; ``None`` accepts any.
 
         Raises:
             CommandRefused: the response is invalid, or has another size.
@@ -220,7 +219,7 @@ def _received(connection: socket.socket, size: int, until: float) -> bytes:
     data = bytearray(size)
     view = memoryview(data)
     while len(view):
-        if (left := until - time.monotonic()) <= 0:  # a server that sends single bytes is never silent
+        if (left := until - time.monotonic()) <= 0:  # a server that sends single bytes never lets the socket time out
             raise TimeoutError("the response is incomplete")
         connection.settimeout(left)
         count = connection.recv_into(view)

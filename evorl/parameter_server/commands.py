@@ -1,8 +1,8 @@
 """The five commands of a parameter server: pull, push, checkpoint, n_step and config.
 
-Commands run one at a time. Each push carries the name of its worker and an increasing sequence number. A push that was
-received before gets its earlier response again and is not applied twice. The sequence numbers are saved with the
-parameters, so this also holds after a restart of the server.
+Commands run one at a time. Each push carries the name of its worker and an increasing sequence number. A repeated push
+is not applied twice but gets its earlier response again. The sequence numbers are saved with the parameters, so this
+also holds after a restart of the server.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from evorl.parameter_server.update_rules import ParameterServerSettings, Paramet
 from evorl.parameter_server.wire import Command
 from evorl.types import Params
 
-MAX_WORKERS = 4096  # maximum number of workers whose last push is stored; the least recent one is evicted first
+MAX_WORKERS = 4096  # maximum number of workers whose last push is stored; the oldest push is evicted first
 MAX_SENT = 1e15  # absolute value in a gradient or delta: its square, which optimizers sum, is finite in float32
 _RECENT = 100  # pushes over which the score is averaged
 
@@ -61,7 +61,7 @@ class ParameterCommands:
         settings: combination of pushes.
         state: initial state; its buffers are donated.
         rest: agent arrays that no optimizer updates, sent to workers that join.
-        total_steps: number of accepted environment steps after which the training ends.
+        total_steps: number of accepted environment steps after which training ends.
         after_push: callback for every push except repeated ones, called before the response is sent.
         save: writes a checkpoint and returns the number of pushes that it contains.
         max_steps: maximum number of environment steps of one push, see ``max_steps_per_push``.
@@ -73,7 +73,7 @@ class ParameterCommands:
         state: current state.
         rest: agent arrays of the last accepted push that no optimizer updates.
         pushes: number of accepted pushes.
-        ending: set to true to end the training early.
+        ending: set to True to end training early.
         worker_config: config that workers may request; ``None`` to reject such requests.
     """
 
@@ -152,7 +152,7 @@ class ParameterCommands:
         return self._progress() | {"saved": self._save()}, b""
 
     def config(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Return the config of the training as JSON in the body."""
+        """Return the config of the training run as JSON in the body."""
         if self.worker_config is None:
             raise CommandRefused("this server has no config to send: it was started from Python with a workflow.")
         return self._progress(), json.dumps(self.worker_config).encode()

@@ -1,7 +1,7 @@
-"""Deterministic simulation of a parameter server and delayed workers in one process, to compare modes of the server.
+"""Deterministic simulation of a parameter server with delayed workers in one process, to compare server modes.
 
-Time is counted in ticks. A worker pulls, learns, and pushes after its delay; meanwhile other workers push. Workers that
-push at the same tick push in the order of their numbers, and all of them pull again after the last push.
+Time is counted in ticks. A worker pulls, learns, and pushes after its delay; meanwhile other workers push. Pushes in
+the same tick are ordered by worker number, and these workers pull again after the last of them.
 """
 
 from __future__ import annotations

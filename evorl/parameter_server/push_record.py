@@ -1,7 +1,7 @@
 """Validation of the record that a worker sends with a push, before the push is applied.
 
-A rejected record leaves the server unchanged. Counts must be integers in the range of one push, and all other numbers
-finite in float32, so that sums over many pushes stay finite.
+A rejected record leaves the server unchanged. Counts must be integers within the limits of one push, and all other
+numbers finite in float32, so that sums over many pushes stay finite.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from evorl.types import is_entry_name
 from evorl.workflows.workflow import Workflow
 
 MAX_METRICS = 100  # maximum number of metrics of one push
-MAX_NAMES = 1000  # metric names in the whole training: each is a column of its files
+MAX_NAMES = 1000  # metric names in the whole run: each is a column of its files
 MAX_LENGTHS = 2**53  # sum of the episode lengths of one push
 MAX_STEPS = 2**32 - 1  # environment steps of one push, if no workflow determines the limit
 SERVER_COLUMNS = ("episodes", "episode_return", "episode_length", "staleness", "workers", "dropped")
@@ -79,8 +79,8 @@ class PushRecord:
 def max_steps_per_push(workflow: Workflow) -> int:
     """Return the maximum number of environment steps of one push of a workflow.
 
-    A push covers its iteration and preceding iterations without an update: those before ``learning_starts``,
-    and those between two updates if ``updates_per_iteration`` is below 1.
+    A push covers its iteration and preceding iterations without an update, which occur before ``learning_starts`` and,
+    if ``updates_per_iteration`` is below 1, between two updates.
     """
     per_update = math.ceil(1 / min(1.0, getattr(workflow, "updates_per_iteration", 1.0)))
     waiting = math.ceil(getattr(workflow, "learning_starts", 0))

@@ -1,4 +1,4 @@
-"""Server side of a training, recorded as a run: metrics, evaluations and checkpoints; pushes are the iterations."""
+"""Server side of training, recorded as a run: metrics, evaluations and checkpoints; each push is an iteration."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from evorl.workflows.workflow import Workflow
 class ParameterRun:
     """Run of a parameter server: ``iterations`` counts accepted pushes, ``timesteps`` their environment steps.
 
-    The saved state contains ``agent_state`` like the state of a workflow, so such a run can be evaluated, watched and
-    exported like any other; the entry ``parameter_server`` contains the state of the server.
+    The saved state has an entry ``agent_state``, as in a workflow, so such a run can be evaluated, watched and exported
+    like any other; the entry ``parameter_server`` contains the state of the server.
 
     Args:
         workflow: workflow that the workers train.
@@ -147,7 +147,7 @@ class ParameterRun:
         return self.commands.pushes
 
     def end(self) -> AgentState:
-        """Finish the run and return the agent: evaluate if the training is complete, then save."""
+        """Finish the run and return the agent: evaluate if training is complete, then save."""
         session = self._session
         has_metrics = bool(session.means.to_json())  # false if the run was resumed after its end
         if self.commands.step >= self._workflow.total_timesteps:

@@ -1,6 +1,6 @@
 """Parameter server of a run: checks its settings and builds the config of the workers.
 
-A worker composes no config: the server sends its own as JSON.
+Workers do not compose a config: the server sends its own as JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OF_A_WORKER = ("bind", "web", "token", "cert", "key", "profile_dir")  # entries
 
 
 class ParameterService(NamedTuple):
-    """A checked training with a parameter server that has not started.
+    """A checked training run with a parameter server; not started yet.
 
     Attributes:
         workflow: workflow that the workers train.
@@ -128,7 +128,7 @@ def parameter_service(workflow: Workflow, spec: RunSpec) -> ParameterService:
 
 
 def worker_config(spec: RunSpec) -> dict[str, Any]:
-    """Return the config that workers receive as plain data: that of the workflow, and runtime settings."""
+    """Return the config that workers receive, as plain data: the workflow's config and runtime settings."""
     config = {**spec.workflow_config(), "deterministic": spec.deterministic, "precision": spec.precision}
     serve = shared_limits(spec.serve)
     return config | ({"serve": serve} if serve else {})

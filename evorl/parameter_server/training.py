@@ -38,13 +38,13 @@ _ASK = 1.0  # interval in seconds between two such requests by a worker that wai
 
 @dataclasses.dataclass(frozen=True)
 class Served:
-    """Result of a training.
+    """Result of a training run.
 
     Attributes:
         agent_state: final agent.
         step: number of environment steps of the accepted pushes.
         pushes: number of accepted pushes.
-        complete: true if the training is complete; a stopped training can be resumed from its checkpoint.
+        complete: True if training is complete; a stopped run can be resumed from its checkpoint.
     """
 
     agent_state: AgentState
@@ -132,7 +132,7 @@ async def _serve(
 
 @contextlib.contextmanager
 def _asked_to_stop(should_stop: Callable[[], bool] | None) -> Iterator[Callable[[], bool]]:
-    """Yield a function that is true after a stop request: of the caller, or by a first SIGINT or SIGTERM."""
+    """Yield a function that returns True after a stop request by the caller, or after a first SIGINT or SIGTERM."""
     if should_stop is not None or threading.current_thread() is not threading.main_thread():
         yield should_stop or (lambda: False)
         return
@@ -178,13 +178,13 @@ def work(
     collector: Collector | None = None,
     message: Callable[[str], None] = lambda _: None,
 ) -> Worked:
-    """Run a worker of a parameter server until the training is over.
+    """Run a worker of a parameter server until training ends.
 
     Args:
         workflow: the workflow, equal to that of the server.
         address: ``host:port`` of the server.
         worker: number of this worker; its random numbers depend on ``seed`` and this number.
-        seed: seed of the training.
+        seed: seed of the training run.
         token: access token of the server.
         tls: TLS context of encrypted connections.
         attempts: maximum number of connection attempts per request; pauses between them grow up to 6 seconds.
@@ -245,7 +245,7 @@ class _Link:
         self._params = jax.tree.map(jnp.asarray, self._layout.from_bytes(body))
 
     def is_over_by_now(self) -> bool:
-        """Return True if the training is over, after a request to the server: a waiting worker does not pull."""
+        """Ask the server whether training is over; used by waiting workers, which do not pull."""
         if not self.is_over and time.monotonic() - self._asked > _ASK:
             self._asked, self.is_over = time.monotonic(), bool(self._client.n_step()["stop"])
         return self.is_over

@@ -41,15 +41,15 @@ class ParameterServerSettings(PyTreeNode):
     """Settings of a parameter server.
 
     Attributes:
-        mode: combination of pushes: each by itself (fifo), the mean of several of the current parameters (averaging),
-            or each by itself with a correction of its staleness (delay_compensation).
+        mode: combination of pushes: each separately (fifo), the mean of several pushes of the current parameters
+            (averaging), or each separately with a correction for its staleness (delay_compensation).
         send: content of a push: the gradient of a batch, or the delta of the parameters if an update consists of
             several gradient steps.
         num_gradients: number of pushes per step of averaging.
         compensation: lambda of delay_compensation; 0 disables the correction.
         history: number of recent parameter versions that delay_compensation stores, including the current ones.
         optimizer: optimizer that applies gradients.
-        total_timesteps: environment steps of the whole training, for the optimizer's schedule.
+        total_timesteps: environment steps of the whole training run, for the optimizer's schedule.
 
     Raises:
         ValueError: a value is out of its range, or delay_compensation is combined with deltas.
@@ -151,7 +151,7 @@ def push(
         worker_step: the server's step when the worker pulled.
 
     Returns:
-        The new state, and True if the push was accepted: averaging drops pushes of outdated parameters, with their
+        The new state, and True if the push was accepted: averaging drops pushes of outdated parameters, including their
         steps.
 
     Raises:
@@ -213,7 +213,7 @@ def _compensated(
     history = state.history
     assert history is not None, "create() makes a history for this mode"
     matches = (history.steps.high == worker.high) & (history.steps.low == worker.low) & (history.age >= 0)
-    row = jnp.argmin(jnp.where(matches, history.age, jnp.iinfo(jnp.int32).max))  # the latest version of this step
+    row = jnp.argmin(jnp.where(matches, history.age, jnp.iinfo(jnp.int32).max))  # latest version with this step
     is_old = matches.any() & (history.age[row] > 0)
 
     def corrected(g: jax.Array, current: jax.Array, rows: jax.Array) -> jax.Array:

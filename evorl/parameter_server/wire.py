@@ -3,8 +3,8 @@
 The transport is a TCP connection. Ray actors, the alternative, need 9 seconds and 1.3 GiB to start, use pickle, and let
 a client call any method by name. This server has five commands, plain numbers and no dependencies.
 
-All commands run sequentially in one thread, so the pushes of all workers form a sequence. Until a connection has
-sent the token, if there is one, its frames are limited in size and its lifetime to seconds.
+All commands run sequentially in one thread, so the pushes of all workers form a sequence. Until a connection has sent
+the token, if required, its frames are small and its lifetime is limited to seconds.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Command:
 
 
 class CommandConnection(FrameConnection):
-    """Connection of one client. A request is read when the response to the last one was sent.
+    """Connection of one client. A request is read after the response to the previous one was sent.
 
     Args:
         server: server of the commands.
@@ -60,7 +60,7 @@ class CommandConnection(FrameConnection):
         self._buffer = bytearray()
         self._header: dict[str, Any] | None = None  # header of the incomplete frame
         self._body_length = 0
-        self._has_ended = False  # true if the client sends nothing more
+        self._has_ended = False  # True after the client has sent everything
         self._writable = asyncio.Event()
         self._writable.set()
 
@@ -213,6 +213,6 @@ class CommandServer(FrameServer):
             return frame(*await self.in_order(lambda: command.handler(header, body)))
         except CommandRefused as error:
             return frame({"error": str(error)})
-        except Exception as error:  # a server error: raised by serve_parameters, hidden from clients
+        except Exception as error:  # a server error, which serve_parameters raises and clients do not see
             self.failure = self.failure or error
             return None

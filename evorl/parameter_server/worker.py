@@ -1,8 +1,8 @@
 """Worker of a parameter server: an ordinary workflow that sends its updates to the server.
 
 A worker has its own environments, replay buffer and random keys. The server stores the parameters that optimizers
-update. Target networks and observation statistics stay with the worker, which updates them from the server's parameters
-as it would from its own.
+update. Target networks and observation statistics stay with the worker, which updates them as in ordinary training, but
+from the server's parameters.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def settings_for(workflow: Workflow, settings: Mapping[str, Any] | None = None) 
 
 @dataclasses.dataclass(frozen=True)
 class ServedParameters:
-    """Partition of an agent's state into parameters on the server and the rest, which stays with the workers.
+    """Partition of an agent's state into parameters on the server and other arrays, which stay with the workers.
 
     Attributes:
         owned: trees of indices of leaves of ``agent_state.params``, by the name of their optimizer.
@@ -96,7 +96,7 @@ class ServedParameters:
 
     @classmethod
     def of(cls, workflow: Workflow) -> ServedParameters:
-        """Return the partition whose server part are the parameters that the workflow's optimizers update."""
+        """Return the partition that assigns the parameters updated by the workflow's optimizers to the server."""
         shapes = jax.eval_shape(lambda key: workflow.setup(key).agent_state, jax.random.key(0))
         return cls(owned_by_optimizers(workflow, shapes))
 
@@ -172,7 +172,7 @@ class ParameterWorker:
     Args:
         workflow: see ``check_supported``.
         send: ``gradient`` or ``delta``.
-        seed: seed of the whole training.
+        seed: seed of the training run.
         worker: number of this worker, from 0; determines its random key.
         collector: collects instead of the workflow's environments, like ``Execution.collector``; ``None`` for the
             environments.
@@ -210,7 +210,7 @@ class ParameterWorker:
 
         Args:
             params: parameters of the server, which are only read.
-            step: the server's step, i.e. the environment steps of all workers, for schedules.
+            step: the server's step (environment steps of all workers), for schedules.
 
         Raises:
             ValueError: ``send`` is ``gradient``, and an iteration makes several gradient steps.

@@ -1,4 +1,4 @@
-"""Worker of a parameter server: checks the config that the server sends, and trains with it.
+"""Worker of a parameter server: checks the config sent by the server and trains with it.
 
 The config is read as data. Names of code outside this package are rejected unless the user trusts the server.
 """
@@ -45,7 +45,7 @@ def check_worker_config(config: Mapping[str, Any], address: str, trust: Any) -> 
     """Check the config received from a server.
 
     Raises:
-        ValueError: it is not a config, contains interpolations, or names code outside this package without ``trust``.
+        ValueError: this is not a config, contains interpolations, or names code outside this package without ``trust``.
     """
     checked_value(trust, bool, "trust")
     if missing := [name for name in ("workflow", "env") if name not in config]:

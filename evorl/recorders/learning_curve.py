@@ -22,7 +22,7 @@ MAX_SMALL = 6
 
 
 class LearningCurveRecorder(Recorder):
-    """Draws the image at the end, also of an interrupted run.
+    """Draws the image at the end of a run, even if interrupted.
 
     Args:
         metrics_csv: input file, written by a ``CsvRecorder`` that closes before this recorder.
@@ -43,7 +43,7 @@ class LearningCurveRecorder(Recorder):
 
 
 def draw_learning_curve(metrics_csv: Path | str, picture: Path | str, title: str = "") -> bool:
-    """Draw returns over environment steps, and the learner's metrics as small plots below.
+    """Draw returns over environment steps, with small plots of the learner's metrics below.
 
     The evaluation return has its standard deviation as a band: over seeds, each drawn as a thin line, or over the
     episodes of a single seed. The training return is a thin line.

@@ -36,7 +36,7 @@ SHORT_RETURN = 22
 class LivePanel(Recorder):
     """A panel that is redrawn in place; messages scroll above it, and the last frame remains.
 
-    The training thread draws it when it reports progress, and rarely enough to cost less than one percent of the time.
+    The training thread draws the panel when it reports progress, rarely enough to cost less than 1 % of the time.
 
     Args:
         console: output console; standard output when ``None``.

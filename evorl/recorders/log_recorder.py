@@ -61,7 +61,7 @@ class LogRecorder(Recorder):
                 handler.close()
 
     def _abandon(self) -> None:
-        """Drop a file that cannot be written, so that closing it does not fail again."""
+        """Abandon a file that cannot be written, so that closing it does not fail again."""
         logger, self._logger = self._logger, None
         for handler in logger.handlers if logger else ():
             with contextlib.suppress(OSError):

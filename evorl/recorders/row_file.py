@@ -119,7 +119,7 @@ class RowFile:
                 file.close()
 
     def _abandon(self) -> None:
-        """Drop a file that cannot be written, so that closing it does not fail again."""
+        """Abandon a file that cannot be written, so that closing it does not fail again."""
         file, self._file = self._file, None
         if file is not None:
             with contextlib.suppress(OSError):
@@ -171,7 +171,7 @@ class CsvRecorder(Recorder):
         if not header:
             return
         rows = [row for at, row in zip(self._iterations(header, rows), rows, strict=True) if at <= iterations]
-        # Columns used only by removed rows are removed too; they are added again when they first appear.
+        # Columns used only by removed rows are also removed; they are added again when they first appear.
         filled = [i for i in range(len(header)) if any(row[i] for row in rows)]
         table = [[row[i] for i in filled] for row in (header, *rows)]
         self._file.replace(map(as_line, table) if rows else [])

@@ -1,4 +1,4 @@
-"""Recorder of ``state.json``: that a run is in progress, and how it ended."""
+"""Recorder of ``state.json``, the status of a run."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ SECONDS_BETWEEN_WRITES = 10.0
 class TensorBoardRecorder(Recorder):
     """Writes one event per row. After a resume, TensorBoard drops the events recorded after the checkpoint.
 
-    Events reach the disk every ten seconds and at the end; after a hard kill the last ones may be missing here, though
-    not in ``metrics.csv``.
+    Events reach the disk every ten seconds and at the end; after a hard kill the last ones may be missing here, but not
+    in ``metrics.csv``.
 
     Args:
         folder: folder of the event files.
@@ -42,7 +42,7 @@ class TensorBoardRecorder(Recorder):
         self._first_timesteps = plan.first_timesteps
 
     def write(self, row: Row) -> None:
-        # Buffered at first: importing the library takes longer than all other recording of a short run.
+        # Buffered at first: in a short run, importing the library takes longer than all other recording.
         if not self._pending and self._writer is None:
             self._next_write = time.monotonic() + SECONDS_BETWEEN_WRITES
         self._pending.append((time.time(), {name: as_number(name, value) for name, value in row.items()}))

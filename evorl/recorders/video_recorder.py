@@ -31,8 +31,8 @@ class VideoRecorder(Recorder):
     """Starts ``evorl render`` on the run every ``interval`` steps, one process at a time, without waiting for it.
 
     A process renders the best checkpoint that it finds and names the file after the steps of that checkpoint. No
-    process starts if the best checkpoint has been rendered already. It computes on the CPU, since the training uses the
-    accelerator. It trusts the config as far as this process does, whose gate it inherits (``evorl.config.gate``).
+    process starts if the best checkpoint has been rendered already. The process computes on the CPU, because training
+    uses the accelerator. It inherits this process's trust in the config (``evorl.config.gate``).
 
     Args:
         folder: the run folder; files are written to its folder ``videos``.
@@ -40,7 +40,7 @@ class VideoRecorder(Recorder):
         command: replaces the Python interpreter with the command line.
 
     Attributes:
-        process: the last process that was started; ``None`` before.
+        process: the last process started; ``None`` before the first.
 
     Raises:
         ValueError: the interval is not positive.

@@ -55,7 +55,7 @@ class WandbRecorder(Recorder):
             self._run = wandb.init(
                 dir=str(self.folder), id=self._run_id(), resume="allow", mode=self._mode, **self._settings
             )
-        # Rows contain the x axis: wandb's step cannot decrease, as it would after a resume from an earlier checkpoint.
+        # Rows contain the x-axis: wandb's step cannot decrease, but would after a resume from an earlier checkpoint.
         self._run.define_metric("timesteps")
         self._run.define_metric("*", step_metric="timesteps")
 

@@ -57,7 +57,7 @@ def write_animation(
         path: output file; its folder is created.
         frames: the images.
         seconds_per_frame: duration of each frame.
-        lossless: true for a lossless WebP, which is several times as large.
+        lossless: write a lossless WebP, which is several times as large.
 
     Raises:
         ValueError: the extension is not a format with animations.
@@ -86,7 +86,7 @@ def animation_bytes(
         frames: images uint8 ``[K, height, width, 3]``.
         kind: ``GIF``, ``WEBP`` or ``PNG``.
         seconds_per_frame: duration of each frame.
-        lossless: true for a lossless WebP.
+        lossless: encode a lossless WebP.
     """
     from PIL import Image
 

@@ -1,6 +1,6 @@
-"""Draws environments without a renderer: classic control with lines, grids with colors, others as bars.
+"""Draws environments that have no renderer: classic control with lines, grids with colors, others as bars.
 
-The input is an episode's arrays. Lines are drawn at three times the size and downsampled for antialiasing.
+Only needs an episode's arrays. Lines are drawn at three times the size and downsampled for antialiasing.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class Sheet:
 def drawing_of(arrays: Mapping[str, np.ndarray], size: int) -> Draw:
     """Return a function that draws an episode, given by its arrays, at a moment.
 
-    Classic control is drawn from the positions under gymnax's names. Otherwise the observation is drawn: images
-    unchanged, grids with a color per channel, other numbers as bars.
+    Classic control is drawn from positions with gymnax's names. Otherwise the observation is drawn: images unchanged,
+    grids with a color per channel, other numbers as bars.
 
     Args:
         arrays: arrays as in a ``SavedEpisode``, ``[T + 1, ...]``.

@@ -39,8 +39,8 @@ def players_of(workflow: Workflow, state: State, num_episodes: int, cells: int |
         workflow: the trained workflow.
         state: state of one seed; with ``archive_state`` if the workflow has an archive.
         num_episodes: number of episodes of the best policy; each elite plays one.
-        cells: number of elites, or indices of their cells; ``None`` for ``ELITES_SHOWN`` if there is an archive, 0 for
-            the best policy only.
+        cells: number of elites, or indices of their cells; ``None`` uses ``ELITES_SHOWN`` if there is an archive; 0
+            renders only the best policy.
 
     Raises:
         ValueError: the workflow has no archive, or a cell has no elite.

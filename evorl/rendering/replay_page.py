@@ -1,7 +1,7 @@
 """Replay pages: a single HTML file that any browser plays offline, without network requests.
 
-Bodies become a scene that can be rotated and paused: their shapes are stored once, their poses per frame as 16-bit
-integers. Meshes and height fields are drawn as their bounding boxes. Environments without bodies become an animation.
+Bodies become a scene that can be rotated and paused: shapes are stored once, poses per frame as 16-bit integers. Meshes
+and height fields are drawn as bounding boxes. Environments without bodies become an animation.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def write_body_page(path: Path, title: str, shown: Sequence[Shown], env: VectorE
         path: output file; its folder is created.
         title: title of the page.
         shown: episodes with bodies.
-        env: environment whose model they have.
+        env: environment with the model of the bodies.
         num_frames: maximum number of frames per episode.
 
     Returns:

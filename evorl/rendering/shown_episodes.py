@@ -42,14 +42,14 @@ def shown_episodes(
     num_frames: int,
     as_bodies: bool = True,
 ) -> Iterator[list[Shown]]:
-    """Context manager that plays episodes and yields them with their renderers, whose resources it holds.
+    """Context manager that plays episodes and yields them with renderers, releasing their resources at the end.
 
     The environment's own ``render(state)`` has precedence, then MuJoCo for bodies, then the renderer of a simulator on
     the host, then line drawings.
 
     Args:
         env: a vector environment that freezes at the end of an episode.
-        env_config: its config.
+        env_config: config of the environment.
         action_fn: ``agent.evaluate_actions``.
         players: policies; all play the same episodes.
         key: key of the evaluation whose first episodes are played.
@@ -130,7 +130,7 @@ def seen_live(
         players: policies; all play the same episodes.
         key: key of the evaluation whose first episodes are played.
         look: function from a state to an image, uint8 ``[height, width, 3]``.
-        num_frames: number of images kept per episode, up to twice as many.
+        num_frames: number of images stored per episode; up to twice as many are stored.
     """
     rows = jnp.arange(env.num_envs)  # one, or one per agent
 
@@ -162,7 +162,7 @@ class Album:
     """Images of an episode of unknown length: at equally spaced moments, and of the last one.
 
     Args:
-        num_frames: number of images kept, up to twice as many; beyond that, every second one is dropped.
+        num_frames: number of images stored; beyond twice as many, every second one is dropped.
     """
 
     def __init__(self, num_frames: int) -> None:
@@ -239,7 +239,7 @@ def _rendering_env(env: VectorEnv, config: Mapping[str, Any] | str) -> Any:
 
 
 def _fitted(picture: np.ndarray, size: int, source: str) -> np.ndarray:
-    """Resize an image to the height ``size``, since large ones take much memory."""
+    """Resize an image to the height ``size``, because large ones take much memory."""
     from PIL import Image
 
     if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:

@@ -26,7 +26,7 @@ class Shown:
         rewards: float ``[T]``.
         draw: function from the index of a moment, 0 to T, to its image, uint8 ``[height, width, 3]``, always of the
             same size.
-        episode: its arrays; ``None`` if only images were kept.
+        episode: arrays of the episode; ``None`` if only images were stored.
     """
 
     title: str
@@ -100,7 +100,7 @@ def _tile(each: Shown, moment: int, size: tuple[int, int], font: Any, band: int)
 
 
 def _font_for(captions: Sequence[str], width: int) -> tuple[Any, int]:
-    """Return a font with which every caption fits the width, unless it becomes illegible, and the line height."""
+    """Return a font small enough for every caption to fit the width, but legible, and the line height."""
     from PIL import ImageFont
 
     size = _LARGEST_LETTERS

@@ -1,8 +1,8 @@
-"""Replay of single steps that keeps track of episodes, for hindsight relabeling and trajectory-based methods.
+"""Replay of single steps that tracks episodes, for hindsight relabeling and trajectory-based methods.
 
-Every stored step has its index in its episode, and the first step of a finished episode also has its length. Both are
-written together with the step, so the ring is never searched: the steps of an environment whose episodes are stored
-completely are contiguous, and bisection finds the first of them.
+Every step is stored with its index in its episode, and the first step of a finished episode also with the episode's
+length. The ring is never searched linearly: the steps of an environment's completely stored episodes are contiguous,
+and bisection finds the first of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class EpisodeSpan(PyTreeData):
     Attributes:
         step: index of the step in its episode, from 0.
         start: row of the episode's first step.
-        end: row of the last step; for a running episode, of the newest step.
+        end: row of the episode's last step, or of the newest step of a running episode.
         length: number of steps from start to end.
     """
 
@@ -62,11 +62,11 @@ class EpisodeReplayState(ReplayState):
 
 
 def times_in_batch(dones: jax.Array, is_written: jax.Array, running: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the times of a batch's steps, and of the starts of their episodes, counted from the first written step.
+    """Return the times of a batch's steps and of their episodes' starts, counted from the first written step.
 
     Args:
-        dones: true where an episode ended with a written step, bool ``[T, B]``.
-        is_written: true for steps that are written, bool ``[T, 1]``.
+        dones: True where an episode ended with a written step, bool ``[T, B]``.
+        is_written: True for steps that are written, bool ``[T, 1]``.
         running: number of earlier steps of each running episode, int32 ``[B]``.
 
     Returns:
@@ -78,7 +78,7 @@ def times_in_batch(dones: jax.Array, is_written: jax.Array, running: jax.Array) 
 
 
 def draw_in_runs(lengths: jax.Array, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
-    """Sample ``num`` runs in proportion to their lengths ``[M]``, and a step of each; int32 ``[num]`` each."""
+    """Sample ``num`` runs in proportion to their lengths ``[M]``, and a step in each; both int32 ``[num]``."""
     until = jnp.cumsum(lengths)
     flat = jax.random.randint(as_typed_key(key), (num,), 0, jnp.maximum(until[-1], 1))
     runs = jnp.minimum(jnp.searchsorted(until, flat, side="right"), lengths.shape[0] - 1).astype(jnp.int32)
@@ -86,12 +86,11 @@ def draw_in_runs(lengths: jax.Array, key: Key, num: int) -> tuple[jax.Array, jax
 
 
 class EpisodeReplayBuffer(UniformReplayBuffer):
-    """Ring of the latest transitions, sampled by episode, in proportion to its length, then by step within it.
+    """Ring of the latest transitions: samples episodes in proportion to their lengths, then a step within each.
 
-    Each step of the eligible episodes is therefore equally likely. An episode is eligible if its first step is stored
-    and, unless ``only_complete`` is false, its last step too. Transitions are ``SampleBatch`` with ``dones``; the first
-    step of each environment starts an episode. If no episode is eligible, ``num_choices`` is 0 and samples are
-    arbitrary.
+    Each step of the eligible episodes is therefore equally likely. An episode is eligible if its first step and, if
+    ``only_complete``, also its last step are stored. Transitions are ``SampleBatch`` with ``dones``; the first step of
+    each environment starts an episode. If no episode is eligible, ``num_choices`` is 0 and samples are arbitrary.
 
     Attributes:
         only_complete: exclude running episodes; episodes whose beginning was overwritten are always excluded.
@@ -140,7 +139,7 @@ class EpisodeReplayBuffer(UniformReplayBuffer):
         return jnp.where(has_ended, 0, state.steps[newest] + 1)
 
     def _drawable(self, state: EpisodeReplayState) -> tuple[jax.Array, jax.Array]:
-        """Return the age of the first eligible step and the number of contiguous eligible steps; each int32 ``[B]``."""
+        """Return the age of the first eligible step and the number of contiguous eligible steps, both int32 ``[B]``."""
         oldest, envs = state.cursor - state.size, jnp.arange(state.steps.shape[1])
 
         def halve(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

@@ -1,7 +1,7 @@
 """Hindsight experience replay (Andrychowicz et al. 2017): relabels transitions with goals that were achieved later.
 
-Stored transitions do not change. When steps are sampled, most of them get a goal achieved in the same episode, and
-their rewards and terminations are recomputed for that goal.
+Stored transitions do not change. When steps are sampled, most of them are given a goal achieved in the same episode,
+and their rewards and terminations are recomputed for that goal.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def take_hindsight(
         num_steps: largest number n of rewards in a transition.
         discount: discount per step.
         task: computes rewards and terminations for a goal.
-        strategy: source of the goal, a step of the same episode: this or a later step (``future``), the last
-            (``final``), or any (``episode``). ``none`` keeps all goals.
+        strategy: step of the same episode whose achieved goal is used: this or a later one (``future``), the last
+            (``final``), or any (``episode``). ``none`` keeps the original goals.
         ratio: number k of relabeled transitions per transition with its original goal.
 
     Returns:
-        As ``take_n_step``, with the goal in ``obs`` and ``next_obs``; ``extras.is_relabeled``, bool, is true for
-        transitions with another goal.
+        As ``take_n_step``, with the goal in ``obs`` and ``next_obs``; ``extras.is_relabeled``, bool, is True for
+        relabeled transitions.
     """
     share_key, step_key = jax.random.split(as_typed_key(key))
     span = state.span(rows, envs, num_envs)
@@ -95,7 +95,7 @@ def take_hindsight(
 
 
 def _goal_step(span: EpisodeSpan, strategy: Strategy, key: Key) -> jax.Array:
-    """Return the indices in their episodes of the steps whose achieved goals are used, int32 ``[N]``."""
+    """Return the steps whose achieved goals are used, as indices in their episodes, int32 ``[N]``."""
     if strategy == "final":
         return span.length - 1
     first = span.step if strategy == "future" else jnp.zeros_like(span.step)
@@ -104,6 +104,6 @@ def _goal_step(span: EpisodeSpan, strategy: Strategy, key: Key) -> jax.Array:
 
 
 def _outcome(task: GoalTask, next_obs: Any, goals: jax.Array, actions: Any) -> Any:
-    """Return rewards and terminations of steps ``[N, n]`` for their goals."""
+    """Return rewards and terminations of steps ``[N, n]`` given their goals."""
     outcome = jax.vmap(jax.vmap(task.outcome))
     return outcome(next_obs.achieved_goal, goals, actions, next_obs.observation)

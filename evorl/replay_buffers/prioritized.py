@@ -22,7 +22,7 @@ class PrioritizedReplayState(ReplayState):
     """State of a ring with sampling priorities.
 
     Attributes:
-        priorities: priority of transition ``row * B + env``, raised to the exponent; the same on all devices of a mesh.
+        priorities: priority of transition ``row * B + env``, raised to the exponent; identical on all devices.
         greatest: largest priority so far, assigned to new transitions.
     """
 
@@ -67,7 +67,7 @@ class PrioritizedReplayBuffer(UniformReplayBuffer):
     ) -> jax.Array:
         """Return ``(1 / (N P(i))) ** exponent`` of sampled transitions (section 3.4), shaped as ``rows``.
 
-        The paper divides the weights by their maximum in a batch; the caller, which forms the batches, has to do this.
+        The caller, which forms the batches, has to divide the weights by their maximum in a batch, as in the paper.
         """
         probability = get_weights(state.priorities, rows * self.num_envs + envs) / state.priorities.total
         return (self.num_choices(state) * probability) ** -exponent
@@ -80,7 +80,7 @@ class PrioritizedReplayBuffer(UniformReplayBuffer):
         errors: jax.Array,
         mask: jax.Array | bool = True,
     ) -> PrioritizedReplayState:
-        """Set the priorities of sampled transitions to ``|errors|`` where ``mask`` is true.
+        """Set the priorities of sampled transitions to ``|errors|`` where ``mask`` is True.
 
         All arguments have the same shape and are replicated on all devices of a mesh.
         """

@@ -17,7 +17,7 @@ class RecencyReplayState(ReplayState):
     """State of a ring with recency weights.
 
     Attributes:
-        sums: cumulative weight of the k oldest steps for k = 0 ... R, float32 ``[R + 1]``.
+        sums: total weight of the k oldest steps for k = 0 ... R, float32 ``[R + 1]``.
     """
 
     sums: jax.Array
@@ -26,7 +26,7 @@ class RecencyReplayState(ReplayState):
 class RecencyReplayBuffer(UniformReplayBuffer):
     """Ring of the latest transitions, sampled with replacement in proportion to ``rank ** exponent``.
 
-    The oldest stored step of all environments has rank 1; the rank of the newest is the number of stored steps.
+    In every environment the oldest stored step has rank 1, and the newest has the number of stored steps as rank.
 
     Attributes:
         exponent: strength of the recency weighting; 0 samples uniformly.

@@ -1,13 +1,13 @@
-"""Ring storage of all replay buffers: rows of time steps, written in order; the oldest is overwritten first.
+"""Ring storage of all replay buffers: rows of time steps, written in order, overwriting the oldest.
 
 Storage leaves are ``[R, B, ...]``: R rows, each with one transition of every environment. A device mesh shards the
-environment axis, so a device keeps the transitions of its environments, and writing needs no communication. A ring of a
-single environment is replicated: every device receives the same rows. This layout stores complete episodes of different
-lengths consecutively. A buffer is this storage plus a *strategy*, a function of state and key that returns
+environment axis, so a device stores the transitions of its environments, and writing needs no communication. A ring of
+a single environment is replicated: every device receives the same rows. Such a ring can store complete episodes of
+different lengths consecutively. A buffer is this storage plus a *strategy*, a function of state and key that returns
 ``(rows, envs)``. n-step transitions are assembled from single steps when they are sampled.
 
-The ring is never carried through ``lax.cond``, which may copy all its data: instead, rows to be skipped get an index
-out of range. Writing is a scatter of whole rows, which XLA does in place if the state is donated or carried by a loop.
+The ring is never carried through ``lax.cond``, which may copy all its data: instead, skipped rows have an index out of
+range. Writing is a scatter of whole rows, which XLA does in place if the state is donated or carried by a loop.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ReplayState(PyTreeData):
     size: jax.Array
 
     def num_from(self, rows: jax.Array, envs: jax.Array, num_envs: int) -> jax.Array:
-        """Return the number of contiguous stored steps from ``(rows, envs)`` on; see ``take``."""
+        """Return the number of contiguous stored steps starting at ``(rows, envs)``; see ``take``."""
         num_rows = jax.tree.leaves(self.data)[0].shape[0]
         return (self.cursor - 1 - rows) % num_rows + 1
 
@@ -69,7 +69,7 @@ def add_rows(state: Ring, batch: Any, mask: jax.Array | None = None) -> Ring:
     Args:
         state: ring.
         batch: leaves ``[T, B, ...]`` with T at most R; T may differ between calls.
-        mask: true for rows to write, bool ``[T]`` or a scalar for all; skipped rows leave no gap. Defaults to all.
+        mask: True for rows to write, bool ``[T]`` or scalar; skipped rows leave no gap. Defaults to all.
 
     Raises:
         ValueError: the batch differs from the ring in structure, shape or dtype, or has more rows.
@@ -89,7 +89,7 @@ def add_rows(state: Ring, batch: Any, mask: jax.Array | None = None) -> Ring:
 
 
 def rows_to_write(state: ReplayState, num_new: int, mask: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
-    """Return the ring rows for a batch, int32 ``[T]``, ``DROPPED`` for skipped ones; and the number of written rows."""
+    """Return the ring row for each batch row, int32 ``[T]``, ``DROPPED`` if skipped; and the number of written rows."""
     num_rows = jax.tree.leaves(state.data)[0].shape[0]
     is_stored = jnp.broadcast_to(jnp.asarray(True if mask is None else mask, bool), (num_new,))
     position = jnp.cumsum(is_stored.astype(jnp.int32)) - 1  # [T]
@@ -116,8 +116,8 @@ def replace_entries(state: Ring, rows: jax.Array, envs: jax.Array, entries: Any)
 def take(data: Tree, rows: jax.Array, envs: jax.Array, num_envs: int) -> Tree:
     """Return the transitions at ``(rows, envs)``, leaves ``[*rows.shape, ...]``.
 
-    On a mesh, ``envs`` (or columns, if environments have several) are global indices, the same on every device. Each
-    device contributes the transitions it stores, zeros otherwise; the sum does not depend on the number of devices.
+    On a mesh, ``envs`` (or columns, if environments have several) are global indices, identical on all devices. Each
+    device contributes its stored transitions and zeros for others; the sum does not depend on the number of devices.
     """
     if num_shards() == 1 or num_envs == 1:
         return jax.tree.map(lambda storage: storage[rows, envs], data)
@@ -141,7 +141,7 @@ def _is_small(dtype: Any) -> bool:
 
 
 def check_batch(data: Any, batch: Any) -> None:
-    """Raise ``ValueError`` if ``batch`` ``[T, B, ...]`` does not match ``data`` ``[R, B, ...]``, or is longer."""
+    """Raise ``ValueError`` if ``batch`` ``[T, B, ...]`` does not match ``data`` ``[R, B, ...]``, or T exceeds R."""
     if jax.tree.structure(data) != jax.tree.structure(batch):
         raise ValueError(
             "the fields of the batch differ from those of the replay buffer: "
@@ -207,7 +207,7 @@ def take_n_step(
 def window_from(
     state: ReplayState, rows: jax.Array, envs: jax.Array, num_envs: int, num_steps: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return n rows from ``rows`` ``[...]`` on, their environments, and True for stored ones; ``[..., n]`` each."""
+    """Return n rows starting at ``rows`` ``[...]``, their environments, and a mask of stored ones, all ``[..., n]``."""
     num_rows = jax.tree.leaves(state.data)[0].shape[0]
     steps = jnp.arange(num_steps)
     window_rows = (rows[..., None] + steps) % num_rows
@@ -218,7 +218,7 @@ def window_from(
 def discounted_sum(
     rewards: jax.Array, ends: jax.Array, is_stored: jax.Array, discount: jax.Array | float
 ) -> tuple[jax.Array, jax.Array]:
-    """Sum ``rewards`` ``[..., n]`` with discount up to the first of ``ends``; also return their number, int32."""
+    """Return the discounted sum of ``rewards`` ``[..., n]`` up to the first of ``ends``, and their number, int32."""
     ended_before = jnp.cumsum(ends.astype(jnp.int32), axis=-1) - ends.astype(jnp.int32)
     is_in = (ended_before == 0) & is_stored
     num_rewards = is_in.sum(axis=-1, dtype=jnp.int32)

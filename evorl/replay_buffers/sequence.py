@@ -21,7 +21,7 @@ from evorl.types import Key, PyTreeDict
 
 
 def take_sequences(state: ReplayState, rows: jax.Array, envs: jax.Array, num_envs: int, length: int) -> SampleBatch:
-    """Return the sequences that start at ``(rows, envs)``, time first.
+    """Return the sequences that start at ``(rows, envs)``, time-major.
 
     Args:
         state: ring of ``SampleBatch`` with ``dones`` and a dict of ``extras``.
@@ -32,8 +32,8 @@ def take_sequences(state: ReplayState, rows: jax.Array, envs: jax.Array, num_env
 
     Returns:
         Fields ``[T, N, ...]``; ``extras.recurrent_state``, if stored, is the state before the first step, ``[N, ...]``.
-        Added to ``extras``, both bool ``[T, N]``: ``mask``, true for stored steps (the others hold any values), and
-        ``starts``, true where an episode starts; false for the first step, whose recurrent state is returned.
+        ``extras`` also has two bools ``[T, N]``: ``mask``, True for stored steps (others have arbitrary values), and
+        ``starts``, True where an episode starts, except at the first step, whose recurrent state is returned.
     """
     num_rows = jax.tree.leaves(state.data)[0].shape[0]
     extras = state.data.extras
@@ -50,13 +50,13 @@ def take_sequences(state: ReplayState, rows: jax.Array, envs: jax.Array, num_env
 
 
 class SequenceReplayBuffer(UniformReplayBuffer):
-    """Ring of the latest transitions from which starts of complete sequences are sampled uniformly, with replacement.
+    """Ring of the latest transitions that samples starts of complete sequences uniformly, with replacement.
 
     While no complete sequence is stored, the oldest step is returned, and the mask marks the steps that follow it.
 
     Attributes:
         length: steps of a sequence.
-        period: steps of an environment between two starts (Kapturowski et al. 2019, section 2.3, use half a length);
+        period: steps of an environment between two starts (half the length in Kapturowski et al. 2019, section 2.3);
             the number of rows is rounded up to a multiple of this.
     """
 
@@ -93,7 +93,7 @@ class SequenceReplayBuffer(UniformReplayBuffer):
         return jnp.maximum((last - self._first_start(state)) // self.period + 1, 0) * self.num_envs
 
     def _first_start(self, state: ReplayState) -> jax.Array:
-        """Return the first row at which a sequence starts, from the oldest on; negative if before the wrap-around."""
+        """Return the oldest row at which a sequence starts; negative if before the wrap-around."""
         oldest = state.cursor - state.size
         return -(-oldest // self.period) * self.period
 
@@ -103,9 +103,9 @@ class SequenceReplayBuffer(UniformReplayBuffer):
 
 
 class PrioritizedSequenceReplayBuffer(SequenceReplayBuffer, PrioritizedReplayBuffer):
-    """Ring of the latest transitions from which starts of complete sequences are sampled by priority.
+    """Ring of the latest transitions that samples starts of complete sequences by priority.
 
-    A sequence gets the largest priority so far when its last step is added, and 0 when its first is overwritten.
+    A sequence gets the largest priority so far when its last step is added, and 0 when its first step is overwritten.
     """
 
     def add(self, state: Any, batch: Any, mask: jax.Array | None = None) -> PrioritizedReplayState:
@@ -147,7 +147,7 @@ def sequence_priorities(errors: jax.Array, mix: jax.Array | float, axis: int = 0
 
 
 def _age(state: ReplayState, rows: jax.Array) -> jax.Array:
-    """Return the age of rows, counted in steps from the oldest one, int32."""
+    """Return the age of rows, int32, counted in steps from the oldest row."""
     num_rows = jax.tree.leaves(state.data)[0].shape[0]
     return (rows - (state.cursor - state.size)) % num_rows
 

@@ -1,8 +1,8 @@
 """Replay of complete episodes in slots; a new episode overwrites a random one instead of the oldest.
 
 Storage leaves are ``[T, S, ...]``: T steps of S slots. Each environment has the same number of adjacent slots, and
-writes into one of them until its episode ends. Which episode is overwritten therefore depends neither on other
-environments nor on their devices, and a running episode keeps its beginning.
+writes into one of them until its episode ends. The choice of the overwritten episode therefore depends neither on other
+environments nor on devices, and the beginning of a running episode is never overwritten.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from evorl.types import Key
 class SlotReplayState(ReplayState):
     """State of a slot buffer: leaves of ``data`` are ``[T, S, ...]``, the slots of an environment adjacent.
 
-    Of the fields of a ring, ``cursor``, int32 ``[1, B]``, is the slot that each environment opened last, as an index
-    among its slots, and ``size``, int32 ``[1, S]``, is the number of steps in each slot.
+    Fields of a ring have a different meaning: ``cursor``, int32 ``[1, B]``, is the slot that each environment opened
+    last, as an index among its slots; ``size``, int32 ``[1, S]``, is the number of steps in each slot.
 
     Attributes:
-        running: steps of the running episode in that slot, int32 ``[1, B]``; 0 if the next step opens another slot.
+        running: steps of the running episode in that slot, int32 ``[1, B]``; 0 if the next step opens a new slot.
         num_added: number of steps of each environment added so far, int32 scalar.
         keys: key of each environment, from which its slots are drawn, ``[1, B]``.
     """
@@ -37,7 +37,7 @@ class SlotReplayState(ReplayState):
     keys: Key
 
     def num_from(self, rows: jax.Array, envs: jax.Array, num_envs: int) -> jax.Array:
-        """Return the number of stored steps of a slot from ``(rows, envs)`` on; see ``ring.take``."""
+        """Return the number of stored steps of a slot starting at ``(rows, envs)``; see ``ring.take``."""
         return take(self.size, jnp.zeros_like(envs), envs, num_envs) - rows
 
     def span(self, rows: jax.Array, envs: jax.Array, num_envs: int) -> EpisodeSpan:
@@ -61,8 +61,8 @@ class SlotReplayBuffer(UniformReplayBuffer):
     starts an episode. An episode longer than a slot continues in another slot, as if it were a new episode.
 
     Attributes:
-        episode_steps: slot size T: maximal length of an episode. The number of slots is the capacity divided by T, the
-            same for each environment.
+        episode_steps: slot size T, the maximum length of an episode. The number of slots, equal for each environment,
+            is the capacity divided by T.
     """
 
     episode_steps: int = 1
@@ -116,7 +116,7 @@ class SlotReplayBuffer(UniformReplayBuffer):
         )
 
     def add(self, state: Any, batch: Any, mask: jax.Array | None = None) -> SlotReplayState:
-        """Add ``batch``, leaves ``[L, B, ...]``; only the steps where ``mask``, bool ``[L]``, is true."""
+        """Add the steps of ``batch``, leaves ``[L, B, ...]``, where ``mask``, bool ``[L]``, is True."""
         num_new, num_envs = batch.dones.shape[0], state.cursor.shape[1]
         shape = (self.num_rows, num_envs)
         check_batch(jax.tree.map(lambda x: jax.ShapeDtypeStruct((*shape, *x.shape[2:]), x.dtype), state.data), batch)
@@ -127,7 +127,7 @@ class SlotReplayBuffer(UniformReplayBuffer):
         opens = is_written & (rows == 0)
         columns = self._slots_opened(state, opens, time)
         slot_columns = jnp.arange(num_envs, dtype=jnp.int32) * self.slots_per_env + columns  # [L, B]
-        # If a slot is opened twice, only the data of the last time is written, so that no entry is written twice.
+        # If a slot is opened twice, only the later episode is written, so that no entry is written twice.
         opened_at, never = time - rows, -self.episode_steps
         opened = jnp.where(opens, slot_columns, DROPPED)
         last = jnp.full(state.size.shape[1], never, jnp.int32).at[opened].max(opened_at, mode="drop")
@@ -146,11 +146,11 @@ class SlotReplayBuffer(UniformReplayBuffer):
         )
 
     def _slots_opened(self, state: SlotReplayState, opens: jax.Array, time: jax.Array) -> jax.Array:
-        """Return the slot into which each environment writes, as an index among its slots, int32 ``[L, B]``.
+        """Return the slot that each environment writes to, as an index among its slots, int32 ``[L, B]``.
 
         Args:
             state: state before the batch.
-            opens: true if a step opens a slot, bool ``[L, B]``.
+            opens: True if a step opens a slot, bool ``[L, B]``.
             time: index of the step since ``state``, int32 ``[L, 1]``.
         """
         used = (state.size > 0).reshape(-1, self.slots_per_env).sum(axis=1, dtype=jnp.int32)

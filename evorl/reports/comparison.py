@@ -20,7 +20,7 @@ SEEDS_FOR_INTERVAL = 3
 CURVE_RESAMPLES = 2_000
 MAX_POINTS = 200  # maximum number of points of a drawn curve
 MAX_GROUPS = 8  # largest number of groups by default; above it, runs are grouped by algorithm
-# Settings that do not affect learning; ``_IDENTITY``: settings that identify a run.
+# Settings that do not affect learning (``_IDENTITY``: settings that identify a run).
 _IGNORED = {
     *"title sweep search eval_at_start render_interval resume run trust runs_folder recorders evaluation".split(),
     *"best_checkpoints_kept best_over checkpoint_seconds".split(),
@@ -188,7 +188,7 @@ _OF_THE_ONE_ABOVE = ("start", "end", "name", "kind", "share", "policy", "value")
 def short_names(settings: Sequence[str]) -> dict[str, str]:
     """Return the shortest distinct ends of dotted names, by name.
 
-    An end such as ``start`` includes the part before it.
+    A generic end such as ``start`` includes the preceding part.
     """
     parts = {name: name.split(".") for name in settings}
     lengths = {name: 2 if split[-1] in _OF_THE_ONE_ABOVE else 1 for name, split in parts.items()}

@@ -56,7 +56,7 @@ def scores_by_label(groups: Sequence[Group]) -> dict[str, dict[str, np.ndarray]]
 
 
 def on_one_scale(scores: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
-    """Return scores by label and environment; several environments are each scaled to 0 (lowest) to 1 (highest)."""
+    """Return scores by label and environment; with several environments, each is scaled to [0, 1]."""
     envs = list(dict.fromkeys(env for of_label in scores.values() for env in of_label))
     if len(envs) == 1:
         return {label: dict(of_label) for label, of_label in scores.items()}
@@ -119,7 +119,7 @@ def improvements(groups: Sequence[Group]) -> list[Improvement]:
 
 
 def improvement(better: str, than: str, scores: Mapping[str, Mapping[str, np.ndarray]]) -> Improvement | None:
-    """Compare two labels over the environments that both were trained in; ``None`` without such an environment."""
+    """Compare two labels over the environments of both; ``None`` without a common environment."""
     shared = [env for env in scores[better] if env in scores[than]]
     if not shared:
         return None
@@ -215,7 +215,7 @@ class _Axis(NamedTuple):
 
 
 def _axis(values: Sequence[str]) -> _Axis:
-    """Place values on an axis: numbers by value (log scale above a factor of 5), words evenly, absent ones at 0."""
+    """Place values on an axis: numbers by value (log scale above a factor of 5), words evenly, missing values at 0."""
     known = sorted({value for value in values if value != ABSENT})
     try:
         numbers = np.array([float(value) for value in known])

@@ -92,7 +92,7 @@ def draw_metrics(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]],
 
 
 def draw_speeds(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]], name: str) -> Element | None:
-    """Draw environment steps per second over the training, one line per run; ``None`` if no run recorded them."""
+    """Draw environment steps per second during training, one line per run; ``None`` if no run recorded them."""
     timed = [(group, run.timings["time/steps_per_second"]) for group in groups for run in group.runs[:MAX_LINES]
              if "time/steps_per_second" in run.timings]  # fmt: skip
     if not timed:

@@ -55,7 +55,7 @@ def figures(runs: Sequence[RecordedRun], room: int) -> tuple[list[Element], list
     """Return images and videos as elements of a page, and the files that exceed the size limit.
 
     Args:
-        runs: runs; each gets its first file before any gets its second.
+        runs: runs; the first file of each run has priority over second files.
         room: bytes of the page available for them.
     """
     shown, left_out = [], []

@@ -62,7 +62,7 @@ class Report:
     def of(
         cls, runs: Sequence[RecordedRun], by: Sequence[str] = (), metric: str | None = None, title: str | None = None
     ) -> Report:
-        """Build a report on runs; runs without the metric are omitted and named in ``notes``.
+        """Build a report on runs, omitting runs without the metric, which ``notes`` lists.
 
         Raises:
             ValueError: no run has the metric, or no run has a setting to group by.

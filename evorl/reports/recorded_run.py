@@ -31,7 +31,7 @@ _RECORDS = ("metrics.csv", "run.log", "state.json")
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """A metric over a training.
+    """A metric over the course of training.
 
     Attributes:
         steps: environment steps per seed, ``[N]``.
@@ -66,7 +66,7 @@ class RecordedRun:
 
     @property
     def origin(self) -> str:
-        """Name of the run whose command repeats this one: its own."""
+        """Name of the run whose command repeats this run: this run itself."""
         return self.name
 
     @property
@@ -128,7 +128,7 @@ class RecordedRun:
         return curves_in(row for row in rows if math.isfinite(row.get("timesteps", math.nan)))
 
     def is_readable(self) -> bool:
-        """Read config and metrics; return True if the config is one of a run.
+        """Read config and metrics; return True if the config belongs to a run.
 
         Raises:
             RunFolderError: one of them cannot be read.
@@ -137,13 +137,13 @@ class RecordedRun:
 
     @functools.cached_property
     def timesteps(self) -> int:
-        """Environment steps of its last row, per seed; 0 without a row."""
+        """Environment steps per seed at the last row; 0 without rows."""
         steps = [int(curve.steps[-1]) for curve in self.curves.values()]
         return max(steps, default=0)
 
     @functools.cached_property
     def seconds(self) -> float | None:
-        """Total time of all its trainings, each from its start to its last row; ``None`` if no row has a time.
+        """Total training time: for each start of the run, the time until its last row; ``None`` if no row has a time.
 
         Without recorded starts, the time begins at the first row.
         """
@@ -161,7 +161,7 @@ class RecordedRun:
 
     @property
     def steps_per_second(self) -> float | None:
-        """Environment steps of all seeds per second, the median of its rows; ``None`` if they were not recorded."""
+        """Median over rows of environment steps per second over all seeds; ``None`` if not recorded."""
         curve = self.timings.get("time/steps_per_second")
         return float(np.median(curve.values)) if curve else None
 
@@ -187,12 +187,12 @@ class RecordedRun:
         return np.array([curve.values[-1] for curve in self.by_seed(metric)])
 
     def best(self, metric: str | None = None) -> float:
-        """Return the best value of the run, the mean over seeds; NaN if only the untrained policy was evaluated."""
+        """Return the best value of the run, averaged over seeds; NaN if only the untrained policy was evaluated."""
         curve = self.curves.get(metric or self.metric)
         return best_evaluation(curve.steps, curve.values) if curve else math.nan
 
     def mean(self, metric: str | None = None) -> float:
-        """Return the last value of the run, the mean over seeds; NaN without records."""
+        """Return the last value of the run, averaged over seeds; NaN without records."""
         last = self.last(metric)
         return float(last.mean()) if last.size else math.nan
 
@@ -201,7 +201,7 @@ def find_runs(folder: Path | str, sweeps: bool = False) -> list[RecordedRun]:
     """Return the runs in a folder at any depth, including the folder itself, sorted by path.
 
     A folder is a run if it has a config and recorded files. The folder of a sweep in one program, or of a search, is
-    not a run but contains some.
+    not a run but contains runs.
 
     Args:
         folder: folder to search.
@@ -226,7 +226,7 @@ def named(folders: Sequence[RunFolder], root: Path | None = None) -> list[Record
 
     Args:
         folders: the run folders.
-        root: folder that contains all of them; by default the lowest one.
+        root: folder that contains all runs; by default the lowest such folder.
     """
     paths = list(dict.fromkeys(folder.path for folder in folders))
     if root is None or root in paths:
@@ -236,7 +236,7 @@ def named(folders: Sequence[RunFolder], root: Path | None = None) -> list[Record
 
 
 def _above(paths: Sequence[Path]) -> Path:
-    """Return the lowest folder that contains all paths; for a single run, the folder two levels above it."""
+    """Return the lowest folder that contains all paths; for a single run, the folder two levels above."""
     if len(paths) == 1:
         return paths[0].parent.parent
     parents = [set(path.parents) for path in paths]

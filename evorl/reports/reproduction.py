@@ -1,4 +1,4 @@
-"""Page section on reproducing runs: their commands, and the machines and versions, listed once if equal."""
+"""Page section on reproducing runs: commands, machines and versions; equal ones are listed once."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def stratified_interval(
 
     Args:
         tasks: scores of each task, ``[..., n]``; the axes before the last are resampled together.
-        statistic: function of such a list, with a resample axis before the last one, that returns ``[..., resamples]``.
+        statistic: function of such a list, with a resample axis before the last axis; returns ``[..., resamples]``.
         seed: seed of the resampling, so that equal scores have equal intervals.
         resamples: number of resamples.
 

@@ -1,4 +1,4 @@
-"""Result of a comparison of two groups as a sentence."""
+"""Describes the result of a comparison of two groups in one sentence."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import math
 
 from evorl.reports.comparison_charts import Improvement
 
-MAX_MORE_SEEDS = 1000  # a smaller difference is not worth more seeds
+MAX_MORE_SEEDS = 1000  # limit above which more seeds are not suggested
 
 
 def verdict(pair: Improvement, num_seeds: int) -> str:
     """Describe which of two groups is better, how certain that is, and how many more seeds would probably settle it.
 
-    The number of seeds assumes that the estimated probability stays, and that the width of its interval falls with the
-    square root of the number of seeds.
+    This number assumes that the estimated probability stays the same, and that the width of its interval is inversely
+    proportional to the square root of the number of seeds.
 
     Args:
         pair: the comparison.
-        num_seeds: seeds of each group, of the smaller one.
+        num_seeds: number of seeds of the smaller group.
     """
     claim = f"a seed of {pair.better} scores higher than a seed of {pair.than} with probability {pair.probability:.2f}"
     if pair.interval is None:
@@ -33,7 +33,7 @@ def verdict(pair: Improvement, num_seeds: int) -> str:
 
 
 def _more_seeds(difference: float, width: float, num_seeds: int) -> int | None:
-    """Return the number of further seeds with which ``width`` would be below ``difference``; ``None`` if too many."""
+    """Return the number of additional seeds that would reduce ``width`` to ``difference``; ``None`` if too many."""
     if difference <= 0.0 or num_seeds * (width / difference) ** 2 > num_seeds + MAX_MORE_SEEDS:
         return None
     return max(1, math.ceil(num_seeds * (width / difference) ** 2) - num_seeds)

@@ -83,7 +83,7 @@ def processor_name() -> str:
 
 @functools.cache
 def commit_of(folder: Path) -> str | None:
-    """Return the commit checked out in a clone, followed by ``+ changes`` if tracked files differ from it.
+    """Return the checked-out commit of a clone, followed by ``+ changes`` if tracked files differ.
 
     ``None`` if the folder is not the root of a clone, or git is not installed.
     """
@@ -94,7 +94,7 @@ def commit_of(folder: Path) -> str | None:
 
     try:
         if Path(git("rev-parse", "--show-toplevel")).resolve() != folder.resolve():
-            return None  # a package installed inside another project's clone
+            return None  # the package is installed inside another project's clone
         changed = git("status", "--porcelain", "--untracked-files=no")
         return git("rev-parse", "HEAD") + (" + changes" if changed else "")
     except (OSError, subprocess.SubprocessError):

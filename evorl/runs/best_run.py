@@ -1,4 +1,4 @@
-"""Finds the run that a command names: a run, or the best run of a sweep or search."""
+"""Finds the run named by a command, or the best run of the named sweep or search."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def find_run(which: Path | str, root: Path | str) -> RunFolder:
     if str(which) != "latest":
         for path in (user_path(which), user_path(root) / which):
             if SweepFolder.exists(path):
-                # Trusting it is safe: its command lines are not composed here
+                # Trusting the sweep is safe: its command lines are not composed here
                 return _best_run(SweepFolder.open(path, trust=True))
     folder = RunFolder.find(which, root)
     if folder.sweep_table.is_file():
@@ -60,7 +60,7 @@ def _best_run(sweep: SweepFolder) -> RunFolder:
 
 
 def _best_trial(search: RunFolder) -> RunFolder:
-    """Return the run of the trial with the largest best return; a restarted trial is in its last folder."""
+    """Return the run of the trial with the largest best return; for a restarted trial, its last folder."""
     refuse_link(search.search_table)
     runs: list[tuple[float, RunFolder]] = []
     try:

@@ -1,8 +1,8 @@
-"""Saves and restores the checkpoints of one run: the newest few and the best ones, each written atomically.
+"""Saves and restores the checkpoints of one run, keeping the newest and the best; each is written atomically.
 
-A checkpoint is written under a temporary name and renamed when complete, so that a kill at any moment leaves the older
-ones intact. Saving is synchronous: it takes about 20 ms for a small state and half a second for a gigabyte of replay.
-Saving in the background would need a second copy of the state, because the next iteration overwrites it in place.
+A checkpoint is written under a temporary name and renamed when complete, so a kill at any time leaves the older ones
+intact. Saving is synchronous: it takes about 20 ms for a small state and half a second for a gigabyte of replay. Saving
+in the background would need a second copy of the state, because the next iteration overwrites it in place.
 
 Files are compared with the digests they were written with (``evorl.runs.manifest``). A corrupted checkpoint is skipped
 with a notice, and the newest intact one is used. With digests, a save of 100 MB takes 1.8 times the processor time
@@ -10,10 +10,10 @@ with a notice, and the newest intact one is used. With digests, a save of 100 MB
 24 ms instead of 20, and 12 ms instead of 9.
 
 Orbax stores the arrays; this module decides in about 45 lines which checkpoints to keep. Orbax's ``CheckpointManager``
-(0.12, the latest three and the best) is no faster with the same packed arrays: 27 ms of processor time against 20 here
-for a small state, 130 against 126 for 100 MB, both without digests. It also removes older checkpoints before digests of
-the new one can be written, so that a kill may leave no intact one; it does not save an iteration twice, which a
-resume from an older checkpoint does; and it would still need most of these lines to skip a corrupted checkpoint.
+(0.12, the latest three and the best) is no faster with the same packed arrays: 27 ms of processor time instead of 20
+for a small state, 130 instead of 126 for 100 MB, both without digests. It also removes older checkpoints before digests
+of the new one can be written, so that a kill may leave no intact checkpoint; it cannot save an iteration twice, as a
+resume from an older checkpoint does; and most of these lines would still be needed to skip a corrupted checkpoint.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class RunCheckpointer:
         folder: folder of the checkpoints, created by the first save.
         max_to_keep: number of newest checkpoints to keep, in addition to the best.
         records: files that grow during the run, whose lengths each checkpoint stores.
-        best_to_keep: number of best checkpoints to keep, by score; of equal scores the later.
-        score_over: number of evaluations that a score is the mean of.
+        best_to_keep: number of best checkpoints to keep, by score; ties prefer the later one.
+        score_over: number of evaluations averaged in a score.
         seconds: interval after which ``wants`` requests a checkpoint; 0 leaves the schedule to the run.
         clock: clock in seconds.
 
     Attributes:
-        has_rules: true if ``wants`` has to be called.
+        has_rules: True if ``wants`` must be called.
         save_seconds: total time of saving so far.
         notices: messages of the last ``restore``: the corrupted checkpoints, and the one used instead.
     """
@@ -91,7 +91,7 @@ class RunCheckpointer:
 
     @property
     def best_step(self) -> int | None:
-        """Iteration with the best evaluation score, the later of equals; ``None`` without a score."""
+        """Iteration with the best evaluation score, the latest if equal; ``None`` without a score."""
         return next((step for _, step in self._scored()), None)
 
     @property
@@ -163,8 +163,8 @@ class RunCheckpointer:
 
         Args:
             template: a state of the expected structure, or its shapes from ``jax.eval_shape``, which need no memory.
-                Leaves with a sharding are placed accordingly; the others are NumPy arrays, and PRNG keys on the default
-                device. The number of devices may differ from that of the saving run.
+                Leaves with a sharding are placed accordingly; the others become NumPy arrays, or PRNG keys on the
+                default device. The number of devices may differ from the saving run's.
             which: ``"latest"``, ``"best"`` or an iteration. If the latest or best one is corrupted, the next intact one
                 is used, and ``notices`` reports it.
             partial: read only the template's leaves and ignore other saved ones, such as the replay buffer.
@@ -202,7 +202,7 @@ class RunCheckpointer:
         ]
 
     def resume_at(self, iterations: int) -> None:
-        """Remove the checkpoints of later iterations, which will be computed again.
+        """Remove the checkpoints of later iterations, which will be recomputed.
 
         Raises:
             RunFolderError: the folder cannot be written, or is a link.
@@ -303,7 +303,7 @@ class RunCheckpointer:
                 self._remove(step)
 
     def _remove(self, step: int) -> None:
-        # Renamed first: a kill half-way must not leave half a checkpoint under a valid name.
+        # Renamed first: a kill must not leave an incomplete checkpoint under a valid name.
         doomed = self.folder / f"{_UNFINISHED}removed-{step}"
         (self.folder / str(step)).rename(doomed)
         _delete(doomed)

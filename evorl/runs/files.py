@@ -1,7 +1,7 @@
 """Writes into folders that another user may have created: never through a symbolic link, and with clear errors.
 
-A run folder may come from an untrusted person. A symbolic link in it, at a path that a run writes, would let that run
-overwrite any file of its user, so links are rejected. Links that lead to the run folder are the user's own, and are
+A run folder may come from an untrusted person. A symbolic link in the folder, at a path that a run writes, would let
+the run overwrite any file of the user, so links are rejected. Links to the run folder itself are the user's and are
 followed.
 """
 
@@ -25,7 +25,7 @@ _REASONS = {
     errno.ENOTDIR: ("part of its path is a file", "choose another folder"),
     errno.EEXIST: ("a file with that name exists", "choose another folder"),
 }
-# Some libraries report these only in the text of library-specific exceptions.
+# Some libraries report these errors only in the text of custom exceptions.
 _REASONS_IN_TEXT = {
     "No space left on device": errno.ENOSPC,
     "Disk quota exceeded": errno.EDQUOT,
@@ -43,7 +43,7 @@ class RunFolderError(OSError):
 
 @contextlib.contextmanager
 def writing_to(folder: Path | str) -> Iterator[None]:
-    """Convert a failure to write into ``folder`` to one clear error.
+    """Context that converts failures to write into ``folder`` to one clear error.
 
     Raises:
         RunFolderError: the disk is full or read-only, permission is denied, and similar failures.

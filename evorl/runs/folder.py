@@ -27,7 +27,7 @@ from evorl.runs.files import (
 from evorl.runs.manifest import MANIFEST
 from evorl.runs.trust import read_stored_config, refuse_foreign_code
 
-ALIKE = 0.6  # similarity from which on a name counts as similar
+ALIKE = 0.6  # minimum similarity of names that are suggested
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +161,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path | str, root: Path | str | None = None) -> Self:
-        """Return the run folder at ``path``; if it is missing, the error names similar ones, also from below ``root``.
+        """Return the run folder at ``path``; if missing, the error names similar ones, also from below ``root``.
 
         Raises:
             RunFolderError: the folder does not exist or is not a run folder.
@@ -238,12 +238,12 @@ class RunFolder:
             new.replace(self.config)  # atomic: a kill leaves the old config or the new one
 
     def load_config(self, trust: bool = False) -> Any:
-        """Return the stored config as an OmegaConf node. It is plain data: references were resolved when it was stored.
+        """Return the stored config as an OmegaConf node of plain data: references were resolved when it was stored.
 
         Args:
-            trust: true if it may name code from outside this package. Otherwise it is marked as untrusted: a workflow
-                or an environment built from it, from a copy or from a part, loads no such code either, except by names
-                that were changed since.
+            trust: True if the config may name code from outside this package. Otherwise the config is marked as
+                untrusted: workflows and environments built from it, or from a copy or part, load no such code either,
+                except by names that were changed since.
 
         Raises:
             RunFolderError: the file cannot be read as plain YAML, or names such code; see ``evorl.runs.trust``.
@@ -304,9 +304,9 @@ def _neighbors(path: Path, root: Path | None = None) -> str:
 
 
 def _likeness(path: Path, run: Path, folder: Path) -> float:
-    """Return the similarity of a path and a run, from 0 to 1.
+    """Return the similarity of a path to a run, from 0 to 1.
 
-    It is the largest of three: between their names, between the path's name and the run's group, and between the two
+    This is the largest similarity between their names, between the path's name and the run's group, and between the two
     paths relative to ``folder``.
     """
     pairs = [(path.name, run.name), (path.name, run.parent.name if run.parent != folder else "")]

@@ -1,7 +1,7 @@
 """The manifest of a checkpoint: its iteration and the digest of each of its files, to detect corruption.
 
-Digests are SHA-256, which current processors compute in hardware: 0.11 s for 100 MB on one core, where BLAKE2b took
-0.27 s. Files are read by several threads. See ``evorl.runs.checkpointer`` for the cost of a save and a restore.
+Digests are SHA-256, which current processors compute in hardware: 0.11 s for 100 MB on one core, instead of 0.27 s with
+BLAKE2b. Files are read by several threads. See ``evorl.runs.checkpointer`` for the cost of a save and a restore.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def read_manifest(folder: Path) -> Manifest:
     """Return the manifest of a checkpoint.
 
     Raises:
-        Damage: the manifest is missing, cannot be read, or names another iteration than its folder.
+        Damage: the manifest is missing or unreadable, or its iteration differs from the folder name.
     """
     try:
         described = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Reads Minari data sets (Farama's collection of recorded episodes) as columns of transitions; needs the extra."""
+"""Reads Minari data sets (Farama's collection of recorded episodes) as columns of transitions; needs an extra."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def open_minari_dataset(name: str) -> Any:
 
 
 def minari_facts(dataset: Any) -> dict[str, Any]:
-    """Return the environment and the number of steps of a data set, which are known before it is read."""
+    """Return the environment and the number of steps of a data set, without reading its steps."""
     spec = dataset.env_spec
     return {"env": None if spec is None else f"gymnasium/{spec.id}", "num_steps": int(dataset.total_steps)}
 
@@ -96,7 +96,7 @@ def minari_conversion(dataset: Any, agent_space: Space | None = None) -> ActionC
 
 
 def _first_invalid(space: Space, actions: Any) -> int | None:
-    """Return the first step with an action that is not finite, or for integers not in ``space``; else ``None``."""
+    """Return the first step whose action is not finite or, for integers, not in ``space``; else ``None``."""
     is_valid = np.array(True)
     for of, leaf in zip(leaf_spaces(space), leaf_values(space, actions), strict=True):
         flat = np.asarray(leaf).reshape(len(leaf), -1)

@@ -1,4 +1,4 @@
-"""Reads ``.npz`` files that may come from an untrusted person: no pickles, and one error for any damage."""
+"""Reads ``.npz`` files that may come from an untrusted person: no pickles, and one error for any corruption."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-# OverflowError, SyntaxError and TokenError come from the header of an array, NotImplementedError and RuntimeError from
-# a compression or an encryption that Python's zipfile does not read.
+# OverflowError, SyntaxError and TokenError come from an array's header, NotImplementedError and RuntimeError from
+# compression or encryption that Python's zipfile does not support.
 _DAMAGE = (OSError, EOFError, KeyError, ValueError, TypeError, OverflowError, MemoryError, SyntaxError, RuntimeError)
 _DAMAGE += (tokenize.TokenError, zipfile.BadZipFile, zlib.error)
 

@@ -11,7 +11,7 @@ import numpy as np
 from evorl.config.names import no_such
 
 if TYPE_CHECKING:
-    from evorl.metrics import EvaluationMetrics  # it imports JAX
+    from evorl.metrics import EvaluationMetrics  # imports JAX
 
 Row: TypeAlias = Mapping[str, float | int]
 
@@ -35,13 +35,13 @@ class HeatMap:
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """One plot of a table: a point for each row, or a heat map.
+    """One plot of a table: a point per row, or a heat map.
 
     Attributes:
         x: column along the horizontal axis.
         y: column along the vertical axis.
-        marked: column that is nonzero in the rows to be joined by a line; ``None`` for no line.
-        log: true if the vertical axis is logarithmic.
+        marked: column that is nonzero in the rows to join by a line; ``None`` for no line.
+        log: True if the vertical axis is logarithmic.
         color: column that colors the points; ``None`` for one color.
         heat: heat map drawn instead of points.
     """
@@ -130,7 +130,7 @@ class Recorder:
     """
 
     def resume_at(self, iterations: int) -> None:
-        """Discard records after this iteration, which will be computed again. Called before ``start``."""
+        """Discard records after this iteration, which will be recomputed. Called before ``start``."""
 
     def start(self, plan: RunPlan) -> None:
         """Handle the start of the run."""
@@ -145,13 +145,13 @@ class Recorder:
         """Record a message about the run."""
 
     def evaluation(self, iterations: int, timesteps: int, episodes: EvaluationMetrics) -> None:
-        """Record the episodes of an evaluation, if the run keeps them; with several seeds ``[S, ...]``."""
+        """Record the episodes of an evaluation, if the run stores them; with several seeds ``[S, ...]``."""
 
     def chart(self, name: str, chart: Chart) -> None:
         """Record a table that describes the end of the run, and its plots."""
 
     def complete(self) -> None:
-        """Handle the completion of the training before its last step."""
+        """Handle the completion of training before its last step."""
 
     def failure(self, error: Exception) -> None:
         """Handle the error that ends the run; it is raised after this call."""

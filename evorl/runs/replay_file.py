@@ -1,9 +1,9 @@
-"""Stores recorded transitions in files that users can open: arrays in ``<name>.npz``, a description in ``<name>.json``.
+"""Stores recorded transitions in portable files: arrays in ``<name>.npz``, a description in ``<name>.json``.
 
 Transitions are in time order within each environment, one environment after the other, in columns ``[N, ...]``:
 ``obs``, ``actions``, ``rewards``, ``next_obs`` (the true successor), ``termination``, ``truncation``. Each entry of a
 dict observation has its own column, such as ``obs.desired_goal``. A recording that ends within an episode ends with a
-truncation. ``numpy.load`` reads the arrays, and nothing in the files is ever executed.
+truncation. ``numpy.load`` can read the arrays; nothing in the files is ever executed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ReplayFileError(ValueError):
 
 
 def write_replay_file(path: Path, columns: Mapping[str, np.ndarray], env: str | None) -> dict[str, Any]:
-    """Write ``<path>.npz`` and ``<path>.json``, each atomically, and return the content of the latter.
+    """Write ``<path>.npz`` and ``<path>.json``, each atomically, and return the content of the ``.json``.
 
     Args:
         path: path without suffix.
@@ -70,7 +70,7 @@ def _replacing(path: Path) -> Any:
 def episode_facts(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Return the number of complete episodes, and mean and standard deviation of their returns (``None`` for none).
 
-    The first episode may lack its beginning.
+    The beginning of the first episode may be missing.
     """
     ends = np.flatnonzero(columns["termination"] | columns["truncation"])
     if not len(ends):

@@ -1,4 +1,4 @@
-"""Rescues a run whose folder disappears: the training ends, and its last state is saved in a new folder."""
+"""Rescues a run whose folder disappears: training ends, and the last state is saved in a new folder."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class WatchedFolder:
         return FolderMissing(f"{self.folder.path} {happened} while the run wrote to it, which ends the run. {advice}")
 
     def close(self) -> None:
-        """Close the handle of the folder."""
+        """Close the file descriptor of the folder."""
         handle, self._handle = self._handle, None
         if handle is not None:
             os.close(handle)

@@ -1,8 +1,8 @@
-"""Reads and writes ``state.json``: whether a run is in progress, or how it ended.
+"""Reads and writes ``state.json``: the status of a run, or how it ended.
 
-A training holds a lock on the file (``flock``) while it runs, and the system releases it when the process ends for any
-reason. A file with the state "running" but without a lock belongs to a run that was killed. Process ids are not
-compared, because the system reuses them. On file systems without such locks, the state in the file is used unchecked.
+A training process holds a lock on the file (``flock``), which the system releases when the process ends for any reason.
+A file with the state "running" but without a lock belongs to a run that was killed. Process ids are not compared,
+because the system reuses them. On file systems without such locks, the state in the file is used unchecked.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import IO, Any
 from evorl.runs.files import RunFolderError, make_folder, open_to_write, refuse_link, writing_to
 
 RUNNING, STOPPED, FINISHED, FAILED = STATES = ("running", "stopped", "finished", "failed")
-# Beginnings of the last messages in the log of a training, from which ``_end_of_log`` derives its final state.
+# Prefixes of the last message in a log, from which ``_end_of_log`` derives the final state of training.
 RESULTS_IN, RECORDED_IN = "Results are in ", "Recorded data is in "
 RESUME_WITH_CHANGE = "To resume from the checkpoint, add such a setting to: "
-_TRIES = 20  # 10 ms apart: a reader holds the lock for less
+_TRIES = 20  # 10 ms apart; a reader holds the lock for a shorter time
 _HELD = (errno.EWOULDBLOCK, errno.EACCES)
 _TAIL = 1 << 16  # bytes at the end of a log that are searched
 
@@ -42,7 +42,7 @@ class RunState:
 
 
 class HeldState:
-    """The state file of a training, locked while it runs.
+    """The state file of a run, locked during training.
 
     Args:
         path: the state file.
@@ -56,7 +56,7 @@ class HeldState:
         """Acquire the lock, unless this process already holds it.
 
         Raises:
-            RunFolderError: another training holds the lock, or the file cannot be written.
+            RunFolderError: another process holds the lock, or the file cannot be written.
         """
         if self._file is not None:
             return
@@ -85,7 +85,7 @@ class HeldState:
 
 
 def read_state(path: Path | str, log: Path | str) -> RunState:
-    """Return the status of a run from its state file, or from its log, which does not show that a run is in progress.
+    """Return the status of a run from its state file, or else its log, which cannot show that a run is in progress.
 
     Args:
         path: path of ``state.json``.
@@ -126,7 +126,7 @@ def _error_in_training(path: Path) -> RunFolderError:
 
 
 def is_held(path: Path | str, instead: bool = True) -> bool:
-    """Return True if a training holds the lock; ``instead`` if that cannot be determined."""
+    """Return True if a process holds the lock; ``instead`` if this cannot be determined."""
     try:
         with open(path, "rb") as file:
             return not _locked(file, fcntl.LOCK_SH, instead=not instead)
@@ -144,7 +144,7 @@ def _locked(file: IO[Any], kind: int, instead: bool = True) -> bool:
 
 
 def _end_of_log(log: Path) -> str:
-    """Return the final state of the last training in a log."""
+    """Return the final state of the last training process in a log."""
     try:
         with open(log, "rb") as file:
             file.seek(max(0, log.stat().st_size - _TAIL))

@@ -1,6 +1,6 @@
-"""Settings of a run, read once from its composed config: seed, devices, checkpoints, records, start and kind.
+"""Settings of a run, read from its composed config: seed, devices, checkpoints, recorders, start and kind.
 
-The fields of ``RunSpec`` are the keys of a config with their defaults; the docstrings describe them. All other keys
+The fields of ``RunSpec`` are the keys of a config with their defaults, described by the docstrings. All other keys
 belong to the workflow.
 """
 
@@ -133,11 +133,11 @@ class RunSpec(Part):
 
     @classmethod
     def keys(cls, mark: str | None = None) -> frozenset[str]:
-        """Return the config keys of the run's settings: all, or only those with a mark.
+        """Return the config keys of the run's settings, or only the keys with a mark.
 
         The marks: ``builds`` (also used to build the workflow), ``shared`` (one value for a whole sweep or search),
         ``evaluates`` (accepted by ``evorl evaluate``), ``names_no_code`` (its text loads no code), ``path`` (its value
-        is a path, used literally), ``of_command`` (only the command line's value counts, never a stored one).
+        is a path, used literally), ``of_command`` (only the command line's value is used, never a stored one).
         """
         return frozenset(key for key, marks in cls._marked() if mark is None or marks.get(mark))
 
@@ -164,7 +164,7 @@ class RunSpec(Part):
         """Kind of the run.
 
         Raises:
-            ValueError: the settings request two kinds, or one that ``stop`` does not apply to.
+            ValueError: the settings request two kinds, or a kind that does not support ``stop``.
         """
         if self.sweep is not None and self.search is not None:
             raise ValueError(

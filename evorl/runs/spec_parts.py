@@ -1,4 +1,4 @@
-"""Parts of a run's settings: the stored run, the warm start, checkpoints and recorders; and how fields are read."""
+"""Sections of a run's settings: stored run, warm start, checkpoints and recorders; and readers of their fields."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _read_init_run(value: Any, name: str) -> str | None:
 
 
 def read_evaluation(value: Any, name: str) -> EvaluationRecords | None:
-    """Read the part ``evaluation``, with the defaults of a run."""
+    """Read the section ``evaluation``, with the defaults of a run."""
     if value is None or isinstance(value, EvaluationRecords):
         return value
     value = checked_mapping(value, name)
@@ -238,7 +238,7 @@ class RecorderSettings(Part):
 
 
 def read_recorders(value: Any, name: str) -> RecorderSettings:
-    """Read the part ``recorders``."""
+    """Read the section ``recorders``."""
     return _read_part(RecorderSettings, value, name, "{progress: true, wandb: false}")
 
 
@@ -258,12 +258,12 @@ class StopSettings(Part):
 
 
 def read_stop(value: Any, name: str) -> StopSettings:
-    """Read the part ``stop``."""
+    """Read the section ``stop``."""
     return _read_part(StopSettings, {} if value is None else value, name, "{at: 475}, {patience: 5} or {hours: 2}")
 
 
 def _read_part(part: type[_Part], value: Any, name: str, examples: str) -> _Part:
-    """Read a part from a mapping with names of its fields only."""
+    """Read a section from a mapping, whose keys must be field names."""
     if not isinstance(value, Mapping):
         raise ValueError(f"{name} must be a mapping such as {examples}, got {value!r}.")
     check_names(value, [field.name for field in dataclasses.fields(part)], f"key of {name}")

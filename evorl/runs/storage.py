@@ -26,7 +26,7 @@ from evorl.runs.files import RunFolderError
 from evorl.runs.manifest import Damage, read_verified, verify, write_manifest
 from evorl.runs.structure import SMALL, CheckpointError, LeafSpec, describe_structure, large_name, pack
 
-CHUNK_BYTES = 16 * 2**20  # large arrays are written and read in pieces of this size, to bound memory use
+CHUNK_BYTES = 16 * 2**20  # large arrays are written and read in pieces of this size, to limit memory use
 FILE_BYTES = 32 * 2**20
 _SYNTAX = frozenset("[]*?\\")  # characters with a special meaning in paths of Orbax or TensorStore
 
@@ -71,7 +71,7 @@ def _check_shared_disk(path: Path) -> None:
 
 
 def _array_store(ocp: Any) -> Any:
-    # Uncompressed: compression saves a twelfth on floats, takes three times as long and copies the state in memory.
+    # Uncompressed: compression would save a twelfth on floats, take three times as long and copy the state in memory.
     return ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_compression=False))
 
 
@@ -79,7 +79,7 @@ def check_checkpoint(path: Path) -> None:
     """Check every file of a checkpoint against its digest.
 
     Raises:
-        CheckpointError: a file was changed, is missing or was added, or the folder name is another iteration.
+        CheckpointError: a file was changed, removed or added, or the folder name is another iteration.
     """
     try:
         verify(path)
@@ -162,9 +162,9 @@ def damaged(path: Path, reason: str) -> CheckpointError:
 
 @contextlib.contextmanager
 def _plain_path(path: Path) -> Iterator[Path]:
-    """Yield a path to a folder that Orbax can use: it interprets brackets as a pattern and a backslash as a slash.
+    """Yield a path that Orbax can use: it interprets brackets as a pattern and a backslash as a slash.
 
-    For such a folder, the path is a symbolic link with a plain name, in a folder that only the user can enter.
+    If ``path`` has these characters, yield a symbolic link with a plain name, in a private folder.
     """
     if not _SYNTAX & set(str(path)):
         yield path

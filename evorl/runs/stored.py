@@ -15,7 +15,7 @@ from evorl.runs.trust import distrust_config, refuse_foreign_code
 def read_stored(folder: RunFolder) -> dict[str, Any]:
     """Read the config of a stored run as plain data, with defaults; nothing that it names is loaded.
 
-    The stored ``trust``, ``resume`` and ``run`` are dropped: only the command's own values count.
+    The stored ``trust``, ``resume`` and ``run`` are dropped: only the command line's values are used.
 
     Raises:
         RunFolderError: the config cannot be read, or does not describe a run.
@@ -37,13 +37,13 @@ def stored_spec(
 ) -> RunSpec:
     """Read the settings of a stored run, with changes.
 
-    Unless the run is trusted, the gate then restricts the names that its config may use, see ``evorl.config.gate``.
+    Unless the run is trusted, the gate restricts the names in its config, see ``evorl.config.gate``.
 
     Args:
         folder: the run folder.
-        trust: true if its config may name code outside evorl. Names in ``changes`` are trusted.
+        trust: True if the config may name code outside evorl. Names in ``changes`` are trusted.
         changes: new values by dotted key, given by the user.
-        can_be_overridden: true if the command accepts such names from the user, for the message.
+        can_be_overridden: True if the command accepts such names from the user, for the message.
         config: result of ``read_stored``, which is changed in place; ``None`` reads it.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Structure of a state: paths, shapes and dtypes of its leaves, their comparison, and conversion to plain arrays."""
+"""Structure of a state: paths, shapes and dtypes of leaves, comparison, and conversion to plain arrays."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import numpy as np
 from evorl.ops.processes import on_host
 from evorl.ops.trees import leaf_name
 
-NUM_NAMED = 5  # differences listed in a message; further ones are only counted
-LARGE = 2**20  # size in bytes from which on a leaf is stored separately
+NUM_NAMED = 5  # differences listed in a message; others are only counted
+LARGE = 2**20  # minimum size in bytes of leaves that are stored separately
 SMALL = "small"
 
 
@@ -97,8 +97,8 @@ def explain_difference(saved: Sequence[LeafSpec], expected: Sequence[LeafSpec]) 
 def pack(state: Any) -> tuple[dict[str, Any], dict[str, int]]:
     """Convert a state to a few plain arrays, without PRNG keys and empty leaves.
 
-    Small leaves are joined in one array of bytes, which is stored several times faster than a hundred arrays. Large
-    ones stay on their devices and are written piece by piece, so that saving does not hold the state twice.
+    Small leaves are concatenated in one array of bytes, which is stored several times faster than a hundred arrays.
+    Large ones stay on their devices and are written piece by piece, so that saving does not duplicate the state.
 
     Returns:
         The arrays by name, and the offset in ``small`` of each small leaf by path.
@@ -123,7 +123,7 @@ def pack(state: Any) -> tuple[dict[str, Any], dict[str, int]]:
 
 
 def unpack(spec: LeafSpec, template: Any, arrays: dict[str, Any], offset: int | None) -> Any:
-    """Restore a leaf of its template's type from packed arrays; a large leaf is removed from ``arrays``.
+    """Restore a leaf, with its template's type, from packed arrays; a large leaf is removed from ``arrays``.
 
     Raises:
         CheckpointError: ``arrays`` lacks the leaf.
@@ -162,7 +162,7 @@ def _key_data_shape(spec: LeafSpec, dtype: Any) -> jax.ShapeDtypeStruct:
 
 def _key_implementation(spec: LeafSpec, dtype: Any) -> Any:
     implementations = []
-    # JAX gives the implementation of arrays only, not of dtypes.
+    # JAX only returns the key implementation of arrays, not of dtypes.
     keys = jax.ShapeDtypeStruct(spec.shape, dtype)
     jax.eval_shape(lambda keys: implementations.append(jax.random.key_impl(keys)), keys)
     return implementations[0]

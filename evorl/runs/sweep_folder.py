@@ -26,17 +26,17 @@ _LONGEST_NAME = 100
 
 @dataclasses.dataclass
 class SweptRun:
-    """One training of a sweep.
+    """One run of a sweep.
 
     Attributes:
-        overrides: its command line.
+        overrides: overrides of the run's command line.
         setting: the varied settings and their values, by name.
-        folder: name of its run folder, below the folder of the sweep.
+        folder: name of the run folder, below the folder of the sweep.
         state: one of ``STATES``. A run that was killed is still listed as running.
-        best_return: its best evaluation return; ``None`` if it was not evaluated.
-        last_return: its last evaluation return; ``None`` if it was not evaluated.
+        best_return: best evaluation return; ``None`` without evaluations.
+        last_return: last evaluation return; ``None`` without evaluations.
         timesteps: environment steps at the last row of metrics.
-        failure: the error that ended it; empty for a run that did not fail.
+        failure: the error that ended the run; empty if it did not fail.
     """
 
     overrides: list[str]
@@ -114,7 +114,7 @@ class SweepFolder:
 
         Args:
             path: the folder.
-            trust: true if its command lines may contain more than plain settings.
+            trust: True if its command lines may contain more than plain settings.
 
         Raises:
             RunFolderError: the stored sweep is corrupted or invalid, or its command lines are not plain.

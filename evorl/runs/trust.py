@@ -1,4 +1,4 @@
-"""Configs that may come from an untrusted person: read as plain data, and rejected if they name code outside evorl.
+"""Reads configs that may come from an untrusted person as plain data, and rejects names of code outside evorl.
 
 Evaluating or resuming a stored run builds the objects in its config. Therefore the config is read without tags, aliases
 and interpolations, which could read secrets from the environment. Names are checked twice: here, before anything is
@@ -23,7 +23,7 @@ from evorl.runs.spec import RunSpec
 
 _TRUST = "If you trust it, set trust=true."
 _SHOWN = 80  # maximum number of characters of a word in a message
-# Keys of an environment that hold its name, not a file.
+# Keys of an environment with its name, which is not a file.
 _NAMES_OF_ENVS = frozenset(("name", "library"))
 # A plain setting of a stored command line: no group of another package, no flag, nothing added or removed.
 _PLAIN_OVERRIDE = re.compile(r"(?!hydra\b)[A-Za-z_]\w*(\.\w+)*=.*", re.DOTALL)
@@ -82,7 +82,7 @@ def foreign_names(config: Any) -> dict[str, str]:
 
     This includes names of the form ``module:name`` at any depth, files that an environment would read, workflows
     outside evorl's algorithms, and a folder of compiled programs. The modules that load code reject the same names, and
-    further cases that only they can detect.
+    cases that only they can detect.
     """
     texts = ((path, value) for path, value in leaves(plain(config, resolve=False)) if isinstance(value, str))
     return {path: value for path, value in texts if _is_foreign(path, value)}
@@ -114,7 +114,7 @@ def refuse_foreign_code(
         config: config of the run, with the changes of the command line.
         folder: the run folder, for messages.
         overrides: settings changed by the command line, dotted.
-        can_be_overridden: true if the command accepts settings of the run, for the message.
+        can_be_overridden: True if the command accepts settings of the run, for the message.
 
     Raises:
         RunFolderError: the config names code from outside evorl.
@@ -134,7 +134,7 @@ def refuse_foreign_code(
 
 
 def distrust_config(config: Any, folder: Path | str, overrides: Collection[str] = ()) -> None:
-    """Restrict the gate to code that evorl ships and names that the user gave, while a stored config is in use.
+    """Restrict the gate to evorl's code and names given by the user, while a stored config is in use.
 
     Args:
         config: config of the run, with the changes of the command line.
@@ -152,8 +152,7 @@ def _is_override(path: str, overrides: Collection[str]) -> bool:
 def refuse_composed_code(arguments: Iterable[Any], source: str, advice: str = _TRUST) -> None:
     """Reject arguments of a stored command line that are more than ``key=value``, because Hydra composes them.
 
-    Hydra executes callbacks and other targets that such arguments add, reads files that they lead to, and looks up
-    environment variables.
+    Such arguments can make Hydra execute callbacks and other targets, read files, and look up environment variables.
 
     Args:
         arguments: arguments of the command line.

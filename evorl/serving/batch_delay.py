@@ -1,4 +1,4 @@
-"""Adaptive batching delay: a server may wait for more requests, as a call costs the same for 8 requests as for 1.
+"""Adaptive batching delay: a server may wait for more requests, because a call costs the same for 8 requests as for 1.
 
 Measured on two busy cores with a policy of 2 x 64 units and clients in another process (medians of 8 paired rounds of
 1.2 s, with and without the delay). 8 clients that never pause: batches of 7.6 instead of 4.6 requests, 1.20 times the
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 
-# The system rounds it up to about 75 microseconds, half the duration of the smallest call. asyncio timers are coarser.
+# The system rounds up to about 75 microseconds, half the duration of the smallest call; asyncio timers are coarser.
 PAUSE_SECONDS = 2e-5
 MIN_GAIN = 0.5  # mean number of new requests per pause that makes pauses worthwhile
 SHARE_OF_NEW = 0.125  # weight of the newest pause in the running mean
@@ -21,7 +21,7 @@ TURNS_BETWEEN_TRIALS = 32  # between two trial pauses while pauses are not worth
 class BatchDelay:
     """Decides whether to pause before a batch, from the number of requests that earlier pauses gained.
 
-    It never pauses when every client has a pending request, so a single client never waits. A pause blocks the whole
+    Never pauses when every client has a pending request, so a single client never waits. A pause blocks the whole
     thread, which leaves the core to simulators on the same machine.
     """
 

@@ -34,7 +34,7 @@ class ActionRequest(NamedTuple):
         obs: current observation, with the structure of the observation space; arrays without leading axes.
         reward: reward of the last action; 0 at the start of an episode.
         starts: true if this is the first observation of an episode.
-        terminated: true if the task has ended the episode.
+        terminated: true if the task ended the episode.
         truncated: true if the episode was ended from outside the task, such as by a time limit.
         exploit: return the greedy action.
         answer: callback that receives the action, NumPy; ``None`` if no action is needed.
@@ -115,7 +115,7 @@ class BatchedInference:
                 self.step_template = jax.eval_shape(pack, shapes[2])
 
     def compile_all(self, exploit: Sequence[bool] = (False, True)) -> None:
-        """Compile for every batch size now, so that no client waits for a compilation."""
+        """Compile for every batch size in advance, so that no client waits for a compilation."""
         for greedy in exploit:
             for size in bucket_sizes(min(self._num_slots, MAX_BATCH)):
                 self.ask([self._padding_request(greedy)] * size)
@@ -146,7 +146,7 @@ class BatchedInference:
 
 
 def bucket_sizes(limit: int) -> list[int]:
-    """Return the powers of 4 up to the first that is at least ``limit``: a call costs as much as 100 rows."""
+    """Return the powers of 4 up to the first that is at least ``limit``; the overhead of a call is about 100 rows."""
     sizes = [1]
     while sizes[-1] < limit:
         sizes.append(4 * sizes[-1])
@@ -227,7 +227,7 @@ def _step_and_act(
 
 
 def _as_stored(extras: Any, template: Any) -> PyTreeDict:
-    """Return extras with the names of ``template``; missing ones, as of greedy actions, become zeros."""
+    """Return extras with the names of ``template``; missing extras, such as of greedy actions, become zeros."""
     zeros = {name: jax.tree.map(jnp.zeros_like, template[name]) for name in template if name not in extras}
     return PyTreeDict({name: zeros[name] if name in zeros else extras[name] for name in template})
 

@@ -1,7 +1,7 @@
 """Client for simulators: ``AgentProxy`` requests actions from a server, ``TrainingBase`` plays episodes.
 
 ``evorl.serving.client_copy`` joins this module and the protocol into one file for simulators that do not install this
-package. Therefore both need only Python 3.8 and its standard library, and import nothing else of the package.
+package. Both therefore only need Python 3.8 and its standard library, and import nothing else from the package.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class AgentProxy:
     Args:
         address: ``"host:port"`` or ``(host, port)``.
         token: access token of the server, sent with ``init``.
-        ssl_context: for TLS; it determines whether the host name is checked.
+        ssl_context: TLS context, which also determines whether the host name is checked.
         timeout: timeout of a response in seconds; None for no timeout. A server may respond late while it learns.
         limits: size limits of requests and responses.
         seed: seed of the random pauses between connection attempts.

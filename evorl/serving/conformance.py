@@ -1,8 +1,8 @@
 """Checks of an RLX client: a server plays a scripted conversation for each check and verifies the client's messages.
 
-The client under test is an echo program of about twenty lines that uses the client library; its rules are on the page
-"Clients" of the guide. It sends every action back as the next state, which shows the server how the library decodes and
-encodes each value. Four strings are commands: ``terminal``, ``reset``, ``metric`` and ``end``.
+The client under test is an echo program of about twenty lines that uses the client library; the page "Clients" of the
+guide describes its rules. It sends every action back as the next state, which shows the server how the library decodes
+and encodes each value. Four strings are commands: ``terminal``, ``reset``, ``metric`` and ``end``.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Conversation:
             self._connection.shutdown(socket.SHUT_WR)
 
     def finish(self) -> None:
-        """Tell the client to end, if it is still connected, and close the connection."""
+        """Send the command to end, if the client is still connected, and close the connection."""
         with contextlib.suppress(CheckFailedError):
             self.answer("end")
         with contextlib.suppress(OSError):
@@ -195,8 +195,8 @@ def run_checks(
         checks: checks to run, in this order.
         listener: listening socket.
         seconds: timeout of a connection and of each message.
-        start: ends the previous client, starts the client for one check, and returns a function that returns true while
-            it runs. ``None`` for a client that reconnects by itself; then the first connection has no timeout.
+        start: ends the previous client, starts the client for one check, and returns a function that returns True while
+            it runs. ``None`` for a client that reconnects by itself; the first connection then has no timeout.
 
     Yields:
         The result of each check.
@@ -257,7 +257,7 @@ def is_same_value(sent: Any, echoed: Any) -> bool:
         numbers = _numbers(echoed)
         if numbers is None or (numbers.size == 0) != (sent.size == 0):
             return False
-        # A nested list cannot represent the lengths of the axes after an empty one.
+        # A nested list cannot represent the lengths of axes after an empty axis.
         is_empty_list = sent.size == 0 and not isinstance(echoed, np.ndarray)
         return is_empty_list or bool(np.array_equal(numbers, sent))
     if isinstance(sent, list):

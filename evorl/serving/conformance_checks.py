@@ -117,7 +117,7 @@ def _frame_header(talk: Conversation) -> None:
 
 
 def _fragments(talk: Conversation, pieces: Callable[[bytes], list[bytes]]) -> None:
-    """Send every answer in pieces; the payload contains commas and colons, as frames do, so only the length counts."""
+    """Send every answer in pieces; its payload contains commas and colons, so only the length delimits the frame."""
     talk.receive_command("init")
     talk.send_bytes(*pieces(frame(encode({"response": "ready"}))), pause=PAUSE)
     talk.receive_command("update")

@@ -46,7 +46,7 @@ class MessageRate:
 
 
 def connection_limits(settings: ServeSettings) -> ConnectionLimits:
-    """Return the limits of all connections; they outnumber ``max_clients``, because some may never send ``init``."""
+    """Return the connection limits; more connections than ``max_clients`` are allowed, as some never send ``init``."""
     return ConnectionLimits(
         connections=2 * settings.max_clients + 16,
         request_seconds=settings.hello_seconds,
@@ -91,7 +91,7 @@ class RlxConnection(FrameConnection):
             self._transport.close()
 
     def _payloads(self, data: bytes) -> Iterator[bytes]:
-        """Yield the payloads in ``data``. Frames are split one by one until a valid init: later ones may be larger."""
+        """Yield the payloads in ``data``; until a valid init, frame by frame, because later frames may be larger."""
         start = 0
         while start < len(data) and not self.has_begun:
             end = data.find(b",", start) + 1 or len(data)  # every frame ends with a comma

@@ -16,7 +16,7 @@ STARTING_SECONDS = 30.0
 
 
 class EventThread:
-    """Thread whose event loop runs the configured servers; the constructor returns when they listen.
+    """Thread whose event loop runs the configured servers; the constructor waits until they listen.
 
     Args:
         settings: addresses and limits.

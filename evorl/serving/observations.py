@@ -21,7 +21,7 @@ class ObservationError(ValueError):
 def observation_from(state: Any, space: Space, name: str = "state") -> Any:
     """Convert ``state``, lists and arrays, to an element of ``space``: NumPy arrays of its structure and dtypes.
 
-    An image, transmitted as numbers in [0, 1], is scaled to a space of integers up to 255. The empty state of a task
+    An image, transmitted as numbers in [0, 1], is scaled to 255 if the space is integer. The empty state of a task
     without observations becomes the constant 1.
 
     Raises:
@@ -85,7 +85,7 @@ def _is_expected_array(state: Any, space: Space) -> bool:
         return False
     if state.shape != space.shape or not 0 < state.size < QUICKLY_SUMMED:
         return False
-    # If the sum of squares is within the squared limit, so is every number; otherwise each number is checked.
+    # If the sum of squares is within the squared limit, so is every number; otherwise check each number.
     return state.dtype.kind in "iu" or (state.dtype.kind == "f" and float(np.vdot(state, state)) <= MAX_STATE**2)
 
 

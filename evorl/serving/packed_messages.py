@@ -26,8 +26,8 @@ def pack_message(message: Any) -> bytes:
 def unpack_message(data: bytes) -> Any:
     """Decode bytes of ``pack_message`` or of another program.
 
-    Allocates no more than the bytes contain. The result consists of numbers, strings, bytes, lists, maps and numeric
-    arrays only.
+    Allocates no more memory than the bytes contain. The result contains only numbers, strings, bytes, lists, maps and
+    numeric arrays.
 
     Raises:
         ProtocolError: the bytes are invalid, or contain an unsupported type.

@@ -1,4 +1,4 @@
-"""Batched inference with an exported policy; the recurrent memory of each client is kept here."""
+"""Batched inference with an exported policy, including the recurrent memory of each client."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PolicyInference:
         self._policy, self._rows = policy, policy.runnable()
 
     def compile_all(self) -> None:
-        """Compile for every batch size now, so that no client waits for a compilation."""
+        """Compile for every batch size in advance, so that no client waits for a compilation."""
         self._compile(self._policy, self._rows)
 
     def _compile(self, policy: Any, rows: Any) -> None:
@@ -37,7 +37,7 @@ class PolicyInference:
             )
 
     def swap(self, policy: Any) -> None:
-        """Replace the policy, after compiling the new one; the memory of the clients is kept.
+        """Compile a new policy, then replace the old one; the memory of the clients is kept.
 
         Raises:
             ValueError: the inputs or outputs of the new policy differ.

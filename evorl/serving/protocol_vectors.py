@@ -1,7 +1,7 @@
 """Test vectors of the RLX protocol: messages with their bytes, and frames that a reader must reject.
 
-The file ``rlx_vectors.json`` writes every value with its type on the wire, ``{"INT4": 3}``, so that no language has to
-guess the type. ``evorl check-client vectors`` prints the file.
+The file ``rlx_vectors.json`` contains every value with its wire type, such as ``{"INT4": 3}``, so that no language has
+to guess the type. ``evorl check-client vectors`` prints the file.
 """
 
 from __future__ import annotations

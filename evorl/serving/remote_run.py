@@ -1,4 +1,4 @@
-"""Trainings with remote simulators: a training server collects the transitions, instead of local environments."""
+"""Training runs with remote simulators: a training server collects transitions in place of local environments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from evorl.workflows.workflow import Workflow
 
 
 def with_training_server(workflow: Workflow, spec: RunSpec) -> Workflow:
-    """Return the workflow, which collects from the remote simulators of its environment.
+    """Return the workflow with a training server that collects from remote simulators.
 
     Raises:
         ValueError: ``serve`` is invalid, or ``actors`` are set.
@@ -48,7 +48,7 @@ def refuse_local_run(which: str, runs_folder: str) -> None:
 
 
 def connect_training_server(workflow: Workflow, folder: RunFolder, should_stop: Callable[[], bool]) -> None:
-    """Make a training server stoppable while it waits for simulators, and store their metrics in the run folder."""
+    """Make a training server stoppable while it waits for simulators; store clients' metrics in the run folder."""
     workflow.collector.stop_when(should_stop)
     server = cast("TrainingServer", workflow.collector)
     server.keep(ClientMetrics(folder.path / "clients"))

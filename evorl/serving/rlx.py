@@ -38,12 +38,12 @@ class ConnectionClosed(ProtocolError):
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of received messages, so that the peer cannot exhaust the memory."""
+    """Limits of received messages, which prevent the peer from exhausting the memory."""
 
     max_frame: int = 16 * 2**20  # bytes of a payload
     max_depth: int = 16  # nesting of lists and dicts
     max_axes: int = 8  # maximum number of axes of an array
-    max_values: int = 2**19  # in a message, nested ones included: in Python they occupy ten times their encoded size
+    max_values: int = 2**19  # in a message, including nested values: Python needs ten times their encoded size
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def _integer(value: int, kind: int) -> bytes:
 
 
 def _numpy_value(value: Any) -> bytes:
-    np: Any = sys.modules.get("numpy")  # if NumPy was not imported, the value is not a NumPy value
+    np: Any = sys.modules.get("numpy")  # the value cannot be a NumPy value unless NumPy was imported
     if np and isinstance(value, np.ndarray) and _name(value.dtype):
         raw = value.astype(_little_endian(value.dtype), copy=False).tobytes()
         shape = struct.pack(f"<{value.ndim + 2}I", value.ndim, *value.shape, len(raw))
@@ -278,7 +278,7 @@ class _Body:
         raw, code, np = self.take(self.size()), _DTYPES[name], _numpy()
         if math.prod(shape) * struct.calcsize("<" + code) != len(raw):
             raise ProtocolError(f"an array of {name} with shape {shape} cannot have {len(raw)} bytes")
-        # Zero lengths are ignored here: with one, any length of the other axes would pass the check above.
+        # Ignore zero lengths: otherwise a single one would let any length of the other axes pass the check above.
         if math.prod(filter(None, shape)) > (self.limits.max_frame if np else self.limits.max_values):
             raise ProtocolError(f"an array of shape {shape} is too large")
         if name == "bool":  # bytes other than 0 and 1 would be true values that are not equal
@@ -299,7 +299,7 @@ def frame(payload: bytes, max_frame: int = Limits.max_frame) -> bytes:
 
 
 class FrameReader:
-    """Splits a stream that arrives in pieces of any size into payloads; ``max_frame`` may change between two pieces."""
+    """Splits a stream, received in pieces of any size, into payloads; ``max_frame`` may change between pieces."""
 
     def __init__(self, max_frame: int = Limits.max_frame) -> None:
         self.max_frame, self._buffer, self._size = max_frame, bytearray(), -1  # -1: header incomplete

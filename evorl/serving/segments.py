@@ -1,4 +1,4 @@
-"""Fixed-length segments, cut from the step streams of clients and batched; slow clients delay no other segment."""
+"""Cuts clients' step streams into fixed-length segments and batches them; slow clients delay no other segment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StepRef(NamedTuple):
 
 
 class Row:
-    """Segment of consecutive steps of one simulator, or of several after one another.
+    """Segment of consecutive steps of one simulator, or of several simulators in sequence.
 
     Attributes:
         steps: steps so far.
@@ -43,7 +43,7 @@ class Segments:
         length: number of steps T of a segment.
         num_rows: number of segments B of a batch.
         max_lag: a segment is dropped if it began more than this number of policy versions ago; ``None`` keeps all. With
-            0 a step counts only if the policy that chose its action is still current.
+            0, only steps of the current policy are used.
         joins_only_at_starts: true if only a new episode may continue the segment of another simulator. Recurrent agents
             need this, because their state after a cut does not belong to the running episode.
 
@@ -59,7 +59,7 @@ class Segments:
         self.version = 0
         self._open: dict[int, Row] = {}
         self._playing: set[int] = set()  # sessions within an episode
-        self._acted: dict[int, int] = {}  # by session: version of the policy of its last action
+        self._acted: dict[int, int] = {}  # session -> policy version of its last action
         self._left: collections.deque[Row] = collections.deque()
         self._full: collections.deque[Row] = collections.deque()
 
@@ -84,7 +84,7 @@ class Segments:
         self._acted[session] = self.version
 
     def cut(self, session: int) -> None:
-        """Cut the segment of a session: its next step will not follow its last one."""
+        """Cut the segment of a session: its next step does not continue the last one."""
         self._acted.pop(session, None)
         self._playing.discard(session)
         row = self._open.pop(session, None)

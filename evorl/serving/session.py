@@ -1,4 +1,4 @@
-"""Session of one simulator: init, then updates, each answered with an action; the simulator marks episode ends."""
+"""Session of one simulator: init, then updates, each answered with an action; updates mark episode ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from evorl.sockets.frame_server import refused_token
 COMMANDS = ("init", "update", "reset", "update_metrics")
 MAX_METRICS = 1000  # maximum number of metrics in one message
 MAX_NUMBERS = 4096  # elements of a space that a client declares, unless the server's has more: its bounds are arrays
-MAX_DEPTH = 8  # nesting of such a space
+MAX_DEPTH = 8  # nesting depth of a space that a client declares
 MAX_REWARD = 1e15  # absolute value: squared returns, which losses compute, stay finite in float32
 MAX_STEP = 2.0**53  # maximum step of a metric: float64 represents all integers up to here
 
@@ -248,7 +248,7 @@ def _check_size(config: Any, name: str, limit: int, depth: int = 0) -> None:
         raise SessionError(f"{name} is nested more than {MAX_DEPTH} levels deep.")
     bounds = np.broadcast_shapes(*[np.shape(config.get(bound, 0.0)) for bound in ("low", "high")])
     shape = config.get("shape", bounds)
-    if shape is None or isinstance(shape, Mapping):  # use the shape of the bounds; a mapping is a part named "shape"
+    if shape is None or isinstance(shape, Mapping):  # use the shape of the bounds; a mapping is an entry named "shape"
         shape = bounds
     if not isinstance(shape, list | tuple) or not all(type(size) is int for size in shape):
         raise SessionError(f"the shape of {name} must be a list of integers, got {str(shape)[:40]}.")

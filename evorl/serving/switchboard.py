@@ -53,7 +53,7 @@ class Switchboard:
         num_answers: number of requests answered so far.
         returns: returns of the last episodes of training sessions, the newest last.
         failure: exception of a failed inference; ``None`` if there was no failure.
-        greedy_returns: returns and lengths of all episodes of greedy sessions since they were last collected.
+        greedy_returns: returns and lengths of greedy sessions' episodes since they were last collected.
     """
 
     def __init__(
@@ -251,7 +251,7 @@ class Switchboard:
         return batch
 
     def begin_evaluation(self) -> None:
-        """Start an evaluation: only greedy episodes that begin from now on count. Called by the learner."""
+        """Start an evaluation: only greedy episodes that begin later count. Called by the learner."""
         with self._lock:
             self._began_before = set(self._greedy)
             self.greedy_returns = []

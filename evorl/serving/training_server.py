@@ -78,12 +78,12 @@ class TrainingServer(ByValue):
     is_one_program = False
 
     def keep(self, metrics: ClientMetrics) -> None:
-        """Store the metrics of clients in ``metrics`` from now on; it is closed with the server."""
+        """Store the metrics of clients in ``metrics``, which is closed with the server."""
         self._metrics = metrics
         self.switchboard.store_metric = metrics.store
 
     def stop_when(self, should_stop: Callable[[], bool]) -> None:
-        """Poll another function while the server waits for data; true ends the iteration."""
+        """Poll another function while the server waits for data; True ends the iteration."""
         self._should_stop = should_stop
 
     def check(self, workflow: Any) -> None:
@@ -223,7 +223,7 @@ def _max_lag(workflow: Any, settings: ServeSettings) -> int | None:
 @functools.partial(jax.jit, donate_argnames="state")
 def _begin(workflow: Any, state: State) -> tuple[Any, State]:
     acting, state = workflow.acting(state)
-    # The next update donates the state, but the server still uses these arrays: copy them.
+    # Copy these arrays: the next update donates the state while the server still uses them.
     return copied(acting), state
 
 

@@ -27,7 +27,7 @@ from evorl.sockets.socket_server import Patience
 if TYPE_CHECKING:
     from aiohttp import web
 
-UNKNOWN_BYTES = 2**16  # maximum message size on connections that did not authenticate when they were opened
+UNKNOWN_BYTES = 2**16  # maximum message size on connections that were not authenticated when opened
 MAX_AGENTS = 64  # agents of one connection
 MAX_UNREAD = 4096  # responses queued for a client that does not read
 
@@ -95,7 +95,7 @@ class WebServer:
 
         @web.middleware
         async def check(request: web.Request, handler: Callable[[web.Request], Any]) -> web.StreamResponse:
-            # A page of another site can reach this machine through its own host name (DNS rebinding) or by a script.
+            # A page of another site can reach this machine through a host name (DNS rebinding) or by a script.
             host = _host_of(f"//{request.headers.get('Host', '')}")
             origin = request.headers.get("Origin")
             if self.settings.token is None:

@@ -1,1 +1,1 @@
-"""Common base of all servers: addresses, tokens, TLS, connection limits, shutdown."""
+"""Common base of all servers: addresses, tokens, TLS, connection limits and shutdown."""

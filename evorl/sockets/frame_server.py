@@ -121,7 +121,7 @@ class FrameServer:
 
 
 def refused_token(message: Mapping[str, Any], token: str | None, first_message: str) -> str | None:
-    """Return the error message for a client's first message without the right token; ``None`` if it is authenticated.
+    """Return the error message for a client's first message if it lacks the right token; ``None`` if authenticated.
 
     Args:
         message: first message of the client; its entry ``token`` is compared.

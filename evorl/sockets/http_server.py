@@ -72,8 +72,8 @@ class HttpServer:
 def _utf8_only(web: Any, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a handler of ``aiohttp.web`` that rejects requests whose path or headers are not UTF-8.
 
-    aiohttp decodes such bytes to surrogates, and no response, log or file could contain them. It quotes the header
-    ``Expect`` before any middleware.
+    aiohttp decodes such bytes to surrogates, which no response, log or file can contain, and quotes the header
+    ``Expect`` before any middleware runs.
     """
 
     async def handle(request: Any) -> Any:
@@ -105,7 +105,7 @@ class _OneLine(logging.LoggerAdapter):
             super().exception(msg, *args, exc_info=exc_info, **more)
 
     def debug(self, msg: object, *args: object, exc_info: Any = None, **more: Any) -> None:
-        """Log a detail; aiohttp also reports bytes that are not HTTP, such as TLS, here."""
+        """Log a detail, including aiohttp's reports about bytes that are not HTTP, such as TLS."""
         if not self._warns(exc_info, *args):
             super().debug(msg, *args, exc_info=exc_info, **more)
 

@@ -1,8 +1,8 @@
 """Base server: listens, limits connections, closes slow ones, and shuts down gracefully.
 
 Each protocol (RLX, HTTP, commands of a parameter server) is an ``asyncio.Protocol`` wrapped in a ``GuardedConnection``,
-which forwards events to it. A connection is closed after an exception of its protocol, and after timeouts: of its first
-request, a later request, silence, or unread responses. An error of a client causes at most one log line.
+which forwards events to the protocol. A connection is closed after an exception of its protocol, and after timeouts of
+its first request, a later request, silence, or unread responses. An error of a client causes at most one log line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ConnectionLimits:
     """Limits of every connection of a server.
 
     Attributes:
-        connections: maximum number of open connections; further ones are closed immediately.
+        connections: maximum number of open connections; others are closed immediately.
         request_seconds: timeout from the start of a connection, including its TLS handshake, to its first complete
             request.
         frame_seconds: timeout from the first to the last byte of a later request.
@@ -45,7 +45,7 @@ class ConnectionLimits:
 
 
 class Patience:
-    """Tracks the timeouts of ``ConnectionLimits`` for one client.
+    """Tracks the timeouts in ``ConnectionLimits`` for one client.
 
     Args:
         limits: limits of the connection.
@@ -272,7 +272,7 @@ class SocketServer:
     async def stop_listening(self) -> None:
         """Stop accepting clients; open connections remain."""
         # An accepted client gets its protocol a few iterations of the event loop later. If the listener were closed
-        # before that, its socket would stay open forever.
+        # before, its socket would stay open forever.
         for _ in range(4):
             await asyncio.sleep(0)
         if self._server is not None:

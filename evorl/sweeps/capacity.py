@@ -1,4 +1,4 @@
-"""Number of settings of a sweep that fit in memory for parallel training."""
+"""Computes the number of settings of a sweep that fit in memory for parallel training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grouping of the settings of a sweep: settings whose workflows differ only in numbers share a program."""
+"""Groups the settings of a sweep: settings whose workflows differ only in numbers share a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sequential runs of a sweep in one folder: each is trained, resumed or skipped, and its result stored."""
+"""Trains the runs of a sweep sequentially in one folder: each is trained, resumed or skipped; results are stored."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Trial:
 
 
 class OptunaStudy:
-    """Study in a journal file, to which every trial is written at its start and its end.
+    """Study stored in a journal file, to which every trial is written at its start and end.
 
     Args:
         path: Optuna journal, also readable with Optuna's tools; created if it does not exist.

@@ -58,7 +58,7 @@ class Part:
 
     @property
     def is_finished(self) -> bool:
-        """Return True if the training of the part is complete."""
+        """Return True if the part's training is complete."""
         return (self.folder / "finished").exists()
 
     def train(
@@ -68,11 +68,11 @@ class Part:
         recorders: Iterable[Recorder],
         should_stop: Callable[[], bool],
     ) -> None:
-        """Train to the end, or resume from the last checkpoint; do nothing if the training is complete.
+        """Train to the end, or resume from the last checkpoint; do nothing if training is complete.
 
         Args:
             seed: seed of the sweep.
-            start: returns the initial state, ``None`` for a fresh one; called only without a checkpoint.
+            start: returns the initial state, ``None`` for a new one; called only without a checkpoint.
             recorders: recorders in addition to ``metrics.csv``.
             should_stop: polled between chunks.
         """

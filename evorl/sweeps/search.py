@@ -44,7 +44,7 @@ def search_settings(
         failure_text: returns the reason of a failed run in one line.
 
     Returns:
-        The best return, ``None`` without a finished trial; and the failures.
+        The best return, ``None`` if no trial has finished; and the failures.
 
     Raises:
         ValueError: a setting is invalid.

@@ -147,7 +147,7 @@ def spec_of(spec: RunSpec, setting: Mapping[str, Any], **others: Any) -> RunSpec
 
 
 def whole_run(spec: RunSpec) -> dict[str, Any]:
-    """Return the settings that a separate run takes from the sweep, and a run inside a shared program does not."""
+    """Return the settings of the sweep that apply to a separate run, but not to a run inside a shared program."""
     config = spec.as_config()
     return {name: config[name] for name in ("num_seeds", "devices", "evaluation", "actors")}
 

@@ -24,7 +24,7 @@ from evorl.sweeps.sweep_table import Returns
 from evorl.types import State
 from evorl.workflows.side_by_side import SideBySideWorkflow
 
-FEW_ROWS = 16  # up to this number, rows take about as long as a single row
+FEW_ROWS = 16  # up to this number of rows, a program takes about as long as with a single row
 MAX_IDLE = 7  # maximum number of padding settings, which give every device the same number of rows
 
 

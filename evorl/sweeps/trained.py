@@ -28,7 +28,7 @@ class Attempt(NamedTuple):
     """Outcome of one run of a sweep or search.
 
     Attributes:
-        trained: result of the training; ``None`` if it failed.
+        trained: result of the training run; ``None`` if it failed.
         failure: reason of the failure.
         diverged: True if the training failed because it diverged.
     """

@@ -1,4 +1,4 @@
-"""Checks a training before it starts: builds its workflow without compiling or writing anything."""
+"""Checks a training run before it starts: builds its workflow without compiling or writing anything."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from evorl.workflows.workflow import Workflow
 
 
 class Prepared(NamedTuple):
-    """A checked training that has not started.
+    """A checked training run that has not started.
 
     Attributes:
         spec: settings of the run.
-        workflow: workflow of the training.
+        workflow: workflow of the training run.
         served: parameter server; ``None`` without workers.
         beginning: initial parameters from another run; ``None`` for random initialization.
     """
@@ -42,7 +42,7 @@ class Prepared(NamedTuple):
 
 
 def prepare_training(spec: RunSpec, resumed: RunFolder | None) -> Prepared:
-    """Set up JAX, build the workflow of a training and, of a new one, the shapes of its initial state.
+    """Set up JAX and build a run's workflow and, for a new run, the shapes of the initial state.
 
     Args:
         spec: settings of the run.
@@ -67,7 +67,7 @@ def prepare_training(spec: RunSpec, resumed: RunFolder | None) -> Prepared:
 
 
 def _prepared(spec: RunSpec, workflow: Workflow, resumed: RunFolder | None) -> Prepared:
-    # Features that a plain training does not use are entered only if the settings request them.
+    # Modules that a plain training run does not use are imported only if the settings request them.
     served, beginning = None, None
     if spec.kind is RunKind.REMOTE:
         workflow = with_training_server(workflow, spec)
@@ -85,7 +85,7 @@ def _prepared(spec: RunSpec, workflow: Workflow, resumed: RunFolder | None) -> P
 
 
 def own_recorders(spec: RunSpec) -> list[Any]:
-    """Import the user's own recorders, see ``recorders.own``, and check their settings.
+    """Import the user's recorders, see ``recorders.own``, and check their settings.
 
     Raises:
         ValueError: a recorder does not exist, or has an unknown setting.
@@ -115,5 +115,5 @@ def warm_start_from(run: str, spec: RunSpec, workflow: Workflow) -> tuple[RunSpe
 
 
 def check_build(spec: RunSpec) -> None:
-    """Build the workflow and the shapes of its initial state, and close it; see ``prepare_training`` for errors."""
+    """Build and close the workflow and the shapes of its initial state; see ``prepare_training`` for errors."""
     prepare_training(spec, None).workflow.close()

@@ -39,7 +39,7 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
         start: folder, title and other properties of the start.
 
     Raises:
-        ValueError: the settings are inconsistent, or the training would learn nothing.
+        ValueError: the settings are inconsistent, or nothing would be learned.
         RunFolderError: a folder cannot be read or written.
         TrainingDiverged: a number became NaN or infinite; the message names the command that resumes the run.
         ProcessLost: one of several processes ended.
@@ -163,7 +163,7 @@ def _close_recorder(recorder: Recorder, watched: WatchedFolder) -> None:
 
 @contextmanager
 def _failures_explained(folder: RunFolder, checkpointer: RunCheckpointer, spec: RunSpec) -> Iterator[None]:
-    """Add the resume command to errors about divergence and lost processes; a divergence is also logged."""
+    """Add the resume command to errors about divergence and lost processes; also log a divergence."""
     try:
         yield
     except TrainingDiverged as error:

@@ -19,7 +19,7 @@ from evorl.runs.trust import foreign_names
 
 
 class RunPlace(NamedTuple):
-    """Location of a run, alone or in a sweep.
+    """Location of a run, which may belong to a sweep.
 
     Attributes:
         root: parent folder of the run: the folder of its sweep.
@@ -35,12 +35,12 @@ class RunPlace(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """Result of a training.
+    """Result of a training run.
 
     Attributes:
         best_return: best evaluation return; ``None`` without evaluations.
-        stopped: True if the training was stopped before its end.
-        folder: folder of the results; ``None`` without results.
+        stopped: True if training was stopped before its end.
+        folder: folder with the results; ``None`` without results.
         failures: one sentence for each failed run of a sweep or search.
     """
 
@@ -75,7 +75,7 @@ class RunStart:
     began: float = dataclasses.field(default_factory=time.perf_counter)
 
     def folder(self, spec: RunSpec) -> RunFolder:
-        """Return the folder of the resumed run, or create that of a new run.
+        """Return the folder of the resumed run, or create the folder of a new run.
 
         Raises:
             RunFolderError: the folder exists, or cannot be written.
@@ -94,6 +94,6 @@ class RunStart:
 
 
 def resume_command(folder: RunFolder, spec: RunSpec) -> str:
-    """Return the command that resumes a run, with the names of code that have to be repeated on the command line."""
+    """Return the command that resumes a run, including names of code that the command line must repeat."""
     names = as_arguments({"resume": str(folder.path), **foreign_names(spec.as_config())})
     return f"{train_command()} {names}"

@@ -1,4 +1,4 @@
-"""Evolution workflow: asks the optimizer for individuals, evaluates them, and tells it their fitness."""
+"""Evolution workflow: evaluates the optimizer's individuals and reports their fitness to the optimizer."""
 
 from __future__ import annotations
 
@@ -98,13 +98,13 @@ class EvolutionWorkflow(GenerationalWorkflow[EvolutionState]):
         return with_policy(agent_state, policy)
 
     def policies(self, state: EvolutionState, first: jax.Array | int, count: int) -> Params:
-        """Return the policies ``[count, ...]`` of ``count`` individuals of the generation, from number ``first``."""
+        """Return the policies ``[count, ...]`` of the individuals ``first`` to ``first + count - 1``."""
         solutions = self.optimizer.ask(state.ec_state, first, count)
         with_solution = functools.partial(self.with_solution, state, state.agent_state)
         return jax.vmap(lambda solution: with_solution(solution).params.policy)(solutions)
 
     def factored_policies(self, state: EvolutionState, first: jax.Array | int, count: int) -> Params:
-        """Return the same policies as ``policies``, with low-rank noise as factors; explicit with a virtual batch."""
+        """Like ``policies``, but low-rank noise stays factored; dense if virtual batch normalization is enabled."""
         if self.virtual_batch is not None:
             return self.policies(state, first, count)
         population = self.optimizer.ask_factored(state.ec_state, first, count)
@@ -153,7 +153,7 @@ class EvolutionWorkflow(GenerationalWorkflow[EvolutionState]):
 
 
 def initial_best(agent_state: AgentState) -> PyTreeDict:
-    """Return the best individual before the first generation: the initial policy, with fitness minus infinity."""
+    """Return the best individual before the first generation: the initial policy, with fitness -inf."""
     initial = PyTreeDict(policy=agent_state.params.policy, obs_preprocessor_state=agent_state.obs_preprocessor_state)
     return jax.tree.map(jnp.copy, initial) | {"fitness": jnp.asarray(-jnp.inf, jnp.float32)}
 
@@ -166,11 +166,11 @@ def update_best(
     The policy is generated again, because the population is not stored.
 
     Args:
-        policies: function such that ``policies(first, count)`` are the evaluated policies ``[count, ...]``.
+        policies: ``policies(first, count)`` returns the evaluated policies ``[count, ...]``.
         group_size: number of individuals to request together.
         fitness: fitness of the generation, ``[P]``; individuals with a non-finite fitness are ignored.
-        state: state in which the generation was evaluated. ``best`` is the best individual so far; ``agent_state`` has
-            the observation statistics, which belong to the policy.
+        state: state in which the generation was evaluated: ``best`` is the best individual so far, ``agent_state`` has
+            the observation statistics, which are part of a policy.
     """
     fitness = jnp.where(jnp.isfinite(fitness), fitness, -jnp.inf)
     fittest = jnp.argmax(fitness)

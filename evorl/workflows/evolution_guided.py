@@ -40,7 +40,7 @@ class EvolutionGuidedState(GenerationalState):
     """State of an evolution-guided workflow.
 
     Attributes:
-        learners: agents and optimizers of the learners: ``agent_state`` and ``opt_state``, leaves ``[K, ...]``.
+        learners: ``agent_state`` and ``opt_state`` of all learners, leaves ``[K, ...]``.
         replay_state: ``ReplayState`` of the learners' buffer, or the subclass that it uses.
         ec_state: state of the evolutionary optimizer.
         best: best individual so far, see ``initial_best``.
@@ -53,7 +53,7 @@ class EvolutionGuidedState(GenerationalState):
 
 
 class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
-    """Runs one generation per iteration: episodes, updates of the learner, the optimizer's next generation.
+    """Runs one generation per iteration: plays episodes, updates the learner, and breeds the next generation.
 
     The learner's agent acts, the optimizer evolves its policy, and its replay buffer stores every transition of every
     episode. The learner makes ``updates_per_iteration`` updates per ``rollout_length`` collected steps, after a warm-up
@@ -102,7 +102,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
 
     @classmethod
     def make_agent(cls, config: Mapping[str, Any], env: VectorEnv) -> Agent:
-        """Return a placeholder, which the learner's agent replaces."""
+        """Return a placeholder; the learner's agent replaces it."""
         return RandomAgent()
 
     @classmethod
@@ -129,7 +129,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
 
     @property
     def num_explorations(self) -> int:
-        """Number of exploration episodes per generation, of all learners; equal consecutive parts belong to each."""
+        """Number of exploration episodes per generation over all learners, in equal consecutive parts per learner."""
         return 0
 
     @property
@@ -173,7 +173,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
         return state
 
     def collect(self, state: EvolutionGuidedState) -> tuple[EpisodeOutcomes, EvolutionGuidedState]:
-        """Play the episodes ``[N]`` of the generation, then of the learners; return them with their transitions.
+        """Play the episodes ``[N]`` of the generation and, after them on axis N, of the learners; record transitions.
 
         All episodes are played at once. On a mesh the population's and the learners' episodes are sharded separately;
         every device gets all results.
@@ -239,7 +239,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
         return metrics, state.replace(agent_state=with_policy(row_of(state.learners.agent_state), solution))
 
     def _stored(self, state: EvolutionGuidedState, batch: EpisodeOutcomes) -> EvolutionGuidedState:
-        """Add the transitions of all episodes to the replay buffer, and to the learners' observation statistics."""
+        """Add all transitions to the replay buffer and to the learners' observation statistics."""
         rows, is_step = transition_rows(batch)
         agent_states = with_statistics_of(state.learners.agent_state, rows.obs, is_step[:, None])
         state = state.replace(learners=state.learners.replace(agent_state=agent_states))

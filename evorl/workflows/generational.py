@@ -21,11 +21,11 @@ from evorl.workflows.workflow import Workflow
 
 
 class GenerationalState(State):
-    """Entries that the states of all evolutionary workflows have.
+    """State entries common to all evolutionary workflows.
 
     Attributes:
         agent_state: agent that evaluations use.
-        key: random key of the training.
+        key: random key of the training run.
         eval_key: random key of evaluations.
         iterations: number of finished generations.
         timesteps: number of environment steps played.
@@ -47,7 +47,7 @@ class GenerationalWorkflow(Workflow[G]):
     Attributes:
         episodes_per_individual: episodes of each individual per generation.
         common_random_numbers: use the same random numbers for the episodes of every individual of a generation.
-        eval_chunk: number of individuals that are evaluated at a time; ``None`` fits the processor's cache.
+        eval_chunk: number of individuals evaluated at a time; ``None`` chooses it to fit the processor's cache.
     """
 
     total_timesteps: float = 1e7
@@ -58,7 +58,7 @@ class GenerationalWorkflow(Workflow[G]):
     checkpoint_interval: float = 2.5e6
 
     foreign_keys: ClassVar[tuple[str, ...]] = ("num_envs", "autoreset_mode", "discount")
-    # Devices communicate only once per generation, and rows after the last individual are padding.
+    # Devices communicate only once per generation; rows after the last individual are padding.
     plan_rules: ClassVar[PlanRules] = PlanRules(min_bytes=0, evenly=False)
 
     def __post_init__(self) -> None:
@@ -69,7 +69,7 @@ class GenerationalWorkflow(Workflow[G]):
     @classmethod
     @abstractmethod
     def individuals(cls, fields: Mapping[str, Any]) -> int:
-        """Return the number of individuals per generation, from the workflow's fields read from a config."""
+        """Return the number of individuals per generation, given the workflow's fields from a config."""
 
     @classmethod
     def training_rows(cls, config: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[int, AutoresetMode]:
@@ -131,8 +131,8 @@ def generation_metrics(outcomes: EpisodeOutcomes, fitness: jax.Array, best_fitne
 
 
 def finite_episode_statistics(outcomes: EpisodeOutcomes) -> EpisodeStatistics:
-    """Return the statistics of a generation's episodes; ``outcomes`` are equal on every device.
+    """Return the statistics of a generation's episodes; ``outcomes`` are identical on all devices.
 
-    Episodes with a non-finite return are excluded, because a single individual may break its simulation.
+    Episodes with a non-finite return are excluded, because some individuals may break their simulation.
     """
     return episode_statistics(jnp.isfinite(outcomes.returns), outcomes.returns, outcomes.lengths)

@@ -1,4 +1,4 @@
-"""Offspring by the gradients of an off-policy learner, which learns from the episodes of all offspring."""
+"""Emitter of offspring improved by an off-policy learner, which learns from the episodes of all offspring."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class LearnerEmitter(PyTreeNode):
     """An emitter for quality diversity with an off-policy learner whose agent ``improves_policies``.
 
     All episodes are stored in the learner's replay buffer. Its critics learn from them and improve elites by gradient
-    steps; the learner's own policy is one of the offspring. PGA-ME (Nilsson & Cully 2021) is the case of TD3 combined
-    with offspring by variation. The state is the state of ``OffPolicyWorkflow.init_learning``.
+    steps; the learner's own policy is one of the offspring. With TD3, combined with offspring by variation, this is
+    PGA-ME (Nilsson & Cully 2021). The state is that of ``OffPolicyWorkflow.init_learning``.
 
     Attributes:
-        learner: the off-policy algorithm; it makes ``updates_per_iteration`` updates in each generation.
+        learner: off-policy algorithm; makes ``updates_per_iteration`` updates per generation.
         optimizer: optimizer of the improved elites, reinitialized for each.
         num_updates: gradient steps per elite.
         batch_size: transitions per gradient step.
@@ -36,11 +36,11 @@ class LearnerEmitter(PyTreeNode):
     num_updates: int = 10
     batch_size: int = 256
 
-    # Entries of ``info`` that episodes have to be recorded with.
+    # Entries of ``info`` that must be recorded with the episodes.
     recorded_entries: ClassVar[tuple[str, ...]] = ("termination",)
 
     def check(self) -> None:
-        """Raise ``ValueError`` unless the learner makes a whole number of updates in a generation."""
+        """Raise ``ValueError`` unless the number of updates per generation is an integer."""
         if self.learner.updates_per_iteration != self.learner.most_updates:
             raise ValueError(
                 f"learner.updates_per_iteration={self.learner.updates_per_iteration:g} must be a whole number: the "
@@ -48,7 +48,7 @@ class LearnerEmitter(PyTreeNode):
             )
 
     def init(self, key: Key) -> LearnerState:
-        """Return a fresh learner with an empty replay buffer."""
+        """Return a new learner with an empty replay buffer."""
         return self.learner.init_learning(key)
 
     def learn(
@@ -61,7 +61,7 @@ class LearnerEmitter(PyTreeNode):
             outcomes: episodes with their transitions, recorded with ``recorded_entries``.
             sample_key: random key for sampling from the buffer.
             learn_key: random key for the updates.
-            progress: completed fraction of the training.
+            progress: completed fraction of training.
 
         Returns:
             Means of the losses, and the learner's state.
@@ -70,7 +70,7 @@ class LearnerEmitter(PyTreeNode):
         return self.learner.learn_repeatedly(learned, (sample_key, learn_key), self.learner.most_updates, progress)
 
     def emit(self, learned: LearnerState, parents: Params, key: Key, progress: jax.Array | float = 0.0) -> Params:
-        """Return ``parents`` ``[P, ...]``, improved by the learner's critics, then its own policy: ``[P + 1, ...]``."""
+        """Return ``parents`` ``[P, ...]`` improved by the critics, and the learner's own policy: ``[P + 1, ...]``."""
         improved, _ = improved_policies(
             self.learner,
             learned.agent_state,

@@ -26,13 +26,13 @@ UPDATES_AT_ONCE = 64  # number of updates whose batches are in memory at a time
 
 
 def build_learner(config: Mapping[str, Any]) -> OffPolicyWorkflow:
-    """Build the learner from the part ``learner`` of a config, with the run's environment.
+    """Build the learner from the section ``learner`` of a config, with the run's environment.
 
     Raises:
-        ValueError: see ``checked_learner``; or a key or value of the part is invalid.
+        ValueError: see ``checked_learner``; or a key or value of the section is invalid.
     """
     part = checked_mapping(config.get("learner"), "learner")
-    if "workflow" in part:  # before its settings are read, which an unsuitable one does not have
+    if "workflow" in part:  # checked before its settings are read, because an unsuitable class lacks them
         chosen = workflow_class(part["workflow"], "learner.workflow")
         check_learner_class(chosen)
         if part.get("offline", chosen.offline):
@@ -46,7 +46,7 @@ def build_learner(config: Mapping[str, Any]) -> OffPolicyWorkflow:
 
 
 def read_config_with_learner(cls: type[Workflow], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the constructor arguments of a workflow that uses its learner's agent; see ``read_workflow_config``.
+    """Return the constructor arguments of a workflow that acts with its learner's agent; see ``read_workflow_config``.
 
     Raises:
         ValueError: see ``build_learner``; or a key or value of the workflow itself is invalid.
@@ -126,7 +126,7 @@ def require_room_for(num_transitions: int, learner: OffPolicyWorkflow) -> None:
 
 
 def updates_for_steps(learner: OffPolicyWorkflow, before: WideCounter, timesteps: jax.Array) -> jax.Array:
-    """Return the number of updates for ``timesteps`` more environment steps, int32, at the learner's own rate."""
+    """Return the learner's number of updates, int32, for ``timesteps`` more environment steps."""
     per_step = Fraction(learner.updates_per_iteration).limit_denominator(10_000) / learner.timesteps_per_iteration
     return whole_updates(per_step, before.low, timesteps)
 
@@ -136,8 +136,8 @@ def with_statistics_of(agent_states: AgentState, obs: Observation, mask: jax.Arr
 
     Args:
         agent_states: states of the learners' agents.
-        obs: observations with any leading axes, equal on every device.
-        mask: True for observations that count, of the shape of those axes.
+        obs: observations with any leading axes, identical on all devices.
+        mask: True for observations to include; has the shape of those axes.
     """
     old = agent_states.obs_preprocessor_state
     if old is None:
@@ -148,7 +148,7 @@ def with_statistics_of(agent_states: AgentState, obs: Observation, mask: jax.Arr
 
 
 def row_of(tree: Tree, i: int | slice | jax.Array = 0) -> Tree:
-    """Index the leading axis of all leaves ``[K, ...]``."""
+    """Return entry ``i`` of the leading axis of all leaves ``[K, ...]``."""
     return jax.tree.map(lambda x: x[i], tree)
 
 
@@ -159,7 +159,7 @@ def in_blocks(
     at_once: int = UPDATES_AT_ONCE,
 ) -> Tree:
     """Run ``one_block(i, updates, carry)`` until ``num_updates`` are done, at most ``at_once`` updates per block."""
-    if isinstance(num_updates, int) and not on_cpu():  # accelerators wait for the host in loops of unknown length
+    if isinstance(num_updates, int) and not on_cpu():  # loops of unknown length make accelerators wait for the host
         num_blocks, rest = divmod(num_updates, at_once)
         carry = jax.lax.fori_loop(0, num_blocks, lambda i, carry: one_block(i, at_once, carry), carry)
         return one_block(num_blocks, rest, carry) if rest else carry
@@ -173,7 +173,7 @@ def in_blocks(
 def learn_in_blocks(
     learner: OffPolicyWorkflow, learned: PyTreeDict, replay_state: Any, key: Key, num_updates: jax.Array, progress: Any
 ) -> tuple[PyTreeDict, PyTreeDict, Any]:
-    """Make a number of updates that may be traced; batches are sampled for a block of updates at a time.
+    """Make ``num_updates`` updates, possibly traced; batches are sampled for one block of updates at a time.
 
     Args:
         learner: off-policy algorithm.
@@ -181,7 +181,7 @@ def learn_in_blocks(
         replay_state: state of the replay buffer.
         key: random key.
         num_updates: number of updates, int32.
-        progress: completed fraction of the training.
+        progress: completed fraction of training.
 
     Returns:
         Means of the losses, the learner's new state, and the replay buffer's new state with updated priorities.

@@ -48,13 +48,13 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         prioritized: sample transitions in proportion to their last temporal-difference error instead of uniformly.
         priority_exponent: priority exponent alpha (Schaul et al. 2016): 0 samples uniformly.
         importance_exponent: importance-sampling exponent beta (Schaul et al. 2016): 0 is uncorrected, 1 unbiased.
-        reward_bound: bound of discounted sums of past rewards, by which sampled rewards are scaled; ``None``: unscaled.
+        reward_bound: scale sampled rewards to keep discounted sums of past rewards within this; ``None``: unscaled.
         learning_starts: number of initial environment steps with random actions and without updates.
         replay_capacity: capacity of the replay buffer in transitions, over all environments.
         replay: initial contents, eviction policy, and goal relabeling of the replay buffer.
         intrinsic: intrinsic reward: icm, rnd, diayn or {name: icm, weight: 0.1}; see ``evorl.agents.intrinsic``.
-        offline: learn only from the transitions that ``replay.load`` names; a step of the training is an update.
-        resets: numbers of updates after which networks and optimizers are initialized again; the replay buffer is kept.
+        offline: learn only from the transitions that ``replay.load`` names; each training step is then an update.
+        resets: numbers of updates after which networks and optimizers are reinitialized; the replay buffer is kept.
         redo_interval: number of updates between two recyclings of dormant units (ReDo); ``None`` disables them.
         redo_threshold: largest activity of a dormant unit, relative to the mean of its layer.
         num_sharing: number of population members that share the replay buffer; set by the population.
@@ -90,7 +90,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Rollouts of older policies; single steps if each transition is used on its own. No rollouts if offline."""
+        """Rollouts of older policies, or single steps if transitions are used separately; no rollouts if offline."""
         return Capabilities(
             rollouts=not self.offline and collects_by_acting(self),
             lag=True,
@@ -120,7 +120,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
 
     @property
     def timesteps_per_iteration(self) -> int:
-        """Steps of one rollout over all environments; the number of updates if offline."""
+        """Environment steps of one rollout over all environments; the number of updates if offline."""
         return self.most_updates if self.offline else self.rollout_length * self.env.num_envs
 
     def init(self, key: Key | int = 0) -> OffPolicyState:
@@ -147,7 +147,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         """
 
     def policy_loss(self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key) -> jax.Array:
-        """Return the loss of any policy by the agent's critics, see the agent's ``actor_loss``.
+        """Return the loss of any policy under the agent's critics, see the agent's ``actor_loss``.
 
         Raises:
             ValueError: the agent has no policy separate from its action values.
@@ -205,7 +205,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         return (None, state) if self.offline else collect_rollout(self, state)
 
     def collected(self, trajectory: SampleBatch) -> SampleBatch:
-        """Return the part of a rollout that ``update`` uses: all of the trajectory."""
+        """Return the part of a rollout that ``update`` uses: the whole trajectory."""
         return trajectory
 
     def exploring(self, warming_up: jax.Array) -> ActionFn:
@@ -246,7 +246,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         return state.replace(agent_state=state.agent_state.replace(obs_preprocessor_state=statistics))
 
     def store(self, state: S, batch: SampleBatch, mask: jax.Array | None = None) -> S:
-        """Add the steps ``[T, B, ...]`` of a rollout to the replay buffer; only those in ``mask``, bool ``[T]``."""
+        """Add the steps ``[T, B, ...]`` of a rollout, selected by ``mask``, bool ``[T]``, to the replay buffer."""
         stored = self._stored_part(batch)
         if self.num_sharing > 1:
             stored = collectives.gather_from_members(stored, axis=1)
@@ -289,14 +289,14 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
     def learn_repeatedly(
         self, state: S, keys: tuple[Key, Key], num_updates: Any, progress: jax.Array, between: Any = None
     ) -> tuple[PyTreeDict, S]:
-        """Make the updates of an iteration; return metrics, averaged over updates, and the new state.
+        """Make the updates of an iteration; return metrics averaged over updates, and the new state.
 
         Args:
             state: state with the entries of ``init_learning``.
             keys: random keys for sampling from the replay buffer and for the updates.
             num_updates: number of updates, up to ``most_updates``; int or int32.
-            progress: completed fraction of the training.
-            between: least and largest number of updates, if there are any, see ``repeated``.
+            progress: completed fraction of training.
+            between: smallest and largest nonzero number of updates, see ``repeated``.
         """
         draw = partial(draw_from_both, self) if "recorded_state" in state else self.draw_batches
         batches, rows, envs = draw(state, keys[0], progress)

@@ -37,7 +37,7 @@ class OffPolicyState(LearnerState):
 
     Attributes:
         env_state: state of the environments ``[B, ...]``, with the agent's recurrent state.
-        key: random key of the training.
+        key: random key of the training run.
         eval_key: random key of evaluations.
         iterations: number of finished iterations.
         recorded_state: buffer of recorded transitions, like ``replay_state``; absent without ``replay.mixed``.

@@ -42,13 +42,13 @@ class OnPolicyState(State):
         agent_state: parameters and statistics of the agent.
         opt_state: state of the optimizers.
         env_state: state of the environments ``[B, ...]``, with the agent's recurrent state.
-        key: random key of the training.
+        key: random key of the training run.
         eval_key: random key of evaluations.
         iterations: number of finished iterations.
         reward_scale: discounted returns ``[B]`` and their statistics; absent unless rewards are normalized.
         intrinsic: state of the intrinsic reward, ``IntrinsicState``; absent without one.
         intrinsic_metrics: metrics of the intrinsic reward for the last trajectory; absent without one.
-        episodic: state of the intrinsic reward in each environment's episode; absent unless it has one.
+        episodic: state of an episodic intrinsic reward in each environment; absent for other rewards.
     """
 
     agent_state: AgentState
@@ -103,9 +103,9 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Rollouts, unless episodes are restarted before each; lag if the losses use importance ratios (``clip_rho``).
+        """Rollouts, unless each restarts all episodes; lag if the losses use importance ratios (``clip_rho``).
 
-        Normalized rewards and episodic bonuses need consecutive rollouts, because their sums continue in the next one.
+        Normalized rewards and episodic bonuses need consecutive rollouts, because their sums span several of them.
         """
         return Capabilities(
             rollouts=not self.restarts_episodes and collects_by_acting(self),
@@ -123,7 +123,7 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
         return self.intrinsic is not None and self.intrinsic.is_episodic
 
     def require_equal_minibatches(self, num_minibatches: int, by_trajectory: bool = False) -> None:
-        """Raise ``ValueError`` if an iteration's transitions, or trajectories, cannot be cut into equal minibatches.
+        """Raise ``ValueError`` if an iteration's transitions or trajectories cannot be split into equal minibatches.
 
         ``num_epochs`` and ``num_minibatches`` must be positive.
         """
@@ -143,7 +143,7 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
         return jnp.stack(split_rows(env_keys, self.rollout_length))
 
     def init_optimizers(self, agent_state: AgentState) -> Any:
-        """Return the initial state of the optimizer, or of several."""
+        """Return the initial state of the optimizer or optimizers."""
         return self.optimizer.init(agent_state.params)
 
     @abstractmethod
@@ -152,10 +152,10 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
     ) -> tuple[AgentState, Any, PyTreeDict]:
         """Learn from a trajectory ``[T, B, ...]`` of this device's environments.
 
-        ``progress`` in [0, 1] is the completed fraction of the training, for schedules.
+        ``progress`` in [0, 1] is the completed fraction of training, for schedules.
 
         Returns:
-            The agent's and the optimizer's states, equal on all devices, and scalar metrics by name, which the caller
+            The states of agent and optimizer, identical on all devices, and scalar metrics by name, which the caller
             averages over devices.
         """
 
@@ -195,9 +195,9 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
         return collect_rollout(self, state)
 
     def collected(self, trajectory: SampleBatch) -> SampleBatch:
-        """Return the part of a rollout that ``update`` uses: of recurrent states only the first."""
+        """Return the part of a rollout that ``update`` uses: only the first of the recurrent states."""
         extras = trajectory.extras
-        if "recurrent_state" in extras:  # the loss recomputes the later ones
+        if "recurrent_state" in extras:  # the loss recomputes the later states
             extras = extras | {"recurrent_state": jax.tree.map(lambda x: x[:1], extras.recurrent_state)}
         return trajectory.replace(extras=extras)
 
@@ -229,7 +229,7 @@ class ActorCriticWorkflow(OnPolicyWorkflow):
     """On-policy workflow whose ``optimizer`` updates a policy and a value function together.
 
     Attributes:
-        value_learning_rate_scale: factor of the learning rate of the value network (of its head, if the torso is
+        value_learning_rate_scale: factor of the learning rate of the value network (its head only, if the torso is
             shared); ``None`` for 1.
     """
 
@@ -246,7 +246,7 @@ class ActorCriticWorkflow(OnPolicyWorkflow):
 
     @property
     def step_optimizer(self) -> Optimizer:
-        """Optimizer of policy and value parameters, with the learning rate of the latter scaled."""
+        """Optimizer of policy and value parameters; scales the learning rate of the value parameters."""
         return self.optimizer.scaled("value", self.value_learning_rate_scale)
 
 
@@ -255,7 +255,7 @@ class Begin(NamedTuple):
 
     Attributes:
         key: random key of the shuffles.
-        progress: completed fraction of the training.
+        progress: completed fraction of training.
         by_trajectory: True if minibatches consist of whole trajectories.
     """
 
@@ -270,7 +270,7 @@ class Passes(NamedTuple):
     Attributes:
         first: number of passes before this range.
         num: number of passes in this range.
-        of: number of all passes of the iteration; determines the progress of schedules.
+        of: total number of passes of the iteration; determines the progress of schedules.
     """
 
     first: int
@@ -284,7 +284,7 @@ def learn_in_passes(
     """Run ``update(agent_state, opt_state, minibatch, progress=...)`` on the minibatches of all passes over a batch.
 
     ``workflow`` has the fields ``num_epochs``, ``num_minibatches`` and ``schedule_step``. ``update`` returns the new
-    states, whose parameters alone may change in the agent's state, and metrics.
+    states and metrics; in the agent's state, it may change only the parameters.
 
     Returns:
         The states after the last update, and the means of the metrics.
@@ -302,7 +302,7 @@ def learn_in_passes(
 def scan_updates(
     workflow: Any, update: Update, carry: Any, batch: Any, begin: Begin, passes: Passes | None = None
 ) -> tuple[Any, Any]:
-    """Run ``update(carry, minibatch, progress) -> (carry, metrics)`` on the minibatches of ``passes``, or all."""
+    """Run ``update(carry, minibatch, progress) -> (carry, metrics)`` on minibatches of all passes, or of ``passes``."""
     passes = passes or Passes(0, workflow.num_epochs, workflow.num_epochs)
     scan = scan_trajectories if begin.by_trajectory else scan_minibatches
     if workflow.schedule_step == "update":
@@ -312,7 +312,7 @@ def scan_updates(
 
 
 def scan_apart(workflow: Any, update: Update, carry: Any, batch: Any, begin: Begin) -> tuple[Any, Any]:
-    """Run passes of both networks, then the remaining passes of the network that has more.
+    """Run passes that update both networks, then the remaining passes of the network with more passes.
 
     The arguments are as for ``scan_updates``. ``workflow`` also has ``num_value_epochs``; ``update`` has an argument
     ``part``: ``policy`` or ``value`` for a network that continues alone, otherwise empty.

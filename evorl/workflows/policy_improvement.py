@@ -38,12 +38,11 @@ def improved_policies(
         learner: off-policy workflow whose agent has critics.
         agent_state: state of the learner's agent.
         policies: parameters ``[P, ...]``.
-        draw: function such that ``draw(key, n)`` returns n batches with ``obs``, ``[n, N, ...]``, equal on every
-            device.
+        draw: ``draw(key, n)`` returns n batches with ``obs``, ``[n, N, ...]``, identical on all devices.
         num_updates: gradient steps of each policy; may be traced.
         key: random key.
-        optimizer: optimizer of the policies; its state starts fresh for each policy.
-        progress: completed fraction of the training, for the optimizer's schedule.
+        optimizer: optimizer of the policies; its state is initialized for each policy.
+        progress: completed fraction of training, for the optimizer's schedule.
 
     Returns:
         The improved policies ``[P, ...]`` and their mean losses ``[P]``, on every device.

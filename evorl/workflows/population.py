@@ -32,7 +32,7 @@ def train_side_by_side(
         members: state with entries ``[P, ...]``, except for entries that all members share.
         shared: names of the shared entries.
         num_iterations: number of iterations.
-        optional_metrics: metrics that are NaN while they have no value.
+        optional_metrics: metrics that may be NaN because they have no value yet.
 
     Returns:
         Metrics ``[P]``, averaged over the iterations, and the new state of the members. ``episodes`` and ``timesteps``,
@@ -66,7 +66,7 @@ def with_shared_replay(workflow: Workflow, num_members: int) -> Workflow:
 
 
 def training_scores(metrics: PyTreeDict, before: jax.Array) -> jax.Array:
-    """Return each member's mean return of completed training episodes, ``[P]``, or ``before`` if it completed none.
+    """Return each member's mean return of completed training episodes, ``[P]``; ``before`` where none completed.
 
     Raises:
         ValueError: the members do not report episodes.
@@ -89,7 +89,7 @@ def take_faults(metrics: PyTreeDict, steps_per_iteration: int) -> PyTreeDict:
 
 
 def healthy_members(metrics: PyTreeDict) -> jax.Array:
-    """Return True for members whose metrics are all finite, bool ``[P]``: losses reveal diverged parameters.
+    """Return a mask ``[P]``, True for members whose metrics are all finite: losses reveal diverged parameters.
 
     The mean return of completed episodes is one of these metrics.
     """
@@ -128,7 +128,7 @@ def means_over_members(metrics: PyTreeDict, healthy: jax.Array) -> PyTreeDict:
 
 
 def _reduced(metrics: PyTreeDict, mean: Callable[[jax.Array], jax.Array], episodes_of: jax.Array | bool) -> PyTreeDict:
-    """Reduce the first axis of metrics: by ``mean``, by sums for counts."""
+    """Reduce the first axis of metrics by ``mean``, and counts by their sum."""
     reduced = {name: mean(x) for name, x in metrics.items() if name not in _COUNTS}
     if "episodes" in metrics:
         reduced["episodes"] = metrics.episodes.over(axis=0, where=episodes_of)

@@ -1,4 +1,4 @@
-"""State of a population and its history: hyperparameters, scores and parents of generations, and the best lineage."""
+"""State and history of a population: hyperparameters, scores and parents per generation, and the best lineage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PopulationHistory(PyTreeData):
     Attributes:
         hyper_parameters: hyperparameters of the members in each generation, ``[G, P, D]``.
         scores: scores of the members in each generation, ``[G, P]``.
-        parents: member whose state each one continued from after the generation, int32 ``[G, P]``.
+        parents: member whose state each member continued from after the generation, int32 ``[G, P]``.
     """
 
     hyper_parameters: jax.Array
@@ -30,7 +30,7 @@ class PopulationHistory(PyTreeData):
 
     @classmethod
     def create(cls, num_generations: int, num_members: int, num_hyper_parameters: int) -> Self:
-        """Create an empty history with room for ``num_generations``."""
+        """Create an empty history with capacity for ``num_generations``."""
         return cls(
             hyper_parameters=jnp.zeros((num_generations, num_members, num_hyper_parameters)),
             scores=jnp.zeros((num_generations, num_members)),
@@ -53,7 +53,7 @@ class PopulationHistory(PyTreeData):
         return jax.tree.map(lambda x: x[seed], self)
 
     def generations(self, num_generations: int) -> np.ndarray:
-        """Return the numbers of the generations still stored after ``num_generations``, oldest first, ``[N]``."""
+        """Return the numbers ``[N]`` of the generations stored after ``num_generations`` in total, oldest first."""
         return np.arange(max(0, num_generations - self.scores.shape[0]), num_generations)
 
     def winning_line(self, num_generations: int) -> np.ndarray:
@@ -68,7 +68,7 @@ class PopulationHistory(PyTreeData):
         return line
 
     def chart(self, num_generations: int, timesteps_per_generation: int, space: SearchSpace) -> Chart:
-        """Return a chart with a row per member and generation; ``winner`` is 1 along the best member's lineage.
+        """Return a chart with one row per member and generation; ``winner`` is 1 along the best member's lineage.
 
         The x-axis is environment steps, or generations if ``timesteps_per_generation`` is 0 (their number varies).
         """
@@ -102,7 +102,7 @@ class PopulationState(State):
         shared: entries that all members share: ``replay_state``, or none.
         hyper_parameters: hyperparameters of the members, ``[P, D]``.
         velocities: velocities of the hyperparameters in competitive swarm optimization, ``[P, D]``.
-        scores: last score of each member, ``[P]``, NaN before the first.
+        scores: last score of each member, ``[P]``; NaN before the first.
         history: last generations of the population.
         key: random key of selection and variation.
         eval_key: random key of evaluations.

@@ -25,7 +25,7 @@ from evorl.workflows.off_policy_state import LearnerState
 from evorl.workflows.workflow import split_setup_keys
 
 MAP_BINS = 32  # bins per descriptor in a heat map of an archive without bins
-FINE_BINS = 128  # resolution per descriptor if the cells themselves are drawn
+FINE_BINS = 128  # pixels per descriptor if the map draws the cells themselves
 
 
 class QualityDiversityState(GenerationalState):
@@ -34,8 +34,8 @@ class QualityDiversityState(GenerationalState):
     Attributes:
         archive_state: elites of all cells, with their fitness and descriptors.
         population: policies of the current generation, ``[P, ...]``.
-        learner: state of the learner that makes offspring by gradients; absent without one.
-        emitter_state: state of the emitters that make offspring from adapted distributions; absent without them.
+        learner: state of the learner that generates offspring by gradients; absent without one.
+        emitter_state: state of the emitters that sample offspring from adapted distributions; absent without them.
     """
 
     archive_state: ArchiveState
@@ -45,7 +45,7 @@ class QualityDiversityState(GenerationalState):
 
 
 class QualityDiversityWorkflow(GenerationalWorkflow[QualityDiversityState]):
-    """Evaluates a generation of offspring per iteration, at first new policies. The agent acts with the best elite.
+    """Evaluates one generation per iteration: offspring, initially random policies. The agent acts with the best elite.
 
     Attributes:
         archive: archive of elites by their descriptors.
@@ -53,7 +53,7 @@ class QualityDiversityWorkflow(GenerationalWorkflow[QualityDiversityState]):
             vectors, with as many components in total as the archive has dimensions.
         descriptor_statistic: ``mean`` of the entries over the episode, or their ``last`` value.
         pop_size: number of offspring P per generation; their fitness is the mean return of their episodes.
-        variation: variation operator that makes offspring from two elites.
+        variation: variation operator that generates offspring from two elites.
         fitness_offset: minimum possible fitness, which is subtracted from fitness in the QD score.
     """
 
@@ -126,7 +126,7 @@ class QualityDiversityWorkflow(GenerationalWorkflow[QualityDiversityState]):
         """Add individuals that beat the elite of their cell to the archive, and breed the next generation."""
         key, breeding_key = jax.random.split(state.key)
         fitness = batch.returns.mean(axis=1)
-        # NaN returns are passed on: the archive ignores these individuals, whereas a substitute might fill a cell.
+        # NaN returns reach the archive, which ignores these individuals; a substitute value might fill a cell.
         before, descriptors = state.archive_state, self.descriptor_values(batch)
         archive_state = self.archive.add(before, state.population, fitness, descriptors)
         best, best_fitness = self.archive.best(archive_state)
@@ -153,10 +153,10 @@ class QualityDiversityWorkflow(GenerationalWorkflow[QualityDiversityState]):
         """Return the state with the next generation, which is ``offspring``.
 
         Args:
-            state: state with this generation, which is in the archive.
-            before: state of the archive without it.
-            fitness: its fitness, ``[P]``.
-            descriptors: its descriptors, ``[P, D]``.
+            state: state whose archive includes this generation.
+            before: state of the archive before this generation was added.
+            fitness: fitness of the generation, ``[P]``.
+            descriptors: descriptors of the generation, ``[P, D]``.
             key: random key.
         """
         return state.replace(population=self.offspring(state, key))
@@ -185,7 +185,7 @@ class QualityDiversityWorkflow(GenerationalWorkflow[QualityDiversityState]):
         )
 
     def _chart(self, archive_state: ArchiveState) -> Chart:
-        """Build heat maps of fitness over pairs of descriptors, or a plot of fitness over a single descriptor."""
+        """Build heat maps of fitness over pairs of descriptors, or a plot over a single descriptor."""
         fitness, descriptors = jax.device_get((archive_state.fitness, archive_state.descriptors))
         cells = np.flatnonzero(np.isfinite(fitness))
         names = self.descriptors

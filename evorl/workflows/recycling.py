@@ -14,15 +14,15 @@ from evorl.networks.q_networks import EnsembleQNetwork
 from evorl.ops.loops import when_due
 from evorl.types import Key, State
 
-OffPolicyWorkflow: TypeAlias = Any  # its module imports another that imports this one
-BATCH_SIZE = 256  # transitions per recycling, as published
-# Entries of the optimizers' states by the names of the parameters.
+OffPolicyWorkflow: TypeAlias = Any  # avoids a circular import
+BATCH_SIZE = 256  # transitions per recycling, as in the paper
+# Names of entries in the optimizers' states, by names of the parameters.
 _OPTIMIZERS = {"policy": ("policy", "actor"), "critic": ("critic",), "online": ("network",)}
 _TORSOS = {"policy": "agent.network.torso", "critic": "agent.critic_network.torso", "online": "agent.network.torso"}
 
 
 def check_recycling(workflow: OffPolicyWorkflow) -> None:
-    """Raise ``ValueError`` if ``redo_interval`` is set but units of the agent's networks cannot be recycled."""
+    """Raise ``ValueError`` if ``redo_interval`` is set but the agent's networks do not support recycling."""
     if workflow.redo_interval is None:
         return
     positive(workflow.redo_interval, "redo_interval")
@@ -45,13 +45,13 @@ def recycle_if_due(
 
     Args:
         workflow: off-policy workflow with ``redo_interval``.
-        state: state with the replay buffer, and with the last share of dormant units in ``opt_state.dormant_share``.
+        state: state with the replay buffer and the last fraction of dormant units, ``opt_state.dormant_share``.
         learned: states of the agent and of the optimizers.
-        is_due: true if units are recycled now.
-        key: random key, equal on all devices.
+        is_due: True if units are recycled now.
+        key: random key, identical on all devices.
 
     Returns:
-        The new states of the agent and of the optimizers, and the share of dormant units at the last recycling.
+        The new states of agent and optimizers, and the fraction of dormant units at the last recycling.
     """
 
     def recycle(carry: tuple[AgentState, Any, jax.Array]) -> tuple[AgentState, Any, jax.Array]:
@@ -74,7 +74,7 @@ def recycle_if_due(
 
 
 def _recycled(network: Any, params: Any, inputs: tuple[Any, ...], threshold: Any, key: Key) -> Recycled:
-    """Recycle units of a network, or of each member of an ensemble by its own activities."""
+    """Recycle units of a network, or of each ensemble member according to that member's activities."""
     if not isinstance(network, EnsembleQNetwork):
         return recycle_dormant_units(network, params, inputs, threshold, key)
     members, keys = params["params"]["members"], jax.random.split(key, network.num_critics)
@@ -88,7 +88,7 @@ def _recycled(network: Any, params: Any, inputs: tuple[Any, ...], threshold: Any
 
 
 def _without_moments(opt_state: Any, is_new: Any) -> Any:
-    """Set the moments of new weights to zero, in each part of an optimizer's state that is like the parameters."""
+    """Zero the moments of new weights in each part of an optimizer's state shaped like the parameters."""
     structure = jax.tree.structure(is_new)
 
     def is_moment(node: Any) -> bool:

@@ -22,7 +22,7 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeNode, State, pytree_field
 from evorl.workflows.off_policy_state import DrawnBatches
 
-OffPolicyWorkflow: TypeAlias = Any  # its module imports this one
+OffPolicyWorkflow: TypeAlias = Any  # avoids a circular import
 
 
 class ReplaySettings(PyTreeNode):
@@ -98,7 +98,7 @@ class ReplaySettings(PyTreeNode):
         return self.hindsight is not None or self.overwrite == "random"
 
     def own_buffer(self, env: VectorEnv, capacity: int, num_envs: int) -> UniformReplayBuffer:
-        """Return the replay buffer that tracks episodes, or samples by recency, for ``num_envs`` copies of ``env``.
+        """Return a replay buffer, tracking episodes or sampling by recency, for ``num_envs`` copies of ``env``.
 
         Raises:
             ValueError: episodes have no time limit, or the capacity is too small for two episodes per environment.
@@ -116,7 +116,7 @@ class ReplaySettings(PyTreeNode):
         return SlotReplayBuffer(**size, episode_steps=env.max_episode_steps)
 
     def with_key(self, buffer: UniformReplayBuffer, key: Key) -> tuple[Key, Callable[[Any], Any]]:
-        """Return a key for other uses, and ``buffer.init``, with a key bound if the buffer evicts at random."""
+        """Return a new key and ``buffer.init``, to which a key is bound if the buffer evicts at random."""
         if not isinstance(buffer, SlotReplayBuffer):
             return key, buffer.init
         key, buffer_key = jax.random.split(key)
@@ -192,9 +192,9 @@ class ReplaySettings(PyTreeNode):
 
 
 def draw_from_both(workflow: OffPolicyWorkflow, state: State, key: Key, progress: jax.Array) -> DrawnBatches:
-    """Return batches as ``OffPolicyWorkflow.draw_batches`` does, with recorded and new transitions in turn.
+    """Like ``OffPolicyWorkflow.draw_batches``, alternating recorded and new transitions.
 
-    They alternate, so that the share of each device also consists of both halves.
+    Alternating them gives every device equal numbers of both.
     """
     keys, size = jax.random.split(key), workflow.batch_size // 2
     recorded = workflow.draw_batches(state.replace(replay_state=state.recorded_state), keys[0], progress, size)

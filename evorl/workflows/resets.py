@@ -1,8 +1,8 @@
-"""Renewal of off-policy learners, which restores the plasticity that they lose by many updates per step.
+"""Renewal of off-policy learners, which restores plasticity lost through many updates per step.
 
-Resets (Nikishin et al. 2022, https://arxiv.org/abs/2205.07802) initialize networks and optimizers again at some
-points of the training, while the replay buffer is kept. Recycling (``evorl.workflows.recycling``) renews dormant units
-only. If one of them is enabled, the number of updates so far is stored with the states of the optimizers.
+Resets (Nikishin et al. 2022, https://arxiv.org/abs/2205.07802) reinitialize networks and optimizers at some points of
+training and keep the replay buffer. Recycling (``evorl.workflows.recycling``) renews only dormant units. If either is
+enabled, the number of updates so far is stored with the states of the optimizers.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from evorl.ops.loops import when_due
 from evorl.types import Key, PyTreeDict, State
 from evorl.workflows.recycling import check_recycling, recycle_if_due
 
-OffPolicyWorkflow: TypeAlias = Any  # its module imports this one
+OffPolicyWorkflow: TypeAlias = Any  # avoids a circular import
 
 
 def check_renewal(workflow: OffPolicyWorkflow) -> None:
-    """Raise ``ValueError`` if a number of ``resets`` is not a positive integer; see also ``check_recycling``."""
+    """Raise ``ValueError`` if an entry of ``resets`` is not a positive integer; see also ``check_recycling``."""
     for number in workflow.resets:
         whole_number(number, "resets", 1, LONGEST_AXIS)
     check_recycling(workflow)
 
 
 def with_counts(workflow: OffPolicyWorkflow, opt_state: Any) -> Any:
-    """Return the state of the optimizers, with the counts that the workflow's resets and recyclings need, if any."""
+    """Return the state of the optimizers, with the counts that resets and recycling need if enabled."""
     if not workflow.resets and workflow.redo_interval is None:
         return opt_state
     shares = {} if workflow.redo_interval is None else {"dormant_share": jnp.zeros(())}
@@ -43,21 +43,20 @@ def renewed_if_due(
     num_updates: jax.Array | int,
     key: Key,
 ) -> tuple[AgentState, PyTreeDict]:
-    """Count updates; recycle dormant units and reset the learner if it is time.
+    """Count updates; recycle dormant units and reset the learner if due.
 
     Units are recycled if the count reaches a multiple of ``redo_interval``. Then, the learner is reset if the count
-    reaches an entry of ``resets``. An accelerator waits for the host once per call for each of the two, not once per
-    update.
+    reaches an entry of ``resets``. Each of the two synchronizes with the host once per call, not once per update.
 
     Args:
         workflow: off-policy workflow with ``resets`` or ``redo_interval``.
         state: state before the updates, with the entries of ``init_learning``.
         learned: states of the agent and of the optimizers after the updates.
         num_updates: number of the updates.
-        key: random key, equal on all devices.
+        key: random key, identical on all devices.
 
     Returns:
-        The state of the agent, and that of the optimizers with the counts, see ``with_counts``.
+        The states of the agent and of the optimizers, with counts, see ``with_counts``.
     """
     before, shares = state.opt_state.num_updates, PyTreeDict()
     after, interval = before + num_updates, workflow.redo_interval
@@ -75,8 +74,8 @@ def renewed_if_due(
 def _reset(workflow: OffPolicyWorkflow, agent_state: AgentState, key: Key) -> tuple[AgentState, Any]:
     """Return new states of the agent and of the optimizers.
 
-    Networks, target networks, temperatures and statistics of batches are new; statistics of observations, which
-    describe the contents of the replay buffer, are kept.
+    Networks, target networks, temperatures and batch statistics are new; observation statistics, which describe the
+    contents of the replay buffer, are kept.
     """
     fresh = workflow.init_learning(key)
     statistics = agent_state.obs_preprocessor_state

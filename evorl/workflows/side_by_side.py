@@ -26,16 +26,16 @@ from evorl.ops.trees import named_leaves, with_leaves
 from evorl.types import Key, PyTreeData, PyTreeDict, State, pytree_field
 from evorl.workflows.workflow import Workflow
 
-# Numbers that the host loop around the program reads: they must be equal in all rows of a program.
+# Numbers that the host loop around the program reads; they must be equal in all rows of a program.
 OF_THE_LOOP = ("total_timesteps", "log_interval", "eval_interval", "checkpoint_interval")
 
 
 class RowStart(PyTreeData):
-    """Input of the set-up of one row.
+    """Input to the setup of one row.
 
     Attributes:
         key: random key of the row's seed.
-        numbers: the row's values of the numbers in which rows differ, ``[D]``.
+        numbers: this row's values of the numbers that differ between rows, ``[D]``.
     """
 
     key: Key
@@ -49,8 +49,8 @@ class SideBySideWorkflow(Workflow):
     metrics and does not affect the others.
 
     Attributes:
-        inner: workflow of every row, apart from its numbers.
-        paths: dotted paths in ``inner`` of the numbers in which rows differ.
+        inner: workflow of every row, except for the numbers that differ.
+        paths: dotted paths in ``inner`` of the numbers that differ between rows.
         numbers: values of these numbers, ``[N, D]``.
         seeds: offset of each row's seed from the seed of the run, int32 ``[N]``.
     """
@@ -75,10 +75,10 @@ class SideBySideWorkflow(Workflow):
 
         Args:
             inner: workflow built for one seed and one device.
-            paths: dotted paths of the numbers in which rows differ.
+            paths: dotted paths of the numbers that differ between rows.
             numbers: their values, ``[N, D]``.
             seeds: offsets of the rows' seeds, ``[N]``.
-            devices: number of devices, or ``"auto"``; rows are sharded if this number divides theirs.
+            devices: number of devices, or ``"auto"``; rows are sharded if they can be split evenly.
 
         Raises:
             ValueError: the workflow is not one compiled program, or has no number at one of the paths.
@@ -125,7 +125,7 @@ class SideBySideWorkflow(Workflow):
 
     @property
     def evaluation_entries(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Entries of the state that a row's evaluation reads, and its numbers."""
+        """Entries of the state that a row's evaluation reads, and the row's numbers."""
         return (*self.inner.evaluation_entries, "numbers")
 
     def row(self, numbers: jax.Array) -> Workflow:
@@ -152,11 +152,11 @@ class SideBySideWorkflow(Workflow):
         return self._with_numbers(state, lambda row, rest: row.pure_step(rest, batch))
 
     def watched_step(self, state: State) -> tuple[PyTreeDict, State]:
-        """Step as a row does, and look for faults of its environments; see ``evorl.execution.env_faults``."""
+        """Step the row's workflow and detect faults of its environments; see ``evorl.execution.env_faults``."""
         return self._with_numbers(state, lambda row, rest: watched_step(row, rest))
 
     def describe_row(self, number: int) -> str:
-        """Return the number of a row with its values and its seed."""
+        """Return a description of a row: its number, values and seed."""
         values = np.asarray(self.numbers)[number]
         named = [f"{path}={value:.6g}" for path, value in zip(self.paths, values, strict=True)]
         return f"row {number} ({', '.join([*named, f'seed + {int(self.seeds[number])}'])})"
@@ -172,10 +172,10 @@ class SideBySideWorkflow(Workflow):
 
 
 def numbers_side_by_side(workflow: Workflow, settings: Mapping[str, Any]) -> dict[str, float]:
-    """Select the settings in which rows of one program may differ: numbers of the workflow.
+    """Select the settings that may differ between rows of one program: numbers of the workflow.
 
     Args:
-        workflow: workflow built with any of the values.
+        workflow: workflow built with any one of the values.
         settings: values by their paths in the config.
 
     Raises:

@@ -40,17 +40,17 @@ S = TypeVar("S", bound=State)
 
 
 class Workflow(PyTreeNode, Generic[S]):
-    """A complete training procedure. Subclasses define set-up, collection and update, and the class S of their state.
+    """A complete training procedure. Subclasses define setup, collection, update, and the class S of their state.
 
-    Called from Python, ``init``, ``step`` and ``evaluate`` are compiled; inside a user's ``jit``, ``vmap`` or ``scan``
-    they compose. Numbers are pytree leaves: another learning rate or discount runs the same compiled program.
+    ``init``, ``step`` and ``evaluate`` are compiled when called from Python, and compose with a user's ``jit``,
+    ``vmap`` or ``scan``. Numbers are pytree leaves: changing a learning rate or discount does not recompile.
 
     Attributes:
         env: training environments.
         eval_env: environments for evaluation; if built from a config, without reward options for training.
         agent: agent, which selects actions and defines the losses.
         discount: discount factor of the return that is maximized.
-        total_timesteps: environment steps of the whole training per seed, over all environments and devices.
+        total_timesteps: environment steps of the whole training run per seed, over all environments and devices.
         log_interval: environment steps between two rows of metrics.
         eval_interval: environment steps between evaluations; 0 disables them.
         checkpoint_interval: environment steps between checkpoints; 0 keeps only the last one.
@@ -69,7 +69,7 @@ class Workflow(PyTreeNode, Generic[S]):
     eval_env: VectorEnv = pytree_field(static=True, setting=False)
     agent: Agent
     discount: Annotated[float, Within("[0, 1]")] = 0.99
-    # 2^53: beyond, a float cannot represent every integer
+    # 2^53: a float cannot represent every larger integer
     total_timesteps: Annotated[float, Within("(0, 9007199254740992]")] = 1e6
     log_interval: Annotated[float, Within("[0, inf)")] = 5000.0
     eval_interval: Annotated[float, Within("[0, inf)")] = 20_000.0
@@ -86,7 +86,7 @@ class Workflow(PyTreeNode, Generic[S]):
     foreign_keys: ClassVar[tuple[str, ...]] = ()
     # Entries of the state that ``evaluation`` reads, and that must be loaded for it.
     evaluation_entries: ClassVar[tuple[str, ...]] = ("agent_state", "eval_key", "iterations")
-    # Metrics that are NaN while they have no value; in other metrics NaN means that the training diverged.
+    # Metrics that may be NaN because they have no value yet; in other metrics NaN means that training diverged.
     optional_metrics: ClassVar[tuple[str, ...]] = ()
     rows_stand_alone: ClassVar[bool] = False  # True if the other seeds continue when one seed diverges
 
@@ -96,7 +96,7 @@ class Workflow(PyTreeNode, Generic[S]):
 
         Raises:
             ValueError: a key is unknown (the message suggests the closest valid key), or a value is invalid.
-            TypeError: there are further arguments, ``others``, which are not supported.
+            TypeError: ``others`` contains arguments, which are not supported.
         """
         if others:
             refuse_arguments("build_from_config", others)
@@ -111,7 +111,7 @@ class Workflow(PyTreeNode, Generic[S]):
 
     @classmethod
     def training_rows(cls, config: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[int, AutoresetMode]:
-        """Return the number of training environments and the autoreset mode; ``fields`` were read from ``config``."""
+        """Return the number of training environments and the autoreset mode, given the ``fields`` from ``config``."""
         num_envs = positive(config.get("num_envs", cls.default_num_envs), "num_envs")
         return num_envs, training_mode(config.get("autoreset_mode", AutoresetMode.NORMAL))
 
@@ -134,9 +134,9 @@ class Workflow(PyTreeNode, Generic[S]):
     def timesteps_per_iteration(self) -> int:
         """Environment steps per step of the workflow and seed, over all devices; 0 if their number varies.
 
-        If it varies, the metric ``timesteps`` reports their number, a counter ``timesteps`` in the state sums them up,
-        and a property ``max_timesteps_per_iteration`` is their upper bound. Logging, evaluations, checkpoints and the
-        end happen at the first step that reaches their environment step.
+        If the number varies, the metric ``timesteps`` reports it, a counter ``timesteps`` in the state sums it, and a
+        property ``max_timesteps_per_iteration`` is an upper bound. Logging, evaluations, checkpoints and the end happen
+        at the first step that reaches the environment step at which they are due.
         """
 
     def starts(self, key: Key) -> Any:
@@ -145,7 +145,7 @@ class Workflow(PyTreeNode, Generic[S]):
 
     @abstractmethod
     def setup(self, key: Key) -> S:
-        """Return the initial state of one seed; pure. It contains everything that a step changes."""
+        """Return the initial state of one seed, including everything that a step changes; pure."""
 
     @abstractmethod
     def collect(self, state: S) -> tuple[Any, S]:
@@ -153,7 +153,7 @@ class Workflow(PyTreeNode, Generic[S]):
 
     @abstractmethod
     def update(self, state: S, batch: Any) -> tuple[PyTreeDict, S]:
-        """Learn from experience, wherever it was collected; return metrics (scalars by name) and the new state."""
+        """Learn from experience; return metrics (scalars by name) and the new state."""
 
     def pure_step(self, state: S, batch: Any = None) -> tuple[PyTreeDict, S]:
         """Run one iteration of one seed on this device: ``collect`` (unless ``batch`` is given), ``update``, count."""
@@ -163,11 +163,11 @@ class Workflow(PyTreeNode, Generic[S]):
         return metrics, state.replace(iterations=state.iterations.add(1))
 
     def progress(self, state: S) -> jax.Array:
-        """Return the completed fraction of the training, in [0, 1], for schedules."""
+        """Return the completed fraction of training, in [0, 1], for schedules."""
         return jnp.minimum(state.iterations.as_float() * self.timesteps_per_iteration / self.total_timesteps, 1.0)
 
     def evaluation(self, state: S) -> PyTreeDict:
-        """Evaluate one seed; pure. It has a separate stream of keys, so that it does not affect the training."""
+        """Evaluate one seed; pure. A separate stream of keys keeps training independent of evaluations."""
         evaluator = Evaluator(
             env=self.eval_env,
             agent_fn=self.agent.evaluate_actions,
@@ -186,7 +186,7 @@ class Workflow(PyTreeNode, Generic[S]):
         """Return the initial state, computed by one compiled program.
 
         Args:
-            key: a seed or a key; with several seeds, seed i equals the single run of ``key + i``. Or one key per seed.
+            key: a seed, a key, or one key per seed; with several seeds, seed i equals the single run of ``key + i``.
 
         Raises:
             ValueError: the state does not fit into memory; the message states the largest setting that fits.
@@ -207,7 +207,7 @@ class Workflow(PyTreeNode, Generic[S]):
         return call_with_simulators(self, programs.step_program, self, state)
 
     def evaluate(self, state: S) -> PyTreeDict:
-        """Return mean and spread of the returns of ``eval_episodes`` complete episodes; the state is only read."""
+        """Return statistics of the returns of ``eval_episodes`` complete episodes; does not change the state."""
         return call_with_simulators(self, self.collector.evaluate, self, state)
 
     def learn(
@@ -225,15 +225,15 @@ class Workflow(PyTreeNode, Generic[S]):
         """Train until ``total_timesteps``, with recording and checkpoints.
 
         Args:
-            state: state to continue from, with its iterations counted as done; ``None`` starts from ``init(key)``. Its
-                memory is donated: use the returned state afterwards.
+            state: state to continue from, whose iterations count as done; ``None`` starts from ``init(key)``. Its
+                buffers are donated: use the returned state afterwards.
             key: seed or key of a new start.
             recorder: receives the metrics.
             checkpointer: saves states.
             progress: progress stored in the checkpoint of ``state``, to resume its run.
             should_stop: called between chunks of iterations; True ends the training early, after saving.
             session: replaces recorder, checkpointer, progress and should_stop.
-            eval_at_start: evaluate before the first step, too, if evaluations are enabled.
+            eval_at_start: also evaluate before the first step, if evaluations are enabled.
 
         Raises:
             TrainingDiverged: a loss became NaN or infinite; the last good checkpoint is kept.
@@ -250,7 +250,7 @@ class Workflow(PyTreeNode, Generic[S]):
 
 
 def call_with_simulators(workflow: Workflow, fn: Callable[..., Any], *args: Any) -> Any:
-    """Return ``fn(*args)``; if its program may call simulators, wait for it, so that their errors are raised here.
+    """Return ``fn(*args)``; if the program may call simulators, block until done, so that their errors are raised here.
 
     Raises:
         HostEnvError: a simulator failed.
@@ -277,9 +277,9 @@ def ended_episodes(trajectory: SampleBatch) -> EpisodeStatistics:
 
 
 def split_setup_keys(key: Key, state_class: type[S]) -> tuple[Key, Key, S]:
-    """Split the key of ``setup`` into keys for the agent and the environments, and the entries that every state has.
+    """Split the key of ``setup`` into keys for the agent and the environments, and the common entries of all states.
 
-    These are keys for training and for evaluation, and a counter of iterations.
+    The common entries are keys for training and for evaluation, and a counter of iterations.
     """
     agent_key, env_key, training_key, eval_key = jax.random.split(key, 4)
     return agent_key, env_key, state_class(key=training_key, eval_key=eval_key, iterations=WideCounter.create())

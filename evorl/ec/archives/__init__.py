@@ -1,4 +1,4 @@
-"""Archives for quality diversity, which store the best solutions of descriptor space, most by its cells."""
+"""Archives for quality diversity, which store the best solutions across descriptor space, usually one per cell."""
 
 from evorl.ec.archives.archive import Archive, ArchiveState, Verdicts
 from evorl.ec.archives.centroid import CentroidArchive

@@ -1,4 +1,4 @@
-"""Base class of archives: each cell of descriptor space holds its elite, the best solution seen there.
+"""Base class of archives: each cell of descriptor space stores its elite, the best solution found in the cell.
 
 A descriptor is a vector of D numbers that describes a solution's behavior, not its quality. An archive divides the box
 from ``low`` to ``high`` of descriptor space into C cells. Kinds of archives differ only in these cells.
@@ -34,7 +34,7 @@ class ArchiveState(PyTreeData):
 
     @property
     def is_filled(self) -> jax.Array:
-        """True for cells that have an elite, bool ``[C]``."""
+        """True for cells with an elite, bool ``[C]``."""
         return self.fitness > -jnp.inf
 
 
@@ -42,12 +42,12 @@ NEW, IMPROVED, REJECTED = 2, 1, 0  # statuses of candidates
 
 
 class Verdicts(PyTreeData):
-    """Judgment of N candidates by an archive before they are added; candidates do not compete with each other.
+    """Acceptance of N candidates by an archive, each judged separately before any of them is added.
 
     Attributes:
         status: int32 ``[N]``: ``NEW`` if accepted by an empty cell, ``IMPROVED`` by a filled one, else ``REJECTED``.
-        improvement: fitness minus the threshold of the cell, float32 ``[N]``; the fitness itself for an empty cell
-            without a threshold; minus infinity for candidates with a non-finite fitness or descriptor.
+        improvement: fitness minus the threshold of the cell, float32 ``[N]``; the fitness itself in an empty cell
+            without a threshold; -inf for candidates with a non-finite fitness or descriptor.
     """
 
     status: jax.Array
@@ -55,16 +55,16 @@ class Verdicts(PyTreeData):
 
 
 class Archive(PyTreeNode):
-    """Elites by their descriptors. The state is separate, and every method is pure.
+    """Archive of elites by their descriptors. The state is separate, and every method is pure.
 
     Attributes:
         low: lower bound of each of the D dimensions of a descriptor.
         high: upper bound of each dimension; descriptors outside the bounds belong to the nearest cell at the border.
         threshold_min: initial acceptance threshold of every cell (CMA-MAE): a candidate is accepted if its fitness is
-            above the threshold of its cell. ``None`` accepts candidates better than the elite. Elites are the best
-            candidates in both cases.
-        threshold_rate: learning rate alpha of the thresholds; 0 keeps them, 1 makes them the mean fitness of the
-            candidates accepted last. It requires ``threshold_min``.
+            above the threshold of its cell. ``None`` accepts candidates better than the elite. In both cases, elites
+            are the best candidates.
+        threshold_rate: learning rate alpha of the thresholds: 0 keeps them constant, 1 sets them to the mean fitness of
+            the candidates accepted last. Requires ``threshold_min``.
 
     Settings:
         name: kind of the archive: grid, centroid (cells around evenly spread points), or dominated_novelty (no cells).
@@ -108,12 +108,12 @@ class Archive(PyTreeNode):
 
     @property
     def num_slots(self) -> int:
-        """Number of stored solutions C: one for each cell."""
+        """Number of stored solutions C: one per cell."""
         return self.num_cells
 
     def cells(self, descriptors: jax.Array) -> jax.Array:
         """Return the cells, int32 ``[N]``, of descriptors ``[N, D]``."""
-        # Scaled by a power of two, so that differences and their reciprocals are normal numbers of float32.
+        # Scaled by a power of two, so that differences and their reciprocals are normal float32 numbers.
         low, high, descriptors = (jnp.asarray(x, jnp.float32) / 16 for x in (self.low, self.high, descriptors))
         return self.cells_of(jnp.clip((descriptors - low) / (high - low), 0.0, 1.0))
 
@@ -166,7 +166,7 @@ class Archive(PyTreeNode):
         return kept * state.thresholds + (1.0 - kept) * total / jnp.maximum(count, 1.0)
 
     def judge(self, state: ArchiveState, fitness: jax.Array, descriptors: jax.Array) -> Verdicts:
-        """Judge candidates, fitness ``[N]`` and descriptors ``[N, D]``, by the archive to which they will be added."""
+        """Return how the archive would accept candidates with fitness ``[N]`` and descriptors ``[N, D]``."""
         is_valid, cells = self.cells_of_valid(fitness, descriptors)
         is_empty = ~state.is_filled[cells]
         bar = (state.fitness if state.thresholds is None else state.thresholds)[cells]
@@ -199,7 +199,7 @@ class Archive(PyTreeNode):
         return jax.tree.map(lambda x: x[cells], state.solutions)
 
     def cell_fitness(self, fitness: jax.Array, descriptors: jax.Array) -> jax.Array:
-        """Return the best fitness of each cell, ``[C]``, minus infinity for empty ones, from the elites' values."""
+        """Return the best fitness of each cell, ``[C]``, -inf if empty, given the elites' values."""
         return fitness
 
     def qd_score(self, state: ArchiveState, offset: jax.Array | float = 0.0) -> jax.Array:

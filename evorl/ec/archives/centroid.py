@@ -1,6 +1,6 @@
 """Archive with cells around evenly spread points (CVT, Vassiliades et al. 2018, https://arxiv.org/abs/1610.05729).
 
-The number of cells is a setting, whereas that of a grid grows exponentially with the number of dimensions.
+The number of cells is a setting; a grid's number of cells grows exponentially with the number of dimensions.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class CentroidArchive(Archive):
 
     Attributes:
         num_centroids: number of points C.
-        samples_per_centroid: number of samples per point from which points are computed, see ``evenly_spread_points``.
+        samples_per_centroid: number of samples per point used to compute the points, see ``evenly_spread_points``.
         num_iterations: number of iterations of Lloyd's algorithm.
-        centroids: points ``[C, D]``, scaled to [0, 1]; ``None`` computes them with a fixed key, so that runs with the
-            same settings have the same cells.
+        centroids: points ``[C, D]``, scaled to [0, 1]; ``None`` computes them from a fixed key, so that equal settings
+            give equal cells.
     """
 
     num_centroids: int = 1024
@@ -72,7 +72,7 @@ def evenly_spread_points(
         num_points: number of points C.
         num_dimensions: number of dimensions D.
         num_samples: number of uniform samples, at least C.
-        num_iterations: number of times that every point moves to the mean of its nearest samples.
+        num_iterations: number of times every point moves to the mean of its nearest samples.
     """
     samples = jax.random.uniform(key, (num_samples, num_dimensions))
 

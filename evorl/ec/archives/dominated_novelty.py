@@ -1,6 +1,6 @@
 """Dominated Novelty Search (Bahlous-Boldi, Faldor et al. 2025, https://arxiv.org/abs/2502.00593).
 
-The archive is a flat population without cells. A solution competes with all others of at least the same fitness: the
+The archive is a flat population without cells. A solution competes with all solutions of at least the same fitness: the
 farther away they are in descriptor space, the higher its score.
 """
 
@@ -16,7 +16,7 @@ from evorl.types import Params
 
 
 class DominatedNoveltyArchive(GridArchive):
-    """Population of the solutions with the largest dominated novelty. The grid of ``bins`` serves only the metrics.
+    """Population of the solutions with the largest dominated novelty. The grid of ``bins`` is only used for metrics.
 
     The state is an ``ArchiveState`` with C = ``capacity`` slots. Distances are measured in units of the box from
     ``low`` to ``high``, which does not bound the descriptors. Time and memory are quadratic in ``capacity``.
@@ -45,9 +45,9 @@ class DominatedNoveltyArchive(GridArchive):
         return self.capacity
 
     def add(self, state: ArchiveState, solutions: Params, fitness: jax.Array, descriptors: jax.Array) -> ArchiveState:
-        """Keep the ``capacity`` solutions with the largest novelty among the old ones and the candidates.
+        """Keep the ``capacity`` solutions of largest novelty among old solutions and candidates.
 
-        For arguments and errors see ``Archive.add``. Of equal novelties, old solutions come first.
+        For arguments and errors see ``Archive.add``. Ties go to old solutions.
         """
         is_valid, _ = self.cells_of_valid(fitness, descriptors)
         candidates = solutions, jnp.where(is_valid, fitness, -jnp.inf), jnp.where(is_valid[:, None], descriptors, 0.0)
@@ -59,8 +59,8 @@ class DominatedNoveltyArchive(GridArchive):
     def novelty(self, fitness: jax.Array, descriptors: jax.Array) -> jax.Array:
         """Return the dominated novelty of solutions, ``[N]``.
 
-        It is the mean distance to the k nearest others whose fitness is at least as large, to all of them if they are
-        fewer, or infinity without any. It is minus infinity for empty slots.
+        This is the mean distance to the k nearest solutions of at least equal fitness (to all of them if fewer than k),
+        infinity without such solutions, and -inf for empty slots.
 
         Args:
             fitness: fitness ``[N]``, minus infinity for empty slots.
@@ -80,6 +80,6 @@ class DominatedNoveltyArchive(GridArchive):
         raise ValueError("archive.name=dominated_novelty has no cells: set emitter=null, or choose another archive.")
 
     def cell_fitness(self, fitness: jax.Array, descriptors: jax.Array) -> jax.Array:
-        """Return the best fitness in each cell of the grid, ``[cells]``, minus infinity for empty ones."""
+        """Return the best fitness in each cell of the grid, ``[cells]``, -inf for empty cells."""
         _, cells = self.cells_of_valid(fitness, descriptors)
         return jax.ops.segment_max(fitness, cells, self.num_cells)

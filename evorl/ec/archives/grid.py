@@ -12,7 +12,7 @@ from evorl.ec.archives.archive import Archive
 
 
 class GridArchive(Archive):
-    """Archive whose cells are boxes of equal size; their number is the product of the bins.
+    """Archive whose cells are boxes of equal size; the number of cells is the product of the bins.
 
     Attributes:
         bins: number of bins of each of the D dimensions, or a single number for all of them.

@@ -32,7 +32,7 @@ def named_archive(cls: type[Archive], config: Mapping[str, Any], where: str) -> 
 
 
 def archive_name(archive: Archive) -> str:
-    """Return the name of an archive in configs; for a custom one, its module and class."""
+    """Return the config name of an archive; for a user-defined archive, its module and class."""
     return next((name for name, kind in ARCHIVES.items() if kind is type(archive)), path_of(type(archive)))
 
 

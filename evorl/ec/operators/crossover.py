@@ -1,8 +1,8 @@
 """Crossover operators, which produce two children from each pair of parents.
 
-Parents are two populations, leaves ``[N, ...]``, whose rows form pairs; so are the children. ``key`` is a single key,
-or one key per pair, ``[N]``. Each leaf of each pair has its own key. Where a crossover exchanges entries, the two
-children have exactly the parents' two values; where it mixes them, the sum of the two values is preserved.
+Parents are two populations, leaves ``[N, ...]``, whose rows form pairs, and so are the children. ``key`` is a single
+key, or one key per pair, ``[N]``. Each leaf of each pair has its own key. Where entries are exchanged, the two children
+have exactly the parents' two values; where entries are mixed, the sum of the two values is preserved.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Tree = TypeVar("Tree")
 def uniform_crossover(
     key: Key, first: Tree, second: Tree, probability: jax.Array | float = 0.5, whole_units: bool = False
 ) -> tuple[Tree, Tree]:
-    """Exchange each entry independently with some probability (Syswerda 1989).
+    """Exchange each entry independently with a given probability (Syswerda 1989).
 
     Args:
         key: a single key, or one key per pair.
         first: first parent of each pair, ``[N, ...]``.
         second: second parent of each pair, ``[N, ...]``.
         probability: probability of an exchange.
-        whole_units: exchange all entries of the same index in a leaf's last axis together, i.e. the input weights of
-            one unit of a layer, as in ERL (Khadka & Tumer 2018), which exchanges rows of weight matrices.
+        whole_units: exchange all entries with the same index in a leaf's last axis together (the input weights of one
+            unit of a layer), as in ERL (Khadka & Tumer 2018), which exchanges rows of weight matrices.
     """
 
     def exchanged(key: Key, a: jax.Array) -> jax.Array:
@@ -44,8 +44,8 @@ def uniform_crossover(
 def one_point_crossover(key: Key, first: Tree, second: Tree) -> tuple[Tree, Tree]:
     """Exchange the entries of each flattened leaf from a random cut on (Holland 1975, separately for each leaf).
 
-    A leaf of n entries is cut at one of n + 1 positions, both ends included. A cut at an end exchanges the whole leaf,
-    or nothing; a leaf of one entry is exchanged with probability 1/2.
+    A leaf of n entries is cut at one of n + 1 positions, including both ends. A cut at an end exchanges the whole leaf
+    or nothing; a leaf with one entry is exchanged with probability 1/2.
     """
 
     def exchanged(key: Key, a: jax.Array) -> jax.Array:

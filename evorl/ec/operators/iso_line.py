@@ -16,7 +16,7 @@ Tree = TypeVar("Tree")
 
 
 class IsoLineVariation(PyTreeNode):
-    """Variation ``x + iso_sigma N(0, I) + line_sigma (y - x) N(0, 1)`` (eq. 1), along the line to another elite.
+    """Variation ``x + iso_sigma N(0, I) + line_sigma (y - x) N(0, 1)`` (eq. 1), where ``y`` is another elite.
 
     Attributes:
         iso_sigma: standard deviation of the noise on every parameter.

@@ -54,9 +54,9 @@ def erl_mutation(
     """Make small changes relative to the weights, and occasionally a large change or a reset (Khadka & Tumer 2018).
 
     Of the changed entries, super mutations become ``x + super_scale x N(0, 1)``, resets ``reset_scale N(0, 1)``, and
-    the others ``x + scale x N(0, 1)``. Two deviations from algorithm 3 of the paper: it prints ``x N(0, scale)``, which
-    would shrink weights to nearly zero, whereas the noise is added here; and it samples positions in weight matrices
-    with replacement, whereas each entry of every leaf is sampled independently here.
+    the others ``x + scale x N(0, 1)``. Two deviations from algorithm 3 of the paper: there, weights become ``x N(0,
+    scale)``, which would shrink them to nearly zero, whereas here the noise is added; and positions in weight matrices
+    are sampled with replacement, whereas here each entry of every leaf is sampled independently.
 
     Args:
         key: a single key, or one key per individual.
@@ -119,7 +119,7 @@ def _mutate(
 ) -> Tree:
     """Replace random entries of each leaf of each individual by ``changed(key, x, u)``.
 
-    ``u`` is uniform in [0, 1) over the changed entries; it is derived from the sample that selected them.
+    ``u`` is uniform in [0, 1) over the changed entries, derived from the sample that selected them.
     """
 
     def mutate(key: Key, x: jax.Array) -> jax.Array:

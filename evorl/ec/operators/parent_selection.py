@@ -1,6 +1,6 @@
 """Selection of parents and survivors by fitness: larger is better, non-finite fitness is the worst.
 
-Any order of individuals can serve as fitness: for NSGA-II it is the negative position in its order.
+Any order of individuals can serve as fitness, such as the negative position in NSGA-II's order.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def truncation_selection(fitness: jax.Array, num_selected: int) -> jax.Array:
 
 
 def tournament_selection(key: Key, fitness: jax.Array, num_selected: int, tournament_size: int) -> jax.Array:
-    """Select the winners of tournaments among individuals sampled with replacement (Goldberg & Deb 1991).
+    """Select tournament winners among individuals sampled with replacement (Goldberg & Deb 1991).
 
-    The individual to which ``r`` of P are superior wins with probability ``((P - r)^k - (P - r - 1)^k) / P^k``. Ties go
-    to the individual that was sampled first.
+    An individual to which ``r`` of P are superior wins with probability ``((P - r)^k - (P - r - 1)^k) / P^k``. Ties go
+    to the individual sampled first.
 
     Args:
         key: a single key, or one key per tournament, ``[num_selected]``.
@@ -68,7 +68,7 @@ def tournament_selection(key: Key, fitness: jax.Array, num_selected: int, tourna
 def proportional_selection(key: Key, weights: jax.Array, num_selected: int) -> jax.Array:
     """Sample individuals with replacement in proportion to their weights (roulette wheel, Holland 1975).
 
-    A mask as weights samples uniformly from the marked individuals, such as the filled cells of an archive.
+    A bool mask as weights samples uniformly from the individuals marked True, such as the filled cells of an archive.
 
     Args:
         key: a single key, or one key per sample, ``[num_selected]``.

@@ -1,7 +1,6 @@
 """Pareto dominance, fronts, crowding distances and NSGA-II's order (Deb et al. 2002), and hypervolume.
 
-Objectives ``[P, M]`` are maximized. If one objective of an individual is not finite, all of them count as minus
-infinity.
+Objectives ``[P, M]`` are maximized. If any objective of an individual is not finite, all its objectives count as -inf.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import jax.numpy as jnp
 
 
 def dominance(objectives: jax.Array) -> jax.Array:
-    """Return True at ``[i, j]``, bool ``[P, P]``, if individual i dominates j: nowhere worse, somewhere better."""
+    """Return bool ``[P, P]``, True at ``[i, j]`` if individual i dominates j: nowhere worse, somewhere better."""
     objectives = _without_failures(objectives)
     ours, theirs = objectives[:, None, :], objectives[None, :, :]
     return (ours >= theirs).all(axis=-1) & (ours > theirs).any(axis=-1)
@@ -42,8 +41,7 @@ def crowding_distances(objectives: jax.Array, ranks: jax.Array) -> jax.Array:
     individual have an infinite distance. For the others the gap between their two neighbors, relative to the front's
     extent, is summed over objectives. Duplicates count as separate individuals, so that neighboring duplicates have
     small distances. An objective in which the extent of a front is zero or infinite contributes only the infinite
-    distances of the ends. Individuals that are minus infinity in every objective have a distance of 0, even at the
-    ends.
+    distances of the ends. Individuals with -inf in every objective have a distance of 0, even at the ends.
 
     Args:
         objectives: objectives ``[P, M]``.

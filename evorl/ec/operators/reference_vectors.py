@@ -43,14 +43,14 @@ def unit_vectors(vectors: jax.Array) -> jax.Array:
 def angles(rows: jax.Array, vectors: jax.Array) -> jax.Array:
     """Return the angles in radians ``[P, N]`` between unit vectors ``[P, M]`` and ``[N, M]``.
 
-    They are computed from distances, because cosines of small angles lose all precision in float32.
+    Angles are computed from distances, because cosines of small angles lose all precision in float32.
     """
     distance = jnp.linalg.norm(rows[:, None, :] - vectors[None, :, :], axis=-1)
     return 2.0 * jnp.arcsin(jnp.minimum(0.5 * distance, 1.0))
 
 
 def neighbor_angles(vectors: jax.Array) -> jax.Array:
-    """Return the angle of each unit vector ``[N, M]`` to the nearest other one, ``[N]`` (eq. 10)."""
+    """Return the angle ``[N]`` from each unit vector ``[N, M]`` to the nearest other vector (eq. 10)."""
     is_self = jnp.eye(vectors.shape[0], dtype=bool)
     return jnp.where(is_self, jnp.inf, angles(vectors, vectors)).min(axis=1)
 
@@ -58,7 +58,7 @@ def neighbor_angles(vectors: jax.Array) -> jax.Array:
 def best_by_vector(
     objectives: jax.Array, vectors: jax.Array, penalty: jax.Array | float
 ) -> tuple[jax.Array, jax.Array]:
-    """Select for each vector the individual with the smallest angle-penalized distance (algorithm 2).
+    """Select the individual with the smallest angle-penalized distance for each vector (algorithm 2).
 
     Objectives are measured relative to the best value of each (eq. 5). An individual is assigned to the vector with the
     smallest angle (eq. 6 and 7); its distance is ``(1 + M penalty angle / neighbor_angle) |objectives|`` (eq. 8 and
@@ -70,8 +70,8 @@ def best_by_vector(
         penalty: weight of the angle, ``(t / t_max)^alpha``, from 0 to 1.
 
     Returns:
-        Indices of the selected individuals, int32 ``[N]``, P for vectors without individuals; and a mask of the vectors
-        with individuals, bool ``[N]``.
+        Indices of the selected individuals, int32 ``[N]``, P for vectors without individuals; and a mask, bool ``[N]``,
+        True for vectors with individuals.
     """
     (size, num_objectives), num_vectors = objectives.shape, vectors.shape[0]
     is_finite = jnp.isfinite(objectives).all(axis=1)
@@ -107,6 +107,6 @@ def adapt_vectors(vectors: jax.Array, first_vectors: jax.Array, objectives: jax.
 
 
 def _near_one(numbers: jax.Array, axis: int | None = None) -> jax.Array:
-    """Scale numbers by a power of two, one along each row of an axis or one in total, so that squares are finite."""
+    """Scale numbers by a power of two, separately along ``axis`` or in total, so that squares are finite."""
     exponent = power_of_two_near(jnp.max(jnp.abs(numbers), axis=axis, keepdims=True))
     return jnp.ldexp(numbers, -exponent)

@@ -22,8 +22,8 @@ class Crossover(PyTreeNode):
 
     Attributes:
         kind: ``uniform`` exchanges single entries, ``units`` all input weights of a unit together, ``one_point`` the
-            end of each leaf; ``simulated_binary`` samples children around the parents' mean.
-        probability: probability that a pair is crossed; other pairs are copied.
+            tail of each leaf; ``simulated_binary`` samples children around the parents' mean.
+        probability: probability of crossing a pair; other pairs are copied.
         share: fraction of a pair's entries (or units) that are exchanged or mixed; ``one_point`` ignores it.
         eta: distribution index of ``simulated_binary``; larger values give children closer to their parents.
     """
@@ -52,8 +52,8 @@ class Mutation(PyTreeNode):
         kind: ``gaussian`` noise, noise ``relative`` to each entry's magnitude, ``erl`` (relative, with super mutations
             and resets), or ``polynomial``.
         probability: probability that an individual is mutated.
-        share: fraction of its entries that are changed.
-        scale: standard deviation of a change; for ``polynomial`` its bound.
+        share: fraction of an individual's entries that are changed.
+        scale: standard deviation of a change; for ``polynomial``, the maximum change.
         super_scale: relative standard deviation of ``erl``'s super mutations.
         reset_scale: standard deviation of entries that ``erl`` resets.
         super_probability: fraction of the changed entries that undergo a super mutation.

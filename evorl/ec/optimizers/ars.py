@@ -1,8 +1,8 @@
 """Augmented random search (Mania et al. 2018, https://arxiv.org/abs/1803.07055).
 
 Each random direction is evaluated forwards and backwards. The update is a step along the directions with the best
-results, divided by the standard deviation of these results. The paper's V2 normalizes observations by running
-statistics, which is the agent's ``normalize_obs``.
+results, divided by the standard deviation of these results. The agent's ``normalize_obs`` gives the paper's V2, which
+normalizes observations by running statistics.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ARS(LowRankStrategy):
 
     Attributes:
         pop_size: number of individuals P, two per direction.
-        num_elites: number of best directions b used for the update; ``None`` for all.
+        num_elites: number b of best directions used for the update; ``None`` uses all.
         learning_rate: step size alpha.
         noise_std: standard deviation nu of the samples.
         rank: rank of the noise of matrices, see ``LowRankStrategy``; ``None`` for independent entries.
@@ -36,7 +36,7 @@ class ARS(LowRankStrategy):
     noise_std: Annotated[float, Within("(0, inf)")] = 0.03
     mirror_sampling: bool = True
 
-    takes_solutions: ClassVar[bool] = False  # an individual is evaluated together with its opposite
+    takes_solutions: ClassVar[bool] = False  # individuals are evaluated in pairs with opposite noise
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,13 +57,13 @@ class ARS(LowRankStrategy):
         return jnp.asarray(self.noise_std, jnp.float32)
 
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
-        """Update the mean by ``alpha / (b std_R) sum_k (r(+k) - r(-k)) delta_k``, k being the best (algorithm 2)."""
+        """Update the mean by ``alpha / (b std_R) sum_k (r(+k) - r(-k)) delta_k`` over the best k (algorithm 2)."""
         fitness = scaled_to_square(raw_fitness(fitness)).reshape(-1, 2)  # [P/2, 2]: forwards, backwards
         order = jnp.argsort(-fitness.max(axis=1), stable=True)[: self._num_elites]
         spread = fitness[order].std() + 1e-8
         chosen = jnp.zeros(fitness.shape[0]).at[order].set(1.0)
-        # The mean of a direction and its opposite cancels in the sum. Subtracting it first avoids rounding errors,
-        # which a vanishing spread would amplify.
+        # The mean of a pair cancels in the sum. Subtracting it first avoids rounding errors, which a vanishing spread
+        # would amplify.
         differences = fitness - fitness.mean(axis=1, keepdims=True)
         weights = (chosen[:, None] * differences / (self._num_elites * spread)).reshape(-1)
         (step,) = self.noise_sums(state, (weights, 1))

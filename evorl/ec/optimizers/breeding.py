@@ -18,7 +18,7 @@ from evorl.types import Key, Params, PyTreeDict
 
 
 class BreedingOptimizer(EvoOptimizer):
-    """Optimizer whose next generation consists of children of selected parents. The state has the population.
+    """Optimizer whose next generation consists of children of selected parents. The state stores the population.
 
     Attributes:
         pop_size: number of individuals P.
@@ -65,8 +65,7 @@ class BreedingOptimizer(EvoOptimizer):
         Args:
             key: a single random key.
             population: population of the parents, leaves ``[P, ...]``.
-            select: function such that ``select(key, count)`` returns the indices of ``count`` parents, int32
-                ``[count]``.
+            select: ``select(key, count)`` returns the indices of ``count`` parents, int32 ``[count]``.
             num: number of children.
         """
         select_key, cross_key, mutate_key = jax.random.split(key, 3)

@@ -16,7 +16,7 @@ from evorl.ops import collectives
 from evorl.ops.loops import when_due
 from evorl.types import PyTreeDict
 
-# XLA multiplies few rows by kernels that sum in another order: single rows, and up to 7 rows on a CPU.
+# For few rows (one, or up to 7 on a CPU), XLA uses kernels that sum in a different order.
 MIN_ROWS = 16
 MAX_ROUNDS = 40  # maximum iterations of the square root; 2 to 8 are typical
 # Maximum condition number of the factor; beyond it float32 cannot represent factor and inverse consistently.
@@ -27,8 +27,8 @@ MAX_MISFIT = 1e-2  # maximum deviation of the product of factor and inverse from
 class CMAES(CovarianceAdaptation):
     """CMA-ES with rank-one update and rank-mu update, with positive and negative weights.
 
-    The factor is updated only every few generations, less often the more parameters there are (page 37). For the fields
-    see ``CovarianceAdaptation``.
+    The factor is updated only every few generations, less often with more parameters (page 37). For the fields see
+    ``CovarianceAdaptation``.
     """
 
     def initial_covariance(self, n: int) -> PyTreeDict:
@@ -36,7 +36,7 @@ class CMAES(CovarianceAdaptation):
         return PyTreeDict(factor=jnp.eye(n), inverse=jnp.eye(n), change=jnp.eye(n))
 
     def steps(self, state: PyTreeDict, first: jax.Array | int, count: int) -> jax.Array:
-        # An individual is bit-identical, however many are requested with it.
+        # An individual is bit-identical regardless of how many are requested with it.
         num_rows = max(count, min(self.pop_size, MIN_ROWS))
         return (self._noise(state, first, num_rows) @ state.factor.T)[:count]
 
@@ -95,15 +95,15 @@ def _absorb_change(state: PyTreeDict) -> PyTreeDict:
 
 
 def _condition(factor: jax.Array, inverse: jax.Array) -> jax.Array:
-    """Return the product of the Frobenius norms divided by n, which is the condition number within a factor of n."""
+    """Return the product of the Frobenius norms divided by n: the condition number within a factor of n."""
     return jnp.linalg.norm(factor) * jnp.linalg.norm(inverse) / factor.shape[0]
 
 
 def square_roots(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return the positive square root of a symmetric, positive definite matrix ``[n, n]``, and its inverse.
 
-    Uses the coupled Newton-Schulz iteration (Higham 2008, eq. 6.35), which consists of products only. It is meant for
-    matrices near the identity and fails at a condition number of 1e4.
+    Uses the coupled Newton-Schulz iteration (Higham 2008, eq. 6.35), which consists of products only. Suitable for
+    matrices near the identity; fails at a condition number of 1e4.
     """
     n = matrix.shape[0]
     scale = jnp.linalg.norm(matrix, ord=jnp.inf)  # upper bound of the eigenvalues

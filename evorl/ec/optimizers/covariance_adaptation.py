@@ -46,9 +46,9 @@ class AdaptationConstants:
         c_mu: learning rate of the rank-mu update.
         chi_n: expected length of a standard normal vector.
         weight_sum: sum of all weights.
-        sigma_gain: factor of the whitened step in the evolution path of the step size (eq. 43).
-        covariance_gain: factor of the step in the evolution path of the covariance (eq. 45).
-        old_share: share of the old covariance in the new one, without eq. 47's correction for a stalled path.
+        sigma_gain: coefficient of the whitened step in the evolution path of the step size (eq. 43).
+        covariance_gain: coefficient of the step in the evolution path of the covariance (eq. 45).
+        old_share: coefficient of the old covariance in the update, without eq. 47's correction for a stalled path.
     """
 
     weights: np.ndarray | jax.Array
@@ -111,7 +111,7 @@ class AdaptationConstants:
     def by_parents(cls, n: int, pop_size: int, num_parents: jax.Array, diagonal: bool) -> AdaptationConstants:
         """Return the parameters for the ``num_parents`` best individuals, int32 scalar, with positive weights only.
 
-        They are arrays, selected from a table of all numbers of parents from 1 to ``pop_size``.
+        They are arrays, looked up in a table for 1 to ``pop_size`` parents.
         """
         table = [cls.default(n, pop_size, k, diagonal, positive_weights=True) for k in range(1, pop_size + 1)]
         row = jnp.clip(num_parents, 1, pop_size) - 1
@@ -123,19 +123,19 @@ class CovarianceAdaptation(EvoOptimizer):
     """Strategy that samples around a mean and learns step size and covariance from successful steps.
 
     Multiplying sigma by a number and dividing the covariance by its square does not change the distribution, so the two
-    scales can drift apart without limit. To prevent this, the scale of the covariance moves into sigma whenever it
-    leaves ``[2^-8, 2^8]``, by a power of two, which is exact. Sigma stays in ``[MIN_STD, MAX_STD]``. Flat fitness
-    leaves the distribution unchanged.
+    scales can drift apart without limit. To prevent this, whenever the scale of the covariance leaves ``[2^-8, 2^8]``,
+    an exact power of two is moved into sigma. Sigma stays in ``[MIN_STD, MAX_STD]``. Flat fitness leaves the
+    distribution unchanged.
 
-    Individuals with non-finite fitness are discarded, and the others are a smaller population, see ``weights_by_rank``.
-    pycma 4.5 discards them as well, but samples others instead. Paths are scaled and the covariance learns more slowly
-    according to the number of recombined individuals.
+    Individuals with non-finite fitness are discarded; the others form a smaller population, see ``weights_by_rank``.
+    (pycma 4.5 samples replacements instead.) With fewer recombined individuals, paths are rescaled and the covariance
+    learns more slowly.
 
     Attributes:
         pop_size: number of individuals P, at least 4.
-        num_elites: number of individuals that are recombined; ``None`` for half of them.
+        num_elites: number of individuals to recombine; ``None`` means half of them.
         initial_std: standard deviation of the first samples.
-        positive_weights: do not move the covariance away from the worse half, as in CMA-ME; always so for a diagonal.
+        positive_weights: do not move the covariance away from the worse half, as in CMA-ME; always true if diagonal.
     """
 
     pop_size: int
@@ -171,8 +171,8 @@ class CovarianceAdaptation(EvoOptimizer):
         """Recombine this generation's samples with weights ``[P]``.
 
         Returns:
-            The mean step of samples with positive weights, ``[n]``; the same whitened, ``[n]``; and the weighted sum of
-            whitened squares, diagonal ``[n]`` or full ``[n, n]``.
+            The mean step of samples with positive weights, ``[n]``; the whitened mean step, ``[n]``; and the weighted
+            sum of whitened squares, diagonal ``[n]`` or full ``[n, n]``.
         """
 
     @abstractmethod
@@ -183,7 +183,7 @@ class CovarianceAdaptation(EvoOptimizer):
 
     @abstractmethod
     def spread(self, state: PyTreeDict) -> jax.Array:
-        """Return the root mean square of the steps' standard deviations before sigma, a scalar."""
+        """Return the root mean square of the steps' standard deviations, not multiplied by sigma, a scalar."""
 
     @abstractmethod
     def condition(self, state: PyTreeDict) -> jax.Array:
@@ -191,7 +191,7 @@ class CovarianceAdaptation(EvoOptimizer):
 
     @abstractmethod
     def rescaled(self, state: PyTreeDict, exponent: jax.Array) -> PyTreeDict:
-        """Return the state whose steps before sigma are ``2^exponent`` times as long; sigma and paths are unchanged."""
+        """Return the state with steps scaled by ``2^exponent``; sigma and paths are unchanged."""
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
         """Return the initial state of a search that starts at ``solution``."""
@@ -215,7 +215,7 @@ class CovarianceAdaptation(EvoOptimizer):
     def tell(self, state: PyTreeDict, fitness: jax.Array, num_parents: jax.Array | None = None) -> PyTreeDict:
         """Update mean, evolution paths, step size and covariance (eq. 42 to 47).
 
-        They are unchanged on flat fitness, without parents, or if a number would leave the range of float32.
+        The distribution is unchanged on flat fitness, without parents, or if a number would leave the range of float32.
 
         Args:
             state: state of this generation.
@@ -228,8 +228,8 @@ class CovarianceAdaptation(EvoOptimizer):
         c = self.constants(n, num_parents)
         weights, precision = weights_by_rank(fitness, jnp.asarray(c.weights))
         step, whitened, rank_mu = self.recombine(state, weights)
-        # Steps of fewer recombined individuals are longer at random. Scaled by this factor, paths keep their expected
-        # length under random selection, and the step size has no trend.
+        # With fewer recombined individuals, random steps are longer. Scaled by this factor, paths keep their expected
+        # length under random selection, so the step size has no trend.
         gain = jnp.sqrt(precision)
         generation = state.generation + 1
         sigma_path = (1 - c.c_sigma) * state.sigma_path + c.sigma_gain * gain * whitened
@@ -252,7 +252,7 @@ class CovarianceAdaptation(EvoOptimizer):
         return advance(state, self._in_one_scale(new), holds)
 
     def _in_one_scale(self, state: PyTreeDict) -> PyTreeDict:
-        """Return the same distribution, with the covariance near scale 1 and sigma within its bounds."""
+        """Return the same distribution with the covariance near scale 1 and sigma within its bounds."""
         exponent = power_of_two_near(self.spread(state))
         exponent = jnp.where(jnp.abs(exponent) > MAX_EXPONENT, exponent, 0)
         sigma = jnp.ldexp(state.sigma, exponent)

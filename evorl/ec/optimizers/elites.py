@@ -1,4 +1,4 @@
-"""Number of elites of a population."""
+"""Default number of elites of a population."""
 
 from __future__ import annotations
 

@@ -11,17 +11,17 @@ from evorl.ec.operators.parent_selection import tournament_selection, truncation
 from evorl.ec.optimizers.breeding import BreedingOptimizer
 from evorl.types import Key, Params, PyTreeDict
 
-UNKNOWN = jnp.finfo(jnp.float32).min  # fitness of elites before their evaluation: no finite fitness is worse
+UNKNOWN = jnp.finfo(jnp.float32).min  # fitness of elites before their evaluation: the lowest finite value
 
 
 class GeneticAlgorithm(BreedingOptimizer):
     """Genetic algorithm with unchanged elites, tournament selection, crossover and mutation.
 
-    Elites are evaluated again in each generation. If the new fitness is not finite, their previous fitness counts.
+    Elites are reevaluated in each generation. If the new fitness is not finite, the previous one is kept.
 
     Attributes:
-        num_elites: number of best individuals that survive; they come first in the next generation, best first.
-        tournament_size: number of individuals per tournament that selects a parent.
+        num_elites: number of best individuals that survive, at the start of the next generation, best first.
+        tournament_size: number of individuals per tournament when selecting a parent.
     """
 
     num_elites: int = 1
@@ -36,7 +36,7 @@ class GeneticAlgorithm(BreedingOptimizer):
 
     @property
     def num_replaceable(self) -> int:
-        """Number of replaceable individuals: the children, which come after the elites."""
+        """Number of replaceable individuals: the children, which follow the elites."""
         return self.pop_size - self.num_elites
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:

@@ -15,8 +15,8 @@ from evorl.types import Key, Params, PyTreeDict
 class MultiObjectiveOptimizer(BreedingOptimizer):
     """Optimizer of M objectives, ``[P, M]``, all maximized; parents survive until better children replace them.
 
-    The state has ``parents`` with their ``objectives`` ``[N, M]``. Initially parents are copies of the initial solution
-    with objectives of minus infinity, so that the first generation replaces them.
+    The state has ``parents`` and their ``objectives`` ``[N, M]``. Initially, parents are copies of the initial solution
+    with objectives -inf, so that the first generation replaces them.
 
     Attributes:
         num_objectives: number of objectives M.
@@ -36,7 +36,7 @@ class MultiObjectiveOptimizer(BreedingOptimizer):
         return super().init(solution, key) | {"parents": parents, "objectives": unknown}
 
     def at_progress(self, state: PyTreeDict, progress: jax.Array) -> PyTreeDict:
-        """Set the completed fraction of the search, for optimizers that depend on it; by default a no-op."""
+        """Set the completed fraction of the search; a no-op for optimizers that do not depend on it."""
         return state
 
     def join(self, state: PyTreeDict, fitness: jax.Array) -> tuple[Params, jax.Array]:

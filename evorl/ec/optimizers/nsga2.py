@@ -15,8 +15,7 @@ class NSGA2(MultiObjectiveOptimizer):
     """NSGA-II: the best of parents and children, by front and crowding distance, are the next parents.
 
     Attributes:
-        tournament_size: number of individuals per tournament that selects a parent, by front, then by crowding
-            distance.
+        tournament_size: number of individuals per tournament, which selects a parent by front, then crowding distance.
     """
 
     tournament_size: int = 2
@@ -49,5 +48,5 @@ class NSGA2(MultiObjectiveOptimizer):
         )
 
     def solution(self, state: PyTreeDict) -> Params:
-        """Return the first parent, an end of the current Pareto front; initially, the initial solution."""
+        """Return the first parent, which is at one end of the Pareto front; at first, the initial solution."""
         return jax.tree.map(lambda x: x[0], state.parents)

@@ -25,20 +25,20 @@ from evorl.types import Key, Params, PyTreeDict, pytree_field
 
 
 class OpenES(LowRankStrategy):
-    """OpenAI ES.
+    """OpenAI evolution strategy.
 
     Attributes:
         pop_size: number of individuals P.
-        lr_schedule: learning rate by generation.
-        noise_std_schedule: standard deviation of the samples by generation.
+        lr_schedule: learning rate per generation.
+        noise_std_schedule: standard deviation of the samples per generation.
         mirror_sampling: sample pairs of individuals with opposite noise.
         rank: rank of the noise of matrices, see ``LowRankStrategy``; ``None`` for independent entries.
         optimizer_name: name of an optax optimizer, see ``evorl.ops.optimization``; or package.module:function for a
             custom one.
         weight_decay: decoupled weight decay; ``None`` disables it.
         fitness_shaping_fn: transform of the fitness ``[P]``, see ``evorl.ec.fitness_shaping``.
-        optimizer: optimizer with this name, a learning rate of 1 and no weight decay: ``tell`` multiplies its updates
-            by the generation's learning rate and adds the weight decay.
+        optimizer: optimizer ``optimizer_name`` with learning rate 1 and no weight decay: ``tell`` multiplies its
+            updates by the generation's learning rate and adds the weight decay.
     """
 
     pop_size: int
@@ -83,7 +83,7 @@ class OpenES(LowRankStrategy):
 
 @functools.cache
 def _unit_steps(name: Any, has_decay: bool) -> optax.GradientTransformation:
-    """Return the optax optimizer with this name, cached because compiled programs compare it by identity.
+    """Return the named optax optimizer, cached because compiled programs compare it by identity.
 
     If ``has_decay``, the optimizer's own weight decay is 0, because ``OpenES`` applies its own.
     """

@@ -51,7 +51,7 @@ def named_optimizer(
 
 
 def optimizer_name(optimizer: EvoOptimizer) -> str:
-    """Return the name of an optimizer in configs; for a custom one, its module and class."""
+    """Return the config name of an optimizer; for a user-defined one, its module and class."""
     if isinstance(optimizer, EvosaxStrategy):
         return _EVOSAX + optimizer.strategy
     named = {**OPTIMIZERS, **MULTI_OBJECTIVE_OPTIMIZERS}

@@ -25,16 +25,16 @@ from evorl.types import Key, Params, PyTreeDict
 class RVEA(MultiObjectiveOptimizer):
     """RVEA: the best of parents and children along each of N reference vectors are the next parents.
 
-    Reference vectors are evenly spread, and the angle to them is penalized: little at first, to favor convergence to
-    the front, and more towards the end, to favor diversity along it. ``parents`` in the state have a row per vector;
-    its objectives are minus infinity if no individual is assigned to the vector. The state also has the ``vectors``
-    ``[N, M]`` and ``progress``, the completed fraction of the search.
+    Reference vectors are evenly spread. The penalty on the angle to them is small at first, to favor convergence to the
+    front, and grows towards the end, to favor diversity along it. ``parents`` in the state have one row per vector; a
+    row's objectives are -inf if no individual is assigned to its vector. The state also has ``vectors`` ``[N, M]`` and
+    ``progress``, the completed fraction of the search.
 
     Attributes:
         divisions: number of divisions H of each axis, which gives ``(H + M - 1)! / (H! (M - 1)!)`` vectors; ``None``
             for the largest number with at most ``pop_size`` vectors.
         alpha: exponent of the penalty's growth, ``progress ** alpha`` (eq. 9).
-        adaptation_frequency: f_r, fraction of the search between two adaptations of the vectors to the objectives.
+        adaptation_frequency: f_r, fraction of the search between adaptations of the vectors to the objectives.
         num_generations: t_max, number of generations of the search; ``None`` if ``at_progress`` sets the progress.
 
     Raises:
@@ -73,7 +73,7 @@ class RVEA(MultiObjectiveOptimizer):
 
     @property
     def num_parents(self) -> int:
-        """Number of reference vectors N, which is the maximum number of parents."""
+        """Number of reference vectors N, the maximum number of parents."""
         return lattice_size(self.num_objectives, self.num_divisions)
 
     @property
@@ -130,6 +130,6 @@ class RVEA(MultiObjectiveOptimizer):
         )
 
     def solution(self, state: PyTreeDict) -> Params:
-        """Return the parent of the first vector that has one, an end of the front; initially, the initial solution."""
+        """Return the parent of the first vector that has one, at an end of the front; at first the initial solution."""
         row = jnp.argmax(state.objectives[:, 0] > -jnp.inf)
         return jax.tree.map(lambda x: x[row], state.parents)

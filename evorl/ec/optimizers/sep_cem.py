@@ -19,7 +19,7 @@ from evorl.types import Key, Params, PyTreeDict
 
 
 class SepCEM(GaussianStrategy):
-    """Cross-entropy method: fits mean and variances to the elites, and adds a decaying extra variance.
+    """Cross-entropy method: fits mean and variances to the elites and adds a decaying extra variance.
 
     The extra variance prevents premature convergence.
 
@@ -28,9 +28,9 @@ class SepCEM(GaussianStrategy):
         num_elites: number of elites; ``None`` for half of the population.
         elite_weights: weights of the elites: ``log`` (better elites count more) or ``equal``.
         initial_std: standard deviation of the first samples, without the extra variance.
-        extra_variance: variance that is added to all samples, including the first ones, by generation.
-        variance_divisor: divisor of the elites' variances: 1 in the paper's equation, the number of elites in the
-            authors' code.
+        extra_variance: variance added to all samples, including the first ones, per generation.
+        variance_divisor: divisor of the elites' variances: 1 in the paper's equation, number of elites in the authors'
+            code.
         mirror_sampling: sample pairs of individuals with opposite noise.
     """
 
@@ -56,7 +56,7 @@ class SepCEM(GaussianStrategy):
         return jax.tree.map(lambda variance: jnp.sqrt(variance + extra), state.variance)
 
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
-        """Fit mean and variances to the elites; variances are relative to the old mean (their eq. 2).
+        """Fit mean and variances to the elites; variances are relative to the old mean (eq. 2 of the paper).
 
         Flat fitness leaves both unchanged.
         """

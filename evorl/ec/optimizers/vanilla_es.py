@@ -20,8 +20,8 @@ class VanillaES(LowRankStrategy):
 
     Attributes:
         pop_size: number of individuals P.
-        num_elites: number of individuals that are recombined; ``None`` for half of them.
-        noise_std_schedule: standard deviation of the samples by generation.
+        num_elites: number of individuals to recombine; ``None`` means half of them.
+        noise_std_schedule: standard deviation of the samples per generation.
         mirror_sampling: sample pairs of individuals with opposite noise.
         rank: rank of the noise of matrices, see ``LowRankStrategy``; ``None`` for independent entries.
     """

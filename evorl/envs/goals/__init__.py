@@ -1,1 +1,1 @@
-"""Goals: reward functions of goals, goal setters, and small goal environments."""
+"""Goals: reward functions, goal setters, and small goal environments."""

@@ -36,7 +36,7 @@ class Bits(EnvWithSpaces):
 
 
 def make_bit_flip(num_bits: int = 15) -> GoalWrapper:
-    """Create bit flipping: reward -1 for every step that does not reach the goal; the step that does ends the episode.
+    """Create bit flipping: reward -1 per step until the goal is reached, which ends the episode.
 
     Args:
         num_bits: number of bits, and of steps in an episode.

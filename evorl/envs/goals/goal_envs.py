@@ -12,7 +12,7 @@ from evorl.envs.stack import wrap_env
 from evorl.envs.vector import VectorEnv
 from evorl.envs.wrappers.goal import GoalWrapper
 
-# Name -> creating function and default time limit in steps; ``None`` for the number of bits.
+# Name -> factory function and default time limit in steps; ``None`` means the number of bits.
 _MAKERS: dict[str, tuple[str, int | None]] = {
     "bit_flip": ("evorl.envs.goals.bit_flip:make_bit_flip", None),
     "point_maze": ("evorl.envs.goals.point_maze:make_point_maze", 100),

@@ -34,7 +34,7 @@ _IS_NEAR = Within(REACH)
 
 
 class MazePlaces(Box):
-    """Positions in the free cells of a maze, relative to its center, ``[2]``: ``x`` to the right, ``y`` down.
+    """Positions ``[2]`` in the free cells of a maze, relative to its center: x to the right, y downwards.
 
     Args:
         maze: one string per row of cells.
@@ -117,7 +117,7 @@ class PointInMaze(Env):
             axes.pcolormesh(rows, columns, walls.T, cmap="Greys", vmin=0, vmax=3, zorder=0)
 
     def _moved(self, start: jax.Array, move: jax.Array, cell_of: Any) -> jax.Array:
-        """Return the position along one axis after a move from ``start``; ``cell_of`` returns its cell."""
+        """Return the position along one axis after a move from ``start``; ``cell_of`` maps a position to its cell."""
         end = start + move
         row, column = (jnp.floor(x).astype(jnp.int32) for x in cell_of(end + jnp.sign(move) * _MARGIN))
         at_wall = jnp.where(move > 0, jnp.floor(start) + 1.0 - _MARGIN, jnp.floor(start) + _MARGIN)

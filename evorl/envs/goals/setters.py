@@ -70,12 +70,12 @@ def _no_goals(task: GoalTask, capacity: int) -> _GoalMemory:
 
 @dataclasses.dataclass(frozen=True)
 class AchievedGoals(GoalSetter):
-    """Gives a fraction of episodes a goal that an earlier episode of the same environment achieved at its end.
+    """Uses, in a fraction of episodes, a goal achieved at the end of an earlier episode of the same environment.
 
     The other episodes keep the environment's own goal.
 
     Attributes:
-        share: probability of such a goal, once there is one.
+        share: probability of such a goal, once the buffer has one.
         capacity: size of the goal buffer; the oldest goal is evicted.
     """
 
@@ -143,7 +143,7 @@ class CurriculumGoals(GoalSetter):
         return step, memory.with_goal(step.next_obs.achieved_goal, True, step.ends_goal)
 
     def _rate_of_success(self, memory: _GoalMemory, candidates: jax.Array, sides: jax.Array) -> jax.Array:
-        """Return success rates ``[C]`` from a Gaussian kernel around each candidate, with half a failure as prior."""
+        """Estimate success rates ``[C]`` with a Gaussian kernel around each candidate and a prior of half a failure."""
         distances = (candidates[:, None] - memory.goals) / (self.width * sides)  # [C, K, G]
         weights = jnp.where(memory.is_filled, jnp.exp(-0.5 * jnp.sum(jnp.square(distances), axis=-1)), 0.0)
         return (weights * memory.is_reached).sum(axis=-1) / (weights.sum(axis=-1) + 0.5)

@@ -1,8 +1,8 @@
 """The interface of goal setters, and their application in vector environments.
 
-A setter is a pure function of one environment and of its memory of that environment. It may change the goal, the
-reward, or end the episode. Its memory is part of the environment's state: it is saved, resumed and sharded with it, and
-every environment has a separate memory, so that any block of them may be stepped alone.
+A setter is a pure function of one environment and of its memory of that environment. It may change the goal or the
+reward, or end the episode. Each environment's memory is part of the environment's state, with which it is saved,
+restored and sharded; any block of environments may therefore be stepped separately.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from evorl.envs.goals.task import GoalTask, is_goal_space, with_desired_goal
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Key, Observation, PyTreeData, PyTreeDict
 
-# Folded into an environment's key; the numbers below are folded in for its episodes.
+# Folded into an environment's key for the setter; smaller numbers are folded in for episodes.
 _STREAM = 2**32 - 1
 
 
@@ -93,7 +93,7 @@ class GoalsOfRows:
     task: GoalTask
 
     def begin(self, state: EnvState) -> EnvState:
-        """Return the state after a reset with the setter's goals, a fresh memory, and keys of the setter."""
+        """Return the state after a reset with the setter's goals, an empty memory, and the keys of the setter."""
         keys = jax.vmap(jax.random.fold_in, (0, None))(state._internal.key, _STREAM)
         rows = jax.tree.map(lambda x: jnp.broadcast_to(x, (*keys.shape, *x.shape)), self.setter.init(self.task))
         internal = state._internal | {"goals": PyTreeDict(memory=rows, key=keys)}
@@ -115,7 +115,7 @@ class GoalsOfRows:
     def steer(
         self, env_state: EnvState, action: Action, stepped: EnvState, mask: jax.Array
     ) -> tuple[EnvState, GoalStep, PyTreeDict]:
-        """Apply the setter to a step where ``mask`` ``[B]`` is true; return the state, the step and the new memory."""
+        """Apply the setter to a step where ``mask`` ``[B]`` is True; return the state, the step and the new memory."""
 
         def one(memory: Any, key: Key, step: GoalStep, counts: jax.Array) -> tuple[GoalStep, Any, Key]:
             key, step_key = jax.random.split(key)

@@ -1,8 +1,8 @@
 """Goals in observations, and the pure functions that compute their reward and success.
 
-A goal environment observes a dict of ``observation``, ``achieved_goal`` and ``desired_goal``. Reward and success of a
-step are functions of the goal it achieved and the goal that was desired. They can therefore be recomputed for any other
-goal, which hindsight replay relies on (Andrychowicz et al. 2017).
+Observations of a goal environment are dicts of ``observation``, ``achieved_goal`` and ``desired_goal``. Reward and
+success of a step are functions of its achieved and desired goal. They can therefore be recomputed for any other goal,
+which hindsight replay relies on (Andrychowicz et al. 2017).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class GoalOutcome(PyTreeData):
 
 @dataclasses.dataclass(frozen=True)
 class GoalTask:
-    """Reward and success functions of goals. They take one step, without leading axes, and are pure.
+    """Reward and success functions of goals, which are pure functions of one step without leading axes.
 
     Attributes:
         goal_space: space of the goals.
@@ -57,7 +57,7 @@ class GoalTask:
     def outcome(
         self, achieved_goal: jax.Array, desired_goal: jax.Array, action: Action, observation: Observation
     ) -> GoalOutcome:
-        """Return the outcome of a step that achieved ``achieved_goal`` if ``desired_goal`` is desired."""
+        """Return the outcome of a step that achieved ``achieved_goal``, for the goal ``desired_goal``."""
         is_success = jnp.asarray(self.success_fn(achieved_goal, desired_goal), jnp.bool_)
         reward = self.reward_fn(achieved_goal, desired_goal, action, observation)
         return GoalOutcome(

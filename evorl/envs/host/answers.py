@@ -1,6 +1,6 @@
 """Checks the results of user-defined environments: only numbers, flags and observations are accepted.
 
-Each value is copied immediately, since an environment may reuse its arrays for the next result.
+Each value is copied immediately, because an environment may reuse its arrays for the next result.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def loses_numbers(array: np.ndarray, dtype: np.dtype) -> bool:
 
 
 def failure_of(who: str, method: str, error: BaseException) -> HostEnvError:
-    """Build the error that names the environment and the method that failed; ``error`` may be a ``SystemExit``."""
+    """Build the error for a failed method of the environment ``who``; ``error`` may be a ``SystemExit``."""
     if isinstance(error, HostEnvError):
         return HostEnvError(f"{who} returned an invalid value from {method}: {error}")
     text = str(error)

@@ -1,8 +1,8 @@
 """The bridge: simulators on the host as a vector environment, stepped from inside compiled programs or between them.
 
-An iteration of a workflow may be one compiled program that calls the host at each step. Or a loop on the host steps the
-simulators and calls a compiled program to act (``evorl.actors.host_loop``). Both use ``request`` and ``complete``, so
-that they give the same numbers.
+An iteration of a workflow may be one compiled program that calls the host at each step, or a loop on the host that
+steps the simulators and calls a compiled program to act (``evorl.actors.host_loop``). Both use ``request`` and
+``complete``, so their results are identical.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class HostBackedEnv(VectorEnv):
     """Simulators as a ``VectorEnv`` with the same states, keys and wrappers, so that workflows need no special case.
 
     The seed of episode n of environment i consists of the two words of ``fold_in(key_i, n)``, the key from which the
-    same episode of a JAX environment starts. A state is only valid for the moment at which the simulators
-    returned it: if the simulators cannot be saved, stepping an older state raises an error.
+    same episode of a JAX environment starts. Unless the simulators can be saved, only their latest state may be
+    stepped: stepping an older state raises an error.
 
     Args:
         make: creates a given number of simulators of one kind.
         options: number of environments, and settings of the wrappers. Action repeat is not supported, and the autoreset
             mode is ``NORMAL`` or ``DISABLED``.
-        host: ``"loop"`` steps the simulators in a loop on the host if the workflow supports it, ``"callback"`` always
-            calls them from the compiled program; ``"auto"`` means ``"loop"``.
+        host: ``"loop"`` (or ``"auto"``) steps the simulators in a loop on the host if the workflow supports it;
+            ``"callback"`` always calls them from the compiled program.
 
     Raises:
         ValueError: an option that simulators do not support.
@@ -126,7 +126,7 @@ class HostBackedEnv(VectorEnv):
 
     @compiled
     def partial_reset(self, env_state: EnvState, mask: jax.Array, key: Key) -> EnvState:
-        """Restart the environments where ``mask`` ``[B]`` is true, with keys folded from ``key``; keep the others."""
+        """Restart the environments where ``mask`` ``[B]`` is True, with keys folded from ``key``; keep the others."""
         keys, mask = self._restart_keys(env_state, mask, key)
         episode = jnp.zeros_like(env_state._internal.env_id)
         request = PyTreeDict(
@@ -185,7 +185,7 @@ class HostBackedEnv(VectorEnv):
 
     def _continue(self, env_state: EnvState, stepped: EnvState) -> EnvState:
         answer, internal = stepped.env_state, env_state._internal
-        # Also for frozen environments, since their simulators advance.
+        # Also for frozen environments, because their simulators advance.
         internal = internal.replace(episode=internal.episode + stepped.done, **_position(answer))
         stepped = stepped.replace(env_state=None)
         if self.autoreset_mode is AutoresetMode.DISABLED:
@@ -216,8 +216,8 @@ class HostBackedEnv(VectorEnv):
     def _call(self, method: str, request: Any, num_rows: int) -> PyTreeDict:
         """Return the simulators' result, by a callback from the program.
 
-        Seeds of a ``vmap`` become additional environments. Each call takes the token returned by the previous one,
-        which keeps the calls in order.
+        Seeds of a ``vmap`` become additional environments. Each call receives the token returned by the previous call,
+        which keeps calls in order.
         """
 
         def call(request: Any) -> PyTreeDict:

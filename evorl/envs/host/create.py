@@ -1,4 +1,4 @@
-"""Creates vector environments of simulators from the function that creates the simulators."""
+"""Creates vector environments of simulators, given a function that creates the simulators."""
 
 from __future__ import annotations
 

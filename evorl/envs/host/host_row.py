@@ -16,10 +16,10 @@ from evorl.types import Action, PyTreeDict
 class HostRow(EnvWithSpaces):
     """A stand-in for a simulator in the wrapper stack, which replays results that the simulator has already returned.
 
-    ``reset`` takes the first observation of the episode in place of a key. ``step`` takes the simulator's result as
-    ``env_state.env_state``, and stores there the action that passed through the wrappers. The wrappers therefore run
-    twice per step: once to convert the action for the simulator, once to process its result. The compiler removes the
-    unused parts of both runs.
+    ``reset`` receives the first observation of the episode in place of a key. ``step`` reads the simulator's result
+    from ``env_state.env_state``, and stores there the action that passed through the wrappers. The wrappers therefore
+    run twice per step: once to convert the action for the simulator, once to process its result. The compiler removes
+    the unused parts of both runs.
 
     Args:
         obs_space: observation space of the simulator.

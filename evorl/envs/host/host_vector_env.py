@@ -13,11 +13,11 @@ from evorl.envs.space import Space
 
 
 class HostEnvError(OSError):
-    """Raised if a simulator on the host failed or returned an invalid result; the message names it and the step."""
+    """Raised if a simulator on the host failed or returned an invalid result; the message names simulator and step."""
 
 
 class HostVectorEnv(abc.ABC):
-    """B simulators of one kind; spaces describe a single one. Subclassed by the adapter of each library, and by users.
+    """B simulators of one kind; spaces are those for a single one. Base class for library adapters and for users.
 
     Observations and actions are arrays, or dicts and tuples of arrays as declared by the spaces, with a leading axis B.
     Results may share memory with the previous ones, so callers must copy stored values. Only ``reset`` and
@@ -32,7 +32,7 @@ class HostVectorEnv(abc.ABC):
         info_spec: shape and dtype, by name, of the entries of every ``info``, for one environment.
         goal_task: reward function of goals, a ``GoalTask``, if observations have goals and it is known. evorl then
             chooses and rewards the goals; only the initial goals of the simulator are used.
-        seed_bits: number of bits of its seeds: 31, which suits any library, or 64.
+        seed_bits: number of bits of seeds: 31, which suits any library, or 64.
         is_remote: true if the simulators connect over the network, and cannot be stepped from here.
     """
 
@@ -67,14 +67,14 @@ class HostVectorEnv(abc.ABC):
 
     @abc.abstractmethod
     def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> Any:
-        """Start an episode in the simulators where ``mask``, bool ``[B]``, is true, which are never none.
+        """Start an episode in the simulators where ``mask``, bool ``[B]``, is True; at least one entry is True.
 
         Returns:
             Observations ``[B, ...]``; observations of other simulators are ignored.
         """
 
     def set_arguments(self, arguments: Mapping[str, np.ndarray]) -> None:
-        """Set arguments of the episodes that start from now on: arrays ``[B, ...]`` by name; empty for the defaults.
+        """Set arguments of all episodes that start later: arrays ``[B, ...]`` by name; empty for the defaults.
 
         Raises:
             ValueError: the simulators do not support arguments, or not these arguments.

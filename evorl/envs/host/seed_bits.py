@@ -12,8 +12,8 @@ WIDE_SEED_BITS = 64
 def fold_seeds(seeds: Any, bits: int = 31) -> np.ndarray:
     """Fold seeds to a number of bits, uint64 ``[...]``; smaller seeds are unchanged.
 
-    Seeds are the 64 bits of a key. Most environments accept fewer: ``np.random.RandomState`` takes 32, and a seed that
-    becomes a signed C integer takes 31.
+    Seeds are the 64 bits of a key. Most environments accept fewer: ``np.random.RandomState`` accepts 32, and a signed C
+    integer 31.
 
     Args:
         seeds: integers from 0 to ``2**64 - 1``, any shape.

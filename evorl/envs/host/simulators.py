@@ -22,9 +22,9 @@ failures: deque[HostEnvError] = deque(maxlen=1)  # last failure of this process,
 class Simulators:
     """Sets of simulators, by the number of simulators in a set; each set is created at its first reset.
 
-    Simulators have internal state, which a pure function cannot have. Each result therefore has a ``token``, a checksum
-    of all inputs since their reset. The next step must present it, which verifies that the simulators are in the state
-    that the caller assumes.
+    Simulators have internal state, but a compiled step is a pure function. Each result therefore has a ``token``, a
+    checksum of all inputs since the reset. The next step must pass this token, which verifies that the simulators are
+    in the state that the caller assumes.
 
     Args:
         make: creates a given number of simulators of one kind.
@@ -71,7 +71,7 @@ class Simulators:
         return self._noting_failures(self._step, request)
 
     def restart(self, request: dict[str, Arrays]) -> dict[str, Arrays]:
-        """Start episodes where ``request["mask"]`` is true; return their ``start``, ``token`` and ``saved``."""
+        """Start episodes where ``request["mask"]`` is True; return their ``start``, ``token`` and ``saved``."""
         return self._noting_failures(self._restart, request)
 
     def is_live(self, token: np.ndarray) -> bool:
@@ -85,7 +85,7 @@ class Simulators:
         self._live, self._tokens = {}, {}
 
     def _noting_failures(self, fn: Callable[[Any], dict], request: Any) -> dict[str, Arrays]:
-        # A compiled program reports an exception only as the text of another one: see ``evorl.execution.host_errors``.
+        # A compiled program only reports an exception as text in another: see ``evorl.execution.host_errors``.
         try:
             return fn(jax.tree.map(np.asarray, request))
         except HostEnvError as error:
@@ -213,7 +213,7 @@ class Simulators:
     def _checked(
         self, name: str, value: Any, shape: tuple[int, ...], dtype: Any, mask: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return a copy of ``value`` as an array of this shape and dtype, since simulators may reuse their arrays.
+        """Return a copy of ``value`` as an array of this shape and dtype, because simulators may reuse their arrays.
 
         Raises:
             HostEnvError: wrong shape, values that are not numbers, or non-finite values where ``mask`` is true.

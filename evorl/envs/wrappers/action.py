@@ -82,7 +82,7 @@ class ActionRepeatWrapper(Wrapper):
             is_over = state.done if count is None else state.done | (count + number >= self._limit)
             return tree_where(is_over, state, stepped), None
 
-        # Outer wrappers may have added entries to the state: keep only the entries of the inner step.
+        # Outer wrappers may have added entries to the state; keep only the inner step's.
         shapes = jax.eval_shape(self.env.step, env_state, action)
         blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes.replace(env_state=None, _internal=None))
         internal = PyTreeDict({name: env_state._internal[name] for name in shapes._internal})

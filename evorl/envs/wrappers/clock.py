@@ -51,7 +51,7 @@ class EpisodeWrapper(Wrapper):
 
 
 class OneEpisodeWrapper(Wrapper):
-    """Runs a single episode: after its end the state is frozen, and the reward is 0. The outermost wrapper."""
+    """Runs a single episode: after its end the state is frozen, and the reward is 0. Must be the outermost wrapper."""
 
     is_outermost = True
 

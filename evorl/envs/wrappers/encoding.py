@@ -1,4 +1,4 @@
-"""Encodes observations as numbers that networks can read, with one rule per kind of space, at any depth.
+"""Encodes observations as numeric network inputs, with one rule per kind of space, at any depth.
 
 =================  ==================================================================================================
 ``Discrete``       one-hot, ``[n]``
@@ -7,8 +7,8 @@
 other ``Box``      the numbers unchanged; a network reads float32
 =================  ==================================================================================================
 
-Goals (``achieved_goal`` and ``desired_goal``) are compared with one another, and the entry ``action_mask`` is read by
-position: these are not encoded.
+Goals (``achieved_goal`` and ``desired_goal``), which are compared with each other, and the entry ``action_mask``, whose
+entries are positional, are not encoded.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def encoded_space(space: Space) -> Space:
 def encoded(space: Space, obs: Any) -> Observation:
     """Return an observation of ``space`` with its discrete entries one-hot encoded, float32.
 
-    A number that is not one of the choices becomes zeros.
+    A number outside the choices becomes zeros.
     """
     if isinstance(space, DictSpace):
         members = dict(_encoded_entries(space))

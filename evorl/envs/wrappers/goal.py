@@ -1,4 +1,4 @@
-"""Wrapper that adds goals to an environment, or takes over the goals that it has."""
+"""Wrapper that adds goals to an environment, or manages the goals that it has."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from evorl.types import Action, Key, PyTreeDict
 
 
 class GoalWrapper(Wrapper):
-    """Adds goals to an environment, or takes over the goals of an environment that observes them.
+    """Adds goals to an environment, or manages the goals of an environment that already observes goals.
 
     The goal of an episode is drawn at its start with a separate key, or is the goal that the environment already
     observes. It is stored in the state as ``_internal.desired_goal``, where a setter may replace it. The reward is the
-    reward function of the goal; ``info.is_success`` is true if the goal is reached, whether or not that ends the
-    episode. Apply it inside an ``EpisodeWrapper``.
+    reward function of the goal; ``info.is_success`` is True if the goal is reached, even if the episode continues.
+    Apply the wrapper inside an ``EpisodeWrapper``.
 
     Args:
         env: a single environment.
@@ -142,5 +142,5 @@ def with_goal(state: EnvState, goal: jax.Array) -> EnvState:
 
 
 def _unbounded(space: Box) -> Box:
-    """Return the space of achieved goals: an environment may leave the space from which goals are drawn."""
+    """Return an unbounded space for achieved goals, which may be outside the space of desired goals."""
     return Box(-jnp.inf, jnp.inf, space.shape, space.dtype)

@@ -20,9 +20,9 @@ from evorl.types import Action, Key, Observation, PyTreeDict
 class ObsFlattenWrapper(ChangesObservations, Wrapper):
     """Flattens an observation to one vector: discrete entries one-hot, arrays raveled, containers in order.
 
-    If all components have one dtype, the vector has it. Otherwise it is float32, and pixels among the components
-    (uint8) are divided by 255, as networks expect. An ``action_mask`` stays unchanged: the vector is then the entry
-    ``observation`` next to it. See ``evorl.envs.wrappers.encoding``.
+    The vector has the components' dtype if they agree. Otherwise it is float32, and pixels (uint8) are divided by 255,
+    as networks expect. An ``action_mask`` stays unchanged: the vector is then the entry ``observation`` next to the
+    mask. See ``evorl.envs.wrappers.encoding``.
 
     Raises:
         TypeError: a component of the observation is not an array.
@@ -54,7 +54,7 @@ class ObsFlattenWrapper(ChangesObservations, Wrapper):
         return DictSpace({"observation": self._vector_space, ACTION_MASK: self._mask_space})
 
     def _raveled(self, space: Space, x: Any, numpy: Any = jnp) -> Any:
-        """Return one segment of the vector: an array, or a bound, of ``space``."""
+        """Return one segment of the vector: an element, or a bound, of ``space``."""
         if space.dtype == self._dtype:
             return numpy.ravel(x)
         x = numpy.ravel(x).astype(self._dtype)
@@ -180,7 +180,7 @@ def _is_index(number: Any, size: int) -> bool:
 
 
 def _without_mask(space: Space) -> tuple[Space, Space | None]:
-    """Return a space without its action mask, and the space of the mask; ``None`` if it has no mask."""
+    """Return a space without its action mask, and the space of the mask, ``None`` without a mask."""
     if not isinstance(space, DictSpace) or ACTION_MASK not in space.spaces:
         return space, None
     entries = {name: member for name, member in space.spaces.items() if name != ACTION_MASK}

@@ -1,4 +1,4 @@
-"""Domain randomization: physics parameters, such as masses and frictions, are drawn in each episode.
+"""Domain randomization: each episode samples physics parameters, such as masses and frictions.
 
 A policy trained under many physics parameters transfers to unseen ones, such as a real robot's (Tobin et al.
 2017, https://arxiv.org/abs/1703.06907; Peng et al. 2018, https://arxiv.org/abs/1710.06537).
@@ -37,7 +37,7 @@ _NEVER_NEGATIVE = (
     "density",
     "viscosity",
 )
-_POSITIVE = ("mass", "inertia", "timestep")  # if not zero in the model, values of these fields must stay positive
+_POSITIVE = ("mass", "inertia", "timestep")  # values of these fields must stay positive unless zero in the model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +48,7 @@ class FieldRange:
         name: name of the field, with dots if it is nested.
         scale: bounds of the uniform factor.
         shift: bounds of the uniform summand.
-        each: true draws separately for every entry; otherwise all entries share one factor and one summand.
+        each: sample a factor and a summand for every entry; otherwise all entries share one of each.
         entries: indices of the first axis that are changed, ``None`` for all.
     """
 
@@ -59,7 +59,7 @@ class FieldRange:
     entries: tuple[int, ...] | None = None
 
     def draw(self, value: jax.Array, key: Key) -> jax.Array:
-        """Return the field's values in one episode, given its values in the model."""
+        """Sample the field's values for one episode, given the values in the model."""
         chosen = value if self.entries is None else value[np.array(self.entries)]
         scale_key, shift_key = jax.random.split(key)
         shape = chosen.shape if self.each else ()
@@ -67,16 +67,15 @@ class FieldRange:
         return drawn if self.entries is None else value.at[np.array(self.entries)].set(drawn)
 
     def limits(self, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the affected entries, and the minimum that each can become."""
+        """Return the affected entries, and the minimum possible value of each."""
         chosen = value if self.entries is None else value[list(self.entries)]
         return chosen, np.minimum(chosen * self.scale[0], chosen * self.scale[1]) + self.shift[0]
 
 
 class RandomizedPhysicsWrapper(Wrapper):
-    """A ``PhysicsEnv`` whose physics parameters are drawn at the start of each episode. The innermost wrapper.
+    """Samples the physics parameters of a ``PhysicsEnv`` at the start of each episode. Must be the innermost wrapper.
 
-    They are constant during the episode, and stored in ``_internal.physics`` of the state, with which they are saved
-    and restored.
+    They are constant during the episode, and saved and restored with the state as ``_internal.physics``.
 
     Args:
         env: a ``PhysicsEnv``, or a user's environment that wraps one.
@@ -107,7 +106,7 @@ class RandomizedPhysicsWrapper(Wrapper):
         return state.replace(_internal=state._internal | {"physics": drawn})
 
     def _check_fields_are_read(self, physics: PhysicsEnv) -> None:
-        """Raise ``ValueError`` for a field on which neither a reset nor a step depends."""
+        """Raise ``ValueError`` for a field that affects neither resets nor steps."""
         fields = dict(model_fields(physics.physics_model))
         values = {r.name: fields[r.name] for r in self.ranges}
         action = physics.action_space.zeros(())

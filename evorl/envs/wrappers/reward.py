@@ -27,7 +27,7 @@ TRANSFORMS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 class _ChangesRewards(abc.ABC):
-    """First base, before ``Wrapper``, of wrappers that change every reward on its own."""
+    """Mixin, to inherit before ``Wrapper``, for wrappers that transform each reward independently."""
 
     env: Env
 

@@ -18,13 +18,13 @@ _STREAM = 0x5C111  # folded into the key of a reset, so that the environment's o
 class SkillWrapper(Wrapper):
     """Appends a skill to the observation, as a one-hot vector: ``[O] -> [O + num_skills]``.
 
-    The skill is drawn uniformly at the start of an episode and fixed until its end, as in DIAYN (Eysenbach et al. 2018,
-    https://arxiv.org/abs/1802.06070, algorithm 1).
+    The skill is sampled uniformly at the start of an episode and fixed until its end, as in DIAYN (Eysenbach et al.
+    2018, https://arxiv.org/abs/1802.06070, algorithm 1).
 
     Args:
         env: an environment whose observations are vectors of floats.
         num_skills: number of skills, at least 2.
-        skill: fixed skill of every episode, ``0 .. num_skills - 1``; ``None`` draws one per episode.
+        skill: fixed skill of every episode, ``0 .. num_skills - 1``; ``None`` samples one per episode.
 
     Raises:
         ValueError: observations are not vectors of floats, there are fewer than two skills, or ``skill`` is out of

@@ -47,13 +47,13 @@ class Wrapper(EnvWrapper):
 
 
 class ChangesObservations(abc.ABC):
-    """First base, before ``Wrapper``, of wrappers that map each observation to another one."""
+    """Mixin, to inherit before ``Wrapper``, for wrappers that map each observation to another one."""
 
     env: Env
 
     @abc.abstractmethod
     def observation(self, obs: Observation) -> Observation:
-        """Return the observation of the agent for one of ``env``."""
+        """Map an observation of ``env`` to the agent's observation."""
 
     def reset(self, key: Key) -> EnvState:
         """Return the first state of an episode."""
