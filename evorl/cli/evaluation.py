@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import numpy.typing as npt
 
 from evorl.assembly import workflow_from_config
 from evorl.cli.overrides import changed_spec, evaluation_settings
@@ -47,7 +48,7 @@ class Evaluation:
     checkpoint: str
     timesteps: int
     episodes: int
-    metrics: Mapping[str, np.ndarray]
+    metrics: Mapping[str, npt.NDArray[np.float64]]
 
     @property
     def mean_return(self) -> float:
@@ -111,7 +112,7 @@ def evaluate_run(named: RunSpec, overrides: Sequence[str] = ()) -> Evaluation:
         _show(workflow, episodes)
         suffix = f"_evaluated_{spec.seed}" if "seed" in changes else ""
         _write(folder, workflow, spec, progress, episodes, suffix)
-    arrays = {name: np.asarray(value) for name, value in metrics.items()}
+    arrays = {name: np.asarray(value, np.float64) for name, value in metrics.items()}
     return Evaluation(folder.path, which, int(progress["timesteps"]), workflow.eval_episodes, arrays)
 
 
