@@ -52,9 +52,17 @@ fi
 compdef _evorl evorl
 """
 _FISH = """function __evorl_complete
-    env COMP_LINE=(commandline -cp | string collect) evorl -sc query=fish 2>/dev/null
+    set -l candidates (env COMP_LINE=(commandline -cp | string collect) evorl -sc query=fish 2>/dev/null)
+    if set -q candidates[1]
+        printf '%s\\n' $candidates
+    else
+        set -l key (string match -r '^[^=]*=' -- (commandline -ct))
+        for path in (__fish_complete_path (string replace -r '^[^=]*=' '' -- (commandline -ct)))
+            printf '%s%s\\n' "$key" $path
+        end
+    end
 end
-complete -c evorl -a '(__evorl_complete)'
+complete -c evorl -f -a '(__evorl_complete)'
 """
 _SHELLS = {
     "bash": (_BASH, "complete -r evorl 2>/dev/null\nunset -f _evorl\n"),

@@ -127,18 +127,19 @@ done
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
 def test_fish_completes_words(tmp_path: Path) -> None:
-    assert _in_shell("fish", FISH, tmp_path) == "envs agent=pqn,agent=pqn_continuous,agent=pqn_recurrent goal/bit_flip "
+    assert _in_shell("fish", FISH, tmp_path) == f"{COMPLETED}run={ROOT}/tests/support/ "
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
 def test_zsh_completes_words(tmp_path: Path) -> None:
-    assert _in_shell("zsh", ZSH, tmp_path) == "envs agent=pqn,agent=pqn_continuous,agent=pqn_recurrent goal/bit_flip "
+    assert _in_shell("zsh", ZSH, tmp_path) == COMPLETED
 
 
+COMPLETED = "envs agent=pqn,agent=pqn_continuous,agent=pqn_recurrent goal/bit_flip "
 LINES = ("evorl env", "evorl train agent=pq", "evorl envs goal/b")
 FISH = f"""
 evorl -sc install=fish | source
-for line in {shlex.join(LINES)}
+for line in {shlex.join(LINES)} 'evorl act run={ROOT}/tests/supp'
     printf '%s ' (string join , (complete -C $line))
 end
 """
