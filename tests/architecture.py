@@ -10,6 +10,7 @@ import re
 import statistics
 from collections.abc import Callable, Iterator
 
+from tests.export_rules import exports_of_packages
 from tests.support.errors import matched_sentences
 from tests.support.source_tree import (
     LOAD_CALLERS,
@@ -26,7 +27,7 @@ from tests.support.source_tree import (
 
 # Bottom to top. A room imports from lower layers, from earlier rooms of its layer, and from itself.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("fields", "types", "ops", "distributions", "config", "distribution"),
+    ("exports", "fields", "types", "ops", "distributions", "config", "distribution"),
     ("sample_batch", "padded_batch", "metrics", "networks", "envs", "replay_buffers", "ec"),
     ("agent", "agents"),
     ("rollout",),
@@ -170,9 +171,7 @@ def libraries_at_home(files: Files) -> list[str]:
 
 
 def devices_in_one_place(files: Files) -> list[str]:
-    """Only the execution layer uses devices, meshes and shardings; ``ops/collectives.py`` may also use axis
-    collectives.
-    """
+    """Only the execution layer uses devices and meshes; ``ops/collectives.py`` may also use axis collectives."""
     breaches = []
     for file in _package(files):
         if file.path.startswith(DEVICE_HOMES):
@@ -333,6 +332,7 @@ def mirror_tests(files: Files) -> list[str]:
 RULES: tuple[Rule, ...] = (
     layers,
     algorithms_stand_alone,
+    exports_of_packages,
     no_circles,
     late_names_in_tables,
     libraries_at_home,

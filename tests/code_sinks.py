@@ -36,7 +36,6 @@ SOURCES = {
 Place = tuple[str, str]  # file and function
 # Reasons why the sinks of a function execute nothing that untrusted input chooses.
 REVIEWED_SINKS: Mapping[Place, str] = {
-    ("evorl/__init__.py", "__getattr__"): "names of the package's own table",
     ("evorl/actors/process_pool.py", "_jax_settings"): "names of settings of JAX, written there",
     ("evorl/actors/process_pool.py", "_serve"): "the class of workers, which the code that makes the pool names",
     ("evorl/actors/ray_pool.py", "answer"): "the class of workers, which the code that makes the pool names",
@@ -71,11 +70,11 @@ REVIEWED_SINKS: Mapping[Place, str] = {
     ("evorl/envs/gymnax_import.py", "load_environment_class"): "a table of environments",
     ("evorl/envs/jaxmarl.py", "_make_adapter"): "environments of JaxMARL's list",
     ("evorl/envs/jumanji.py", "_make_adapter"): "environments of Jumanji's list",
-    ("evorl/envs/libraries.py", "adapter_function"): "tables of libraries",
     ("evorl/envs/libraries.py", "available_envs"): "tables of libraries",
     ("evorl/envs/mujoco_frames.py", "draw_without_screen"): "libraries named there",
     ("evorl/envs/pettingzoo.py", "_make_copy"): "names of PettingZoo's list; arguments pass the gate",
     ("evorl/envs/xminigrid.py", "_make_adapter"): "environments of a list",
+    ("evorl/exports.py", "load"): "tables of the packages' own names",
     ("evorl/export/artifacts.py", "_checked"): "the file that was just written by this process",
     ("evorl/export/exported_policy.py", "_read_stablehlo"): "a program whose calls are checked by program_calls",
     ("evorl/export/html_file.py", "checked_page"): "the page that was just written by this process",

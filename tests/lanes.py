@@ -69,6 +69,7 @@ LONG: dict[str, tuple[str, ...]] = {
     "environments of a further library, and the contract for further ones": (
         r"tests/envs/test_(craftax|envpool|envpool_compiled|jaxmarl|jumanji|mjx|navix|pgx|playground|xminigrid)\.py::",
         r"tests/envs/test_(gymnasium_goals|mujoco|mujoco_shapes|mjx_contacts|pettingzoo|dm_control|physics)\.py::",
+        r"tests/cli/test_catalogs\.py::test_spaces_are\w*\[(?!gymnax/(CartPole|Pendulum)|cartpole|goal/bit_flip)",
         r"tests/envs/test_brax\.py::(TestHopper|test_(every_environment|backends|nothing_is_printed))",
         r"tests/test_seed_snippets\.py::test_(rollout|evaluator|environment_interaction)",
         r"tests/test_configs\.py::test_an_environment_of_(brax_is_described\[(?!hopper)|gymnax_builds\[(?!cartpole|pendulum|breakout|goal/bit_flip))",

@@ -57,6 +57,8 @@ def _tree(**files: str) -> dict[str, str]:
     return {f"{plain[name]}.py": text for name, text in files.items()}
 
 
+_EXPORTS = "if TYPE_CHECKING:\n    from evorl.agents.a import {kept}\nlazy_exports('', {{'a': '{late}'}})"
+
 # rule, broken tree, expected message, and a tree that is correct but otherwise equal
 CASES = [
     ("layers", _tree(evorl__rollout="import evorl.workflows"), "above", _tree(evorl__rollout="import evorl.agent")),
@@ -96,6 +98,24 @@ CASES = [
         _tree(evorl__algorithms__tqc="from evorl.algorithms.sac import SAC, loss"),
         "another algorithm",
         _tree(evorl__algorithms__tqc="from evorl.algorithms.sac import SAC, loss\nclass TQC(SAC): ..."),
+    ),
+    (
+        "exports_of_packages",
+        _tree(evorl__agents____init__=_EXPORTS.format(kept="A", late="A B")),
+        "evorl.agents.a.B",
+        _tree(evorl__agents____init__=_EXPORTS.format(kept="B", late="B")),
+    ),
+    (
+        "exports_of_packages",
+        _tree(evorl__agents____init__=_EXPORTS.format(kept="A", late="")),
+        "does not load late",
+        _tree(evorl__agents__a=_EXPORTS.format(kept="A", late="")),
+    ),
+    (
+        "exports_of_packages",
+        _tree(evorl__agents____init__="if TYPE_CHECKING:\n    from evorl.envs.a import A"),
+        "defined elsewhere",
+        _tree(evorl____init__="if TYPE_CHECKING:\n    from evorl import a\nlazy_exports('', {}, packages='a')"),
     ),
     (
         "no_circles",

@@ -12,12 +12,12 @@ from omegaconf import OmegaConf
 from evorl.apps.app_config import AppConfig
 from evorl.apps.training import training_words
 from evorl.assembly import complete_config, workflow_class, workflow_from_config
+from evorl.cli.catalogs import acts_in_boxes
 from evorl.cli.composition import compose_config
 from evorl.cli.config_tree import config_folder, config_names
 from evorl.cli.errors import describe_config_error, is_of_config
 from evorl.config.names import no_such
-from evorl.config.values import field_types, plain
-from evorl.envs.action_spaces import ActionSpaces
+from evorl.config.values import plain
 from evorl.serving.training_server import reason_not_served
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.on_policy import OnPolicyWorkflow
@@ -59,7 +59,7 @@ def agent_facts(agent: str) -> AgentFacts:
     return AgentFacts(
         file=file,
         source=Path(inspect.getfile(workflow)),
-        in_boxes=_acts_in_boxes(workflow, settings),
+        in_boxes=acts_in_boxes(workflow, settings),
         is_off_policy=issubclass(workflow, OffPolicyWorkflow),
     )
 
@@ -78,16 +78,9 @@ def _reason_not_served(agent: str) -> str | None:
         return "it learns from a population."
     if complete_config(workflow, file).get("offline"):
         return "it learns from recorded steps."
-    action_space = {"shape": [1], "low": -1.0, "high": 1.0} if _acts_in_boxes(workflow, file) else {"n": 2}
+    action_space = {"shape": [1], "low": -1.0, "high": 1.0} if acts_in_boxes(workflow, file) else {"n": 2}
     env = {"library": "remote", "name": "simulator", "obs_space": {"shape": [1]}, "action_space": action_space}
     return reason_not_served(workflow_from_config({**file, "env": env}))
-
-
-def _acts_in_boxes(workflow: Any, settings: Any) -> bool:
-    spaces = field_types(workflow)["agent"].acts_in
-    # Critics of state-action pairs support categorical values only for continuous actions.
-    is_categorical = settings.get("agent", {}).get("values") == "categorical"
-    return ActionSpaces.DISCRETE not in spaces or (ActionSpaces.BOXES in spaces and is_categorical)
 
 
 def check_training(app: AppConfig) -> Any:

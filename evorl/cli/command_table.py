@@ -32,6 +32,18 @@ COMMANDS: dict[str, Command] = {
         "[agent=ppo] [env=cartpole] [resume=<run>|latest] [setting=value ...]",
         "evorl.cli.train:train",
     ),
+    "envs": Command(
+        "List environments, with their spaces and the agents that have tuned settings for them.",
+        "[<part of a name>] [library=brax] [agent=ppo] [actions=discrete|continuous]",
+        "evorl.cli.listings:list_envs_from_arguments",
+        options.ENVS,
+    ),
+    "agents": Command(
+        "List agents, with their families, action spaces and abilities.",
+        "[<part of a name>] [family=off-policy] [discrete=true] [continuous=true] [memory=true] [goals=true]",
+        "evorl.cli.listings:list_agents_from_arguments",
+        options.AGENTS,
+    ),
     "serve": Command(
         "Train with simulators that connect over the network.",
         "[agent=ppo] [env=remote] env.obs_space='{shape: [4]}' env.action_space='{n: 2}' [serve.bind=127.0.0.1:7001]",

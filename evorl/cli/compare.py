@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from evorl.cli.arguments import given_text
@@ -24,12 +24,13 @@ EXAMPLE = "evorl compare ppo sac env=pendulum seeds=10"
 _SET_HERE = {"agent": "name the agents alone", "num_seeds": "use seeds", "hydra.sweep.dir": "use runs_folder"}
 
 
-def compare(arguments: Sequence[str]) -> Path | None:
+def compare(arguments: Sequence[str], train_all: Callable[[Sequence[str]], None] = train) -> Path | None:
     """Train each agent with ``num_seeds=seeds``, one agent after the other, and write a report that compares them.
 
     Args:
         arguments: names of two agents or more, ``seeds=10``, and settings of the trainings. Instead,
             ``resume=<folder>`` continues a comparison that was stopped.
+        train_all: runs the command line of a sweep.
 
     Returns:
         Path of the report; ``None`` if the trainings were stopped.
@@ -46,7 +47,7 @@ def compare(arguments: Sequence[str]) -> Path | None:
         folder = user_path(values.get("runs_folder", "runs")).resolve() / time.strftime("compare_%Y-%m-%d_%H-%M-%S")
         settings = [argument for argument in arguments if "=" in argument and not argument.startswith("seeds=")]
         overrides = ["-m", f"agent={','.join(agents)}", f"num_seeds={seeds}", *settings, f"hydra.sweep.dir={folder}"]
-    train(overrides)
+    train_all(overrides)
     is_ours = "resume" not in values or values.get("trust") == "true"
     if any(run.state != FINISHED for run in SweepFolder.open(folder, trust=is_ours).runs):
         print_line(f"To go on: evorl compare {as_arguments({'resume': folder})}")

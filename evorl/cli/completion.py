@@ -52,9 +52,17 @@ fi
 compdef _evorl evorl
 """
 _FISH = """function __evorl_complete
-    env COMP_LINE=(commandline -cp | string collect) evorl -sc query=fish 2>/dev/null
+    set -l candidates (env COMP_LINE=(commandline -cp | string collect) evorl -sc query=fish 2>/dev/null)
+    if set -q candidates[1]
+        printf '%s\\n' $candidates
+    else
+        set -l key (string match -r '^[^=]*=' -- (commandline -ct))
+        for path in (__fish_complete_path (string replace -r '^[^=]*=' '' -- (commandline -ct)))
+            printf '%s%s\\n' "$key" $path
+        end
+    end
 end
-complete -c evorl -a '(__evorl_complete)'
+complete -c evorl -f -a '(__evorl_complete)'
 """
 _SHELLS = {
     "bash": (_BASH, "complete -r evorl 2>/dev/null\nunset -f _evorl\n"),
@@ -118,14 +126,17 @@ def candidates(line: str) -> list[str]:
     command = COMMANDS[before[0]]
     if not command.options:
         return sorted(_of_training(before[0], before[1:], last))
+    if before[0] == "compare":  # agents, its own options, and settings of the trainings
+        settings = (word for word in _of_training(before[0], before[1:], last) if not word.startswith("--"))
+        return sorted({*_of_options("compare", command.options, last), *settings})
     return sorted(_of_options(before[0], command.options, last))
 
 
 def _of_options(name: str, options: Mapping[str, Option], last: str) -> Iterable[str]:
     key, equals, _ = last.partition("=")
     if not equals:
-        named = APP_COMPONENTS if name == "run" else ()
-        return _beginning(last, [*(f"{option}=" for option in options), *named, "--help"])
+        named = {"run": APP_COMPONENTS, "compare": _names("agent"), "agents": _names("agent"), "envs": _names("env")}
+        return _beginning(last, [*(f"{option}=" for option in options), *named.get(name, ()), "--help"])
     return _beginning(last, [f"{key}={value}" for value in _values_of(key, options.get(key))])
 
 
@@ -139,9 +150,16 @@ def _values_of(key: str, option: Option | None) -> Iterable[str]:
         return ("latest",)
     if key == "checkpoint":
         return ("best", "latest")
-    if key == "algorithm":
-        return config_names(config_folder() / "agent")
+    if key == "library":
+        return f"brax gymnax goal pettingzoo {_NAMES_OF_LIBRARIES}".split()
+    if key in ("algorithm", "agent"):
+        return _names("agent")
     return getattr(option.check, "keywords", {}).get("names", ())
+
+
+def _names(group: str) -> list[str]:
+    """Return the names of the files of a config group, and for environments the libraries."""
+    return [*config_names(config_folder() / group), *(_LIBRARIES if group == "env" else ())]
 
 
 def _of_training(name: str, before: Sequence[str], last: str) -> Iterable[str]:
@@ -150,7 +168,7 @@ def _of_training(name: str, before: Sequence[str], last: str) -> Iterable[str]:
         head, comma, _ = value.rpartition(",")  # earlier values of a sweep
         known: Iterable[str] = ()
         if key in _GROUPS:
-            known = [*config_names(config_folder() / key), *(_LIBRARIES if key == "env" else ())]
+            known = _names(key)
         elif key in _OF_RUNS:
             known = ("latest",)
         elif isinstance(_values(_config(before)).get(key), bool):

@@ -60,7 +60,7 @@ def settings_file(experiment: str, folder: Path, others: Sequence[Path] = ()) ->
     if any((tree / "experiment" / f"{name}.yaml").is_file() for name, tree in own):
         return own[0][0]
     names = [experiment, *_other_names(experiment, folder)]
-    of_family = (file for file, pattern in _family_files(folder) if fnmatch.filter(names, pattern))
+    of_family = (file for file, pattern in family_files(folder) if fnmatch.filter(names, pattern))
     return next(of_family, experiment)
 
 
@@ -76,7 +76,7 @@ def _other_names(experiment: str, folder: Path) -> list[str]:
 
 
 @functools.cache
-def _family_files(folder: Path) -> Sequence[tuple[str, str]]:
+def family_files(folder: Path) -> Sequence[tuple[str, str]]:
     """Return the files of families, ``ppo/_brax``, with each pattern of their experiments, ``ppo/brax/*``."""
     listed = folder / "experiment" / "_families.yaml"
     families = plain(OmegaConf.load(listed)) if listed.is_file() else {}

@@ -15,16 +15,19 @@ from evorl.envs import create_env
 from evorl.envs.action_conversion import refusal_of
 from evorl.envs.env import Env
 from evorl.envs.env_check import env_problems
-from evorl.envs.env_trial import try_env
+from evorl.envs.env_trial import Trial, try_env
 from evorl.envs.options import parameter_names
 from evorl.envs.user import made_by
 
 
-def check_env_from_arguments(arguments: Sequence[str]) -> None:
+def check_env_from_arguments(arguments: Sequence[str]) -> Trial:
     """Check an environment and print the findings.
 
     Args:
         arguments: ``package.module:function`` that creates the environment, and options.
+
+    Returns:
+        Results of the steps with random actions.
 
     Raises:
         ValueError: the environment violates its contract, with one line per fault; no agent can act in its action
@@ -35,10 +38,10 @@ def check_env_from_arguments(arguments: Sequence[str]) -> None:
         raise ValueError(
             "no environment was given: pass the function or class that creates it, as in evorl check-env my_envs:Walk."
         )
-    _check(unnamed[0], settings)
+    return _check(unnamed[0], settings)
 
 
-def _check(factory: str, settings: dict[str, Any]) -> None:
+def _check(factory: str, settings: dict[str, Any]) -> Trial:
     single = _single_env(factory, settings["arguments"])
     started = time.perf_counter()
     if single is not None:
@@ -71,6 +74,7 @@ def _check(factory: str, settings: dict[str, Any]) -> None:
         print(f"Note: {note}")
     _refuse(factory, list(trial.problems))
     print("These steps found no errors.")
+    return trial
 
 
 def _single_env(factory: str, arguments: dict[str, Any]) -> Any:

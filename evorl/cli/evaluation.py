@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+import numpy.typing as npt
 
 from evorl.assembly import workflow_from_config
 from evorl.cli.overrides import changed_spec, evaluation_settings
@@ -26,6 +29,31 @@ from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
 from evorl.workflows.workflow import Workflow
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Results of an evaluation.
+
+    Attributes:
+        run: the run folder.
+        checkpoint: ``best``, or ``latest`` if no checkpoint has an evaluation score.
+        timesteps: environment steps trained when the checkpoint was saved.
+        episodes: number of episodes, of each seed.
+        metrics: metrics of these episodes by name, such as ``episode_return``: scalars, or ``[num_seeds]`` in a run of
+            several seeds.
+    """
+
+    run: Path
+    checkpoint: str
+    timesteps: int
+    episodes: int
+    metrics: Mapping[str, npt.NDArray[np.float64]]
+
+    @property
+    def mean_return(self) -> float:
+        """Mean episode return, over all seeds."""
+        return float(np.mean(self.metrics["episode_return"]))
 
 
 def evaluate(arguments: Sequence[str]) -> None:
@@ -52,15 +80,12 @@ def named_run(named: RunSpec, overrides: Sequence[str], command: str) -> tuple[R
 
 
 @scope()
-def evaluate_run(named: RunSpec, overrides: Sequence[str] = ()) -> float:
+def evaluate_run(named: RunSpec, overrides: Sequence[str] = ()) -> Evaluation:
     """Load the best checkpoint of the run ``named.stored.run``, play ``eval_episodes`` episodes and print the metrics.
 
     The latest checkpoint is evaluated if none has an evaluation score. A seed on the command line replaces the
     checkpoint's key, which gives other episodes. The records that ``evaluation`` requests are printed, or written into
     the run folder.
-
-    Returns:
-        The mean episode return.
 
     Raises:
         ValueError: no run is named.
@@ -87,7 +112,8 @@ def evaluate_run(named: RunSpec, overrides: Sequence[str] = ()) -> float:
         _show(workflow, episodes)
         suffix = f"_evaluated_{spec.seed}" if "seed" in changes else ""
         _write(folder, workflow, spec, progress, episodes, suffix)
-    return float(np.mean(metrics.episode_return))
+    arrays = {name: np.asarray(value, np.float64) for name, value in metrics.items()}
+    return Evaluation(folder.path, which, int(progress["timesteps"]), workflow.eval_episodes, arrays)
 
 
 def _show(workflow: Workflow, episodes: EvaluationMetrics) -> None:

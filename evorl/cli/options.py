@@ -22,6 +22,7 @@ from evorl.config.values import LONGEST_AXIS, seed_choice
 from evorl.export import FORMATS
 from evorl.runs.run_state import STATES
 
+ACTIONS = ("discrete", "continuous")
 RENDER_FORMATS = ("webp", "gif", "png", "mp4", "html")
 MAX_ELITES = 1_000
 WATCH_TOKEN = "EVORL_TOKEN"
@@ -138,6 +139,22 @@ REPORT = {
 
 COMPARE = {
     "seeds": Option(10, "number of seeds of each agent, trained in parallel in one program", whole(2, 10_000)),
+}
+
+FAMILIES = ("on-policy", "off-policy", "evolution", "evolution-guided", "quality-diversity", "population", "baseline")
+ENVS = {
+    "library": Option(None, "list only environments of this library, such as library=brax", text=True),
+    "agent": Option(None, "list only environments with tuned settings for this agent, such as agent=ppo", text=True),
+    "actions": Option(None, "list only environments with these actions: discrete or continuous", one_of(*ACTIONS)),
+}
+
+AGENTS = {
+    "family": Option(None, f"list only agents of this family: {', '.join(FAMILIES)}", one_of(*FAMILIES)),
+    "discrete": Option(False, "list only agents for discrete actions"),
+    "continuous": Option(False, "list only agents for continuous actions"),
+    "memory": Option(False, "list only agents whose network can have a recurrent cell"),
+    "offline": Option(False, "list only agents that learn from recorded transitions alone"),
+    "goals": Option(False, "list only agents that support hindsight experience replay"),
 }
 
 CHECK_ENV = {

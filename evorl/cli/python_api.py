@@ -1,29 +1,40 @@
-"""Python functions for the commands train, render, report and export, with the arguments of the command line."""
+"""Python functions for the commands, with the arguments of the command line; ``evorl`` exports them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import open_dict
 
 from evorl.cli.arguments import check_overrides, overrides_first
-from evorl.cli.commands import run
-from evorl.cli.composition import initialize_configs
+from evorl.cli.commands import run as command
+from evorl.cli.compare import compare as compare_agents
+from evorl.cli.composition import compose_config, initialize_configs
 from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import describe_config_error, is_of_config
+from evorl.cli.evaluation import Evaluation, evaluate_run
+from evorl.cli.option_types import CheckEnvOptions, ExportOptions, PlayOptions, RenderOptions, ReportOptions
 from evorl.cli.overrides import names_a_run, stored_run_settings
+from evorl.cli.train import train_sweep
 from evorl.cli.training import train_run
 from evorl.config.command_lines import as_override
+from evorl.config.names import name_of
+from evorl.config.values import plain
+from evorl.envs.env_trial import Trial
+from evorl.envs.factory import create_env
+from evorl.envs.vector import VectorEnv
 from evorl.runs.spec import RunSpec
 from evorl.training.start import Trained
 
 
-def train(*overrides: str, **settings: Any) -> Path:
+def train(*overrides: str, **settings: object) -> Path:
     """Train in a run folder, as ``evorl train`` does; a notebook shows the progress below the cell.
 
     ``evorl.train("agent=sac", "env=pendulum", num_seeds=3)`` is ``evorl train agent=sac env=pendulum num_seeds=3``.
@@ -48,19 +59,36 @@ def train(*overrides: str, **settings: Any) -> Path:
                 f"{argument!r} is not a setting: give settings such as evorl.train('agent=sac', 'env=pendulum'). Flags "
                 "work only on the command line; instead of -m use a loop, or sweep={...}."
             )
-    try:
+    with _config_errors():
         trained = _trained(arguments)
-    except Exception as error:
-        if is_of_config(error):
-            raise ValueError(describe_config_error(error, config_folder())) from error
-        raise
     if trained.folder is None:
         raise RuntimeError("the training did not report a folder for its results.")
     return trained.folder
 
 
-def render(**options: Any) -> Path:
-    """Render the best policy of a run: ``evorl.render(run=folder, episodes=2)`` is ``evorl render run=... episodes=2``.
+def evaluate(
+    run: str | Path = "latest", *, runs_folder: str | Path = "runs", trust: bool = False, **settings: object
+) -> Evaluation:
+    """Evaluate the best checkpoint of a run: ``evorl.evaluate(folder, eval_episodes=100, seed=1).mean_return``.
+
+    Args:
+        run: the run's folder, its name below ``runs_folder``, or ``latest``.
+        runs_folder: folder of the runs.
+        trust: true if the run's config may name code from outside this package.
+        settings: settings of the run for this evaluation, such as ``eval_episodes=100``.
+
+    Raises:
+        ValueError: a setting is unknown, invalid, or has no effect on an evaluation.
+        RunFolderError: the run does not exist, is corrupted, or is not trusted.
+    """
+    stored = {"run": run, "runs_folder": runs_folder, "trust": trust}
+    arguments = overrides_first(as_overrides(stored | settings))
+    with _config_errors():
+        return evaluate_run(RunSpec(stored=stored_run_settings(arguments)), arguments)
+
+
+def render(run: str | Path = "latest", **options: Unpack[RenderOptions]) -> Path:
+    """Render the best policy of a run: ``evorl.render(folder, episodes=2)`` is ``evorl render run=... episodes=2``.
 
     Returns:
         Path of the image, video or page.
@@ -69,10 +97,24 @@ def render(**options: Any) -> Path:
         ValueError: an option is unknown or invalid.
         RunFolderError: the run does not exist, or is corrupted.
     """
-    return run(["render", *_as_options(options)])
+    return command(["render", *_as_options({"run": run, **options})])
 
 
-def report(*runs: str | Path, **options: Any) -> Path:
+def play(run: str | Path = "latest", **options: Unpack[PlayOptions]) -> Path | None:
+    """Play a Gymnasium environment with the policy of a run: ``evorl.play(folder, env="gymnasium/CartPole-v1")``.
+
+    Returns:
+        Path of the animation; ``None`` with ``screen=True``, which shows a window instead.
+
+    Raises:
+        ValueError: an option is unknown or invalid, or the policy does not fit the environment.
+        RunFolderError: the run does not exist, or is corrupted.
+        HostEnvError: the environment failed, or cannot be rendered on this machine.
+    """
+    return command(["play", *_as_options({"run": run, **options})])
+
+
+def report(*runs: str | Path, **options: Unpack[ReportOptions]) -> Path:
     """Write a report on runs: ``evorl.report("runs", by="agent")`` is ``evorl report runs by=agent``.
 
     Returns:
@@ -82,11 +124,40 @@ def report(*runs: str | Path, **options: Any) -> Path:
         ValueError: no run is named, or an option is unknown or invalid.
         RunFolderError: a run does not exist.
     """
-    return run(["report", *map(str, runs), *_as_options(options)])
+    return command(["report", *map(str, runs), *_as_options(options)])
 
 
-def export_policy(**options: Any) -> list[Path]:
-    """Export the policy of a run to files that run without evorl: ``evorl.export_policy(run=folder, format="numpy")``.
+def compare(*agents: str, seeds: int = 10, **settings: object) -> Path | None:
+    """Train agents on the same seeds and report which is better: ``evorl.compare("ppo", "sac", env="pendulum")``.
+
+    Args:
+        agents: names of two agents or more; and settings of the trainings as text, such as ``"optimizer.name=sgd"``.
+        seeds: number of seeds of each agent.
+        settings: settings of the trainings as Python values; or only ``resume=folder``, which continues a comparison.
+
+    Returns:
+        Path of the report; ``None`` if the trainings were stopped.
+
+    Raises:
+        ValueError: an agent or a setting is unknown or invalid.
+        RunsFailed: a training failed; all others were trained.
+    """
+    number = {} if "resume" in settings else {"seeds": seeds}
+    with _config_errors(), _kept_arguments():
+        return compare_agents([*agents, *as_overrides(number | settings)], train_sweep)
+
+
+def export_policy(
+    run: str | Path = "latest",
+    format: str | Sequence[str] | None = None,
+    **options: Unpack[ExportOptions],
+) -> list[Path]:
+    """Export the policy of a run to files that run without evorl: ``evorl.export_policy(folder, "numpy")``.
+
+    Args:
+        run: the run's folder, its name below ``runs_folder``, or ``latest``.
+        format: ``"onnx"``, ``"jax"``, ``"numpy"`` or ``"html"``; or several.
+        options: options of ``evorl export``.
 
     Returns:
         Paths of the files, whose outputs have been compared with the policy.
@@ -95,7 +166,58 @@ def export_policy(**options: Any) -> list[Path]:
         ValueError: an option is unknown or invalid.
         RunFolderError: the run does not exist, or is corrupted.
     """
-    return [written.path for written in run(["export", *_as_options(options)])]
+    formats = format if isinstance(format, str | None) else ",".join(format)
+    arguments = _as_options({"run": run, "format": formats, **options})
+    return [written.path for written in command(["export", *arguments])]
+
+
+def check_env(
+    env: str | Callable[..., object],
+    *,
+    arguments: Mapping[str, object] | None = None,
+    **options: Unpack[CheckEnvOptions],
+) -> Trial:
+    """Check a custom environment and step it with random actions: ``evorl.check_env(MyEnv, steps=500)``.
+
+    ``evorl.envs.check_env`` checks the contract of an existing ``Env`` only, without actions.
+
+    Args:
+        env: function or class that creates the environment, or its name, ``"package.module:function"``.
+        arguments: arguments of the function.
+        options: options of ``evorl check-env``.
+
+    Returns:
+        Results of the trial, such as the returns of its episodes.
+
+    Raises:
+        ValueError: the environment violates its contract, with one line per fault; no agent can act in its action
+            space; or an argument is invalid.
+    """
+    return command(["check-env", name_of(env), *_as_options({"arguments": arguments or {}, **options})])
+
+
+def make(env: str | Callable[..., object], num_envs: int = 1, **options: object) -> VectorEnv:
+    """Create the environments that ``env=...`` names on the command line: ``evorl.make("pendulum", num_envs=8)``.
+
+    ``state = envs.reset(jax.random.key(0))`` starts them, ``envs.step(state, actions)`` returns the next state. They
+    start new episodes by themselves; ``autoreset_mode="disabled"`` leaves ended episodes unchanged.
+
+    Args:
+        env: name of a config or of a library's environment, ``"cartpole"`` or ``"gymnasium/Pendulum-v1"``, see
+            ``evorl.list_envs``; or a function or class that creates a custom environment, or its name,
+            ``"package.module:function"``.
+        num_envs: number of environments.
+        options: options of ``env.*``, such as ``max_episode_steps=100``, and arguments of the environment.
+
+    Raises:
+        ValueError: the environment or an option does not exist; the message suggests the closest valid name.
+        ImportError: the library of the environment is not installed; the message names the extra.
+    """
+    if not isinstance(env, str) or (":" in env and "/" not in env):
+        return create_env({"factory": name_of(env), **options}, parallel=num_envs)
+    with _config_errors():
+        config = compose_config(overrides_first(["~experiment", *as_overrides({"env": env})]))
+    return create_env({**plain(config.env), **options}, parallel=num_envs)
 
 
 def as_overrides(settings: Mapping[str, Any]) -> list[str]:
@@ -108,6 +230,28 @@ def _as_options(options: Mapping[str, Any]) -> list[str]:
     return [
         f"{name}={value if isinstance(value, str | Path) else as_override(value)}" for name, value in options.items()
     ]
+
+
+@contextmanager
+def _config_errors() -> Iterator[None]:
+    """Raise errors of Hydra as ``ValueError``, with the closest valid name."""
+    try:
+        yield
+    except Exception as error:
+        if is_of_config(error):
+            raise ValueError(describe_config_error(error, config_folder())) from error
+        raise
+
+
+@contextmanager
+def _kept_arguments() -> Iterator[None]:
+    """Restore the arguments of this process, which Hydra reads and thus a sweep replaces."""
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # otherwise Hydra prints errors and exits
+    before = sys.argv[:]
+    try:
+        yield
+    finally:
+        sys.argv[:] = before
 
 
 def _trained(arguments: Sequence[str]) -> Trained:

@@ -10,14 +10,14 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 
-from evorl.cli.arguments import given_text
+from evorl.cli.arguments import given_text, overrides_first
 from evorl.cli.combinations import is_sweep
 from evorl.cli.multirun import resume_sweep, start_sweep
 from evorl.cli.overrides import names_a_run, sweep_to_resume
 from evorl.cli.plan import FLAG, print_plan
 from evorl.cli.run_command import compose_checked, compose_quietly, run_command
 from evorl.cli.training import check_training, train_run
-from evorl.config.gate import distrust
+from evorl.config.gate import distrust, scope
 from evorl.parameter_server.service import refuse_ordinary_run
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
@@ -30,6 +30,18 @@ from evorl.training.start import RunPlace, Trained
 def train(arguments: Sequence[str]) -> None:
     """Run ``evorl train``, like ``scripts/train.py``."""
     run_command(train_from_spec, arguments, "resume", "train", _plans_or_sweeps)
+
+
+def train_sweep(arguments: Sequence[str]) -> None:
+    """Run the sweep of ``evorl train -m ...`` or ``resume=<sweep>``, and raise errors instead of printing them.
+
+    Raises:
+        ValueError: a setting is invalid, or the arguments name no sweep.
+        RunsFailed: a run failed; all others were trained.
+    """
+    with scope():
+        if not _plans_or_sweeps(overrides_first(list(arguments))):
+            raise ValueError(f"{' '.join(arguments)} names no sweep: give several values of a setting, or its folder.")
 
 
 def serve(arguments: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ import difflib
 import importlib
 import pkgutil
 import re
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
@@ -78,6 +79,22 @@ def load(path: str) -> Any:
 def path_of(member: type) -> str:
     """Return the path of a class, ``"package.module:name"``, as ``load`` and configs use it."""
     return f"{member.__module__}:{member.__qualname__}"
+
+
+def name_of(function: str | Callable[..., object]) -> str:
+    """Return the name of a user's function or class, ``"package.module:function"``; a name is returned unchanged.
+
+    Raises:
+        ValueError: no name leads to the function, such as to a lambda or a function inside another one.
+    """
+    if isinstance(function, str):
+        return function
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    if getattr(sys.modules.get(str(module)), name, None) is not function:
+        raise ValueError(
+            f"{function!r} cannot be named: define a function or a class at the top level of a module or notebook."
+        )
+    return f"{module}:{name}"
 
 
 def load_named(path: Any, setting: str, shipped: str | None = None) -> Callable[..., Any]:

@@ -156,24 +156,24 @@ def describe_library(name: str) -> str:
     return f" Name an environment of {library}, as in env={library}/<name>: {example}."
 
 
+def known_envs() -> dict[str, str]:
+    """Return the requirement to install for each environment: ``{"gymnasium/ALE/Pong-v5": "extra atari"}``.
+
+    It is empty if evorl's own dependencies suffice.
+    """
+    libraries = {library: names for library, names in available_envs().items() if library != "remote"}
+    known = {f"{library}/{name}": _EXTRAS.get(library, "") for library, names in libraries.items() for name in names}
+    known |= {f"gymnasium/{name}": needs for needs, names in GYMNASIUM.items() for name in names.split()}
+    known |= {f"pettingzoo/{name}": _EXTRAS["pettingzoo"] for name in PETTINGZOO}
+    known |= {f"gymnasium/ALE/{game}-v5": "extra atari" for game in ATARI_GAMES}
+    return known | {f"envpool/{game}-v5": "extra envpool" for game in ATARI_GAMES}
+
+
 def _catalog() -> dict[str, list[Suggestion]]:
     """Return all environments by the key of their names, see ``_key``."""
     named: dict[str, list[Suggestion]] = {}
-
-    def add(path: str, needs: str) -> None:
+    for path, needs in known_envs().items():
         named.setdefault(_key(path.rpartition("/")[2]), []).append(Suggestion(path, needs))
-
-    for library, names in available_envs().items():
-        for name in names if library != "remote" else ():
-            add(f"{library}/{name}", _EXTRAS.get(library, ""))
-    for needs, names in GYMNASIUM.items():
-        for name in names.split():
-            add(f"gymnasium/{name}", needs)
-    for name in PETTINGZOO:
-        add(f"pettingzoo/{name}", _EXTRAS["pettingzoo"])
-    for game in ATARI_GAMES:
-        add(f"gymnasium/ALE/{game}-v5", "extra atari")
-        add(f"envpool/{game}-v5", "extra envpool")
     return named
 
 

@@ -10,7 +10,7 @@ import abc
 import enum
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from evorl.envs.space import Space
 from evorl.ops.trees import tree_where
 from evorl.types import Action, ByValue, Key, Observation, PyTreeData, PyTreeDict, pytree_field
 
+Method = TypeVar("Method", bound=Callable[..., Any])
 Tree = TypeVar("Tree")
 
 
@@ -262,13 +263,13 @@ def strongly_typed(tree: Tree) -> Tree:
     return jax.tree.map(convert, tree)
 
 
-def compiled(method: Callable) -> Callable:
+def compiled(method: Method) -> Method:
     """Compile a method of an environment; inside a trace it is inlined into the caller.
 
     Physics executed operation by operation takes minutes. Equal environments share one compiled program and one trace:
     tracing a physics engine takes a second, and a program contains the same reset several times.
     """
-    return functools.wraps(method)(jax.jit(method, static_argnums=0, inline=True))
+    return cast(Method, functools.wraps(method)(jax.jit(method, static_argnums=0, inline=True)))
 
 
 class PhysicsEnv(Env):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
-
-from evorl.config.names import load
 
 # Library -> function that creates its vector environments, "module:function". The module is the adapter: it imports its
 # library when an environment is created, and lists its environments in ``ENV_NAMES``.
@@ -38,11 +35,3 @@ def available_envs() -> dict[str, tuple[str, ...]]:
     """Return the names of all environments by library. Imports the adapters, but not the libraries."""
     modules = {library: path.partition(":")[0] for library, path in (LIBRARIES | HOST_LIBRARIES).items()}
     return {library: importlib.import_module(module).ENV_NAMES for library, module in modules.items()}
-
-
-def adapter_function(name: str) -> Any:
-    """Return the creation function of that name from the table of libraries. Raises ``AttributeError`` without one."""
-    for path in LIBRARIES.values():
-        if path.partition(":")[2] == name:
-            return load(path)
-    raise AttributeError(f"evorl.envs has no {name!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 # All control characters except newlines and tabs; Unicode line separators; characters that change the writing
@@ -61,6 +61,20 @@ class TerminalStream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.raw, name)
+
+
+def aligned(table: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
+    """Return the rows of a table as lines with aligned columns.
+
+    Args:
+        table: cells by row.
+        right: indices of the columns that are aligned to the right.
+    """
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    pad = [str.rjust if i in right else str.ljust for i in range(len(widths))]
+    return [
+        "  ".join(f(cell, width) for f, cell, width in zip(pad, row, widths, strict=True)).rstrip() for row in table
+    ]
 
 
 def raw_stream(stream: Any) -> Any:

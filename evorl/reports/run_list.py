@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from evorl.config.names import no_such
-from evorl.ops.terminal_text import escaped
+from evorl.ops.terminal_text import aligned, escaped
 from evorl.recorders.learning_curve import format_steps
 from evorl.reports.recorded_run import RecordedRun
 from evorl.runs.files import RunFolderError
 from evorl.runs.run_state import STATES
 
 COLUMNS = ("run", "algorithm", "env", "return", "best", "steps", "of", "state", "resume")
-_RIGHT = {"return", "best", "steps", "of"}
+_RIGHT = range(3, 7)  # numbers
 
 
 class Filters(NamedTuple):
@@ -116,14 +116,8 @@ def cells(run: RecordedRun) -> dict[str, str]:
 
 def as_lines(runs: Sequence[RecordedRun]) -> list[str]:
     """Return the list as lines of text: a heading and one line per run, in aligned columns."""
-    shown = ({name: escaped(cell, lines=True) for name, cell in cells(run).items()} for run in runs)
-    table = [dict(zip(COLUMNS, COLUMNS, strict=True)), *shown]
-    widths = {name: max(len(row[name]) for row in table) for name in COLUMNS}
-    lines = []
-    for row in table:
-        parts = [f"{row[n]:>{widths[n]}}" if n in _RIGHT else f"{row[n]:{widths[n]}}" for n in COLUMNS]
-        lines.append("  ".join(parts).rstrip())
-    return lines
+    shown = [[escaped(cell, lines=True) for cell in cells(run).values()] for run in runs]
+    return aligned([COLUMNS, *shown], _RIGHT)
 
 
 def _shown(value: float) -> str:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evorl.cli.catalogs import list_envs
 from evorl.cli.command_table import COMMANDS
 from evorl.cli.completion import candidates, complete_from_arguments
 from tests.support.errors import raises_naming
 
+ROOT = Path(__file__).resolve().parents[2]
 TYPED = st.lists(
     st.sampled_from(
         ["evorl", "train", "act", "run", "evaluate", "agent=sac", "env=", "agent=zzz", "'", '"', "=", "a,b", ""]
@@ -44,6 +48,14 @@ TYPED = st.lists(
         ("evorl render checkpoint=", ["checkpoint=best", "checkpoint=latest"]),
         ("evorl runs state=f", ["state=finished", "state=failed"]),
         ("evorl run serv", ["server", "servers="]),
+        ("evorl env", ["envs"]),
+        ("evorl envs goal", ["goal/reacher"]),
+        ("evorl envs actions=", ["actions=discrete", "actions=continuous"]),
+        ("evorl envs agent=pp", ["agent=ppo"]),
+        ("evorl agents m", ["memory=", "meta/pbt"]),
+        ("evorl agents family=off", ["family=off-policy"]),
+        ("evorl compare ppo s", ["sac", "seeds=", "seed="]),
+        ("evorl compare ppo sac env=p", ["env=pendulum"]),
     ],
 )
 def test_what_fits_is_offered(line: str, some: list[str]) -> None:
@@ -58,6 +70,11 @@ def test_every_command_offers_its_options(name: str) -> None:
     assert {f"{option}=" for option in COMMANDS[name].options} <= set(found)
     assert "--help" in found
     assert not [candidate for candidate in found if candidate.startswith(("_", "hydra"))]
+
+
+def test_every_library_is_offered() -> None:
+    libraries = {env.library for env in list_envs()} - {"remote", "user"}
+    assert candidates("evorl envs library=") == [f"library={name}" for name in sorted(libraries)]
 
 
 @settings(max_examples=60)
@@ -106,3 +123,44 @@ done
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, env=dict(os.environ))
     assert done.stdout == "[trust=][watch ][state=failed ][state=finished ][]"
     assert not done.stderr
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_completes_words(tmp_path: Path) -> None:
+    assert _in_shell("fish", FISH, tmp_path) == f"{COMPLETED}run={ROOT}/tests/support/ "
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_zsh_completes_words(tmp_path: Path) -> None:
+    assert _in_shell("zsh", ZSH, tmp_path) == COMPLETED
+
+
+COMPLETED = "envs agent=pqn,agent=pqn_continuous,agent=pqn_recurrent goal/bit_flip "
+LINES = ("evorl env", "evorl train agent=pq", "evorl envs goal/b")
+FISH = f"""
+evorl -sc install=fish | source
+for line in {shlex.join(LINES)} 'evorl act run={ROOT}/tests/supp'
+    printf '%s ' (string join , (complete -C $line))
+end
+"""
+ZSH = f"""
+compdef() {{ :; }}
+compadd() {{ shift 3; printf '%s ' "${{(j:,:)@}}"; }}
+eval "$(evorl -sc install=zsh)"
+for line in {shlex.join(LINES)}; do
+    words=("${{(@s: :)line}}") CURRENT=${{#words}}
+    _evorl
+done
+"""
+
+
+def _in_shell(shell: str, script: str, folder: Path) -> str:
+    """Run a script in a shell without the user's files, where the command ``evorl`` is this checkout."""
+    command = folder / "evorl"
+    program = "from evorl.cli.commands import main; main()"
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(program)} "$@"\n')
+    command.chmod(0o755)
+    option = "--no-config" if shell == "fish" else "--no-rcs"
+    environment = os.environ | {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([shell, option, "-c", script], capture_output=True, text=True, check=True, env=environment)
+    return done.stdout

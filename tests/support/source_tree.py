@@ -55,10 +55,28 @@ class SourceFile:
         return (self.module.split(".") + [""])[1]
 
     @cached_property
+    def exports(self) -> list[tuple[str, int]]:
+        """Names of evorl that a package's ``__init__`` imports only for type checkers, with their lines."""
+        return [
+            (f"{self._absolute(node)}.{alias.name}", node.lineno) for node in self._export_nodes for alias in node.names
+        ]
+
+    @cached_property
+    def _export_nodes(self) -> list[ast.ImportFrom]:
+        blocks = [n for n in self.tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
+        nodes = [node for block in blocks if self.is_init for node in block.body]
+        return [node for node in nodes if isinstance(node, ast.ImportFrom)]
+
+    @cached_property
     def imports(self) -> list[tuple[str, int]]:
-        """Full dotted names imported anywhere in the file, function bodies included, with their lines."""
+        """Full dotted names imported anywhere in the file, function bodies included, with their lines.
+
+        The ``exports`` of a package are not imported when the package is.
+        """
         found = []
         for node in ast.walk(self.tree):
+            if node in self._export_nodes:
+                continue
             if isinstance(node, ast.Import):
                 found += [(alias.name, node.lineno) for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
