@@ -50,7 +50,7 @@ def compare(arguments: Sequence[str], train_all: Callable[[Sequence[str]], None]
     train_all(overrides)
     is_ours = "resume" not in values or values.get("trust") == "true"
     if any(run.state != FINISHED for run in SweepFolder.open(folder, trust=is_ours).runs):
-        print_line(f"To go on: evorl compare {as_arguments({'resume': folder})}")
+        print_line(f"To resume: evorl compare {as_arguments({'resume': folder})}")
         return None
     options, places = read_options([str(folder), "by=agent"], REPORT, "evorl report", unnamed="run")
     report = report_of(places, options)
