@@ -78,6 +78,12 @@ def agents_of(page: str) -> list[str]:
     return _SETTINGS.findall(page)
 
 
+def homes_of(docs: Path) -> dict[str, str]:
+    """Return the file in ``docs/algorithms`` that documents each agent."""
+    paths = sorted((docs / "algorithms").glob("*.md"))
+    return {agent: path.name for path in paths for agent in agents_of(path.read_text(encoding="utf-8"))}
+
+
 def with_learning(page: str, results: Mapping[str, Any]) -> str:
     """Return the text of an algorithm page with its tables generated from the results."""
     agents = agents_of(page)
@@ -109,7 +115,7 @@ def write_curves(folder: Path, results: Mapping[str, Any]) -> None:
 
 def learning_summary(results: Mapping[str, Any], docs: Path) -> str:
     """Return all tables, with a row for every task, including tasks that were not recorded."""
-    homes = {agent: path.name for path in (docs / "algorithms").glob("*.md") for agent in agents_of(path.read_text())}
+    homes = homes_of(docs)
 
     def title(task: LearningTask) -> str:
         return f"[{task.title}](algorithms/{homes[task.agent]}#learning)" if task.agent in homes else task.title
