@@ -116,8 +116,6 @@ def _figures(row: Row) -> dict[str, Any]:
     if row.result is None or point is None:
         return {}
     by_seed = scores(point)
-    # Early results have no composed settings, and no environment whose actions are repeated.
-    steps = environment_steps(point, row.result) if "config" in row.result else point["timesteps"]
     return {
         "state": STALE if row.stale else CURRENT,
         **({} if row.judgment is None else {"verdict": row.judgment.verdict}),
@@ -125,7 +123,7 @@ def _figures(row: Row) -> dict[str, Any]:
         "mean": _rounded(point["mean"]),
         **({"deviation": _rounded(float(np.std(by_seed, ddof=1)))} if len(by_seed) > 1 else {}),
         "seeds": len(row.result["seeds"]),
-        "steps": steps,
+        "steps": environment_steps(point, row.result),
         "date": row.result["date"],
     }
 
