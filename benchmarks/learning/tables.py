@@ -53,7 +53,7 @@ def with_pictures(rows: Sequence[Row]) -> list[Row]:
     """Return the rows of a page, with those marked whose learning curves are drawn.
 
     These are all results that count. A page without any shows one stale result: rather next to a published figure,
-    with the settings of today as far as they are known, and of more seeds.
+    with the overrides of today, and of more seeds.
     """
     drawn = [row for row in rows if row.judgment is not None and row.result is not None and row.result["curve"]]
     if not drawn:
