@@ -39,14 +39,17 @@ class Row:
 
 
 def rows_of(tasks: Iterable[LearningTask], results: Mapping[str, Any]) -> list[Row]:
-    """Return the row of every task; only results whose settings equal the task are judged."""
+    """Return the row of every task, those with a result that counts first.
+
+    Only results whose settings equal the task are judged.
+    """
     rows = []
     for task in tasks:
         result = results.get(task.name)
         stale = None if result is None else staleness(task, result)
         judgment = None if result is None or stale else judge(task, result)
         rows.append(Row(task, result, stale, judgment))
-    return rows
+    return sorted(rows, key=lambda row: (row.judgment is None, row.result is None))
 
 
 def with_pictures(rows: Sequence[Row]) -> list[Row]:

@@ -17,7 +17,7 @@ import yaml
 
 from benchmarks.learning.judgment import environment_steps, scores
 from benchmarks.learning.published import Published
-from benchmarks.learning.tables import Row, rows_of, show_published
+from benchmarks.learning.tables import Row, rows_of
 from benchmarks.learning.task import TASKS, LearningTask, Point
 from benchmarks.markdown import table
 from evorl.cli.config_tree import RESULTS_FILE, config_folder, config_names, settings_file
@@ -213,10 +213,15 @@ def _cells(name: str, entry: Mapping[str, Any], homes: Mapping[str, str]) -> lis
     task = TASKS.get(entry.get("task", ""))
     agent = next((agent for agent in homes if name.startswith(f"{agent}/")), None)
     link = f"[`{name}`](../algorithms/{homes[agent]}#learning)" if agent else f"`{name}`"
-    theirs = show_published(task.published) if task and task.published else "-"
+    theirs = _show_reference(task.published) if task and task.published else "-"
     state = f"stale, of {entry['date']}" if entry["state"] == STALE else entry["state"]
     verdict = f": {entry['verdict']}" if "verdict" in entry else ""
     return [link, show_result(entry) or "-", theirs, f"{state}{verdict}"]
+
+
+def _show_reference(theirs: Published) -> str:
+    steps = format_steps(theirs.timesteps)
+    return f"{show_score(theirs.center)} after {steps} steps: [{theirs.by}]({theirs.source}), {theirs.place}"
 
 
 def _family_rows() -> Iterator[Sequence[str]]:
