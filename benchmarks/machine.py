@@ -25,13 +25,16 @@ def about() -> dict[str, str]:
 
 
 def describe_commit(checkout: Path = CHECKOUT) -> str:
-    """Return the commit of a Git checkout, followed by ``+`` if its code or configs differ; ``unknown`` without Git."""
+    """Return the commit of a Git checkout, followed by ``+`` if its code or configs differ; ``unknown`` without Git.
+
+    ``configs/experiment/_results.json`` may differ: it is written after each recording.
+    """
 
     def git(*arguments: str) -> str:
         return subprocess.run(["git", "-C", checkout, *arguments], capture_output=True, check=True, text=True).stdout
 
     try:
-        changed = git("status", "--porcelain", "--", "evorl", "configs")
+        changed = git("status", "--porcelain", "--", "evorl", "configs", ":!configs/experiment/_results.json")
         return git("rev-parse", "HEAD").strip() + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

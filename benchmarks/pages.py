@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.page import write_gpu_page
-from benchmarks.learning.page import LEARNING, learning_summary, write_algorithm_pages
+from benchmarks.learning.page import LEARNING, homes_of, learning_summary, write_algorithm_pages
+from benchmarks.learning.tuned import tuned_page, write_results
 from benchmarks.results import RESULTS, load
 from benchmarks.speed.comparison import COMPARISONS
 from benchmarks.speed.page import SPEED, speed_details, speed_summary
@@ -27,7 +28,7 @@ make bench ARGS="replay_add recorders"          # some of them
 python -m benchmarks.speed replay_add --record  # record the result; --help: rounds, interpreters of peers
 python -m benchmarks.learning ppo_cartpole      # a learning task with 5 seeds, recorded; --help: other numbers of seeds
 python -m benchmarks.learning --all --jobs 2    # all that are missing or stale, cheapest first; --hours: a time limit
-python -m benchmarks.pages                      # generate this page and the tables of the algorithm pages
+python -m benchmarks.pages                      # generate this page and all others of results
 ```
 
 `benchmarks/speed/comparisons.yaml` defines the comparisons, `benchmarks/learning/tasks.yaml` the learning tasks.
@@ -40,13 +41,21 @@ def benchmarks_page(speed: Mapping[str, Any], learning: Mapping[str, Any], docs:
     return "\n".join([HEAD, SPEED, speed_summary(speed), *details, LEARNING, learning_summary(learning, docs)])
 
 
-def write_pages(docs: Path = DOCS, results: Path = RESULTS) -> None:
-    """Write ``benchmarks.md``, tables of the algorithm pages and of ``guide/gpu.md``, and the speed pictures."""
+def write_pages(docs: Path = DOCS, results: Path = RESULTS, configs: Path | None = None) -> None:
+    """Write the pages and pictures of a folder ``docs``, and the results of the tuned settings into a config tree.
+
+    Args:
+        docs: folder of the pages.
+        results: folder of the recorded results.
+        configs: config tree for ``experiment/_results.json``; ``None`` for the shipped one.
+    """
     speed, learning = load("speed", results), load("learning", results)
     (docs / "benchmarks.md").write_text(benchmarks_page(speed, learning, docs), encoding="utf-8")
     write_speed_pictures(speed, docs / "assets")
     write_algorithm_pages(docs, learning)
     write_gpu_page(docs / "guide" / "gpu.md", results)
+    (docs / "guide" / "tuned_settings.md").write_text(tuned_page(learning, homes_of(docs)), encoding="utf-8")
+    write_results(learning, configs)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,16 @@ FOUND = {  # words that people search for, and the page that answers
     "vectorized": "guide/errors.html",
     "FAQ": "guide/errors.html",
     "macOS": "guide/errors.html",
+    "transfer learning": "guide/continuing.html",
+    "checkpoint": "guide/evaluate_and_resume.html",
+    "tuned hyperparameters": "guide/tuned_settings.html",
 }
+
+
+@pytest.mark.parametrize(("word", "page"), FOUND.items())
+def test_pages_contain_what_people_search_for(word: str, page: str) -> None:
+    text = (ROOT / "docs" / page).with_suffix(".md").read_text("utf-8")
+    assert word.casefold() in " ".join(text.split()).casefold()
 
 
 def test_outputs_follow_their_code_blocks() -> None:

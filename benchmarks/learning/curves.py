@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import io
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,37 +33,51 @@ def file_names(task: LearningTask) -> tuple[str, str]:
     return f"{task.name}.svg", f"{task.name}.dark.svg"
 
 
-def draw_curve(task: LearningTask, result: Mapping[str, Any], *, dark: bool = False) -> str:
-    """Return the SVG of a result next to the published figure.
+def draw_curve(task: LearningTask, result: Mapping[str, Any], *, dark: bool = False, stale: bool = False) -> str:
+    """Return the SVG of a result next to the published figure, or to the threshold of our own.
 
     Ours: the mean over seeds and its 95 % bootstrap interval over environment steps, and each seed as a thin line.
     Theirs, at the published number of environment steps: each seed as a point, or the mean with its standard error
-    over seeds, or the mean alone.
+    over seeds, or the mean alone; the mean and its standard error are also drawn as a line and a band.
 
     Args:
-        task: a task with a published figure.
+        task: the task.
         result: a recorded result with at least one evaluation.
         dark: draw for a dark background.
+        stale: mark the result as stale, by dashed lines and in the title.
     """
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it logs that it builds its font cache
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    assert task.published is not None
     colors = DARK if dark else LIGHT
     figure = Figure(figsize=(6.4, 3.2))
     figure.patch.set_alpha(0.0)
     axes = figure.add_axes((0.12, 0.16, 0.84, 0.74))
     points = thinned(result["curve"])
-    _draw_ours(axes, [environment_steps(point, result) for point in points], points, colors["ours"])
-    _draw_theirs(axes, task.published, colors["theirs"])
-    _style(axes, task.title, colors)
+    steps = [environment_steps(point, result) for point in points]
+    _draw_ours(axes, steps, points, colors["ours"], "--" if stale else "-")
+    if task.published is not None:
+        _draw_theirs(axes, task.published, colors["theirs"])
+    else:
+        _draw_level(axes, task.bound, f"threshold of our own, {task.bound:g}", colors["theirs"])
+    _style(axes, f"{task.title}: stale result of {result['date']}" if stale else task.title, colors)
     file = io.StringIO()
     # Text stays text, and identifiers and metadata depend neither on chance nor on the date.
     with matplotlib.rc_context({"svg.hashsalt": task.name, "svg.fonttype": "none"}):
-        FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None, "Creator": None})
+        FigureCanvasSVG(figure).print_svg(
+            file, metadata={"Date": None, "Creator": None, "Description": digest_of(task, result, stale=stale)}
+        )
     return file.getvalue()
+
+
+def digest_of(task: LearningTask, result: Mapping[str, Any], *, stale: bool = False) -> str:
+    """Return a digest of the data in a picture, which the picture contains: it tells if the picture is up to date."""
+    theirs = dataclasses.asdict(task.published) if task.published is not None else task.bound
+    steps = [[environment_steps(point, result), *scores(point)] for point in thinned(result["curve"])]
+    drawn = json.dumps([task.title, theirs, steps, result["date"] if stale else None])
+    return hashlib.sha256(drawn.encode()).hexdigest()[:16]
 
 
 def thinned(curve: Sequence[Point], most: int = MAX_POINTS) -> list[Point]:
@@ -69,7 +86,7 @@ def thinned(curve: Sequence[Point], most: int = MAX_POINTS) -> list[Point]:
     return [curve[i] for i in chosen]
 
 
-def _draw_ours(axes: Axes, steps: Sequence[int], points: Sequence[Point], color: str) -> None:
+def _draw_ours(axes: Axes, steps: Sequence[int], points: Sequence[Point], color: str, style: str) -> None:
     by_seed = np.array([scores(point) for point in points])
     if by_seed.shape[1] > 1:
         low, high = stratified_interval([by_seed], lambda drawn: mean(drawn[0]), resamples=RESAMPLES)
@@ -77,20 +94,34 @@ def _draw_ours(axes: Axes, steps: Sequence[int], points: Sequence[Point], color:
         for seed in by_seed.T:
             axes.plot(steps, seed, color=color, linewidth=0.6, alpha=0.5)
     marker = "o" if len(points) <= 40 else None
-    label = f"evorl, {by_seed.shape[1]} seeds"
-    axes.plot(steps, by_seed.mean(axis=1), color=color, linewidth=2.0, marker=marker, markersize=3, label=label)
+    label = f"evorl, {by_seed.shape[1]} seed{'s' * (by_seed.shape[1] > 1)}"
+    axes.plot(
+        steps,
+        by_seed.mean(axis=1),
+        color=color,
+        linewidth=2.0,
+        linestyle=style,
+        marker=marker,
+        markersize=3,
+        label=label,
+    )
 
 
 def _draw_theirs(axes: Axes, theirs: Published, color: str) -> None:
-    at = theirs.timesteps
+    at, error = theirs.timesteps, theirs.standard_error
+    _draw_level(axes, theirs.center, None, color)
+    if error:
+        axes.axhspan(theirs.center - error, theirs.center + error, color=color, alpha=0.12, linewidth=0)
     if theirs.values is not None:
         label = f"{theirs.by}, {theirs.num_seeds} seeds"
         axes.plot([at] * theirs.num_seeds, theirs.values, "D", color=color, markersize=4, alpha=0.7, label=label)
         return
-    label = f"{theirs.by}, mean" + (" and standard error" if theirs.standard_error else "")
-    error = theirs.standard_error or None
-    axes.errorbar([at], [theirs.center], yerr=error, fmt="D", color=color, markersize=5, capsize=4, label=label)
-    axes.axhline(theirs.center, color=color, linewidth=0.8, linestyle=":")
+    label = f"{theirs.by}, mean" + (" and standard error" if error else "")
+    axes.errorbar([at], [theirs.center], yerr=error or None, fmt="D", color=color, markersize=5, capsize=4, label=label)
+
+
+def _draw_level(axes: Axes, level: float, label: str | None, color: str) -> None:
+    axes.axhline(level, color=color, linewidth=0.8, linestyle=":", label=label)
 
 
 def _style(axes: Axes, title: str, colors: Mapping[str, str]) -> None:

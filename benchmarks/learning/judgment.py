@@ -45,8 +45,8 @@ def scores(point: Point) -> list[float]:
 
 
 def steps_per_action(result: Mapping[str, Any]) -> int:
-    """Return the environment steps of an action: its repeats in the settings of a result."""
-    return result["config"]["env"].get("action_repeat") or 1
+    """Return the environment steps of an action: its repeats in the settings of a result; 1 if none were stored."""
+    return result.get("config", {}).get("env", {}).get("action_repeat") or 1
 
 
 def environment_steps(point: Point, result: Mapping[str, Any]) -> int:

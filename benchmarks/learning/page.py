@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.learning.curves import FOLDER, draw_curve, file_names
-from benchmarks.learning.tables import Row, published_table, regression_table, rows_of, stale_table
+from benchmarks.learning.tables import Row, published_table, regression_table, rows_of, stale_table, with_pictures
 from benchmarks.learning.task import TASKS, LearningTask
 from benchmarks.markdown import provenance, show_versions
 
@@ -78,6 +78,12 @@ def agents_of(page: str) -> list[str]:
     return _SETTINGS.findall(page)
 
 
+def homes_of(docs: Path) -> dict[str, str]:
+    """Return the file in ``docs/algorithms`` that documents each agent."""
+    paths = sorted((docs / "algorithms").glob("*.md"))
+    return {agent: path.name for path in paths for agent in agents_of(path.read_text(encoding="utf-8"))}
+
+
 def with_learning(page: str, results: Mapping[str, Any]) -> str:
     """Return the text of an algorithm page with its tables generated from the results."""
     agents = agents_of(page)
@@ -86,19 +92,36 @@ def with_learning(page: str, results: Mapping[str, Any]) -> str:
 
 def write_algorithm_pages(docs: Path, results: Mapping[str, Any]) -> None:
     """Regenerate the tables in all pages of ``docs/algorithms``, and the pictures of their curves."""
-    write_curves(docs / "algorithms" / FOLDER, results)
+    write_curves(docs / "algorithms" / FOLDER, pictured_rows(homes_of(docs), results))
     for path in sorted((docs / "algorithms").glob("*.md")):
         path.write_text(with_learning(path.read_text(encoding="utf-8"), results), encoding="utf-8")
 
 
-def write_curves(folder: Path, results: Mapping[str, Any]) -> None:
-    """Draw the results that count next to their published figures; delete all other pictures of the folder."""
+def pictured_rows(homes: Mapping[str, str], results: Mapping[str, Any]) -> list[Row]:
+    """Return the rows of all tasks, with the learning curves marked that the page of each algorithm shows.
+
+    Args:
+        homes: the file that documents each agent.
+        results: recorded results by task.
+    """
+    rows = rows_of(TASKS.values(), results)
+    pages: dict[str, list[Row]] = {}
+    for row in rows:
+        pages.setdefault(homes.get(row.task.agent, ""), []).append(row)
+    drawn = {
+        row.task.name: row for page, members in pages.items() for row in (with_pictures(members) if page else members)
+    }
+    return [drawn[row.task.name] for row in rows]
+
+
+def write_curves(folder: Path, rows: Iterable[Row]) -> None:
+    """Draw the learning curves of the rows that have a picture; delete all other pictures of the folder."""
     pictures = {}
-    for row in rows_of(TASKS.values(), results):
-        if row.has_picture:
+    for row in rows:
+        if row.pictured:
             assert row.result is not None
             for name, dark in zip(file_names(row.task), (False, True), strict=True):
-                pictures[name] = draw_curve(row.task, row.result, dark=dark)
+                pictures[name] = draw_curve(row.task, row.result, dark=dark, stale=row.stale is not None)
     for path in folder.glob("*.svg"):
         if path.name not in pictures:
             path.unlink()
@@ -109,20 +132,20 @@ def write_curves(folder: Path, results: Mapping[str, Any]) -> None:
 
 def learning_summary(results: Mapping[str, Any], docs: Path) -> str:
     """Return all tables, with a row for every task, including tasks that were not recorded."""
-    homes = {agent: path.name for path in (docs / "algorithms").glob("*.md") for agent in agents_of(path.read_text())}
+    homes = homes_of(docs)
 
     def title(task: LearningTask) -> str:
         return f"[{task.title}](algorithms/{homes[task.agent]}#learning)" if task.agent in homes else task.title
 
-    rows = rows_of(TASKS.values(), results)
+    rows, pictures = pictured_rows(homes, results), f"algorithms/{FOLDER}"
     texts = [
         _counts(rows),
         PUBLISHED,
-        published_table(rows, title, f"algorithms/{FOLDER}"),
+        published_table(rows, title, pictures),
         OURS,
-        regression_table(rows, title),
+        regression_table(rows, title, pictures),
     ]
-    stale = stale_table(rows, title)
+    stale = stale_table(rows, title, pictures)
     return "\n".join([*texts, STALE, stale] if stale else texts)
 
 
@@ -142,7 +165,7 @@ def _counts(rows: Sequence[Row]) -> str:
 
 def learning_section(agents: Sequence[str], results: Mapping[str, Any]) -> str:
     """Return the tables of the tasks of some agents: results, published figures, pictures and provenance."""
-    rows = rows_of([task for task in TASKS.values() if task.agent in agents], results)
+    rows = with_pictures(rows_of([task for task in TASKS.values() if task.agent in agents], results))
 
     def title(task: LearningTask) -> str:
         return f"`{task.name}`: {task.title}"
@@ -151,9 +174,9 @@ def learning_section(agents: Sequence[str], results: Mapping[str, Any]) -> str:
     texts = [
         published_table(rows, title, FOLDER),
         _differences(rows),
-        *[_picture(row.task) for row in rows if row.has_picture],
-        _headed("Regression figures, with a threshold of our own:", regression_table(rows, title)),
-        _headed("Stale results, which meet nothing:", stale_table(rows, title)),
+        *[_picture(row) for row in rows if row.pictured],
+        _headed("Regression figures, with a threshold of our own:", regression_table(rows, title, FOLDER)),
+        _headed("Stale results, which meet nothing:", stale_table(rows, title, FOLDER)),
     ]
     notes = [f"`{name}`: {result['notes']}\n" for name, result in recorded.items() if result.get("notes")]
     notes += [_learned_from(name, result["recorded"]) for name, result in recorded.items() if "recorded" in result]
@@ -175,10 +198,13 @@ def _differences(rows: Iterable[Row]) -> str:
     return "Differences to the published trainings:\n\n" + "\n".join(lines) + "\n" if lines else ""
 
 
-def _picture(task: LearningTask) -> str:
-    light, dark = file_names(task)
-    text = f"Learning curve of {task.title} next to the published figure"
-    return f"`{task.name}`:\n\n![{text}]({FOLDER}/{light}#only-light)![{text}]({FOLDER}/{dark}#only-dark)\n"
+def _picture(row: Row) -> str:
+    light, dark = file_names(row.task)
+    reference = "published figure" if row.task.published else "threshold"
+    text = f"Learning curve of {row.task.title} next to the {reference}"
+    stale = ", a stale result" if row.stale else ""
+    pictures = f"![{text}]({FOLDER}/{light}#only-light)![{text}]({FOLDER}/{dark}#only-dark)"
+    return f"`{row.task.name}`{stale}:\n\n{pictures}\n"
 
 
 def _learned_from(name: str, recorded: Mapping[str, Any]) -> str:

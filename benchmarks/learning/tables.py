@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.learning.curves import file_names
 from benchmarks.learning.judgment import NOT_MET, WORSE, Judgment, environment_steps, judge
 from benchmarks.learning.published import Published
-from benchmarks.learning.staleness import staleness
+from benchmarks.learning.staleness import OLD, staleness
 from benchmarks.learning.statistics import Summary
 from benchmarks.learning.task import LearningTask, Point
 from benchmarks.markdown import table
@@ -28,28 +28,46 @@ class Row:
         result: the recorded result, or ``None``.
         stale: the reason why the result does not count; ``None`` if it counts.
         judgment: the judgment of a result that counts; ``None`` otherwise.
+        pictured: the page of the algorithm has a picture of the learning curve.
     """
 
     task: LearningTask
     result: Mapping[str, Any] | None
     stale: str | None
     judgment: Judgment | None
-
-    @property
-    def has_picture(self) -> bool:
-        """True if the result counts and is drawn next to a published figure."""
-        return self.task.published is not None and self.judgment is not None and self.judgment.point is not None
+    pictured: bool = False
 
 
 def rows_of(tasks: Iterable[LearningTask], results: Mapping[str, Any]) -> list[Row]:
-    """Return the row of every task; only results whose settings equal the task are judged."""
+    """Return the row of every task, those with a result that counts first.
+
+    Only results whose settings equal the task are judged.
+    """
     rows = []
     for task in tasks:
         result = results.get(task.name)
         stale = None if result is None else staleness(task, result)
         judgment = None if result is None or stale else judge(task, result)
         rows.append(Row(task, result, stale, judgment))
-    return rows
+    return sorted(rows, key=lambda row: (row.judgment is None, row.result is None))
+
+
+def with_pictures(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of a page, with those marked whose learning curves are drawn.
+
+    These are all results that count. A page without any shows one stale result: rather next to a published figure,
+    with the overrides of today, and of more seeds.
+    """
+    drawn = [row for row in rows if row.judgment is not None and row.result is not None and row.result["curve"]]
+    if not drawn:
+        stale = [row for row in rows if row.result is not None and row.result["curve"]]
+        drawn = sorted(stale, key=_preference)[-1:]
+    return [dataclasses.replace(row, pictured=row in drawn) for row in rows]
+
+
+def _preference(row: Row) -> tuple[bool, bool, int]:
+    assert row.result is not None
+    return row.task.published is not None, row.stale == OLD, len(row.result["seeds"])
 
 
 Title = Callable[[LearningTask], str]
@@ -60,14 +78,14 @@ def published_table(rows: Iterable[Row], title: Title, pictures: str) -> str:
     return _table(PUBLISHED_COLUMNS, [_published_cells(row, title, pictures) for row in rows if row.task.published])
 
 
-def regression_table(rows: Iterable[Row], title: Title) -> str:
+def regression_table(rows: Iterable[Row], title: Title, pictures: str) -> str:
     """Return the table of tasks with a threshold of our own; empty without such tasks."""
-    return _table(OUR_COLUMNS, [_our_cells(row, title) for row in rows if not row.task.published])
+    return _table(OUR_COLUMNS, [_our_cells(row, title, pictures) for row in rows if not row.task.published])
 
 
-def stale_table(rows: Iterable[Row], title: Title) -> str:
+def stale_table(rows: Iterable[Row], title: Title, pictures: str) -> str:
     """Return the table of results that do not count, with the reasons; empty without such results."""
-    return _table(STALE_COLUMNS, [_stale_cells(row, title) for row in rows if row.stale])
+    return _table(STALE_COLUMNS, [_stale_cells(row, title, pictures) for row in rows if row.stale])
 
 
 def _table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
@@ -84,24 +102,27 @@ def _published_cells(row: Row, title: Title, pictures: str) -> list[str]:
     compared = judgment.improvement
     probability = "-" if compared is None else f"{compared.probability:.2f} [{compared.low:.2f}, {compared.high:.2f}]"
     reach = "" if theirs.values is None else f" reach {show_number(theirs.bar)}"
-    curve = f", [curve]({pictures}/{file_names(row.task)[0]})" if row.has_picture else ""
-    return [*head, *_mean_cells(row), probability, _seeds(row) + reach, _status(row) + curve]
+    return [*head, *_mean_cells(row), probability, _seeds(row) + reach, _status(row) + _curve(row, pictures)]
 
 
-def _our_cells(row: Row, title: Title) -> list[str]:
+def _our_cells(row: Row, title: Title, pictures: str) -> list[str]:
     head = [title(row.task), row.task.limit]
     if row.judgment is None:
         return [*head, "-", "-", "-", _status(row)]
-    return [*head, *_mean_cells(row), _seeds(row), _status(row)]
+    return [*head, *_mean_cells(row), _seeds(row), _status(row) + _curve(row, pictures)]
 
 
-def _stale_cells(row: Row, title: Title) -> list[str]:
+def _stale_cells(row: Row, title: Title, pictures: str) -> list[str]:
     result = row.result
     assert result is not None
     assert row.stale is not None
     curve = result["curve"]
     last = f"{show_number(curve[-1]['mean'])} at {curve[-1]['timesteps']:,} steps" if curve else "-"
-    return [title(row.task), result.get("date", "-"), row.stale, last]
+    return [title(row.task), result.get("date", "-"), row.stale, last + _curve(row, pictures)]
+
+
+def _curve(row: Row, pictures: str) -> str:
+    return f", [curve]({pictures}/{file_names(row.task)[0]})" if row.pictured else ""
 
 
 def _mean_cells(row: Row) -> list[str]:

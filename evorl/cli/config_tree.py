@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from evorl.config.values import plain
 
 # Sections of a config that are complete agents.
 AGENT_PARTS = ("inner", "learner")
+RESULTS_FILE = "experiment/_results.json"  # recorded results of the tuned settings, written by benchmarks/learning
 
 
 def config_folder() -> Path:
@@ -62,6 +64,16 @@ def settings_file(experiment: str, folder: Path, others: Sequence[Path] = ()) ->
     names = [experiment, *_other_names(experiment, folder)]
     of_family = (file for file, pattern in family_files(folder) if fnmatch.filter(names, pattern))
     return next(of_family, experiment)
+
+
+def recorded_result(experiment: str) -> str | None:
+    """Return the recorded result of the shipped settings of an experiment: ``-167 ± 20 over 5 seeds after 100k steps``.
+
+    ``None`` if the file of results does not list them.
+    """
+    path = config_folder() / RESULTS_FILE
+    entries = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return entries.get(experiment, {}).get("summary")
 
 
 def is_family(experiment: str) -> bool:

@@ -15,7 +15,7 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from evorl.cli.arguments import SWEEP_FLAGS, given_text
-from evorl.cli.config_tree import AGENT_PARTS, is_family, settings_file
+from evorl.cli.config_tree import AGENT_PARTS, config_folder, is_family, recorded_result, settings_file
 from evorl.config.command_lines import as_arguments, user_path
 from evorl.runs.recorder import algorithm_name, run_title
 from evorl.runs.spec import RunSpec
@@ -59,7 +59,8 @@ def title_of(spec: RunSpec, chosen: Mapping[str, Any]) -> str:
 def origin_of_settings(chosen: Mapping[str, Any]) -> str | None:
     """Describe the origin of the settings: tuned for the environment, for its family, or general defaults.
 
-    ``None`` without an agent.
+    Shipped settings are followed by their recorded result, except for settings of a part of the agent, such as the
+    members of a population. ``None`` without an agent.
     """
     if "agent" not in chosen:
         return None
@@ -67,9 +68,13 @@ def origin_of_settings(chosen: Mapping[str, Any]) -> str | None:
     groups = [f"experiment@{part}" for part in AGENT_PARTS] + ["experiment"]
     pairs = [str(chosen[group]) for group in groups if chosen.get(group)]
     names = {settings_file(pair, folder, folders) for pair in pairs for folder in folders}
-    tuned = sorted(n for n in names if any((folder / "experiment" / f"{n}.yaml").is_file() for folder in folders))
+    homes = {n: [folder for folder in folders if (folder / "experiment" / f"{n}.yaml").is_file()] for n in names}
+    tuned = sorted(name for name in names if homes[name])
     if tuned and not any(is_family(name) for name in tuned):
-        return f"Tuned settings: {', '.join(tuned)}."
+        of_agent = settings_file(str(chosen.get("experiment")), config_folder(), folders)
+        is_shipped = tuned == [of_agent] and homes[of_agent] == [config_folder()]
+        result = recorded_result(of_agent) if is_shipped else None
+        return f"Tuned settings: {', '.join(tuned)}{f' ({result})' if result else ''}."
     origin = f"Settings of similar tasks, {', '.join(tuned)}" if tuned else "General defaults"
     return f"{origin}: there are no settings tuned for {chosen['agent']} in {chosen.get('env')}."
 

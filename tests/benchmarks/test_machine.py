@@ -24,5 +24,8 @@ def test_a_commit_and_changes_of_code_or_configs(tmp_path: Path) -> None:
     assert len(commit) == 40
     (tmp_path / "results").write_text("a result changes no code\n")
     assert describe_commit(tmp_path) == commit
+    (tmp_path / "configs" / "experiment").mkdir(parents=True)
+    (tmp_path / "configs" / "experiment" / "_results.json").write_text("{}\n")
+    assert describe_commit(tmp_path) == commit
     (tmp_path / "evorl" / "code.py").write_text("x = 2\n")
     assert describe_commit(tmp_path) == f"{commit}+"

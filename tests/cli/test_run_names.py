@@ -9,6 +9,7 @@ from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 
 from evorl.cli import main as cli
+from evorl.cli import run_names
 from evorl.cli.composition import initialize_configs
 from evorl.cli.run_names import choices, folder_of_runs, origin_of_settings, refuse_other_names, sweep_folder, title_of
 from evorl.runs.folder import RunFolder
@@ -46,18 +47,35 @@ def test_nobody_chose_in_a_notebook() -> None:
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        (["env=gymnax/CartPole-v1"], "Tuned settings: ppo/cartpole."),
+        (["env=gymnax/CartPole-v1"], "Tuned settings: ppo/cartpole (500 after 100k steps)."),
+        (["env=acrobot"], "Tuned settings: ppo/acrobot."),
         (["agent=meta/pbt", "env=pendulum"], "Tuned settings: ppo/pendulum."),
         (["env=ant"], "Settings of similar tasks, ppo/_brax: there are no settings tuned for ppo in ant."),
         (["agent=reinforce", "env=hopper"], "General defaults: there are no settings tuned for reinforce in hopper."),
     ],
 )
 def test_the_origin_of_settings(overrides: list[str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = {"ppo/cartpole": "500 after 100k steps", "ppo/pendulum": "of PPO, not of a population"}
+    monkeypatch.setattr(run_names, "recorded_result", results.get)
+    compose_with(overrides, monkeypatch)
+    assert origin_of_settings(choices()) == expected
+
+
+def test_a_recorded_result_is_not_of_settings_of_a_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(run_names, "recorded_result", lambda name: "of the shipped settings")
+    settings = tmp_path / "experiment" / "ppo" / "cartpole.yaml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("# @package _global_\nnum_epochs: 1\n")
+    compose_with(["env=cartpole", f"hydra.searchpath=[file://{tmp_path}]"], monkeypatch)
+    assert origin_of_settings(choices()) == "Tuned settings: ppo/cartpole."
+
+
+def compose_with(overrides: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compose a config as the command line does; its choices are Hydra's until the test ends."""
     with initialize_configs():
         composed = compose("config", overrides=overrides, return_hydra_config=True)
     monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
     HydraConfig.instance().set_config(composed)
-    assert origin_of_settings(choices()) == expected
 
 
 @pytest.mark.parametrize(

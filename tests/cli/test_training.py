@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from evorl.cli import main as cli
+from evorl.cli.config_tree import recorded_result
 from evorl.runs.folder import RunFolder
 from evorl.runs.sweep_folder import SweepFolder
 from evorl.training import run as training
@@ -25,7 +26,7 @@ def test_the_end_is_told_without_progress_too(run, tmp_path: Path) -> None:
 
 def test_a_run_goes_by_a_title_and_says_whose_settings_it_has(trained: RunFolder) -> None:
     log_lines = [line[21:] for line in trained.log.read_text().splitlines()]
-    assert log_lines[0] == "Tuned settings: ppo/cartpole."
+    assert log_lines[0] == f"Tuned settings: ppo/cartpole ({recorded_result('ppo/cartpole')})."
     assert log_lines[1] == "PPO on CartPole-v1, seed 0: 128 environment steps."
     assert trained.load_config().title == "PPO on CartPole-v1, seed 0"
 
@@ -34,7 +35,7 @@ def test_tuned_settings_are_told_by_either_name_of_the_environment(run, tmp_path
     arguments = [argument for argument in SMALL if not argument.startswith("env=")]
     _, err = run(cli.train, "agent=pqn", "env=gymnax/CartPole-v1", *arguments, f"runs_folder={tmp_path}")
     assert err == ""
-    assert "Tuned settings: pqn/cartpole.\n" in RunFolder.latest(tmp_path).log.read_text()
+    assert "Tuned settings: pqn/cartpole (" in RunFolder.latest(tmp_path).log.read_text()
 
 
 def test_a_stop_ends_a_sweep_and_the_same_folder_goes_on(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

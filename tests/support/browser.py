@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 
 _OPTIONS = (
-    "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking "
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync --disable-dev-shm-usage --remote-debugging-port=0"
 ).split()
 _PATIENCE = 60.0  # seconds: a loaded machine starts it slowly

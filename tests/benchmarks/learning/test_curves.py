@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from benchmarks.learning.curves import MAX_POINTS, draw_curve, thinned
+from benchmarks.learning.curves import MAX_POINTS, digest_of, draw_curve, thinned
 from tests.benchmarks.learning.figures import over_seeds, point, published, result, task
 
 FIGURES = {
@@ -28,6 +28,26 @@ def test_pictures_are_small_svg_with_the_same_bytes(figure):
     assert light != dark
     assert "Somebody" in light
     assert drawn.title in light
+
+
+def test_a_stale_result_is_marked_and_a_threshold_drawn():
+    ours = task(threshold=2.5, within_timesteps=200)
+    drawn = {stale: draw_curve(ours, RESULT, stale=stale) for stale in (False, True)}
+    assert "threshold of our own, 2.5" in drawn[False]
+    assert "stale" not in drawn[False]
+    assert "SAC, a task: stale result of 2026-01-02" in drawn[True]
+
+
+def test_a_picture_contains_the_digest_of_its_data():
+    digest = digest_of(task(), RESULT)
+    assert digest in draw_curve(task(), RESULT)
+    others = [
+        digest_of(task(), RESULT, stale=True),
+        digest_of(task(published=published(mean=8.0)), RESULT),
+        digest_of(task(), result(point(100, 1.0, 2.0), point(200, 3.0, 6.0))),
+        digest_of(task(), {**RESULT, "config": {"env": {"action_repeat": 2}}}),
+    ]
+    assert len({digest, *others}) == 5
 
 
 def test_a_single_seed_and_repeated_actions_are_drawn():
