@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     # Defined in the topmost layer (evorl.export.stored_policy, evorl.cli.python_api), which must not be imported here.
     export_policy: Any
     load_policy: Any
+    pack: Any
     render: Any
     report: Any
     train: Any
@@ -32,6 +33,7 @@ __all__ = [
     "__version__",
     "export_policy",
     "load_policy",
+    "pack",
     "pytree_field",
     "render",
     "report",
@@ -41,7 +43,7 @@ __all__ = [
 # Imported on first access: importing JAX takes seconds, and the command line must respond to Ctrl-C before that.
 _MODULES = {
     "export.stored_policy": ("load_policy",),
-    "cli.python_api": ("export_policy", "render", "report", "train"),
+    "cli.python_api": ("export_policy", "pack", "render", "report", "train"),
     "agent": ("Agent", "AgentState"),
     "agents.random_actions": ("RandomAgent",),
     "sample_batch": ("SampleBatch",),

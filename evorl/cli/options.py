@@ -253,6 +253,19 @@ EXPORT = {
     **POLICY,
 }
 
+PACK = {
+    "run": Option(None, "a run folder, or latest", text=True),
+    "to": Option(
+        None,
+        "output file, .zip, or hf://<owner>/<name> to upload it; null for the folder export of the run",
+        text=True,
+    ),
+    "license": Option(None, "license of the policy, for its model card, such as license=apache-2.0", text=True),
+    "runs_folder": Option("runs", "folder that contains the run folders"),
+    "checkpoint": Option("best", "checkpoint to pack: best, latest or an iteration", checkpoint),
+    "trust": Option(False, "allow the run to load code outside evorl; only for runs from sources that you trust"),
+}
+
 PLAY = {
     "env": Option(None, "environment, such as gymnasium/CartPole-v1; null for that of the run", text=True),
     "episodes": Option(1, "number of episodes", NUM_EPISODES),

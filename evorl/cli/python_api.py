@@ -1,4 +1,4 @@
-"""Python functions for the commands: train, render, report and export, with the arguments of the command line."""
+"""Python functions for the commands: train, render, report, export and pack, with the arguments of the command line."""
 
 from __future__ import annotations
 
@@ -96,6 +96,19 @@ def export_policy(**options: Any) -> list[Path]:
         RunFolderError: the run does not exist, or is corrupted.
     """
     return [written.path for written in run(["export", *_as_options(options)])]
+
+
+def pack(**options: Any) -> Path:
+    """Pack the policy of a run into one file: ``evorl.pack(run=folder, to="policy.zip")``, as ``evorl pack`` does.
+
+    Returns:
+        Path of the file.
+
+    Raises:
+        ValueError: an option is unknown or invalid.
+        RunFolderError: the run does not exist, or is corrupted.
+    """
+    return run(["pack", *_as_options(options)])
 
 
 def as_overrides(settings: Mapping[str, Any]) -> list[str]:
