@@ -97,7 +97,11 @@ class _Redirections(urllib.request.HTTPRedirectHandler):
 
     def http_error_302(self, req: Any, fp: Any, code: int, msg: str, headers: Any) -> Any:
         if new := headers.get("location") or headers.get("uri"):
-            check_address(urljoin(req.full_url, new), req.full_url)
+            try:
+                check_address(urljoin(req.full_url, new), req.full_url)
+            except RunFolderError:
+                fp.close()
+                raise
         return super().http_error_302(req, fp, code, msg, headers)
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302

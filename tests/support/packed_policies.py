@@ -19,7 +19,10 @@ from evorl.runs.storage import structure_of
 from evorl.runs.structure import SMALL, pack
 
 STATE = {"agent_state": {"params": {"policy": {"kernel": np.arange(6, dtype=np.float32).reshape(2, 3)}}}}
-CONFIG_OF_NOTHING = {"workflow": "evorl.algorithms.ppo.PPOWorkflow", "env": {"library": "gymnax", "name": "CartPole-v1"}}
+CONFIG_OF_NOTHING = {
+    "workflow": "evorl.algorithms.ppo.PPOWorkflow",
+    "env": {"library": "gymnax", "name": "CartPole-v1"},
+}
 
 
 def packed_files(config: Mapping[str, Any] = CONFIG_OF_NOTHING, step: Any = 7) -> dict[str, bytes]:
@@ -39,14 +42,18 @@ def write_packed(path: Path, config: Mapping[str, Any] = CONFIG_OF_NOTHING, **op
     return policy_archive.write_archive(path, packed_files(config, **options), {"algorithm": "ppo"})
 
 
-def repacked(path: Path, changes: Mapping[str, bytes | None] = {}, add: tuple[zipfile.ZipInfo | str, bytes] | None = None,
-             level: int = zipfile.ZIP_STORED) -> None:  # fmt: skip
+def repacked(
+    path: Path,
+    changes: Mapping[str, bytes | None] = {},
+    add: tuple[zipfile.ZipInfo | str, bytes] | None = None,
+    method: int = zipfile.ZIP_STORED,
+) -> None:
     """Change files of an archive, which keeps its manifest unless that is changed; ``None`` removes a file."""
     with zipfile.ZipFile(path) as archive:
         contents: dict[str, bytes | None] = {name: archive.read(name) for name in archive.namelist()}
     contents |= changes
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", level) as archive:
+    with zipfile.ZipFile(stream, "w", method) as archive:
         for name, content in contents.items():
             if content is not None:
                 archive.writestr(name, content)
