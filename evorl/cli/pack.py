@@ -36,9 +36,9 @@ def pack_from_arguments(arguments: Sequence[str]) -> Path:
     if not settings["run"]:
         raise ValueError("no run was given: evorl pack run=<folder>, or run=latest.")
     to = settings["to"]
-    is_upload = to is not None and to.startswith(SCHEME)
-    if is_upload:
-        HubAddress.read(to)
+    upload = to if to is not None and to.startswith(SCHEME) else None
+    if upload:
+        HubAddress.read(upload)
     elif to is not None and (is_address(to) or user_path(to).suffix.lower() != SUFFIX):
         raise ValueError(f"to={to} must be a file that ends in {SUFFIX}, or hf://<owner>/<name>.")
     folder = find_run(settings["run"], settings["runs_folder"])
@@ -46,12 +46,12 @@ def pack_from_arguments(arguments: Sequence[str]) -> Path:
     packed = packed_files(folder, checkpoint, settings["license"], settings["trust"])
     for notice in packed.notices:
         print(notice)
-    path = default_path(folder) if to is None or is_upload else user_path(to)
+    path = default_path(folder) if to is None or upload else user_path(to)
     digest = write_archive(path, packed.files, packed.about)
     print(f"{path}: {path.stat().st_size:,} bytes, sha256={digest}")
-    if is_upload:
+    if upload:
         shown = {name: packed.files[name] for name in (CARD, REPORT, PAGE) if name in packed.files}
         message = f"{packed.about['algorithm']} on {packed.about['env']}"
-        print(f"{upload_to_hub(to, {FILE: path.read_bytes(), **shown}, message)}")
-    print(f"To use it: evorl evaluate {as_arguments({'run': to if is_upload else path})}")
+        print(f"{upload_to_hub(upload, {FILE: path.read_bytes(), **shown}, message)}")
+    print(f"To use it: evorl evaluate {as_arguments({'run': upload or path})}")
     return path

@@ -118,7 +118,7 @@ def _checkpoint(folder: RunFolder, which: str | int, trust: bool) -> tuple[dict[
 
 
 def _page(folder: RunFolder, which: str | int, trust: bool) -> tuple[bytes | None, str]:
-    """Return the offline page and its check, or ``None`` and the reason why the policy has none."""
+    """Return the offline page and its check, or ``None`` and the reason why it is absent."""
     try:
         page, check = html_page(stored_policy(folder.path, checkpoint=which, trust=trust))
         return page, f"{policy_archive.PAGE}, {check}"

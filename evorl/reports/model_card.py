@@ -42,7 +42,7 @@ class PackedCheckpoint(NamedTuple):
         seeds: number of seeds.
         foreign: code outside evorl that its config names, by setting.
         license: license of the policy; ``None`` if its author states none.
-        page: message about the offline page: its file name, or the reason why there is none.
+        page: message about the offline page: its file name, or the reason why it is absent.
     """
 
     timesteps: int

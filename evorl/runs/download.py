@@ -29,7 +29,7 @@ def download(address: str, max_bytes: int) -> bytes:
         max_bytes: size limit.
 
     Raises:
-        RunFolderError: the address, or one that it redirects to, is of another kind; the server cannot be reached or
+        RunFolderError: the address, or one that it redirects to, is not accepted; the server cannot be reached or
             reports an error; or a limit is exceeded.
     """
     is_local = check_address(address)

@@ -231,7 +231,7 @@ def _check_entries(entries: list[zipfile.ZipInfo]) -> None:
 
 
 def _check_manifest(contents: Mapping[str, bytes]) -> None:
-    """Raise ``ValueError`` unless the files are exactly those of the manifest, with their digests."""
+    """Raise ``ValueError`` unless the files match the manifest, in their names and digests."""
     if MANIFEST not in contents:
         raise ValueError(f"it has no {MANIFEST}")
     manifest = json.loads(contents[MANIFEST])

@@ -31,7 +31,7 @@ def shared_policy(which: Path | str, root: Path | str) -> RunFolder | None:
 
     Raises:
         RunFolderError: the archive cannot be downloaded or read, or its digest differs.
-        ImportError: the address is of the Hub, and the extra ``hub`` is not installed.
+        ImportError: the extra ``hub``, which addresses of the Hub need, is not installed.
     """
     if is_address(which):
         address = str(which)

@@ -99,7 +99,7 @@ def test_a_large_download_is_one_error(tmp_path: Path, cache: Path, refused: Ref
 
 @pytest.mark.parametrize(
     "name",
-    ["../evil", "checkpoint/../../evil", "/tmp/evil", "C:\\evil", "..\\evil", "a/", "checkpoint", "evil\0.csv",
+    ["../evil", "checkpoint/../../evil", "/etc/evil", "C:\\evil", "..\\evil", "a/", "checkpoint", "evil\0.csv",
      "sweep.csv", "sitecustomize.py", "state.json", "checkpoints/7/state/x", CONFIG.upper()],
 )  # fmt: skip
 def test_names_lead_nowhere(name: str, tmp_path: Path, cache: Path, refused: Refused) -> None:
