@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import evorl
 from evorl.export.artifacts import export_policy
+from tests.support.command_line import QUIET
 from tests.support.errors import assert_names
 from tests.support.optional_packages import need
 from tests.support.portable import stored
@@ -236,6 +238,43 @@ def test_cartpole_runs_without_a_screen(robot: Callable[[str], Any], monkeypatch
     assert upright > 0.99
     Balance.__call__ = lambda self, obs: np.ones(1, np.float32)
     assert example.run(Balance(), ticks=100)[1] < 0.9
+
+
+def test_a_policy_of_playground_is_trained_exported_and_run(
+    train_once: Callable[..., Any], tmp_path: Path, robot: Callable[[str], Any]
+) -> None:
+    """The commands of the page, with few steps."""
+    need("mujoco_playground", "playground")
+    run = train_once(
+        *"agent=ppo env=playground/CartpoleBalance +env.ctrl_dt=0.02 agent.normalize_obs=true num_envs=4".split(),
+        *"rollout_length=8 num_epochs=1 num_minibatches=1 total_timesteps=64 eval_interval=0".split(),
+        *QUIET,
+    )
+    (path,) = evorl.export_policy(run=run.path, format="onnx", to=tmp_path / "policy.onnx")
+    policy = robot("control_loop").OnnxPolicy(path)
+    example = robot("mujoco_cartpole")
+    simulation = example.Simulation(example.cartpole_model())
+    obs, _ = simulation.observe()
+    expected = evorl.load_policy(run.path)(obs.astype(np.float32))
+    assert np.allclose(policy(obs), expected, atol=1e-5)
+    report, _ = example.run(policy, ticks=20)
+    assert (report.ticks, report.faults) == (20, {})
+
+
+def test_the_observation_is_that_of_playground(robot: Callable[[str], Any]) -> None:
+    need("mujoco_playground", "playground")
+    import jax
+    from mujoco_playground import registry
+
+    env = registry.load("CartpoleBalance", config_overrides={"impl": "jax"})
+    state = jax.jit(env.reset)(jax.random.key(0))
+    simulation = robot("mujoco_cartpole").Simulation(env.mj_model)
+    simulation.data.qpos[:], simulation.data.qvel[:] = state.data.qpos, state.data.qvel
+    robot("mujoco_cartpole").mujoco.mj_forward(env.mj_model, simulation.data)
+    obs, _ = simulation.observe()
+    assert np.allclose(obs, state.obs, atol=1e-6)
+    of_joints = robot("ros2_node").cartpole_observation(simulation.data.qpos, simulation.data.qvel)
+    assert np.allclose(of_joints, state.obs, atol=1e-6)
 
 
 def test_the_node_acts_on_the_latest_joint_states(robot: Callable[[str], Any]) -> None:

@@ -116,6 +116,19 @@ def test_an_unknown_certificate_is_an_error(tmp_path: Path) -> None:
     assert server.requests == []
 
 
+def test_https_is_verified_and_does_not_redirect_to_http(
+    tmp_path: Path, server: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+    server.answers["/a"] = Answer(b"abc")
+    with file_server(tmp_path) as safe:
+        safe.answers |= {"/a": Answer(b"abc"), "/b": _redirect(f"{server.address}/a"), "/c": _redirect("/a")}
+        assert download(f"{safe.address}/a", 3) == download(f"{safe.address}/c", 3) == b"abc"
+        with raises_naming(RunFolderError, f"{safe.address}/b", server.address, "HTTP"):
+            download(f"{safe.address}/b", 3)
+    assert server.requests == []
+
+
 @pytest.mark.parametrize(
     "address",
     [

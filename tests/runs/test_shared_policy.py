@@ -9,6 +9,7 @@ import pytest
 
 from evorl.runs.best_run import find_run
 from evorl.runs.files import RunFolderError
+from evorl.runs.folder import RunFolder
 from evorl.runs.shared_policy import shared_policy
 from tests.support.errors import raises_naming
 from tests.support.file_server import Answer, FileServer, file_server
@@ -41,6 +42,12 @@ def test_other_names_are_no_packed_policies(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
     for which in ("latest", "folder.zip", "notes.txt", "none.zip", "a//b"):
         assert shared_policy(which, "runs") is None
+
+
+def test_a_packed_policy_is_not_resumed(tmp_path: Path) -> None:
+    write_packed(tmp_path / "a.zip")
+    with raises_naming(RunFolderError, "a.zip", "run=a.zip", "init_from=a.zip"):
+        RunFolder.find("a.zip", "runs")
 
 
 def test_an_address_is_downloaded_once_with_a_digest(tmp_path: Path, cache: Path, server: FileServer) -> None:
