@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from evorl.cli.python_api import evaluate as evaluate
     from evorl.cli.python_api import export_policy as export_policy
     from evorl.cli.python_api import make as make
+    from evorl.cli.python_api import pack as pack
     from evorl.cli.python_api import play as play
     from evorl.cli.python_api import render as render
     from evorl.cli.python_api import report as report
@@ -44,7 +45,7 @@ else:
             "agent": "Agent AgentState",
             "agents.random_actions": "RandomAgent",
             "cli.catalogs": "list_agents list_envs",
-            "cli.python_api": "check_env compare evaluate export_policy make play render report train",
+            "cli.python_api": "check_env compare evaluate export_policy make pack play render report train",
             "export.stored_policy": "load_policy",
             "sample_batch": "SampleBatch",
             "types": "PyTreeData PyTreeDict PyTreeNode State pytree_field",

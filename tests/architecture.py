@@ -58,14 +58,14 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("PIL", "av"), ("evorl/rendering",)),
     **dict.fromkeys(("onnx", "onnxruntime"), ("evorl/export/onnx_file",)),
     "rich": ("evorl/recorders/", "evorl/cli"),
-    **dict.fromkeys(("orbax", "minari"), ("evorl/runs",)),
+    **dict.fromkeys(("huggingface_hub", "minari", "orbax"), ("evorl/runs",)),
     "hydra": ("evorl/cli",),
     "yaml": ("evorl/config/yaml_text.py", "evorl/apps/", "evorl/runs"),
     "logging": ("evorl/cli", "evorl/runs", "evorl/recorders/", "evorl/reports/", "evorl/execution/", "evorl/sockets/"),
 }
 # Imported inside functions, so that nothing else requires them: optional extras and slow imports.
 OPTIONAL_LIBRARIES = {*ENV_LIBRARIES, *"aiohttp ale_py av evosax gymnasium gymnasium_robotics minari mujoco".split()}
-OPTIONAL_LIBRARIES |= {"mujoco_playground", "onnx", "onnxruntime", "optuna", "ray", "wandb"}
+OPTIONAL_LIBRARIES |= {"huggingface_hub", "mujoco_playground", "onnx", "onnxruntime", "optuna", "ray", "wandb"}
 DEVICE_HOMES = ("evorl/execution/",)
 DEVICE_NAMES = (
     "jax.sharding jax.shard_map jax.make_mesh jax.set_mesh jax.devices jax.local_devices jax.device_count "

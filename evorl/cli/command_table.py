@@ -116,6 +116,12 @@ COMMANDS: dict[str, Command] = {
         "evorl.cli.export:export_from_arguments",
         options.EXPORT,
     ),
+    "pack": Command(
+        "Write the trained policy of a run to one file with its model card, to share it.",
+        "run=<run>|latest [to=<file>.zip|hf://<owner>/<name>] [license=<name>]",
+        "evorl.cli.pack:pack_from_arguments",
+        options.PACK,
+    ),
     "play": Command(
         "Play a Gymnasium environment with the policy of a run, as an animation or in a window.",
         "run=<run>|latest [env=gymnasium/<id>]",

@@ -55,6 +55,16 @@ class ExportOptions(PolicyOptions, total=False):
     to: str | Path | None
 
 
+class PackOptions(TypedDict, total=False):
+    """Options of ``evorl.pack``."""
+
+    to: str | Path | None
+    license: str | None
+    runs_folder: str | Path
+    checkpoint: str | int
+    trust: bool
+
+
 class PlayOptions(PolicyOptions, total=False):
     """Options of ``evorl.play``."""
 

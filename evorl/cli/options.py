@@ -31,6 +31,7 @@ MAX_PROCESSES = 10_000
 _SECONDS = number("[0, 1e9]")
 _SERVERS, _SERVERS_OF_ALL = whole(1, MAX_PROCESSES), whole(0, LONGEST_AXIS)
 _KINDS = ", ".join(KINDS)
+_RUN = "a run folder, latest, or the file or address of a packed policy"
 
 
 def _cells(value: Any, name: str) -> int | list[int]:
@@ -48,7 +49,7 @@ def _cells(value: Any, name: str) -> int | list[int]:
 
 
 RENDER = {
-    "run": Option(None, "a run folder, or latest", text=True),
+    "run": Option(None, _RUN, text=True),
     "runs_folder": Option("runs", "folder that contains the run folders"),
     "episodes": Option(3, "number of episodes, drawn side by side in one animation", NUM_EPISODES),
     "format": Option(
@@ -224,7 +225,7 @@ RUN = {
 }
 
 ACT = {
-    "run": Option(None, "a run folder, or latest", text=True),
+    "run": Option(None, _RUN, text=True),
     "policy": Option(None, "instead of a run: a file written by evorl export, format=onnx or jax", text=True),
     "runs_folder": Option("runs", "folder that contains the run folders"),
     "checkpoint": Option("best", "checkpoint to use: best, latest or an iteration", checkpoint),
@@ -252,7 +253,7 @@ ACT = {
 }
 
 POLICY = {
-    "run": Option(None, "a run folder, or latest", text=True),
+    "run": Option(None, _RUN, text=True),
     "runs_folder": Option("runs", "folder that contains the run folders"),
     "checkpoint": Option("best", "checkpoint to use: best, latest or an iteration", checkpoint),
     "sample": Option(False, "sample actions as in training, instead of choosing the greedy ones"),
@@ -268,6 +269,19 @@ EXPORT = {
         None, "output file, or a folder for several formats; null for the folder export of the run", text=True
     ),
     **POLICY,
+}
+
+PACK = {
+    "run": Option(None, _RUN, text=True),
+    "to": Option(
+        None,
+        "output file, .zip, or hf://<owner>/<name> to upload it; null for the folder export of the run",
+        text=True,
+    ),
+    "license": Option(None, "license of the policy, for its model card, such as license=apache-2.0", text=True),
+    "runs_folder": Option("runs", "folder that contains the run folders"),
+    "checkpoint": Option("best", "checkpoint to pack: best, latest or an iteration", checkpoint),
+    "trust": Option(False, "allow the run to load code outside evorl; only for runs from sources that you trust"),
 }
 
 PLAY = {

@@ -20,7 +20,7 @@ from evorl.cli.composition import compose_config, initialize_configs
 from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import describe_config_error, is_of_config
 from evorl.cli.evaluation import Evaluation, evaluate_run
-from evorl.cli.option_types import CheckEnvOptions, ExportOptions, PlayOptions, RenderOptions, ReportOptions
+from evorl.cli.option_types import CheckEnvOptions, ExportOptions, PackOptions, PlayOptions, RenderOptions, ReportOptions
 from evorl.cli.overrides import names_a_run, stored_run_settings
 from evorl.cli.train import train_sweep
 from evorl.cli.training import train_run
@@ -218,6 +218,23 @@ def make(env: str | Callable[..., object], num_envs: int = 1, **options: object)
     with _config_errors():
         config = compose_config(overrides_first(["~experiment", *as_overrides({"env": env})]))
     return create_env({**plain(config.env), **options}, parallel=num_envs)
+
+
+def pack(run: str | Path = "latest", **options: Unpack[PackOptions]) -> Path:
+    """Pack the policy of a run into one file: ``evorl.pack(folder, to="policy.zip")``, as ``evorl pack`` does.
+
+    Args:
+        run: the run's folder, its name below ``runs_folder``, or ``latest``.
+        options: options of ``evorl pack``.
+
+    Returns:
+        Path of the file.
+
+    Raises:
+        ValueError: an option is unknown or invalid.
+        RunFolderError: the run does not exist, or is corrupted.
+    """
+    return command(["pack", *_as_options({"run": run, **options})])
 
 
 def as_overrides(settings: Mapping[str, Any]) -> list[str]:

@@ -26,7 +26,7 @@ from evorl.execution.restoration import restore
 from evorl.execution.runtime import prepare_for
 from evorl.execution.seeds import state_of_seed
 from evorl.rendering.animation import animation_bytes, write_animation
-from evorl.rendering.players import has_archive, players_of
+from evorl.rendering.players import played_entries, players_of
 from evorl.rendering.replay_page import write_body_page, write_picture_page
 from evorl.rendering.shown_episodes import shown_episodes
 from evorl.rendering.tiles import Shown, picture_grid
@@ -98,7 +98,7 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
     if which == "best" and checkpointer.best_step is None:
         which = "latest"
     try:
-        state, progress = restore(workflow, checkpointer, spec.seed, which, _entries_of(workflow))
+        state, progress = restore(workflow, checkpointer, spec.seed, which, played_entries(workflow))
         for notice in checkpointer.notices:
             print(notice)
         target = _draw(request, folder, spec, workflow, state, progress["timesteps"])
@@ -168,10 +168,6 @@ def _pages_explained(kind: str) -> Iterator[None]:
     except HostEnvError as error:
         page = "" if kind == "html" else " Of bodies format=html makes a page, which needs no such library."
         raise HostEnvError(f"{error}{page}") from error
-
-
-def _entries_of(workflow: Workflow) -> tuple[str, ...]:
-    return (*workflow.evaluation_entries, *(("archive_state",) if has_archive(workflow) else ()))
 
 
 def _draw(request: Request, folder: RunFolder, spec: RunSpec, workflow: Workflow, state: State, timesteps: int) -> Path:

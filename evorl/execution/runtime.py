@@ -14,6 +14,7 @@ from evorl.config.command_lines import user_path
 from evorl.config.gate import admit
 from evorl.execution.multiprocess import join_processes, process_info
 from evorl.ops.platform import on_cpu, set_precision
+from evorl.runs.files import RunFolderError, make_private_folder, user_cache
 from evorl.runs.spec import Precision, RunSpec
 
 MAX_CPU_DEVICES = 64  # or the number of cores if larger: each device is a separate client; hundreds of them stall
@@ -101,8 +102,6 @@ def _keep_programs(folder: Path | None) -> None:
     """
     import jax
 
-    from evorl.runs.files import RunFolderError, make_private_folder
-
     if folder or "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         folder = folder or cache_folder()
         try:
@@ -177,6 +176,5 @@ def _set_xla_flags(long_programs: bool, deterministic: bool = False, several: bo
 
 
 def cache_folder() -> Path:
-    """Return the default folder of compiled programs, inside the user's cache folder."""
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "evorl" / "compiled"
+    """Return the folder of compiled programs inside the user's cache folder."""
+    return user_cache("compiled")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import tempfile
 import types
 from collections.abc import Callable, Sequence
 from importlib import metadata
@@ -65,6 +66,24 @@ def export_policy(stored: StoredPolicy, formats: Sequence[str], to: str | Path |
         difference = compared(stored.policy, stored.in_float32.runnable(), recorded_steps(stored.policy))
         print(f"{', '.join(widened)}: computed in float32, which {difference.describe('the policy in bfloat16')}")
     return written
+
+
+def html_page(stored: StoredPolicy) -> tuple[bytes, str]:
+    """Return the offline page of a policy, and a description of its difference from the policy.
+
+    Raises:
+        ValueError: the format does not support an operation of the policy.
+        NotTheSame: the outputs of the page differ from the policy.
+    """
+    source = _source(stored, "html")
+    content, _ = _as_html(source)
+    with tempfile.TemporaryDirectory(prefix="evorl-") as folder:
+        path = Path(folder) / "policy.html"
+        path.write_bytes(content)
+        parity = _checked("html", path, source.policy, recorded_steps(source.policy))
+    if parity is not None and not parity.is_close:
+        raise NotTheSame(f"the page does not reproduce the outputs of the policy: it {parity.describe()}.")
+    return content, parity.describe() if parity else _UNCHECKED
 
 
 def _source(stored: StoredPolicy, format_name: str) -> StoredPolicy:

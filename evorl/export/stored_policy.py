@@ -85,7 +85,7 @@ def stored_policy(
     """Load the policy of a run, as its evaluations use it.
 
     Args:
-        run: the run's folder, its name below ``runs_folder``, or ``latest``.
+        run: the run's folder, its name below ``runs_folder``, ``latest``, or the path or address of a packed policy.
         runs_folder: folder of the runs.
         checkpoint: ``best`` (the latest if none has a score), ``latest``, or the number of an iteration.
         sample: true if actions are sampled as at the end of training; otherwise they are greedy.
@@ -246,7 +246,7 @@ def load_policy(
     start of each episode.
 
     Args:
-        run: the run's folder, its name below ``runs_folder``, or ``latest``.
+        run: the run's folder, its name below ``runs_folder``, ``latest``, or the path or address of a packed policy.
         runs_folder: folder of the runs.
         checkpoint: ``best`` (the latest if none has a score), ``latest``, or the number of an iteration.
         sample: true if actions are sampled as in training; otherwise they are greedy.

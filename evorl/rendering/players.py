@@ -24,6 +24,11 @@ def has_archive(workflow: Workflow) -> bool:
     return isinstance(getattr(workflow, "archive", None), Archive)
 
 
+def played_entries(workflow: Workflow) -> tuple[str, ...]:
+    """Return the entries of a state that evaluations and animations read."""
+    return (*workflow.evaluation_entries, *(("archive_state",) if has_archive(workflow) else ()))
+
+
 def best_policy(state: State) -> AgentState:
     """Return the agent state that an evaluation of a single-seed state uses: in a population the best member."""
     if "members" not in state:

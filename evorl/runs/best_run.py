@@ -9,6 +9,7 @@ from pathlib import Path
 from evorl.config.command_lines import as_arguments, user_path
 from evorl.runs.files import RunFolderError, refuse_link
 from evorl.runs.folder import RunFolder
+from evorl.runs.shared_policy import shared_policy
 from evorl.runs.sweep_folder import SweepFolder, SweptRun
 
 _MAX_BYTES = 2**26  # size limit of a table
@@ -18,7 +19,8 @@ def find_run(which: Path | str, root: Path | str) -> RunFolder:
     """Return the run that ``run=<which>`` names; for a sweep or search, its best run.
 
     Args:
-        which: ``latest``, a path, or the name of a folder below ``root``.
+        which: ``latest``, a path, or the name of a folder below ``root``; or the path or address of a packed policy,
+            see ``evorl.runs.shared_policy``.
         root: folder of all runs.
 
     Raises:
@@ -26,6 +28,8 @@ def find_run(which: Path | str, root: Path | str) -> RunFolder:
             whose returns cannot be compared. The message names folders to choose from.
     """
     if str(which) != "latest":
+        if shared := shared_policy(which, root):
+            return shared
         for path in (user_path(which), user_path(root) / which):
             if SweepFolder.exists(path):
                 # Trusting the sweep is safe: its command lines are not composed here

@@ -126,6 +126,12 @@ def make_folder(path: Path, mode: int = 0o777) -> None:
     path.mkdir(mode=mode, exist_ok=True)
 
 
+def user_cache(name: str) -> Path:
+    """Return a folder of this package below the user's cache folder; it may not exist yet."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "evorl" / name
+
+
 def make_private_folder(path: Path | str) -> None:
     """Create a folder that only its user can enter, for programs that will be executed.
 

@@ -167,7 +167,10 @@ class RunFolder:
             RunFolderError: the folder does not exist or is not a run folder.
         """
         folder = cls(user_path(path).resolve())
-        if not folder.path.is_dir():
+        if folder.path.is_file():
+            play, start = (as_arguments({name: path}) for name in ("run", "init_from"))
+            problem = f"{path} is a file. A packed policy (.zip) can be played ({play}), or start a new run ({start})."
+        elif not folder.path.is_dir():
             problem = f"There is no folder {path}."
         elif not folder.config.is_file():
             problem = f"{path} is not a run folder: it has no {folder.config.name}."

@@ -162,7 +162,7 @@ class StoredRun(Part):
 
     Attributes:
         resume: a run folder to continue, or latest
-        run: a run folder to evaluate (evorl evaluate), or latest
+        run: a run folder or a packed policy to evaluate (evorl evaluate), or latest
         trust: let a run folder (resume, run) refer to code outside evorl; only for runs of people you trust
         runs_folder: folder in which run folders are created
     """
@@ -178,7 +178,7 @@ class WarmStart(Part):
     """Initial parameters from another run.
 
     Attributes:
-        run: folder of that run, or latest
+        run: folder of that run, latest, or the file or address of a packed policy
         parts: parts of the agent, such as [policy]; null for all that both runs have
         which: checkpoint: best, latest or an iteration
     """

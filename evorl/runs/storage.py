@@ -15,7 +15,7 @@ import json
 import logging
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,20 @@ def write_checkpoint(path: Path, state: Any, about: Mapping[str, Any]) -> None:
     Raises:
         RunFolderError: the processes do not write to the same disk.
     """
-    ocp = _import_orbax()
     arrays, offsets = pack(state)
+    write_arrays(path, arrays, structure_of(state, offsets), about)
+
+
+def structure_of(state: Any, offsets: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Return the leaves of a state as plain data, with their offsets in the common array."""
+    return [{**spec.to_json(), "offset": offsets.get(spec.path)} for spec in describe_structure(state)]
+
+
+def write_arrays(
+    path: Path, arrays: Mapping[str, Any], structure: Sequence[Mapping[str, Any]], about: Mapping[str, Any]
+) -> None:
+    """Write a state that ``pack`` converted; see ``write_checkpoint``."""
+    ocp = _import_orbax()
     if is_first():
         path.mkdir(parents=True)
     wait_for_all()
@@ -49,15 +61,14 @@ def write_checkpoint(path: Path, state: Any, about: Mapping[str, Any]) -> None:
         _array_store(ocp).save(
             plain / "state",
             args=ocp.args.PyTreeSave(
-                arrays,
+                dict(arrays),
                 save_args={name: ocp.SaveArgs(chunk_byte_size=CHUNK_BYTES) for name in arrays},
                 ocdbt_target_data_file_size=FILE_BYTES,
             ),
         )
     if not is_first():
         return
-    structure = [{**spec.to_json(), "offset": offsets.get(spec.path)} for spec in describe_structure(state)]
-    (path / "structure.json").write_text(json.dumps({"leaves": structure}, indent=1), encoding="utf-8")
+    (path / "structure.json").write_text(json.dumps({"leaves": list(structure)}, indent=1), encoding="utf-8")
     (path / "progress.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
     write_manifest(path, about["iterations"])
 

@@ -94,11 +94,15 @@ def explain_difference(saved: Sequence[LeafSpec], expected: Sequence[LeafSpec]) 
     return "; ".join(parts) or None
 
 
-def pack(state: Any) -> tuple[dict[str, Any], dict[str, int]]:
+def pack(state: Any, large: float = LARGE) -> tuple[dict[str, Any], dict[str, int]]:
     """Convert a state to a few plain arrays, without PRNG keys and empty leaves.
 
     Small leaves are concatenated in one array of bytes, which is stored several times faster than a hundred arrays.
     Large ones stay on their devices and are written piece by piece, so that saving does not duplicate the state.
+
+    Args:
+        state: any pytree of arrays and numbers.
+        large: size in bytes from which on a leaf is large; infinity joins all leaves.
 
     Returns:
         The arrays by name, and the offset in ``small`` of each small leaf by path.
@@ -111,7 +115,7 @@ def pack(state: Any) -> tuple[dict[str, Any], dict[str, int]]:
         if spec.is_empty:
             continue
         plain = _plain(leaf)
-        if plain.nbytes >= LARGE:
+        if plain.nbytes >= large:
             arrays[large_name(spec.path)] = plain
             continue
         offsets[spec.path] = length

@@ -171,6 +171,7 @@ def test_what_cannot_be_made_is_said(env: str, options: dict, parts: tuple[str, 
     ("types", "options", "positional"),
     [
         (option_types.RenderOptions, options.RENDER, {"run"}),
+        (option_types.PackOptions, options.PACK, {"run"}),
         (option_types.PlayOptions, options.PLAY, {"run"}),
         (option_types.ReportOptions, options.REPORT, set()),
         (option_types.ExportOptions, options.EXPORT, {"run", "format"}),

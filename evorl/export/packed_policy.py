@@ -1,0 +1,152 @@
+"""Collects the files of a packed policy: config, the best checkpoint without training state, model card and pages."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from omegaconf import OmegaConf
+
+from evorl.assembly import workflow_from_config
+from evorl.config.gate import scope
+from evorl.config.values import plain
+from evorl.execution.restoration import restore
+from evorl.execution.runtime import prepare_for
+from evorl.export.artifacts import html_page
+from evorl.export.parity import NotTheSame
+from evorl.export.stored_policy import stored_policy
+from evorl.rendering.players import played_entries
+from evorl.reports.elements import without_folders
+from evorl.reports.model_card import PackedCheckpoint, model_card
+from evorl.reports.page import Report
+from evorl.reports.recorded_run import RecordedRun, named
+from evorl.runs import policy_archive
+from evorl.runs.checkpointer import RunCheckpointer
+from evorl.runs.folder import RunFolder
+from evorl.runs.spec import RunSpec
+from evorl.runs.storage import read_about, structure_of
+from evorl.runs.stored import stored_spec
+from evorl.runs.structure import SMALL, pack
+from evorl.runs.trust import foreign_names
+
+# Settings of the author's machine and accounts, which a reader of the policy does not need.
+_PRIVATE = RunSpec.keys("of_command") | {"runs_folder", "compilation_cache", "init_from", "recorders", "title"}
+
+
+class PackedFiles(NamedTuple):
+    """The contents of an archive.
+
+    Attributes:
+        files: contents by names of ``policy_archive.FILES``.
+        about: description for the manifest.
+        notices: messages for the user.
+    """
+
+    files: dict[str, bytes]
+    about: dict[str, Any]
+    notices: tuple[str, ...]
+
+
+@scope()
+def packed_files(
+    folder: RunFolder, checkpoint: str | int = "best", license: str | None = None, trust: bool = False
+) -> PackedFiles:
+    """Collect the files of a run's policy.
+
+    Args:
+        folder: the run folder.
+        checkpoint: ``best`` (the latest if none has a score), ``latest``, or the number of an iteration.
+        license: license of the policy, for the model card; ``None`` if none is stated.
+        trust: true if the run's config may name code from outside this package.
+
+    Raises:
+        RunFolderError: the config cannot be read, is not trusted, or a file of the run is a link.
+        CheckpointError: the checkpoint does not exist.
+        ValueError: the settings are invalid.
+    """
+    folder.refuse_links()  # the archive must not contain the target of a link
+    contents, progress, notices = _checkpoint(folder, checkpoint, trust)
+    config = {key: value for key, value in plain(folder.load_config(trust=True)).items() if key not in _PRIVATE}
+    (run,) = named([folder])
+    page, remark = _page(folder, checkpoint, trust)
+    about = PackedCheckpoint(
+        timesteps=int(progress["progress"]["timesteps"]),
+        score=progress["score"],
+        seeds=int(config.get("num_seeds", 1)),
+        foreign=foreign_names(config),
+        license=license,
+        page=remark,
+    )
+    files = {
+        policy_archive.CONFIG: OmegaConf.to_yaml(OmegaConf.create(config)).encode(),
+        policy_archive.CARD: _utf8(model_card(run, about)),
+        **contents,
+        **_records(run),
+    }
+    if page is not None:
+        files[policy_archive.PAGE] = page
+    described = {"algorithm": run.algorithm, "env": run.env, "timesteps": about.timesteps, "score": about.score}
+    return PackedFiles(files, {**described, "license": license}, (*notices, f"Offline page: {remark}."))
+
+
+def _checkpoint(folder: RunFolder, which: str | int, trust: bool) -> tuple[dict[str, bytes], dict[str, Any], list[str]]:
+    """Return the files of the checkpoint, its description, and messages about corrupted ones.
+
+    Only the entries of the state are kept that evaluations and animations read: neither optimizers nor replay.
+    """
+    spec = stored_spec(folder, trust, {"devices": 1, "evaluation": None, "actors": None}, can_be_overridden=False)
+    prepare_for(spec)
+    workflow = workflow_from_config(spec.workflow_config())
+    try:
+        checkpointer = RunCheckpointer(folder.checkpoints)
+        chosen: Any = "latest" if which == "best" and checkpointer.best_step is None else which
+        state, progress = restore(workflow, checkpointer, spec.seed, chosen, played_entries(workflow))
+    finally:
+        workflow.close()
+        workflow.eval_env.close()
+    arrays, offsets = pack(state, large=math.inf)
+    step = int(progress["iterations"])
+    about = {"iterations": step, "score": read_about(folder.checkpoints / str(step))["score"], "progress": progress}
+    contents = {
+        policy_archive.ARRAYS: arrays[SMALL].tobytes() if SMALL in arrays else b"",
+        policy_archive.STRUCTURE: _json({"leaves": structure_of(state, offsets)}),
+        policy_archive.PROGRESS: _json({**about, "records": {}}),
+    }
+    return contents, about, list(checkpointer.notices)
+
+
+def _page(folder: RunFolder, which: str | int, trust: bool) -> tuple[bytes | None, str]:
+    """Return the offline page and its check, or ``None`` and the reason why it is absent."""
+    try:
+        page, check = html_page(stored_policy(folder.path, checkpoint=which, trust=trust))
+        return page, f"{policy_archive.PAGE}, {check}"
+    except (ValueError, NotTheSame) as error:
+        return None, f"none, because {str(error).rstrip('.')}"
+
+
+def _records(run: RecordedRun) -> dict[str, bytes]:
+    """Return the metrics, the starts without paths, and the report of a run."""
+    starts = [{**start, "command": without_folders(str(start.get("command")))} for start in run.starts]
+    files = {policy_archive.ABOUT: _json({"starts": starts})}
+    if run.folder.metrics_csv.is_file():
+        files[policy_archive.METRICS] = run.folder.metrics_csv.read_bytes()
+    try:
+        files[policy_archive.REPORT] = _utf8(Report.of([run]).to_html())
+    except ValueError:  # nothing was recorded
+        return files
+    return files
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=1) + "\n").encode()
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode(errors="backslashreplace")  # names of folders may have bytes that are not UTF-8
+
+
+def default_path(folder: RunFolder) -> Path:
+    """Return the path of a run's archive if the user names none."""
+    return folder.path / "export" / "policy.zip"

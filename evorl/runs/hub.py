@@ -1,0 +1,110 @@
+"""Uploads packed policies to the Hugging Face Hub, and downloads them from there; needs the extra ``hub``."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from evorl.runs.files import RunFolderError, user_cache
+from evorl.runs.policy_archive import MAX_BYTES
+
+SCHEME = "hf://"
+FILE = "policy.zip"  # name of the archive in a repository
+_NAME = r"[A-Za-z0-9][\w.-]*"
+_ADDRESS = re.compile(rf"hf://({_NAME}/{_NAME})(?:@([\w./-]+))?", re.ASCII)
+
+
+class HubAddress(NamedTuple):
+    """A repository of models on the Hub.
+
+    Attributes:
+        repository: ``<owner>/<name>``.
+        revision: a branch, a tag or a commit; ``None`` for the main branch.
+    """
+
+    repository: str
+    revision: str | None
+
+    @classmethod
+    def read(cls, address: str) -> HubAddress:
+        """Read an address ``hf://<owner>/<name>[@<revision>]``.
+
+        Raises:
+            RunFolderError: the address has another form.
+        """
+        match = _ADDRESS.fullmatch(address)
+        if match is None:
+            raise RunFolderError(f"{address} is not an address of the Hub: expected hf://<owner>/<name>[@<revision>].")
+        return cls(match[1], match[2])
+
+
+def download_from_hub(address: str) -> Path:
+    """Download the packed policy of a repository into the user's cache, and return its path.
+
+    Raises:
+        RunFolderError: the repository or the file does not exist, is too large, or the Hub cannot be reached.
+        ImportError: the extra ``hub`` is not installed.
+    """
+    hub, (repository, revision), endpoint = _library(), HubAddress.read(address), _endpoint()
+    try:
+        url = hub.hf_hub_url(repository, FILE, revision=revision, endpoint=endpoint)
+        size = hub.get_hf_file_metadata(url, endpoint=endpoint).size
+        if size is None or size > MAX_BYTES:
+            raise RunFolderError(f"{address}: {FILE} has {size} bytes, but at most {MAX_BYTES:,} are allowed.")
+        folder = user_cache("hub")
+        return Path(
+            hub.hf_hub_download(repository, FILE, revision=revision, endpoint=endpoint, cache_dir=folder)
+        ).resolve()
+    except RunFolderError:
+        raise
+    except (OSError, ValueError, hub.errors.EntryNotFoundError) as error:
+        raise _failed(f"{address} was not downloaded", error) from error
+
+
+def upload_to_hub(address: str, files: Mapping[str, bytes], message: str) -> str:
+    """Create a repository of models, unless it exists, and upload files in one commit.
+
+    Args:
+        address: ``hf://<owner>/<name>[@<branch>]``.
+        files: contents by name.
+        message: message of the commit.
+
+    Returns:
+        Address of the commit in a browser.
+
+    Raises:
+        RunFolderError: the Hub cannot be reached or rejects the upload, for example without a token.
+        ImportError: the extra ``hub`` is not installed.
+    """
+    hub, (repository, revision) = _library(), HubAddress.read(address)
+    try:
+        api = hub.HfApi(endpoint=_endpoint())
+        api.create_repo(repository, exist_ok=True)
+        operations = [hub.CommitOperationAdd(name, content) for name, content in sorted(files.items())]
+        return str(api.create_commit(repository, operations, commit_message=message, revision=revision).commit_url)
+    except (OSError, ValueError) as error:
+        advice = "Log in with the command hf auth login, or set HF_TOKEN"
+        raise _failed(f"{address} was not uploaded", error, advice) from error
+
+
+def _library() -> Any:
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise ImportError(
+            'addresses that start with hf:// need the package huggingface_hub: pip install "evorl-engine[hub]"'
+        ) from error
+    return huggingface_hub
+
+
+def _endpoint() -> str | None:
+    """Return the address of the Hub, read at each call: the library reads the variable only when it is imported."""
+    return os.environ.get("HF_ENDPOINT") or None
+
+
+def _failed(problem: str, error: Exception, advice: str | None = None) -> RunFolderError:
+    reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return RunFolderError(f"{problem}: {reason[:300].rstrip('.')}.{f' {advice}.' if advice else ''}")

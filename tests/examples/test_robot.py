@@ -1,0 +1,301 @@
+"""The files of ``examples/robot``: a control loop with a fake clock, MuJoCo without a screen, a node without ROS."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import evorl
+from evorl.export.artifacts import export_policy
+from tests.support.command_line import QUIET
+from tests.support.errors import assert_names
+from tests.support.optional_packages import need
+from tests.support.portable import stored
+
+need("onnxruntime", "onnx")
+FOLDER = Path(__file__).resolve().parents[2] / "examples" / "robot"
+NAMES = [path.stem for path in sorted(FOLDER.glob("*.py"))]
+
+
+@pytest.fixture
+def robot(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
+    """Return a function that imports a file as a user's program does."""
+    monkeypatch.syspath_prepend(FOLDER)
+    yield importlib.import_module
+    for name in NAMES:
+        sys.modules.pop(name, None)
+
+
+class Clock:
+    """A fake clock; sleeping takes ``oversleep`` longer than requested."""
+
+    def __init__(self, oversleep: float = 0.0) -> None:
+        self.time, self.oversleep = 100.0, oversleep
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds + self.oversleep
+
+
+class Policy:
+    """A policy that acts as scripted, and takes ``seconds`` for it."""
+
+    low, high, obs_shape = np.full(2, -1.0, np.float32), np.full(2, 2.0, np.float32), (3,)
+
+    def __init__(self, clock: Clock, action: Any = (0.5, 9.0), seconds: float = 0.001) -> None:
+        self.clock, self.action, self.seconds, self.resets = clock, action, seconds, 0
+        self.seen: list[np.ndarray] = []
+
+    def reset(self) -> None:
+        self.resets += 1
+
+    def __call__(self, obs: np.ndarray) -> np.ndarray:
+        self.clock.time += self.seconds
+        self.seen.append(obs)
+        return np.asarray(self.action, np.float32)
+
+
+SAFE = [0.0, 0.25]
+
+
+class Setup:
+    """A loop of a scripted policy with a fake clock."""
+
+    def __init__(self, robot: Callable[[str], Any], clock: Clock | None = None, **options: Any) -> None:
+        self.clock = clock or Clock()
+        self.policy = Policy(self.clock)
+        self.obs: Any = np.zeros(3)
+        self.age = 0.0
+        self.sent: list[tuple[float, list[float]]] = []
+        loop = robot("control_loop").ControlLoop
+        observe = lambda: (self.obs, self.clock.time - self.age)  # noqa: E731
+        options = {"now": self.clock.now, "sleep": self.clock.sleep, **options}
+        self.loop = loop(self.policy, observe, self.send, SAFE, **options)
+
+    def send(self, action: np.ndarray) -> None:
+        self.sent.append((self.clock.time, action.tolist()))
+
+
+def test_actions_are_clipped_and_sent_at_the_rate(robot: Callable[[str], Any]) -> None:
+    setup = Setup(robot)
+    report = setup.loop.run(5)
+    times, actions = zip(*setup.sent, strict=True)
+    assert actions[:5] == ([0.5, 2.0],) * 5
+    assert actions[5] == SAFE  # the last command
+    assert np.allclose(np.diff(times[:5]), 0.02)
+    assert (report.ticks, report.late, report.missed, report.faults) == (5, 0, 0, {})
+    assert np.allclose(report.compute, 0.001)
+    assert np.allclose(report.jitter, 0.0)
+
+
+def test_jitter_does_not_add_up(robot: Callable[[str], Any]) -> None:
+    setup = Setup(robot, Clock(oversleep=0.003))
+    report = setup.loop.run(100)
+    assert np.allclose(report.jitter[1:], 0.003)
+    assert setup.sent[99][0] == pytest.approx(100.0 + 99 * 0.02 + 0.004)
+    assert_names(report.describe(), "100 ticks", "no faults", "median 3.000 ms")
+
+
+def test_a_late_action_is_not_sent(robot: Callable[[str], Any]) -> None:
+    setup = Setup(robot, deadline=0.5)
+    setup.policy.seconds = 0.011
+    report = setup.loop.run(3)
+    assert [action for _, action in setup.sent] == [SAFE] * 4
+    assert (report.late, report.faults) == (3, {"late action": 3})
+    assert setup.policy.resets == 3
+    setup.policy.seconds = 0.0099
+    assert setup.loop.run(3).late == 0
+
+
+def test_missed_ticks_are_skipped_and_not_caught_up(robot: Callable[[str], Any]) -> None:
+    setup = Setup(robot)
+    setup.policy.seconds = 0.05  # two and a half periods
+    report = setup.loop.run(2)
+    assert report.missed == 4
+    starts = [time - 0.05 for time, _ in setup.sent[:2]]
+    assert np.allclose(np.diff(starts), 0.06)
+
+
+@pytest.mark.parametrize(
+    ("obs", "age", "fault"),
+    [
+        ([0.0, np.nan, 0.0], 0.0, "invalid observation"),
+        ([0.0, np.inf, 0.0], 0.0, "invalid observation"),
+        ([0.0, 0.0], 0.0, "invalid observation"),
+        (None, 0.0, "old observation"),
+        ([0.0, 0.0, 0.0], 0.11, "old observation"),
+    ],
+)
+def test_the_watchdog_stops_after_faults_in_a_row(
+    obs: Any, age: float, fault: str, robot: Callable[[str], Any]
+) -> None:
+    setup = Setup(robot, max_faults=4)
+    setup.obs, setup.age = obs, age
+    report = setup.loop.run(100)
+    assert report.ticks == 4
+    assert [action for _, action in setup.sent] == [SAFE] * 5
+    assert report.faults == {fault: 4}
+    assert_names(report.stopped, "4 faults", fault)
+
+
+def test_one_fault_is_survived(robot: Callable[[str], Any]) -> None:
+    setup = Setup(robot, max_faults=2)
+    send = setup.send
+
+    def alternate(action: np.ndarray) -> None:
+        send(action)
+        setup.policy.action = [np.nan, 0.0] if len(setup.sent) % 2 else [1.0, 1.0]
+
+    setup.loop._send = alternate
+    report = setup.loop.run(10)
+    assert (report.ticks, report.stopped, report.faults) == (10, "", {"invalid action": 5})
+    assert [action for _, action in setup.sent[:3]] == [[0.5, 2.0], SAFE, [1.0, 1.0]]
+
+
+def test_an_exception_leaves_the_robot_safe(robot: Callable[[str], Any]) -> None:
+    setup = Setup(robot)
+    setup.policy.action = "broken"
+    with pytest.raises(ValueError, match="broken"):
+        setup.loop.run(3)
+    assert [action for _, action in setup.sent] == [SAFE]
+
+
+@pytest.mark.parametrize("safe", [[0.0], [0.0, 2.5], [0.0, np.nan]])
+def test_a_safe_action_outside_of_the_space_is_an_error(safe: list[float], robot: Callable[[str], Any]) -> None:
+    with pytest.raises(ValueError, match="safe_action"):
+        robot("control_loop").ControlLoop(Policy(Clock()), None, None, safe)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Export untrained policies of Pendulum: with a normalizer, with memory, and one of discrete actions."""
+    paths = {}
+    for name in ("ppo_normalized", "ppo_gru_history", "ppo_discrete"):
+        policy = stored(name, tmp_path_factory.mktemp(name))
+        ((path, _),) = export_policy(policy, ["onnx"], tmp_path_factory.mktemp(name) / "policy.onnx")
+        paths[name] = path
+    return paths
+
+
+def test_an_exported_policy_normalizes_and_acts_in_its_space(
+    exported: dict[str, Path], robot: Callable[[str], Any]
+) -> None:
+    policy = robot("control_loop").OnnxPolicy(exported["ppo_normalized"])
+    assert (policy.low.tolist(), policy.high.tolist(), policy.obs_shape) == ([-2.0], [2.0], (3,))
+    action = policy(np.array([1.0, 0.0, 0.5]))
+    assert action.shape == (1,)
+    assert np.array_equal(action, policy([1.0, 0.0, 0.5]))
+
+
+def test_memory_is_kept_until_a_reset(exported: dict[str, Path], robot: Callable[[str], Any]) -> None:
+    policy = robot("control_loop").OnnxPolicy(exported["ppo_gru_history"])
+    first, second = (policy([1.0, 0.0, 0.5]) for _ in range(2))
+    assert not np.array_equal(first, second)
+    policy.reset()
+    assert np.array_equal(policy([1.0, 0.0, 0.5]), first)
+
+
+def test_a_policy_of_discrete_actions_is_an_error(exported: dict[str, Path], robot: Callable[[str], Any]) -> None:
+    with pytest.raises(ValueError, match="discrete"):
+        robot("control_loop").OnnxPolicy(exported["ppo_discrete"])
+
+
+def test_latency_is_measured(
+    exported: dict[str, Path], robot: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    argv = ["measure_latency.py", str(exported["ppo_normalized"]), "--calls", "20", "--ticks", "3"]
+    monkeypatch.setattr(sys, "argv", argv)
+    robot("measure_latency").main()
+    assert_names(capsys.readouterr().out, "onnxruntime", "20 calls", "3 ticks", "99 %", "jitter")
+
+
+def test_cartpole_runs_without_a_screen(robot: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    need("mujoco_playground", "playground")
+
+    class Balance:
+        """A linear controller, which keeps the pole upright."""
+
+        low, high, obs_shape = np.full(1, -1.0, np.float32), np.full(1, 1.0, np.float32), (5,)
+
+        def reset(self) -> None:
+            """Has no memory."""
+
+        def __call__(self, obs: np.ndarray) -> np.ndarray:
+            x, _, sin, v, w = obs
+            return np.array([0.2 * x + 0.4 * v + 6.0 * sin + 1.5 * w], np.float32)
+
+    example = robot("mujoco_cartpole")
+    report, upright = example.run(Balance(), ticks=100)
+    assert (report.ticks, report.faults, report.missed) == (100, {}, 0)
+    assert upright > 0.99
+    Balance.__call__ = lambda self, obs: np.ones(1, np.float32)
+    assert example.run(Balance(), ticks=100)[1] < 0.9
+
+
+def test_a_policy_of_playground_is_trained_exported_and_run(
+    train_once: Callable[..., Any], tmp_path: Path, robot: Callable[[str], Any]
+) -> None:
+    """The commands of the page, with few steps."""
+    need("mujoco_playground", "playground")
+    run = train_once(
+        *"agent=ppo env=playground/CartpoleBalance +env.ctrl_dt=0.02 agent.normalize_obs=true num_envs=4".split(),
+        *"rollout_length=8 num_epochs=1 num_minibatches=1 total_timesteps=64 eval_interval=0".split(),
+        *QUIET,
+    )
+    (path,) = evorl.export_policy(run=run.path, format="onnx", to=tmp_path / "policy.onnx")
+    policy = robot("control_loop").OnnxPolicy(path)
+    example = robot("mujoco_cartpole")
+    simulation = example.Simulation(example.cartpole_model())
+    obs, _ = simulation.observe()
+    expected = evorl.load_policy(run.path)(obs.astype(np.float32))
+    assert np.allclose(policy(obs), expected, atol=1e-5)
+    report, _ = example.run(policy, ticks=20)
+    assert (report.ticks, report.faults) == (20, {})
+
+
+def test_the_observation_is_that_of_playground(robot: Callable[[str], Any]) -> None:
+    need("mujoco_playground", "playground")
+    import jax
+    from mujoco_playground import registry
+
+    env = registry.load("CartpoleBalance", config_overrides={"impl": "jax"})
+    state = jax.jit(env.reset)(jax.random.key(0))
+    simulation = robot("mujoco_cartpole").Simulation(env.mj_model)
+    simulation.data.qpos[:], simulation.data.qvel[:] = state.data.qpos, state.data.qvel
+    robot("mujoco_cartpole").mujoco.mj_forward(env.mj_model, simulation.data)
+    obs, _ = simulation.observe()
+    assert np.allclose(obs, state.obs, atol=1e-6)
+    of_joints = robot("ros2_node").cartpole_observation(simulation.data.qpos, simulation.data.qvel)
+    assert np.allclose(of_joints, state.obs, atol=1e-6)
+
+
+def test_the_node_acts_on_the_latest_joint_states(robot: Callable[[str], Any]) -> None:
+    clock = Clock()
+    policy = Policy(clock)
+    policy.obs_shape, published = (5,), []
+    bridge = robot("ros2_node").PolicyBridge(
+        policy, ["slider", "hinge_1"], published.append, now=clock.now, options={"max_faults": 3}
+    )
+    assert bridge.on_timer()  # no message yet
+    assert published == [[0.0, 0.0]]
+    bridge.on_joint_states(["hinge_1", "other", "slider"], [0.1, 7.0, 0.3], [1.0, 7.0, 2.0])
+    assert bridge.on_timer()
+    assert published[-1] == [0.5, 2.0]
+    assert np.allclose(policy.seen[-1], [0.3, np.cos(0.1), np.sin(0.1), 2.0, 1.0])
+    bridge.on_joint_states(["slider"], [0.3], [0.0])  # incomplete: ignored
+    assert bridge.on_timer()
+    clock.time += 1.0
+    assert [bridge.on_timer() for _ in range(3)] == [True, True, False]
+    assert published[-1] == [0.0, 0.0]
+    assert_names(bridge.report.stopped, "old observation")
+    bridge.on_joint_states(["slider", "hinge_1"], [0.0, 0.0], [0.0, 0.0])
+    assert not bridge.on_timer()  # a stopped robot is started again by a person
+    assert published[-1] == [0.0, 0.0]
