@@ -12,9 +12,10 @@ from hydra.types import RunMode
 
 from evorl.cli.arguments import given_text
 from evorl.cli.combinations import is_sweep
+from evorl.cli.flags import PLAN
 from evorl.cli.multirun import resume_sweep, start_sweep
 from evorl.cli.overrides import names_a_run, sweep_to_resume
-from evorl.cli.plan import FLAG, print_plan
+from evorl.cli.plan import print_plan
 from evorl.cli.run_command import compose_checked, compose_quietly, run_command
 from evorl.cli.training import check_training, train_run
 from evorl.config.gate import distrust
@@ -63,7 +64,7 @@ def _values_of(arguments: Sequence[str]) -> dict[str, str]:
 
 def _plans_or_sweeps(arguments: Sequence[str]) -> bool:
     """Print the plan of a command line, or run its sweep; return False if it requests neither."""
-    if FLAG in arguments:
+    if PLAN in arguments:
         print_plan(arguments, compose_checked)
         return True
     folder, trust = sweep_to_resume(arguments) if names_a_run(arguments, "resume") else (None, False)
