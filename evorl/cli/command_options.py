@@ -130,7 +130,7 @@ def read_options(
     """
     values: dict[str, Any] = {}
     without_name = []
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
         name, equals, text = argument.partition("=")
         if not equals or not _NAME.fullmatch(name):  # a path may contain an equals sign
             if unnamed is None or argument.startswith("-"):

@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from evorl.envs import EnvState
+from evorl.envs.libraries import short_title
 from evorl.execution import programs
 from evorl.execution.collector import iterate
 from evorl.execution.compile_clock import CompileClock
@@ -149,11 +150,10 @@ class LearningRun:
         return state
 
     def _plan(self, key: Key | int | None) -> RunPlan:
-        library, _, name = (self.workflow.env.title or "").partition("/")
         algorithm = algorithm_name(type(self.workflow).__name__)
         seed = key if isinstance(key, int) else None
         return RunPlan(
-            name=run_title(algorithm, name or library, seed, self.num_seeds),
+            name=run_title(algorithm, short_title(self.workflow.env.title or ""), seed, self.num_seeds),
             total_timesteps=self.total_timesteps,
             first_timesteps=round(self.first_counted / self.num_seeds),
             first_iterations=self.first_iterations,

@@ -110,7 +110,11 @@ def _checkpointer(watched: WatchedFolder, spec: RunSpec) -> RescuingCheckpointer
 def _recorder(folder: RunFolder, workflow: Workflow, spec: RunSpec) -> Recorder:
     recorders, wandb = spec.recorders, None
     if recorders.wandb is not False:
-        wandb = {"config": spec.as_config(), **(recorders.wandb if isinstance(recorders.wandb, Mapping) else {})}
+        wandb = {
+            "config": spec.as_config(),
+            "name": spec.title,
+            **(recorders.wandb if isinstance(recorders.wandb, Mapping) else {}),
+        }
     others = [own.call(folder.path) for own in own_recorders(spec)] if recorders.own else []
     if workflow.keeping is not None or spec.render_interval:
         others = [*episode_recorders(folder, workflow, spec), *others]
