@@ -11,7 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 
 from evorl.cli.arguments import given_text
-from evorl.cli.combinations import is_sweep
+from evorl.cli.combinations import is_launched_sweep, is_sweep
 from evorl.cli.flags import PLAN
 from evorl.cli.multirun import resume_sweep, start_sweep
 from evorl.cli.overrides import names_a_run, sweep_to_resume
@@ -68,7 +68,7 @@ def _plans_or_sweeps(arguments: Sequence[str]) -> bool:
         print_plan(arguments, compose_checked)
         return True
     folder, trust = sweep_to_resume(arguments) if names_a_run(arguments, "resume") else (None, False)
-    if folder is None and not is_sweep(arguments):
+    if folder is None and not is_sweep(arguments) and not is_launched_sweep(arguments):
         return False
     _run_sweep(arguments, folder, trust)
     return True
