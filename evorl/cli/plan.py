@@ -169,9 +169,9 @@ def _planned_sweep(spec: RunSpec) -> Iterator[_Planned]:
 def _planned_search(spec: RunSpec) -> _Planned:
     """Return the plan with the largest peak memory among the settings of ``search=`` built before the first trial."""
     plans: list[_Planned] = []
-    over, num_trials = check_search(spec, lambda changed: plans.append(_planned_run(changed)))
+    search = check_search(spec, lambda changed: plans.append(_planned_run(changed)))
     largest = max(plans, key=lambda planned: planned.plan.peak_bytes)
-    described = f"{counted(num_trials, 'trial')} over {', '.join(over)}, one after another; the largest of "
+    described = f"{counted(search.trials, 'trial')} over {', '.join(search.over)}, one after another; the largest of "
     return largest._replace(heading=f"{described}{counted(len(plans), 'setting')} that were built:")
 
 

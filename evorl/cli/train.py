@@ -19,6 +19,7 @@ from evorl.cli.plan import print_plan
 from evorl.cli.run_command import compose_checked, compose_quietly, run_command
 from evorl.cli.training import check_training, train_run
 from evorl.config.gate import distrust
+from evorl.execution.multiprocess import train_command
 from evorl.parameter_server.service import refuse_ordinary_run
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
@@ -27,9 +28,14 @@ from evorl.serving.remote_run import refuse_local_run
 from evorl.sweeps.trained import raise_failures
 from evorl.training.start import RunPlace, Trained
 
+EXAMPLE = ("agent=ppo", "env=cartpole", "seed=2")  # starts at a return of 10 and rises to 500
+
 
 def train(arguments: Sequence[str]) -> None:
-    """Run ``evorl train``, like ``scripts/train.py``."""
+    """Run ``evorl train``, like ``scripts/train.py``; without arguments it trains the example of the first steps."""
+    if not arguments:
+        print(f"No settings: this is {train_command()} {' '.join(EXAMPLE)}", flush=True)
+        arguments = EXAMPLE
     run_command(train_from_spec, arguments, "resume", "train", _plans_or_sweeps)
 
 

@@ -156,6 +156,7 @@ class CompileThread(threading.Thread):
         super().__init__(name="compile-training", daemon=True)
         self._lowered, self._num_devices = lowered, num_devices
         self._compiled: Any = None
+        self.start()
 
     def run(self) -> None:
         """Compile the program."""
@@ -173,23 +174,27 @@ class CompileThread(threading.Thread):
             check_program_memory(self._compiled, self._num_devices)
 
 
-def compile_ahead(workflow: Trainable, key: Key) -> CompileThread:
-    """Start compiling the training program during the set-up, from the shapes of the state; join before training.
+def compile_ahead(workflow: Trainable, key: Key, evaluates: bool = False) -> list[CompileThread]:
+    """Start compiling the training, and the evaluation if it ``evaluates``, from the shapes of the state; join later.
 
     Tracing and lowering are finished on return: as Python code, they cannot run in parallel with the set-up.
 
     Raises:
         ValueError: the state does not fit in memory.
     """
-    thread = CompileThread(lowered_training(workflow, key), workflow.execution.num_devices)
-    thread.start()
-    return thread
+    lowerings = (lowered_training, lowered_evaluation)[: 1 + evaluates]
+    return [CompileThread(lower(workflow, key), workflow.execution.num_devices) for lower in lowerings]
+
+
+def lowered_evaluation(workflow: Trainable, key: Key) -> Any:
+    """Return the lowered evaluation; its first call reuses the compiled program. Raises as ``compile_ahead``."""
+    return evaluate_program.lower(workflow, laid_out(workflow, state_shapes(workflow, key)))
 
 
 def lowered_training(workflow: Trainable, key: Key) -> Any:
     """Return the lowered training program; its first call reuses the compiled program. Raises as ``compile_ahead``."""
-    state = laid_out(workflow, state_shapes(workflow, key))
-    return training_program(workflow.execution.in_order).lower(workflow, state, 1)
+    shapes = laid_out(workflow, state_shapes(workflow, key))
+    return training_program(workflow.execution.in_order).lower(workflow, shapes, 1)
 
 
 def laid_out(workflow: Trainable, shapes: State) -> State:

@@ -98,7 +98,7 @@ class LearningRun:
         self.message = KeyedMessages(session.recorder.message)
         self.steps = workflow.timesteps_per_iteration  # 0 if iterations differ: steps are then counted
         self.last_iteration = max(1, int(workflow.total_timesteps) // self.steps) if self.steps else sys.maxsize
-        self.seconds_per_iteration = math.inf
+        self.seconds_per_iteration, self.set_up_seconds = math.inf, 0.0
         self.num_seeds = workflow.execution.num_seeds or 1
         self.total = int(workflow.total_timesteps) * self.num_seeds
         self.total_timesteps = self.last_iteration * self.steps if self.steps else int(workflow.total_timesteps)
@@ -125,8 +125,11 @@ class LearningRun:
                 f"Training for {self.total_timesteps:,} steps: total_timesteps is rounded to iterations of "
                 f"{self.steps:,} steps."
             )
+        times = session.compile_times
+        if times and (notice := times.announce()):
+            session.recorder.message(notice)
         if state is None:
-            state = self._fresh_start(key)
+            state = self._fresh_start(key, eval_at_start)
         elif (live := with_new_episodes(workflow.env, state)) is not state:
             session.recorder.message(NEW_EPISODES)
             state = live
@@ -194,15 +197,17 @@ class LearningRun:
         if not self.steps and self.session.counted >= self.total:
             self.last_iteration = self.session.iterations
 
-    def _fresh_start(self, key: Key | int) -> State:
-        """Set up the state, and compile the training program at the same time."""
+    def _fresh_start(self, key: Key | int, evaluates: bool) -> State:
+        """Set up the state, and compile the programs of the training and the evaluation at the same time."""
         clock = CompileClock()
         is_one_program = self.workflow.collector.is_one_program
-        compiling = programs.compile_ahead(self.workflow, seed_or_key(key)) if is_one_program else None
+        evaluates = evaluates and self.intervals.evaluations is not None
+        compiling = programs.compile_ahead(self.workflow, seed_or_key(key), evaluates) if is_one_program else ()
         state = self.workflow.init(key)
         jax.block_until_ready(state)
-        if compiling is not None:
-            compiling.join()
+        for program in compiling:
+            program.join()
+        self.set_up_seconds = clock.seconds
         self.session.recorder.message(f"Set up and compiled in {clock.report()}.")
         return state
 
@@ -220,6 +225,9 @@ class LearningRun:
         if first:
             jax.block_until_ready(metrics)
             self.session.recorder.message(f"First step in {clock.report()}.")
+            if self.session.compile_times:
+                compiled = self.set_up_seconds + clock.trace_seconds + clock.compile_seconds
+                self.session.compile_times.remember(compiled)
             started = time.perf_counter() - clock.seconds_of_the_rest
         metrics = processes.on_host(metrics)
         num_iterations = min(num_iterations, num_rows(metrics))

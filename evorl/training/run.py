@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from evorl.agents.flat_images import describe_flat_images
+from evorl.execution.compile_times import CompileTimes
 from evorl.execution.early_stop import EarlyStop
 from evorl.execution.first_update import weak_spots
 from evorl.execution.multiprocess import ProcessLost, describe_lost_process
@@ -64,8 +65,9 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
         def stops() -> bool:
             return should_stop() or start.place.should_stop() or watched.is_missing
 
-        early_stop = EarlyStop.resumed(spec.stop, progress)
+        early_stop = EarlyStop.resumed(spec.stop, progress, start.place.judge)
         with RunSession(recorder, checkpointer, progress, stops, closes, early_stop) as session:
+            session.compile_times = CompileTimes.of_run(spec.as_config(), workflow.env.title or "")
             for notice in _notices(start, folder, workflow, recorder, checkpointer, progress):
                 recorder.message(notice)
             if beginning:
