@@ -26,6 +26,7 @@ def make_recorder(
     progress: bool = True,
     live: bool | None = None,
     tensorboard: bool = True,
+    settings: Mapping[str, Any] | None = None,
     learning_curve: bool = True,
     wandb: Mapping[str, Any] | None = None,
     others: Iterable[Recorder] = (),
@@ -38,6 +39,7 @@ def make_recorder(
         progress: show progress on the screen.
         live: true for a live panel, false for plain lines, ``None`` to choose by the output.
         tensorboard: write TensorBoard events.
+        settings: settings of the run by dotted key, for TensorBoard's table of runs.
         learning_curve: draw the learning curve at the end.
         wandb: arguments of ``WandbRecorder``, ``{}`` for its defaults; ``None`` disables Weights & Biases.
         others: additional recorders, such as those from ``episode_recorders``.
@@ -53,7 +55,7 @@ def make_recorder(
         *others,
     ]
     if tensorboard:
-        recorders.append(TensorBoardRecorder(folder.tensorboard))
+        recorders.append(TensorBoardRecorder(folder.tensorboard, settings))
     if wandb is not None:
         recorders.append(WandbRecorder(folder.path, **wandb))
     if progress:

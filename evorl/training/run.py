@@ -22,6 +22,7 @@ from evorl.recorders import LogRecorder, make_recorder
 from evorl.recorders.episode_records import episode_recorders
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
+from evorl.runs.learning_settings import learning_settings
 from evorl.runs.recorder import Recorder
 from evorl.runs.rescue import FolderMissing, RescuingCheckpointer, WatchedFolder
 from evorl.runs.run_state import RECORDED_IN, RESULTS_IN, RESUME_WITH_CHANGE
@@ -125,6 +126,7 @@ def _recorder(folder: RunFolder, workflow: Workflow, spec: RunSpec) -> Recorder:
         title=spec.title or "",
         progress=recorders.progress,
         tensorboard=recorders.tensorboard,
+        settings={"title": spec.title, **learning_settings(spec.as_config())},
         learning_curve=recorders.learning_curve,
         wandb=wandb,
         others=others,
