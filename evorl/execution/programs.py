@@ -156,7 +156,6 @@ class CompileThread(threading.Thread):
         super().__init__(name="compile-training", daemon=True)
         self._lowered, self._num_devices = lowered, num_devices
         self._compiled: Any = None
-        self.start()
 
     def run(self) -> None:
         """Compile the program."""
@@ -174,27 +173,23 @@ class CompileThread(threading.Thread):
             check_program_memory(self._compiled, self._num_devices)
 
 
-def compile_ahead(workflow: Trainable, key: Key, evaluates: bool = False) -> list[CompileThread]:
-    """Start compiling the training, and the evaluation if it ``evaluates``, from the shapes of the state; join later.
+def compile_ahead(workflow: Trainable, key: Key) -> CompileThread:
+    """Start compiling the training program during the set-up, from the shapes of the state; join before training.
 
     Tracing and lowering are finished on return: as Python code, they cannot run in parallel with the set-up.
 
     Raises:
         ValueError: the state does not fit in memory.
     """
-    lowerings = (lowered_training, lowered_evaluation)[: 1 + evaluates]
-    return [CompileThread(lower(workflow, key), workflow.execution.num_devices) for lower in lowerings]
-
-
-def lowered_evaluation(workflow: Trainable, key: Key) -> Any:
-    """Return the lowered evaluation; its first call reuses the compiled program. Raises as ``compile_ahead``."""
-    return evaluate_program.lower(workflow, laid_out(workflow, state_shapes(workflow, key)))
+    thread = CompileThread(lowered_training(workflow, key), workflow.execution.num_devices)
+    thread.start()
+    return thread
 
 
 def lowered_training(workflow: Trainable, key: Key) -> Any:
     """Return the lowered training program; its first call reuses the compiled program. Raises as ``compile_ahead``."""
-    shapes = laid_out(workflow, state_shapes(workflow, key))
-    return training_program(workflow.execution.in_order).lower(workflow, shapes, 1)
+    state = laid_out(workflow, state_shapes(workflow, key))
+    return training_program(workflow.execution.in_order).lower(workflow, state, 1)
 
 
 def laid_out(workflow: Trainable, shapes: State) -> State:

@@ -130,11 +130,11 @@ class LearningRun:
             session.recorder.message(notice)
         if state is None:
             state = self._fresh_start(key, eval_at_start)
-        elif (live := with_new_episodes(workflow.env, state)) is not state:
-            session.recorder.message(NEW_EPISODES)
-            state = live
-        if eval_at_start and session.iterations == 0 and self.intervals.evaluations:
-            session.write_untrained(session.evaluate(functools.partial(workflow.evaluate, state)))
+        else:
+            if (live := with_new_episodes(workflow.env, state)) is not state:
+                session.recorder.message(NEW_EPISODES)
+                state = live
+            self._evaluate_untrained(state, eval_at_start)
         stopping = False
         while not (self._is_over or stopping):
             before, state = session.iterations, self._run_chunk(state)
@@ -197,19 +197,25 @@ class LearningRun:
         if not self.steps and self.session.counted >= self.total:
             self.last_iteration = self.session.iterations
 
-    def _fresh_start(self, key: Key | int, evaluates: bool) -> State:
-        """Set up the state, and compile the programs of the training and the evaluation at the same time."""
+    def _fresh_start(self, key: Key | int, eval_at_start: bool) -> State:
+        """Set up and evaluate the state while the training program is compiled."""
         clock = CompileClock()
         is_one_program = self.workflow.collector.is_one_program
-        evaluates = evaluates and self.intervals.evaluations is not None
-        compiling = programs.compile_ahead(self.workflow, seed_or_key(key), evaluates) if is_one_program else ()
+        compiling = programs.compile_ahead(self.workflow, seed_or_key(key)) if is_one_program else None
         state = self.workflow.init(key)
         jax.block_until_ready(state)
-        for program in compiling:
-            program.join()
+        self._evaluate_untrained(state, eval_at_start)
+        if compiling is not None:
+            compiling.join()
         self.set_up_seconds = clock.seconds
         self.session.recorder.message(f"Set up and compiled in {clock.report()}.")
         return state
+
+    def _evaluate_untrained(self, state: State, eval_at_start: bool) -> None:
+        """Evaluate the state before the first iteration, if that is requested."""
+        if eval_at_start and self.session.iterations == 0 and self.intervals.evaluations:
+            evaluated = self.session.evaluate(functools.partial(self.workflow.evaluate, state))
+            self.session.write_untrained(evaluated)
 
     def _run_chunk(self, state: State) -> State:
         """Call the compiled program once, for as many iterations as fit the target time between returns to the host."""

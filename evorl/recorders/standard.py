@@ -9,6 +9,7 @@ from evorl.ops.processes import is_first
 from evorl.recorders.chart_recorder import ChartRecorder
 from evorl.recorders.learning_curve import LearningCurveRecorder
 from evorl.recorders.log_recorder import LogRecorder
+from evorl.recorders.mlflow_recorder import MlflowRecorder
 from evorl.recorders.progress_recorder import ProgressRecorder
 from evorl.recorders.recorder_group import RecorderGroup
 from evorl.recorders.row_file import CsvRecorder, JsonlRecorder
@@ -29,6 +30,7 @@ def make_recorder(
     settings: Mapping[str, Any] | None = None,
     learning_curve: bool = True,
     wandb: Mapping[str, Any] | None = None,
+    mlflow: Mapping[str, Any] | None = None,
     others: Iterable[Recorder] = (),
 ) -> RecorderGroup:
     """Create the recorders of a run folder and of the screen; an empty group in all processes except the first.
@@ -42,6 +44,7 @@ def make_recorder(
         settings: settings of the run by dotted key, for TensorBoard's table of runs.
         learning_curve: draw the learning curve at the end.
         wandb: arguments of ``WandbRecorder``, ``{}`` for its defaults; ``None`` disables Weights & Biases.
+        mlflow: arguments of ``MlflowRecorder``; ``None`` disables MLflow.
         others: additional recorders, such as those from ``episode_recorders``.
     """
     if not is_first():
@@ -58,6 +61,8 @@ def make_recorder(
         recorders.append(TensorBoardRecorder(folder.tensorboard, settings))
     if wandb is not None:
         recorders.append(WandbRecorder(folder.path, **wandb))
+    if mlflow is not None:
+        recorders.append(MlflowRecorder(folder.path, **mlflow))
     if progress:
         recorders.append(ProgressRecorder(live))
     if learning_curve:  # last: the image is drawn after the files and the screen are closed

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from evorl.agents.flat_images import describe_flat_images
+from evorl.config.gate import admit
 from evorl.execution.compile_times import CompileTimes
 from evorl.execution.early_stop import EarlyStop
 from evorl.execution.first_update import weak_spots
@@ -111,13 +112,11 @@ def _checkpointer(watched: WatchedFolder, spec: RunSpec) -> RescuingCheckpointer
 
 
 def _recorder(folder: RunFolder, workflow: Workflow, spec: RunSpec) -> Recorder:
-    recorders, wandb = spec.recorders, None
-    if recorders.wandb is not False:
-        wandb = {
-            "config": spec.as_config(),
-            "name": spec.title,
-            **(recorders.wandb if isinstance(recorders.wandb, Mapping) else {}),
-        }
+    recorders, settings = spec.recorders, {"title": spec.title, **learning_settings(spec.as_config())}
+    wandb = _tracker(recorders.wandb, {"config": spec.as_config(), "name": spec.title})
+    mlflow = _tracker(recorders.mlflow, {"settings": settings, "name": spec.title})
+    if mlflow and mlflow.get("uri"):
+        admit(str(mlflow["uri"]), "recorders.mlflow.uri")  # the server receives the settings and metrics
     others = [own.call(folder.path) for own in own_recorders(spec)] if recorders.own else []
     if workflow.keeping is not None or spec.render_interval:
         others = [*episode_recorders(folder, workflow, spec), *others]
@@ -126,11 +125,17 @@ def _recorder(folder: RunFolder, workflow: Workflow, spec: RunSpec) -> Recorder:
         title=spec.title or "",
         progress=recorders.progress,
         tensorboard=recorders.tensorboard,
-        settings={"title": spec.title, **learning_settings(spec.as_config())},
+        settings=settings,
         learning_curve=recorders.learning_curve,
         wandb=wandb,
+        mlflow=mlflow,
         others=others,
     )
+
+
+def _tracker(chosen: bool | Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the arguments of an experiment tracker's recorder; ``None`` if it is disabled."""
+    return None if chosen is False else {**defaults, **(chosen if isinstance(chosen, Mapping) else {})}
 
 
 def _notices(
