@@ -53,7 +53,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "evosax": ("evorl/ec/evosax",),
     "optuna": ("evorl/sweeps/optuna_study",),
     **dict.fromkeys(("aiohttp", "msgpack"), ("evorl/sockets/", "evorl/live/", "evorl/serving/")),
-    **dict.fromkeys(("wandb", "tensorboardX"), ("evorl/recorders/",)),
+    **dict.fromkeys(("wandb", "tensorboardX", "mlflow"), ("evorl/recorders/",)),
     "matplotlib": ("evorl/recorders/", "evorl/rendering", "evorl/reports/"),
     **dict.fromkeys(("PIL", "av"), ("evorl/rendering",)),
     **dict.fromkeys(("onnx", "onnxruntime"), ("evorl/export/onnx_file",)),
@@ -65,7 +65,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
 }
 # Imported inside functions, so that nothing else requires them: optional extras and slow imports.
 OPTIONAL_LIBRARIES = {*ENV_LIBRARIES, *"aiohttp ale_py av evosax gymnasium gymnasium_robotics minari mujoco".split()}
-OPTIONAL_LIBRARIES |= {"huggingface_hub", "mujoco_playground", "onnx", "onnxruntime", "optuna", "ray", "wandb"}
+OPTIONAL_LIBRARIES |= set("huggingface_hub mlflow mujoco_playground onnx onnxruntime optuna ray wandb".split())
 DEVICE_HOMES = ("evorl/execution/",)
 DEVICE_NAMES = (
     "jax.sharding jax.shard_map jax.make_mesh jax.set_mesh jax.devices jax.local_devices jax.device_count "

@@ -20,8 +20,8 @@ from evorl.ops.terminal_text import sentence
 from evorl.runs.spec import RunSpec
 
 # Hydra flags that take a value.
-_FLAGS_WITH_VALUE = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--cfg", "-c")
-_FLAGS_WITH_VALUE += ("--package", "-p", "--experimental-rerun")
+FLAGS_WITH_VALUE = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--cfg", "-c")
+FLAGS_WITH_VALUE += ("--package", "-p", "--experimental-rerun")
 # Settings whose values are paths. A test derives them from the config files and classes.
 RUN_PATHS = tuple(sorted(RunSpec.keys("path")))
 HYDRA_PATHS = ("hydra.run.dir", "hydra.sweep.dir")
@@ -46,7 +46,7 @@ def overrides_first(arguments: list[str]) -> list[str]:
     overrides, flags = [], []
     arguments = ["-m" if argument == "hydra.mode=MULTIRUN" else argument for argument in arguments]
     for previous, argument in zip(["", *arguments], with_literal_text(arguments), strict=False):
-        is_value = previous in _FLAGS_WITH_VALUE  # a value may contain an equals sign, as a folder name can
+        is_value = previous in FLAGS_WITH_VALUE  # a value may contain an equals sign, as a folder name can
         (overrides if _is_override(argument) and not is_value else flags).append(argument)
     return [*map(_spelled_out, overrides), *flags]
 

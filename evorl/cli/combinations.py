@@ -12,6 +12,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from evorl.cli.arguments import SWEEP_FLAGS
+from evorl.cli.config_tree import config_folder
+from evorl.cli.errors import describe_config_error, is_of_config
 from evorl.cli.run_names import SWEEP
 from evorl.config.command_lines import describe_setting
 from evorl.envs.libraries import HOST_LIBRARIES
@@ -29,6 +31,22 @@ def is_sweep(arguments: Sequence[str]) -> bool:
     return (
         bool(flags & set(SWEEP_FLAGS)) and flags <= {*SWEEP_FLAGS, *_FOLDER_FLAGS} and not others and not process_info()
     )
+
+
+def is_launched_sweep(arguments: Sequence[str]) -> bool:
+    """Return True for a sweep whose runs a launcher of Hydra starts, without a sweeper of Hydra."""
+    others = [argument for argument in arguments if not _is_of_launcher(argument)]
+    return len(others) < len(arguments) and is_sweep(others)
+
+
+def split_launcher(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split arguments into those that choose and configure a launcher of Hydra, and all others."""
+    of_launcher = [argument for argument in arguments if _is_of_launcher(argument)]
+    return of_launcher, [argument for argument in arguments if not _is_of_launcher(argument)]
+
+
+def _is_of_launcher(argument: str) -> bool:
+    return argument.lstrip("+").startswith(("hydra/launcher=", "hydra.launcher."))
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -118,5 +136,6 @@ def naming_setting(setting: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError) as error:
+        text = describe_config_error(error, config_folder()) if is_of_config(error) else str(error)
         described = describe_setting(setting)
-        raise ValueError(f"{described}: {error}" if described else str(error)) from error
+        raise ValueError(f"{described}: {text}" if described else text) from error

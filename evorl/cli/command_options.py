@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from evorl.config.command_lines import as_setting
 from evorl.config.values import MAX_SEED, check_names, checked_mapping, checked_value, whole_number
 from evorl.config.yaml_text import dump_yaml, read_yaml
 
@@ -129,11 +130,13 @@ def read_options(
     """
     values: dict[str, Any] = {}
     without_name = []
-    for argument in arguments:
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
         name, equals, text = argument.partition("=")
         if not equals or not _NAME.fullmatch(name):  # a path may contain an equals sign
             if unnamed is None or argument.startswith("-"):
-                raise ValueError(f"{argument!r} is not an option: give name=value. {command} --help lists the options.")
+                form = as_setting(argument, following)
+                form = form if form.partition("=")[0] in options else "name=value"
+                raise ValueError(f"{argument!r} is not an option: give {form}. {command} --help lists the options.")
             if not argument:
                 raise ValueError(f"an empty argument is not a {unnamed}: {command} --help has examples.")
             without_name.append(argument)

@@ -18,12 +18,14 @@ class Command(NamedTuple):
         usage: synopsis of the arguments.
         runs: ``module:function``, imported when the command runs; the function receives the list of arguments.
         options: options by name; empty if the command accepts the settings of a training run.
+        working: line that is printed after a second; empty for a command that prints its progress, or is fast.
     """
 
     description: str
     usage: str
     runs: str
     options: Mapping[str, Option] = MappingProxyType({})
+    working: str = ""
 
 
 COMMANDS: dict[str, Command] = {
@@ -70,21 +72,27 @@ COMMANDS: dict[str, Command] = {
         "Evaluate the best checkpoint of a run on complete episodes.",
         "run=<run>|latest [eval_episodes=10] [seed=0]",
         "evorl.cli.evaluation:evaluate",
+        working="Evaluating: loading the run and compiling ...",
     ),
     "save-replay": Command(
-        "Write the replay buffer of a run to a file.", "run=<run>|latest", "evorl.cli.save_replay:save_replay"
+        "Write the replay buffer of a run to a file.",
+        "run=<run>|latest",
+        "evorl.cli.save_replay:save_replay",
+        working="Loading the checkpoint ...",
     ),
     "render": Command(
         "Play episodes with the best policy of a run and write an animation.",
         "run=<run>|latest [episodes=3] [format=webp|gif|png|mp4|html]",
         "evorl.cli.render:render_from_arguments",
         options.RENDER,
+        "Rendering: loading the run, compiling and playing ...",
     ),
     "show-episode": Command(
         "Write an animation of an episode that an evaluation recorded.",
         "episode=<file> | run=<run>|latest",
         "evorl.cli.show_episode:show_episode_from_arguments",
         options.SHOW_EPISODE,
+        "Drawing the episode ...",
     ),
     "runs": Command(
         "List runs with their progress, and show which can be resumed.",
@@ -103,6 +111,7 @@ COMMANDS: dict[str, Command] = {
         "<run>|latest|<folder> ... [by=agent] [to=report.html] [csv=table.csv]",
         "evorl.cli.report:write_report",
         options.REPORT,
+        "Reading the runs and drawing the charts ...",
     ),
     "compare": Command(
         "Train several agents on the same seeds, and report which one is better and how certain that is.",
@@ -115,6 +124,7 @@ COMMANDS: dict[str, Command] = {
         "run=<run>|latest format=onnx|jax|numpy|html",
         "evorl.cli.export:export_from_arguments",
         options.EXPORT,
+        "Exporting: loading the run, compiling and comparing with JAX ...",
     ),
     "pack": Command(
         "Write the trained policy of a run to one file with its model card, to share it.",
@@ -127,12 +137,14 @@ COMMANDS: dict[str, Command] = {
         "run=<run>|latest [env=gymnasium/<id>]",
         "evorl.cli.play:play_from_arguments",
         options.PLAY,
+        "Playing: loading the run and compiling ...",
     ),
     "check-env": Command(
         "Check a custom environment for errors, and step it with random actions.",
         "<module>:<function> [steps=200] [arguments={...}]",
         "evorl.cli.env_check:check_env_from_arguments",
         options.CHECK_ENV,
+        "Checking: compiling and stepping the environment ...",
     ),
     "check-client": Command(
         "Test a client of the RLX protocol with scripted exchanges, or print the protocol's test vectors.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from evorl.config.gate import scope
 from evorl.config.names import load, no_such
 from evorl.distribution import installed_version
 from evorl.execution.signals import handled_signals
+from evorl.recorders.screen import announced
 
 _OPTIONS_OF_A_TRAINING = "The options are the settings of a training; evorl {} agent=... env=... --cfg job lists them."
 
@@ -55,8 +57,9 @@ def run(arguments: Sequence[str]) -> Any:
         return None
     if name == "serve" and any(argument.startswith("run=") for argument in rest):
         name = "act"
-    with scope():
-        return load(COMMANDS[name].runs)(rest)
+    command = COMMANDS[name]
+    with scope(), announced(command.working) if command.working else contextlib.nullcontext():
+        return load(command.runs)(rest)
 
 
 def overview() -> str:

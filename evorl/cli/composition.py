@@ -26,6 +26,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from evorl.assembly import OF_SCHEDULES, complete_config, workflow_class
 from evorl.cli.config_tree import AGENT_PARTS, config_folder, settings_file
+from evorl.cli.default_lists import Inclusions
 from evorl.config.custom_parts import is_custom_name
 from evorl.config.defaults import completed_node
 from evorl.config.names import load_named
@@ -82,6 +83,10 @@ class FileConfigSource(file_config_source.FileConfigSource):
     keep an existing source of the same name.
     """
 
+    def __init__(self, provider: str, path: str) -> None:
+        super().__init__(provider, path)
+        self._inclusions = Inclusions()
+
     def load_config(self, config_path: str) -> ConfigResult:
         """Load a config file, or expand a short form."""
         group, _, name = config_path.partition("/")
@@ -114,6 +119,7 @@ class FileConfigSource(file_config_source.FileConfigSource):
         settings = read_yaml(text, str(file))
         if not isinstance(settings, dict | None):
             raise ValueError(f"{file} must be a mapping from settings to values, got {settings!r}.")
+        self._inclusions.add(config_path, (settings or {}).get("defaults"), str(file))
         header = self._get_header_dict(text[:512])
         return ConfigResult(self.provider, f"{self.scheme()}://{self.path}", OmegaConf.create(settings or {}), header)
 

@@ -117,6 +117,10 @@ def describe_config_error(error: Exception, folder: Path) -> str:
         from evorl.cli.unknown_keys import describe_unknown_key  # imports JAX
 
         return sentence(describe_unknown_key(name, error, folder))
+    twice = re.search(r"Multiple values for (\w+)\. To override a value use 'override \w+: ([^']+)'", text)
+    if twice:
+        group, name = twice.groups()
+        return f"Two choices of {group} in the defaults of config files. To override: '- override /{group}: {name}'."
     return " ".join(text.split())
 
 

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from evorl.cli.arguments import given_text
-from evorl.cli.combinations import combinations, describe_parallel_runs, naming_setting, split_arguments
+from evorl.cli.combinations import (
+    combinations,
+    describe_parallel_runs,
+    naming_setting,
+    split_arguments,
+    split_launcher,
+)
 from evorl.cli.errors import failure_text
+from evorl.cli.launcher import launch
 from evorl.cli.run_names import sweep_folder
 from evorl.runs.sweep_folder import SweepFolder
-from evorl.sweeps.multirun import Train, train_runs
+from evorl.sweeps.multirun import Train, launch_runs, train_runs
 from evorl.training.start import RunPlace, Trained
 
 
 def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], bool], train: Train, default: str) -> None:
     """Run every combination of the values separated by commas, or given as ``range(...)``.
+
+    The runs are trained one after another in this process, or by the launcher of Hydra that the arguments choose.
 
     Args:
         arguments: command-line arguments.
@@ -28,15 +38,20 @@ def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], bool]
         ValueError: an override has no enumerable values, or a run cannot be trained.
         RunsFailed: a run failed; all others were trained.
     """
+    of_launcher, arguments = split_launcher(arguments)
     overrides, flags = split_arguments(arguments)
     chosen, overrides = sweep_folder(overrides)
     combined = list(combinations(overrides))
     names_code = [_checked(check, run, flags, setting) for run, setting in combined]
-    if (hint := describe_parallel_runs(combined)) and not flags:
+    if (hint := describe_parallel_runs(combined)) and not (flags or of_launcher):
         print(hint, flush=True)
     roots = [given_text(argument) for argument in combined[0][0] if argument.startswith("runs_folder=")]
     root, name = (chosen.parent, chosen.name) if chosen else (roots[-1] if roots else default, None)
-    train_runs(SweepFolder.create(root, flags, combined, name), train, failure_text, trust=any(names_code))
+    sweep, trust = SweepFolder.create(root, flags, combined, name), any(names_code)
+    if of_launcher:
+        launch_runs(sweep, functools.partial(launch, of_launcher=of_launcher), trust)
+    else:
+        train_runs(sweep, train, failure_text, trust=trust)
 
 
 def _checked(

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from evorl.cli.arguments import SWEEP_FLAGS
 from evorl.cli.combinations import combinations, is_sweep, naming_setting, split_arguments
+from evorl.cli.flags import PLAN
 from evorl.cli.overrides import names_a_run
 from evorl.cli.run_names import RUN, named_folder, sweep_folder
 from evorl.config.command_lines import describe_setting
@@ -23,8 +24,6 @@ from evorl.sweeps.search import check_search
 from evorl.sweeps.sweep import sweep_groups
 from evorl.sweeps.sweep_run import SweepRun
 from evorl.training.preparation import prepare_training
-
-FLAG = "--plan"
 
 Compose = Callable[[Sequence[str], Callable[[RunSpec], None]], None]
 
@@ -47,15 +46,15 @@ def print_plan(arguments: Sequence[str], compose: Compose) -> None:
     """Print the resources that the training, sweep or search of a command line needs.
 
     Args:
-        arguments: command-line arguments, including ``FLAG``.
+        arguments: command-line arguments, including ``PLAN``.
         compose: calls a function with the composed settings of a command line.
 
     Raises:
         ValueError: the settings are invalid, as for the training itself; or a run exceeds its share of the memory.
     """
-    arguments = [argument for argument in arguments if argument != FLAG]
+    arguments = [argument for argument in arguments if argument != PLAN]
     if names_a_run(arguments, "resume"):
-        raise ValueError(f"{FLAG} applies to new runs: remove resume.")
+        raise ValueError(f"{PLAN} applies to new runs: remove resume.")
     if is_sweep(arguments):
         _print_runs(arguments, compose)
         return
@@ -74,7 +73,7 @@ def _refuse_launchers(arguments: Sequence[str]) -> None:
         if argument in SWEEP_FLAGS or argument == "hydra.mode=MULTIRUN":
             others = " ".join(other for other in arguments if other.startswith(("hydra/", "hydra.")))
             raise ValueError(
-                f"{FLAG} does not support sweepers and launchers of Hydra: remove {others}, "
+                f"{PLAN} does not support sweepers and launchers of Hydra: remove {others}, "
                 f"or plan a single run, without {argument}."
             )
 
@@ -170,9 +169,9 @@ def _planned_sweep(spec: RunSpec) -> Iterator[_Planned]:
 def _planned_search(spec: RunSpec) -> _Planned:
     """Return the plan with the largest peak memory among the settings of ``search=`` built before the first trial."""
     plans: list[_Planned] = []
-    over, num_trials = check_search(spec, lambda changed: plans.append(_planned_run(changed)))
+    search = check_search(spec, lambda changed: plans.append(_planned_run(changed)))
     largest = max(plans, key=lambda planned: planned.plan.peak_bytes)
-    described = f"{counted(num_trials, 'trial')} over {', '.join(over)}, one after another; the largest of "
+    described = f"{counted(search.trials, 'trial')} over {', '.join(search.over)}, one after another; the largest of "
     return largest._replace(heading=f"{described}{counted(len(plans), 'setting')} that were built:")
 
 

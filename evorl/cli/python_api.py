@@ -20,7 +20,14 @@ from evorl.cli.composition import compose_config, initialize_configs
 from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import describe_config_error, is_of_config
 from evorl.cli.evaluation import Evaluation, evaluate_run
-from evorl.cli.option_types import CheckEnvOptions, ExportOptions, PackOptions, PlayOptions, RenderOptions, ReportOptions
+from evorl.cli.option_types import (
+    CheckEnvOptions,
+    ExportOptions,
+    PackOptions,
+    PlayOptions,
+    RenderOptions,
+    ReportOptions,
+)
 from evorl.cli.overrides import names_a_run, stored_run_settings
 from evorl.cli.train import train_sweep
 from evorl.cli.training import train_run

@@ -16,6 +16,7 @@ from evorl.cli.arguments import check_overrides, given_text, overrides_first
 from evorl.cli.composition import complete_what_hydra_reads, compose_config
 from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import explained_errors, print_any_character
+from evorl.cli.flags import refuse_unknown_flags
 from evorl.cli.overrides import names_a_run, stored_run_settings
 from evorl.cli.run_names import refuse_other_names
 from evorl.cli.settings import commented_yaml
@@ -47,6 +48,7 @@ def run_command(
     print_any_character()
     collect_garbage_seldom()
     with leaving_together(), handled_signals(), explained_errors(config_folder()), scope():
+        refuse_unknown_flags(arguments)
         sys.argv[1:] = arguments = overrides_first(list(arguments))
         is_stored, other = names_a_run(arguments, names_run), "run" if names_run == "resume" else "resume"
         if names_a_run(arguments, other):

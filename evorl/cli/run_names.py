@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 from evorl.cli.arguments import SWEEP_FLAGS, given_text
 from evorl.cli.config_tree import AGENT_PARTS, config_folder, is_family, recorded_result, settings_file
 from evorl.config.command_lines import as_arguments, user_path
+from evorl.envs.libraries import short_title
 from evorl.runs.recorder import algorithm_name, run_title
 from evorl.runs.spec import RunSpec
 
@@ -52,7 +53,8 @@ def title_of(spec: RunSpec, chosen: Mapping[str, Any]) -> str:
         algorithm = name
     env = spec.workflow.get("env")
     if isinstance(env, Mapping):
-        env = env.get("name") or env.get("factory")
+        names = [str(env[key]) for key in ("library", "name") if env.get(key)]
+        env = short_title("/".join(names) or str(env.get("factory")))
     return run_title(algorithm, str(env), spec.seed, spec.num_seeds)
 
 

@@ -11,13 +11,15 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 
 from evorl.cli.arguments import given_text, overrides_first
-from evorl.cli.combinations import is_sweep
+from evorl.cli.combinations import is_launched_sweep, is_sweep
+from evorl.cli.flags import PLAN
 from evorl.cli.multirun import resume_sweep, start_sweep
 from evorl.cli.overrides import names_a_run, sweep_to_resume
-from evorl.cli.plan import FLAG, print_plan
+from evorl.cli.plan import print_plan
 from evorl.cli.run_command import compose_checked, compose_quietly, run_command
 from evorl.cli.training import check_training, train_run
 from evorl.config.gate import distrust, scope
+from evorl.execution.multiprocess import train_command
 from evorl.parameter_server.service import refuse_ordinary_run
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
@@ -26,9 +28,14 @@ from evorl.serving.remote_run import refuse_local_run
 from evorl.sweeps.trained import raise_failures
 from evorl.training.start import RunPlace, Trained
 
+EXAMPLE = ("agent=ppo", "env=cartpole", "seed=2")  # starts at a return of 10 and rises to 500
+
 
 def train(arguments: Sequence[str]) -> None:
-    """Run ``evorl train``, like ``scripts/train.py``."""
+    """Run ``evorl train``, like ``scripts/train.py``; without arguments it trains the example of the first steps."""
+    if not arguments:
+        print(f"No settings: this is {train_command()} {' '.join(EXAMPLE)}", flush=True)
+        arguments = EXAMPLE
     run_command(train_from_spec, arguments, "resume", "train", _plans_or_sweeps)
 
 
@@ -75,11 +82,11 @@ def _values_of(arguments: Sequence[str]) -> dict[str, str]:
 
 def _plans_or_sweeps(arguments: Sequence[str]) -> bool:
     """Print the plan of a command line, or run its sweep; return False if it requests neither."""
-    if FLAG in arguments:
+    if PLAN in arguments:
         print_plan(arguments, compose_checked)
         return True
     folder, trust = sweep_to_resume(arguments) if names_a_run(arguments, "resume") else (None, False)
-    if folder is None and not is_sweep(arguments):
+    if folder is None and not is_sweep(arguments) and not is_launched_sweep(arguments):
         return False
     _run_sweep(arguments, folder, trust)
     return True

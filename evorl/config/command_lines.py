@@ -23,6 +23,18 @@ def as_arguments(settings: Mapping[str, str | Path]) -> str:
     return " ".join(shlex.quote(f"{name}={value}") for name, value in settings.items())
 
 
+def as_setting(flag: str, following: str = "") -> str:
+    """Return the ``name=value`` form of a flag, for a message: ``seed=3`` for ``--seed 3`` and ``--seed=3``.
+
+    Args:
+        flag: argument that starts with dashes.
+        following: the next argument, which is the value unless the flag contains one.
+    """
+    name, equals, value = flag.lstrip("-").partition("=")
+    is_value = bool(following) and not following.startswith("--") and "=" not in following
+    return as_arguments({name.replace("-", "_") or "NAME": value if equals else following if is_value else "VALUE"})
+
+
 def describe_setting(setting: Mapping[str, Any]) -> str:
     """Return a setting of a sweep or search as ``name=value`` pairs for display, without shell quoting."""
     return " ".join(f"{name}={value}" for name, value in setting.items())

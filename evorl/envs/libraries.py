@@ -35,3 +35,20 @@ def available_envs() -> dict[str, tuple[str, ...]]:
     """Return the names of all environments by library. Imports the adapters, but not the libraries."""
     modules = {library: path.partition(":")[0] for library, path in (LIBRARIES | HOST_LIBRARIES).items()}
     return {library: importlib.import_module(module).ENV_NAMES for library, module in modules.items()}
+
+
+def short_title(title: str) -> str:
+    """Return an environment's name for the title of a run: without its library if the name is unambiguous.
+
+    The names of brax and gymnax need no library; another library is added to a name that they have too, as in
+    ``Pendulum-v1 (gymnasium)``. All names of envpool are names of Gymnasium as well.
+
+    Args:
+        title: ``gymnax/Pendulum-v1``, or the function of a user's environment.
+    """
+    library, _, name = title.partition("/")
+    if not name or library in ("brax", "gymnax"):
+        return name or library
+    modules = (LIBRARIES[other].partition(":")[0] for other in ("brax", "gymnax"))
+    is_shared = library == "envpool" or any(name in importlib.import_module(module).ENV_NAMES for module in modules)
+    return f"{name} ({library})" if is_shared else name

@@ -21,6 +21,7 @@ class EarlyStop:
         settings: the conditions.
         num_worse: evaluations since the best one.
         clock: returns seconds; a run's time counts from the creation of this object.
+        judge: returns the reason to stop after an evaluation, given its environment steps and score, or ``None``.
 
     Attributes:
         reason: description of the condition that is met, for a message; ``None`` before.
@@ -29,20 +30,27 @@ class EarlyStop:
     settings: StopSettings = NEVER
     num_worse: int = 0
     clock: Callable[[], float] = time.monotonic
+    judge: Callable[[int, float], str | None] = lambda *_: None
     reason: str | None = dataclasses.field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._start = self.clock()
 
     @classmethod
-    def resumed(cls, settings: StopSettings, progress: Mapping[str, Any] | None) -> EarlyStop:
+    def resumed(
+        cls,
+        settings: StopSettings,
+        progress: Mapping[str, Any] | None,
+        judge: Callable[[int, float], str | None] = lambda *_: None,
+    ) -> EarlyStop:
         """Return the conditions of a run that continues from a checkpoint's progress."""
-        return cls(settings, int((progress or {}).get("evaluations_since_best", 0)))
+        return cls(settings, int((progress or {}).get("evaluations_since_best", 0)), judge=judge)
 
-    def evaluated(self, score: float, is_best: bool) -> None:
+    def evaluated(self, timesteps: int, score: float, is_best: bool) -> None:
         """Count an evaluation.
 
         Args:
+            timesteps: environment steps before the evaluation.
             score: score of the evaluation.
             is_best: True if the score exceeds all earlier ones.
         """
@@ -52,6 +60,8 @@ class EarlyStop:
             self.reason = f"the score {score:,.4g} reached stop.at={at:g}"
         elif patience is not None and self.num_worse >= patience:
             self.reason = f"{self.num_worse} evaluations did not improve the best score, stop.patience={patience}"
+        if (reason := self.judge(timesteps, score)) is not None:
+            self.reason = reason
 
     def is_met(self) -> bool:
         """Return True once a condition is met, in any process of the run."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from evorl.agent import AgentState
 from evorl.execution.compile_clock import CompileClock
+from evorl.execution.compile_times import CompileTimes
 from evorl.execution.early_stop import EarlyStop
 from evorl.execution.intervals import Interval
 from evorl.execution.rows import RunningMeans, SlidingScore, describe_evaluation
@@ -125,6 +126,7 @@ class RunSession:
         means: running means of the metrics since the last row.
         latest: latest value of each metric.
         steps_per_second: environment steps per second, over all seeds, as the next row reports them.
+        compile_times: remembered times of the compilation, to announce; ``None`` announces nothing.
     """
 
     def __init__(
@@ -146,10 +148,10 @@ class RunSession:
         self.means = RunningMeans(progress.get("means", {}))
         self._score = SlidingScore(getattr(checkpointer, "score_over", 1), progress.get("scores", ()))
         self.latest: dict[str, float | int] = {}
-        self.steps_per_second = 0.0
+        self.compile_times: CompileTimes | None = None
         self.iterations = self.counted = self._steps_of_last = 0
         self._saved_at: int | None = None
-        self._saved_timesteps = 0
+        self.steps_per_second, self._saved_timesteps = 0.0, 0
         self._num_seeds, self._rules = 1, SessionRules(Intervals())
 
     def begin(self, plan: RunPlan, rules: SessionRules, counted: int) -> None:
@@ -246,7 +248,7 @@ class RunSession:
         saves = saves or self._checkpointer_wants(score)
         if score is not None:
             is_best = score > self.best_score
-            self.early_stop.evaluated(score, is_best)
+            self.early_stop.evaluated(self.timesteps, score, is_best)
             if is_best:
                 self.best_score, saves = score, True
         if saves:

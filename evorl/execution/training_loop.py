@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from evorl.envs import EnvState
+from evorl.envs.libraries import short_title
 from evorl.execution import programs
 from evorl.execution.collector import iterate
 from evorl.execution.compile_clock import CompileClock
@@ -97,7 +98,7 @@ class LearningRun:
         self.message = KeyedMessages(session.recorder.message)
         self.steps = workflow.timesteps_per_iteration  # 0 if iterations differ: steps are then counted
         self.last_iteration = max(1, int(workflow.total_timesteps) // self.steps) if self.steps else sys.maxsize
-        self.seconds_per_iteration = math.inf
+        self.seconds_per_iteration, self.set_up_seconds = math.inf, 0.0
         self.num_seeds = workflow.execution.num_seeds or 1
         self.total = int(workflow.total_timesteps) * self.num_seeds
         self.total_timesteps = self.last_iteration * self.steps if self.steps else int(workflow.total_timesteps)
@@ -124,13 +125,16 @@ class LearningRun:
                 f"Training for {self.total_timesteps:,} steps: total_timesteps is rounded to iterations of "
                 f"{self.steps:,} steps."
             )
+        times = session.compile_times
+        if times and (notice := times.announce()):
+            session.recorder.message(notice)
         if state is None:
-            state = self._fresh_start(key)
-        elif (live := with_new_episodes(workflow.env, state)) is not state:
-            session.recorder.message(NEW_EPISODES)
-            state = live
-        if eval_at_start and session.iterations == 0 and self.intervals.evaluations:
-            session.write_untrained(session.evaluate(functools.partial(workflow.evaluate, state)))
+            state = self._fresh_start(key, eval_at_start)
+        else:
+            if (live := with_new_episodes(workflow.env, state)) is not state:
+                session.recorder.message(NEW_EPISODES)
+                state = live
+            self._evaluate_untrained(state, eval_at_start)
         stopping = False
         while not (self._is_over or stopping):
             before, state = session.iterations, self._run_chunk(state)
@@ -149,11 +153,10 @@ class LearningRun:
         return state
 
     def _plan(self, key: Key | int | None) -> RunPlan:
-        library, _, name = (self.workflow.env.title or "").partition("/")
         algorithm = algorithm_name(type(self.workflow).__name__)
         seed = key if isinstance(key, int) else None
         return RunPlan(
-            name=run_title(algorithm, name or library, seed, self.num_seeds),
+            name=run_title(algorithm, short_title(self.workflow.env.title or ""), seed, self.num_seeds),
             total_timesteps=self.total_timesteps,
             first_timesteps=round(self.first_counted / self.num_seeds),
             first_iterations=self.first_iterations,
@@ -194,17 +197,25 @@ class LearningRun:
         if not self.steps and self.session.counted >= self.total:
             self.last_iteration = self.session.iterations
 
-    def _fresh_start(self, key: Key | int) -> State:
-        """Set up the state, and compile the training program at the same time."""
+    def _fresh_start(self, key: Key | int, eval_at_start: bool) -> State:
+        """Set up and evaluate the state while the training program is compiled."""
         clock = CompileClock()
         is_one_program = self.workflow.collector.is_one_program
         compiling = programs.compile_ahead(self.workflow, seed_or_key(key)) if is_one_program else None
         state = self.workflow.init(key)
         jax.block_until_ready(state)
+        self._evaluate_untrained(state, eval_at_start)
         if compiling is not None:
             compiling.join()
+        self.set_up_seconds = clock.seconds
         self.session.recorder.message(f"Set up and compiled in {clock.report()}.")
         return state
+
+    def _evaluate_untrained(self, state: State, eval_at_start: bool) -> None:
+        """Evaluate the state before the first iteration, if that is requested."""
+        if eval_at_start and self.session.iterations == 0 and self.intervals.evaluations:
+            evaluated = self.session.evaluate(functools.partial(self.workflow.evaluate, state))
+            self.session.write_untrained(evaluated)
 
     def _run_chunk(self, state: State) -> State:
         """Call the compiled program once, for as many iterations as fit the target time per chunk."""
@@ -220,6 +231,9 @@ class LearningRun:
         if first:
             jax.block_until_ready(metrics)
             self.session.recorder.message(f"First step in {clock.report()}.")
+            if self.session.compile_times:
+                compiled = self.set_up_seconds + clock.trace_seconds + clock.compile_seconds
+                self.session.compile_times.remember(compiled)
             started = time.perf_counter() - clock.seconds_of_the_rest
         metrics = processes.on_host(metrics)
         num_iterations = min(num_iterations, num_rows(metrics))

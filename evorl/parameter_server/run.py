@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.agent import AgentState
+from evorl.envs.libraries import short_title
 from evorl.execution.intervals import every
 from evorl.execution.session import Intervals, Pace, RunSession, SessionRules
 from evorl.metrics import EpisodeStatistics, WideCounter
@@ -80,8 +81,7 @@ class ParameterRun:
 
     def _start(self, seed: int) -> None:
         workflow, step = self._workflow, self.commands.step
-        library, _, name = (workflow.env.title or "").partition("/")
-        title = run_title(algorithm_name(type(workflow).__name__), name or library, seed)
+        title = run_title(algorithm_name(type(workflow).__name__), short_title(workflow.env.title or ""), seed)
         plan = RunPlan(
             name=f"{title}, parameter server ({self.commands.settings.mode})",
             total_timesteps=int(workflow.total_timesteps),

@@ -7,6 +7,7 @@ from evorl.recorders.chart_recorder import ChartRecorder
 from evorl.recorders.learning_curve import LearningCurveRecorder, draw_learning_curve
 from evorl.recorders.live_panel import LivePanel
 from evorl.recorders.log_recorder import LogRecorder
+from evorl.recorders.mlflow_recorder import MlflowRecorder
 from evorl.recorders.plain_lines import PlainLines
 from evorl.recorders.progress_recorder import ProgressRecorder
 from evorl.recorders.recorder_group import RecorderGroup
@@ -24,6 +25,7 @@ __all__ = [
     "LearningCurveRecorder",
     "LivePanel",
     "LogRecorder",
+    "MlflowRecorder",
     "PlainLines",
     "ProgressRecorder",
     "Recorder",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import threading
+from collections.abc import Iterator
 from typing import TextIO
 
 from evorl.ops.terminal_text import escaped, raw_stream
@@ -27,6 +30,18 @@ def printable(text: str, encoding: str | None, colors: bool = False) -> str:
     except UnicodeEncodeError:
         return text.translate(_ASCII_REPLACEMENTS).encode(encoding, errors="replace").decode(encoding)
     return text
+
+
+@contextlib.contextmanager
+def announced(text: str, seconds: float = 1.0) -> Iterator[None]:
+    """Print a line on standard error if the context takes longer than ``seconds``, so that no command is silent."""
+    timer = threading.Timer(seconds, print_line, (text, sys.stderr))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def print_line(text: str, stream: TextIO | None = None, colors: bool = False) -> None:

@@ -9,6 +9,7 @@ from evorl.ops.processes import is_first
 from evorl.recorders.chart_recorder import ChartRecorder
 from evorl.recorders.learning_curve import LearningCurveRecorder
 from evorl.recorders.log_recorder import LogRecorder
+from evorl.recorders.mlflow_recorder import MlflowRecorder
 from evorl.recorders.progress_recorder import ProgressRecorder
 from evorl.recorders.recorder_group import RecorderGroup
 from evorl.recorders.row_file import CsvRecorder, JsonlRecorder
@@ -26,8 +27,10 @@ def make_recorder(
     progress: bool = True,
     live: bool | None = None,
     tensorboard: bool = True,
+    settings: Mapping[str, Any] | None = None,
     learning_curve: bool = True,
     wandb: Mapping[str, Any] | None = None,
+    mlflow: Mapping[str, Any] | None = None,
     others: Iterable[Recorder] = (),
 ) -> RecorderGroup:
     """Create the recorders of a run folder and of the screen; an empty group in all processes except the first.
@@ -38,8 +41,10 @@ def make_recorder(
         progress: show progress on the screen.
         live: true for a live panel, false for plain lines, ``None`` to choose by the output.
         tensorboard: write TensorBoard events.
+        settings: settings of the run by dotted key, for TensorBoard's table of runs.
         learning_curve: draw the learning curve at the end.
         wandb: arguments of ``WandbRecorder``, ``{}`` for its defaults; ``None`` disables Weights & Biases.
+        mlflow: arguments of ``MlflowRecorder``; ``None`` disables MLflow.
         others: additional recorders, such as those from ``episode_recorders``.
     """
     if not is_first():
@@ -53,9 +58,11 @@ def make_recorder(
         *others,
     ]
     if tensorboard:
-        recorders.append(TensorBoardRecorder(folder.tensorboard))
+        recorders.append(TensorBoardRecorder(folder.tensorboard, settings))
     if wandb is not None:
         recorders.append(WandbRecorder(folder.path, **wandb))
+    if mlflow is not None:
+        recorders.append(MlflowRecorder(folder.path, **mlflow))
     if progress:
         recorders.append(ProgressRecorder(live))
     if learning_curve:  # last: the image is drawn after the files and the screen are closed

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from evorl.recorders.row_file import as_number
+from evorl.recorders.run_status import EVALUATION
 from evorl.runs.files import make_folder, refuse_link, writing_to
 from evorl.runs.recorder import Recorder, Row, RunPlan
 
@@ -26,13 +27,16 @@ class TensorBoardRecorder(Recorder):
 
     Args:
         folder: folder of the event files.
+        settings: settings of the run by dotted key, for the tab HPARAMS, which compares the runs of a folder by their
+            settings and their last evaluation return; empty for none.
 
     Raises:
         RunFolderError: the disk is full or read-only.
     """
 
-    def __init__(self, folder: Path | str) -> None:
+    def __init__(self, folder: Path | str, settings: Mapping[str, Any] | None = None) -> None:
         self.folder = Path(folder)
+        self._settings = dict(settings or {})
         self._first_timesteps = 0
         self._writer: Any = None
         self._pending: list[tuple[float, dict[str, float | int]]] = []
@@ -119,4 +123,35 @@ class TensorBoardRecorder(Recorder):
         if self._first_timesteps:
             purge = SessionLog(status=SessionLog.START)
             self._writer.write_event(Event(wall_time=time.time(), step=self._first_timesteps + 1, session_log=purge))
+        if self._settings:
+            for summary in _hparams(self._settings):
+                self._writer.write_event(Event(wall_time=time.time(), summary=summary))
         return self._writer
+
+
+def _hparams(settings: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the summaries of TensorBoard's plugin hparams: the columns of its table, and the values of this run."""
+    from tensorboardX.proto import api_pb2 as api
+    from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData, SessionStartInfo
+    from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
+
+    start, columns = SessionStartInfo(start_time_secs=time.time()), []
+    for name, value in settings.items():
+        if value is None:
+            continue
+        if isinstance(value, bool):
+            start.hparams[name].bool_value, kind = value, "DATA_TYPE_BOOL"
+        elif isinstance(value, int | float):
+            start.hparams[name].number_value, kind = value, "DATA_TYPE_FLOAT64"
+        else:
+            start.hparams[name].string_value, kind = str(value), "DATA_TYPE_STRING"
+        columns.append(api.HParamInfo(name=name, type=api.DataType.Value(kind)))
+    metric = api.MetricInfo(name=api.MetricName(tag=EVALUATION), display_name="last evaluation return")
+    experiment = api.Experiment(hparam_infos=columns, metric_infos=[metric])
+    contents = {
+        "_hparams_/experiment": HParamsPluginData(experiment=experiment),
+        "_hparams_/session_start_info": HParamsPluginData(session_start_info=start),
+    }
+    for tag, content in contents.items():
+        plugin = SummaryMetadata.PluginData(plugin_name="hparams", content=content.SerializeToString())
+        yield Summary(value=[Summary.Value(tag=tag, metadata=SummaryMetadata(plugin_data=plugin))])

@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import functools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,17 +15,13 @@ from evorl.config.names import no_such
 from evorl.recorders.run_status import EVALUATION, TRAINING
 from evorl.reports.recorded_run import Curve, RecordedRun
 from evorl.reports.statistics import bootstrap_interval, interquartile_mean, stratified_interval
+from evorl.runs.learning_settings import learning_settings
 
 SEEDS_FOR_INTERVAL = 3
 CURVE_RESAMPLES = 2_000
 MAX_POINTS = 200  # maximum number of points of a drawn curve
 MAX_GROUPS = 8  # largest number of groups by default; above it, runs are grouped by algorithm
-# Settings that do not affect learning (``_IDENTITY``: settings that identify a run).
-_IGNORED = {
-    *"title sweep search eval_at_start render_interval resume run trust runs_folder recorders evaluation".split(),
-    *"best_checkpoints_kept best_over checkpoint_seconds".split(),
-    *"checkpoints_kept compilation_cache devices env_chunk deterministic checkpoint_interval log_interval".split(),
-}
+# Settings that identify a run.
 _IDENTITY = {"workflow", "seed", "num_seeds", "env.library", "env.name"}
 ABSENT = "-"
 
@@ -223,17 +219,7 @@ def shortened(texts: Iterable[str], max_length: int) -> dict[str, str]:
 
 def settings_of(run: RecordedRun) -> dict[str, str]:
     """Return the settings of a run that can affect learning, by dotted name, as text; a list is one setting."""
-    settings = {key: value for key, value in run.config.items() if key not in _IGNORED}
-    return {name: _text(value) for name, value in _flat(settings) if name not in _IGNORED}
-
-
-def _flat(node: Mapping[str, Any], above: str = "") -> Iterable[tuple[str, Any]]:
-    for key, value in node.items():
-        name = f"{above}.{key}" if above else str(key)
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, name)
-        else:
-            yield name, value
+    return {name: _text(value) for name, value in learning_settings(run.config).items()}
 
 
 def _text(value: Any) -> str:

@@ -114,6 +114,8 @@ class Report:
     def _title(self) -> str:
         if self.title:
             return self.title
+        if len(self.runs) == 1 and (title := self.runs[0].title):
+            return title
         if len(self.groups) == 1 or len(self.runs) == 1:
             return f"{self.runs[0].algorithm} on {self.envs[0]}"
         agents = list(dict.fromkeys(run.algorithm for run in self.runs))

@@ -70,6 +70,11 @@ class RecordedRun:
         return self.name
 
     @property
+    def title(self) -> str:
+        """The run's title, as shown while it trains; empty if its config has none."""
+        return escaped(str(self.config.get("title") or ""), lines=True)
+
+    @property
     def algorithm(self) -> str:
         """The agent as chosen on the command line, such as ``ppo``; if unknown, from the workflow's name."""
         chosen = self.starts[0].get("agent") if self.starts else None

@@ -54,15 +54,22 @@ def _read_runs_folder(value: Any, name: str) -> str:
     return value
 
 
-def _read_wandb(value: Any, name: str) -> bool | Mapping[str, Any]:
+def _read_tracker(value: Any, name: str, keys: tuple[str, ...], example: str) -> bool | Mapping[str, Any]:
+    """Read the settings of an experiment tracker: true, false or a mapping with these keys."""
     if value is None or isinstance(value, bool):
         return bool(value)
     if not isinstance(value, Mapping):
-        raise ValueError(
-            f"{name} must be true, false or a mapping such as {{project: name, mode: online}}, got {value!r}."
-        )
-    check_names(value, ("project", "name", "mode"), f"key of {name}")
+        raise ValueError(f"{name} must be true, false or a mapping such as {example}, got {value!r}.")
+    check_names(value, keys, f"key of {name}")
     return dict(value)
+
+
+def _read_wandb(value: Any, name: str) -> bool | Mapping[str, Any]:
+    return _read_tracker(value, name, ("project", "name", "mode"), "{project: name, mode: online}")
+
+
+def _read_mlflow(value: Any, name: str) -> bool | Mapping[str, Any]:
+    return _read_tracker(value, name, ("uri", "experiment", "name"), "{uri: http://127.0.0.1:5000, experiment: name}")
 
 
 def _read_own(value: Any, name: str) -> tuple[Any, ...]:
@@ -226,6 +233,8 @@ class RecorderSettings(Part):
         learning_curve: plot of the learning curve in the run folder, drawn at the end
         wandb: Weights & Biases (extra wandb): true, or {project: name, name: name, mode: online}; offline by
             default
+        mlflow: MLflow (extra mlflow): {uri: http://127.0.0.1:5000, experiment: name, name: name}, or true for the
+            server in MLFLOW_TRACKING_URI
         own: custom recorders, as in [package.module:Class], see the guide on custom components
         progress: live panel, or plain lines if the output is not a terminal
     """
@@ -233,6 +242,7 @@ class RecorderSettings(Part):
     tensorboard: bool = setting(True)
     learning_curve: bool = setting(True)
     wandb: bool | Mapping[str, Any] = setting(False, read=_read_wandb)
+    mlflow: bool | Mapping[str, Any] = setting(False, read=_read_mlflow)
     own: tuple[Any, ...] = setting((), read=_read_own)
     progress: bool = setting(True)
 

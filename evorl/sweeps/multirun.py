@@ -15,7 +15,7 @@ from evorl.recorders.run_status import EVALUATION
 from evorl.recorders.screen import print_line
 from evorl.recorders.sweep_curves import draw_sweep
 from evorl.runs.sweep_folder import SweepFolder, SweptRun
-from evorl.sweeps.trained import FailureText, attempt, raise_failures
+from evorl.sweeps.trained import Attempt, FailureText, attempt, raise_failures
 from evorl.training.start import RunPlace, Trained
 
 _SHOWN = 10  # maximum number of settings in the final ranking
@@ -42,8 +42,7 @@ def train_runs(
     Raises:
         RunsFailed: a run failed, now or before; all others were trained.
     """
-    settings = {"resume": str(sweep.path), **({"trust": "true"} if trust else {})}
-    resume_command = f"{train_command()} {as_arguments(settings)}"
+    resume_command = _resume_command(sweep, trust)
     with stop_on_signals(resume_command) as should_stop:
         for number, swept in enumerate(sweep.runs, start=1):
             if swept.state == "finished":
@@ -69,6 +68,38 @@ def train_runs(
             )
             if stopped:
                 break
+    _report(sweep, resume_command)
+
+
+def launch_runs(sweep: SweepFolder, launch: Callable[[SweepFolder], Sequence[Attempt]], trust: bool = False) -> None:
+    """Train all runs of a new sweep in other processes; print and plot the results.
+
+    Args:
+        sweep: folder of the sweep.
+        launch: trains the runs and returns the outcome of each.
+        trust: the command that resumes the sweep needs ``trust=true``.
+
+    Raises:
+        RunsFailed: a run failed; all others were trained.
+    """
+    resume_command = _resume_command(sweep, trust)
+    for swept in sweep.runs:
+        swept.state = "running"
+    sweep.save()
+    with stop_on_signals(resume_command):
+        outcomes = launch(sweep)
+    for swept, tried in zip(sweep.runs, outcomes, strict=True):
+        _store_outcome(sweep, swept, tried)
+    _report(sweep, resume_command)
+
+
+def _resume_command(sweep: SweepFolder, trust: bool) -> str:
+    settings = {"resume": str(sweep.path), **({"trust": "true"} if trust else {})}
+    return f"{train_command()} {as_arguments(settings)}"
+
+
+def _report(sweep: SweepFolder, resume_command: str) -> None:
+    """Print the results, and raise ``RunsFailed`` if a run failed."""
     _print_results(sweep, resume_command)
     failed = [swept for swept in sweep.runs if swept.has_failed]
     raise_failures([f"{swept.describe() or swept.folder}: {swept.failure}" for swept in failed])
@@ -83,6 +114,11 @@ def _train_run(sweep: SweepFolder, swept: SweptRun, run: Callable[[], Trained], 
     except BaseException:
         _store_result(sweep, swept, "stopped", None)
         raise
+    return _store_outcome(sweep, swept, tried)
+
+
+def _store_outcome(sweep: SweepFolder, swept: SweptRun, tried: Attempt) -> bool:
+    """Store the result or error of a run; return True if it was stopped."""
     if tried.trained is None:
         swept.failure = tried.failure
         _store_result(sweep, swept, "diverged" if tried.diverged else "failed", None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from evorl.config.names import explain_missing_package
 from evorl.runs.files import RunFolderError, refuse_link
 
 _NAME = "search"
-_FAILURE = "failure"
+_FAILURE, _PRUNED = "failure", "pruned"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,8 +22,9 @@ class Trial:
     Attributes:
         number: number of the trial, from 0.
         setting: value for each path in the config.
-        value: result of the trial, to be maximized; ``None`` while it runs, or if it failed.
-        state: ``running``, ``finished`` or ``failed``.
+        value: result of the trial, to be maximized, or the last evaluation of a pruned trial; ``None`` while it runs,
+            or if it failed.
+        state: ``running``, ``finished``, ``pruned`` or ``failed``.
         failure: error message of a failed trial; empty otherwise.
     """
 
@@ -33,6 +35,22 @@ class Trial:
     failure: str = ""
 
 
+@dataclasses.dataclass(frozen=True)
+class Pruner:
+    """Pruner of Optuna, by the evaluations of earlier trials at the same environment step.
+
+    Attributes:
+        name: ``median``: ends trials below the median of earlier ones (Golovin et al. 2017), after five complete
+            trials; ``hyperband``: successive halving in brackets of several lengths (Li et al. 2018).
+        interval: environment steps between evaluations, the smallest length of a trial.
+        total: environment steps of a complete trial.
+    """
+
+    name: str
+    interval: int
+    total: int
+
+
 class OptunaStudy:
     """Study stored in a journal file, to which every trial is written at its start and end.
 
@@ -41,13 +59,14 @@ class OptunaStudy:
         over: for each path in the config a list of values, or ``{low, high, scale}``.
         seed: seed of the sampler, a tree-structured Parzen estimator (Bergstra et al. 2011). The sampler of each trial
             has a separate seed, so a resumed search proposes the same settings as an uninterrupted one.
+        pruner: ends unpromising trials; ``None`` ends none.
 
     Raises:
         ImportError: Optuna is not installed.
         RunFolderError: the journal is corrupted, or a symbolic link.
     """
 
-    def __init__(self, path: Path, over: Mapping[str, Any], seed: int) -> None:
+    def __init__(self, path: Path, over: Mapping[str, Any], seed: int, pruner: Pruner | None = None) -> None:
         with explain_missing_package("Searches", "optuna"):
             import optuna
             from optuna.storages.journal import JournalFileBackend
@@ -60,6 +79,7 @@ class OptunaStudy:
                 study_name=_NAME,
                 direction="maximize",
                 load_if_exists=True,
+                pruner=_make_pruner(optuna.pruners, pruner),
             )
             if self._study.direction.name != "MAXIMIZE":
                 raise ValueError(f"its direction is {self._study.direction.name}")
@@ -86,7 +106,7 @@ class OptunaStudy:
     def trials(self) -> list[Trial]:
         """Started trials in order, without trials that a kill left with missing values."""
         states = self._optuna.trial.TrialState
-        names = {states.COMPLETE: "finished", states.FAIL: "failed"}
+        names = {states.COMPLETE: "finished", states.FAIL: "failed", states.PRUNED: "pruned"}
         failures = self._study.user_attrs
         return [
             Trial(
@@ -109,6 +129,27 @@ class OptunaStudy:
         trial = self._study.ask(self._space)
         return Trial(trial.number, dict(trial.params), None, "running")
 
+    def report(self, trial: Trial, timesteps: int, score: float) -> bool:
+        """Store an evaluation of the running trial; return True if the pruner ends the trial.
+
+        A resumed trial repeats the evaluations after its checkpoint: each is stored, and judged to be the last, once.
+        """
+        decision = f"{_PRUNED}_{trial.number}"
+        if timesteps >= self._study.user_attrs.get(decision, math.inf):
+            return True
+        stored = self._study.get_trials(deepcopy=False)[trial.number]
+        running = self._optuna.trial.Trial(self._study, stored._trial_id)
+        if timesteps not in stored.intermediate_values:
+            running.report(score, timesteps)
+        if not running.should_prune():
+            return False
+        self._study.set_user_attr(decision, timesteps)
+        return True
+
+    def prune(self, trial: Trial) -> None:
+        """End a trial that the pruner has ended; its value is its last evaluation."""
+        self._study.tell(trial.number, state=self._optuna.trial.TrialState.PRUNED)
+
     def end(self, trial: Trial, value: float | None, failure: str = "") -> None:
         """Store the result of a trial: its value, or ``None`` and the reason ``failure`` if it failed."""
         if value is None:
@@ -116,6 +157,15 @@ class OptunaStudy:
             self._study.tell(trial.number, state=self._optuna.trial.TrialState.FAIL)
         else:
             self._study.tell(trial.number, value)
+
+
+def _make_pruner(pruners: Any, pruner: Pruner | None) -> Any:
+    """Create the pruner from Optuna's module of pruners."""
+    if pruner is None:
+        return pruners.NopPruner()
+    if pruner.name == "median":
+        return pruners.MedianPruner()
+    return pruners.HyperbandPruner(min_resource=pruner.interval, max_resource=pruner.total)
 
 
 def _mend_journal(path: Path) -> None:

@@ -11,21 +11,19 @@ from typing import Any
 
 from evorl.config.command_lines import describe_setting
 from evorl.config.gate import is_restricted
-from evorl.config.values import check_names, checked_mapping, positive
 from evorl.execution.signals import stop_on_signals
 from evorl.recorders.row_file import RowFile, as_line
 from evorl.runs.folder import RunFolder
 from evorl.runs.run_state import HeldState
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
-from evorl.sweeps.optuna_study import OptunaStudy, Trial
+from evorl.sweeps.optuna_study import OptunaStudy, Pruner, Trial
+from evorl.sweeps.search_settings import PRUNERS, SearchSettings
 from evorl.sweeps.sweep import refuse_what_is_no_setting, spec_of, whole_run
-from evorl.sweeps.sweep_settings import what_is_varied
 from evorl.sweeps.trained import FailureText, attempt
 from evorl.training.preparation import check_build
 from evorl.training.start import RunPlace, RunStart, Trained
 
-_OPTIONS = ("over", "trials")
 _COMBINATIONS = 16  # number of combinations built before a value is rejected
 
 
@@ -51,11 +49,12 @@ def search_settings(
         RunFolderError: another process runs the search.
         ImportError: Optuna is not installed.
     """
-    over, num_trials = check_search(spec, check_build)
+    settings = check_search(spec, check_build)
+    over, num_trials = settings.over, settings.trials
     folder = start.folder(spec)
     start.record(folder)
     with _held(folder):
-        study = OptunaStudy(folder.path / "study.log", over, spec.seed)
+        study = OptunaStudy(folder.path / "study.log", over, spec.seed, _make_pruner(settings, spec))
         command = start.resume_command(folder, spec)
         _write(folder.search_table, study, over)
         with stop_on_signals(command) as should_stop:
@@ -63,12 +62,16 @@ def search_settings(
                 trial = study.next_trial()
                 print(f"[{len(ended) + 1} of {num_trials}] {describe_setting(trial.setting)}", flush=True)
                 run, name = _run_of(trial, folder)
-                place = RunPlace(folder.path, name, command, should_stop)
+                judge = _Judge(study, trial)
+                place = RunPlace(folder.path, name, command, should_stop, judge.evaluated)
                 tried = attempt(functools.partial(_train_trial, trial, spec, run, place, train), failure_text)
                 trained = tried.trained or Trained(None, False)
                 if trained.stopped:
                     break
-                study.end(trial, trained.best_return, tried.failure)
+                if judge.pruned and tried.trained:
+                    study.prune(trial)
+                else:
+                    study.end(trial, trained.best_return, tried.failure)
                 _write(folder.search_table, study, over)
     return _report(study, folder, num_trials, command)
 
@@ -84,15 +87,40 @@ def _held(folder: RunFolder) -> Iterator[None]:
         held.release()
 
 
-def check_search(spec: RunSpec, check: Callable[[RunSpec], None]) -> tuple[dict[str, Any], int]:
-    """Return the values of a search and its number of trials, after building a workflow for each value.
+class _Judge:
+    """Reports the evaluations of a trial to its study, which may end it.
+
+    Attributes:
+        pruned: True once the trial has been ended.
+    """
+
+    def __init__(self, study: OptunaStudy, trial: Trial) -> None:
+        self._study, self._trial = study, trial
+        self.pruned = False
+
+    def evaluated(self, timesteps: int, score: float) -> str | None:
+        """Return the reason to end the trial after an evaluation; ``None`` to continue."""
+        self.pruned = self._study.report(self._trial, timesteps, score)
+        return "search.pruner ends this trial, which is worse than others were at this step" if self.pruned else None
+
+
+def _make_pruner(settings: SearchSettings, spec: RunSpec) -> Pruner | None:
+    if settings.pruner == PRUNERS[0]:
+        return None
+    interval, total = (int(spec.workflow[name]) for name in ("eval_interval", "total_timesteps"))
+    return Pruner(settings.pruner, interval, total)
+
+
+def check_search(spec: RunSpec, check: Callable[[RunSpec], None]) -> SearchSettings:
+    """Return the settings of a search, after building a workflow for each value.
 
     A value is rejected if none of the first ``_COMBINATIONS`` combinations with the other values can be trained.
 
     Raises:
         ValueError: a value cannot be trained, or ``search`` cannot be read.
     """
-    over, num_trials = _read(spec)
+    settings = SearchSettings.of_run(spec)
+    over = settings.over
     refuse_what_is_no_setting(over, spec)
     values = {path: _tried(of_path) for path, of_path in over.items()}
     checked: dict[str, set[Any]] = {path: set() for path in over}
@@ -115,7 +143,7 @@ def check_search(spec: RunSpec, check: Callable[[RunSpec], None]) -> tuple[dict[
                 break
             if error is not None:
                 raise ValueError(f"search.over.{path}: {value}: {error}") from error
-    return over, num_trials
+    return settings
 
 
 def _tried(values: Any) -> list[Any]:
@@ -134,15 +162,6 @@ def _run_of(trial: Trial, folder: RunFolder) -> tuple[RunFolder, str]:
     if existing and run.saved_at is None and trial.state == "running":
         run = RunFolder(folder.path / f"{_name(trial)}_{len(existing) + 1}")
     return run, run.path.name
-
-
-def _read(spec: RunSpec) -> tuple[dict[str, Any], int]:
-    """Return the values to search over, and the number of trials."""
-    search = checked_mapping(spec.search, "search")
-    check_names(search, _OPTIONS, "key of search")
-    if "trials" not in search:
-        raise ValueError("search.trials is missing: set the number of trials, such as search.trials=30.")
-    return what_is_varied(search.get("over"), "search"), positive(search["trials"], "search.trials")
 
 
 def _train_trial(
@@ -192,17 +211,19 @@ def _write(path: Path, study: OptunaStudy, over: Mapping[str, Any]) -> None:
 
 def _report(study: OptunaStudy, folder: RunFolder, num_trials: int, resume_command: str) -> Trained:
     """Print the best setting, and return the result of the search."""
-    found = [(trial.value, trial) for trial in _ended(study) if trial.value is not None]
+    found = [(trial.value, trial) for trial in _ended(study) if trial.value is not None and trial.state == "finished"]
     best = max(found, key=lambda pair: pair[0], default=None)
     if best is not None:
         value, trial = best
         described = f"{describe_setting(trial.setting)}, with a best return of {value:,.1f}"
-        print(f"Best of {len(_ended(study))} settings: {described}.")
+        num_pruned = sum(trial.state == "pruned" for trial in _ended(study))
+        pruned = f" ({num_pruned} pruned)" if num_pruned else ""
+        print(f"Best of {len(_ended(study))} settings{pruned}: {described}.")
         print(f"It is the run {_run_of(trial, folder)[0].path}; all are in {folder.path / 'search.csv'}.")
     stopped = len(_ended(study)) < num_trials
     if stopped:
         print(f"To resume: {resume_command}", flush=True)
     failures = tuple(
-        f"{describe_setting(trial.setting)}: {trial.failure}" for trial in _ended(study) if trial.value is None
+        f"{describe_setting(trial.setting)}: {trial.failure}" for trial in _ended(study) if trial.state == "failed"
     )
     return Trained(best[0] if best else None, stopped, folder.path, failures)

@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from evorl.agents.flat_images import describe_flat_images
+from evorl.config.gate import admit
+from evorl.execution.compile_times import CompileTimes
 from evorl.execution.early_stop import EarlyStop
 from evorl.execution.first_update import weak_spots
 from evorl.execution.multiprocess import ProcessLost, describe_lost_process
@@ -21,6 +23,7 @@ from evorl.recorders import LogRecorder, make_recorder
 from evorl.recorders.episode_records import episode_recorders
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
+from evorl.runs.learning_settings import learning_settings
 from evorl.runs.recorder import Recorder
 from evorl.runs.rescue import FolderMissing, RescuingCheckpointer, WatchedFolder
 from evorl.runs.run_state import RECORDED_IN, RESULTS_IN, RESUME_WITH_CHANGE
@@ -64,8 +67,9 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
         def stops() -> bool:
             return should_stop() or start.place.should_stop() or watched.is_missing
 
-        early_stop = EarlyStop.resumed(spec.stop, progress)
+        early_stop = EarlyStop.resumed(spec.stop, progress, start.place.judge)
         with RunSession(recorder, checkpointer, progress, stops, closes, early_stop) as session:
+            session.compile_times = CompileTimes.of_run(spec.as_config(), workflow.env.title or "")
             for notice in _notices(start, folder, workflow, recorder, checkpointer, progress):
                 recorder.message(notice)
             if beginning:
@@ -108,9 +112,11 @@ def _checkpointer(watched: WatchedFolder, spec: RunSpec) -> RescuingCheckpointer
 
 
 def _recorder(folder: RunFolder, workflow: Workflow, spec: RunSpec) -> Recorder:
-    recorders, wandb = spec.recorders, None
-    if recorders.wandb is not False:
-        wandb = {"config": spec.as_config(), **(recorders.wandb if isinstance(recorders.wandb, Mapping) else {})}
+    recorders, settings = spec.recorders, {"title": spec.title, **learning_settings(spec.as_config())}
+    wandb = _tracker(recorders.wandb, {"config": spec.as_config(), "name": spec.title})
+    mlflow = _tracker(recorders.mlflow, {"settings": settings, "name": spec.title})
+    if mlflow and mlflow.get("uri"):
+        admit(str(mlflow["uri"]), "recorders.mlflow.uri")  # the server receives the settings and metrics
     others = [own.call(folder.path) for own in own_recorders(spec)] if recorders.own else []
     if workflow.keeping is not None or spec.render_interval:
         others = [*episode_recorders(folder, workflow, spec), *others]
@@ -119,10 +125,17 @@ def _recorder(folder: RunFolder, workflow: Workflow, spec: RunSpec) -> Recorder:
         title=spec.title or "",
         progress=recorders.progress,
         tensorboard=recorders.tensorboard,
+        settings=settings,
         learning_curve=recorders.learning_curve,
         wandb=wandb,
+        mlflow=mlflow,
         others=others,
     )
+
+
+def _tracker(chosen: bool | Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the arguments of an experiment tracker's recorder; ``None`` if it is disabled."""
+    return None if chosen is False else {**defaults, **(chosen if isinstance(chosen, Mapping) else {})}
 
 
 def _notices(

@@ -26,12 +26,15 @@ class RunPlace(NamedTuple):
         name: name of the run's folder; ``None`` for the current time.
         resume_command: command line that resumes the sweep; ``None`` for a separate run.
         should_stop: returns True once a stop of the sweep is requested, for instance during compilation.
+        judge: called after each evaluation with its environment steps and its score; returns the reason to complete the
+            run there, or ``None``.
     """
 
     root: Path
     name: str | None
     resume_command: str | None = None
     should_stop: Callable[[], bool] = lambda: False
+    judge: Callable[[int, float], str | None] = lambda *_: None
 
 
 class Trained(NamedTuple):

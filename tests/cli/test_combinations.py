@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from evorl.cli.combinations import combinations, describe_parallel_runs, is_sweep, split_arguments
+from evorl.cli.combinations import (
+    combinations,
+    describe_parallel_runs,
+    is_launched_sweep,
+    is_sweep,
+    split_arguments,
+    split_launcher,
+)
 from tests.support.errors import raises_naming
 
 
@@ -69,3 +76,20 @@ def test_names_of_own_parts_are_shown_as_they_are_written() -> None:
     jobs = list(combinations(["optimizer=adam,my_parts:sgd", "title='a b',c"]))
     assert [setting["optimizer"] for _, setting in jobs[::2]] == ["adam", "my_parts:sgd"]
     assert jobs[0][1]["title"] == "'a b'"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_launched"),
+    [
+        (["-m", "seed=0,1", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"], True),
+        (["-m", "seed=0,1", "hydra/launcher=joblib", "hydra.sweep.dir=here"], True),
+        (["-m", "seed=0,1", "hydra/launcher=joblib", "hydra/sweeper=optuna"], False),
+        (["seed=0", "hydra/launcher=joblib"], False),
+        (["-m", "seed=0,1"], False),
+    ],
+)
+def test_a_launcher_may_start_the_runs_of_a_sweep(arguments: list[str], is_launched: bool) -> None:
+    assert is_launched_sweep(arguments) is is_launched
+    of_launcher, others = split_launcher(arguments)
+    assert sorted([*of_launcher, *others]) == sorted(arguments)
+    assert all("launcher" in argument for argument in of_launcher)

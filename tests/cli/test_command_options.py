@@ -65,3 +65,11 @@ def test_help_shows_defaults_as_they_are_given() -> None:
     assert describe_options(OPTIONS) == (
         "  run=null    a run folder\n  to=here     where it goes\n  frames=50   at most\n  metrics={}  by name\n"
     )
+
+
+def test_a_flag_is_answered_by_the_option_that_is_meant() -> None:
+    options = {"run_name": Option("x", "a run")}
+    assert read_options([], options, "evorl test") == ({"run_name": "x"}, [])
+    for arguments, form in ((["--run-name", "b"], "run_name=b"), (["--run-name=b"], "run_name=b"), (["--x"], "name=")):
+        with raises_naming(ValueError, arguments[0], form, "evorl test --help"):
+            read_options(arguments, options, "evorl test")

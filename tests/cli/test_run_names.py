@@ -28,6 +28,11 @@ PPO = {"workflow": "evorl.algorithms.ppo.PPOWorkflow", "env": {"library": "gymna
         ({"workflow": "evorl.algorithms.td3.TD3Workflow"}, {"agent": "ddpg"}, "ddpg on CartPole-v1, seed 0"),
         ({"workflow": "a.MAPElitesWorkflow"}, {"agent": "qd/map_elites"}, "MAPElites on CartPole-v1, seed 0"),
         ({"env": {"name": None, "factory": "mine:make"}}, {"agent": "ppo"}, "PPO on mine:make, seed 0"),
+        (
+            {"env": {"library": "gymnasium", "name": "CartPole-v1"}},
+            {"agent": "ppo"},
+            "PPO on CartPole-v1 (gymnasium), seed 0",
+        ),
         ({"title": "wide networks"}, {"agent": "ppo"}, "wide networks"),
     ],
 )

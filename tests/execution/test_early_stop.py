@@ -22,7 +22,7 @@ def after(stop: EarlyStop, *scores: float) -> str | None:
     """Return the reason after these evaluations."""
     best = -math.inf
     for score in scores:
-        stop.evaluated(score, score > best)
+        stop.evaluated(100, score, score > best)
         best = max(best, score)
     return stop.reason if stop.is_met() else None
 
@@ -41,7 +41,7 @@ def test_patience_is_kept_over_a_resume() -> None:
     first = EarlyStop(StopSettings(patience=3))
     assert after(first, 1.0, 0.0, 0.0) is None
     again = EarlyStop.resumed(first.settings, first.to_json())
-    again.evaluated(0.5, is_best=False)
+    again.evaluated(100, 0.5, is_best=False)
     assert again.is_met()
     assert EarlyStop(StopSettings(at=1.0)).to_json() == {}
 
@@ -109,3 +109,15 @@ def test_a_run_that_meets_a_condition_is_finished(tmp_path: Path) -> None:
     log = (tmp_path / "run" / "run.log").read_text()
     assert "stop.at=1" in log
     assert "To resume" not in log
+
+
+def test_a_judge_may_stop_a_training_after_an_evaluation() -> None:
+    def judge(timesteps: int, score: float) -> str | None:
+        return f"{score} at {timesteps}" if timesteps >= 200 else None
+
+    stop = EarlyStop.resumed(StopSettings(), None, judge)
+    stop.evaluated(100, 0.5, is_best=True)
+    assert not stop.is_met()
+    stop.evaluated(200, 0.25, is_best=False)
+    assert stop.is_met()
+    assert stop.reason == "0.25 at 200"

@@ -6,12 +6,13 @@ import io
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from evorl.recorders.run_status import sparkline
-from evorl.recorders.screen import print_line, printable
+from evorl.recorders.screen import announced, print_line, printable
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RUN = r"""
@@ -62,3 +63,11 @@ def test_a_run_in_an_ascii_locale_ends_well_and_writes_utf_8(tmp_path: Path) -> 
     (folder,) = tmp_path.iterdir()
     assert "1 ± 2, 90 °C" in (folder / "run.log").read_text(encoding="utf-8")
     assert "300.0 ± 4.0" in (folder / "run.log").read_text(encoding="utf-8")
+
+
+def test_work_is_announced_only_if_it_takes_long(capsys: pytest.CaptureFixture[str]) -> None:
+    with announced("Drawing ...", seconds=30.0):
+        pass
+    with announced("Evaluating ...", seconds=0.001):
+        time.sleep(0.2)
+    assert capsys.readouterr() == ("", "Evaluating ...\n")

@@ -39,6 +39,28 @@ def test_every_row_is_one_event_at_its_environment_step(tmp_path: Path) -> None:
     assert values == pytest.approx(make_row(5), rel=1e-6)
 
 
+def test_the_settings_and_the_score_are_columns_of_the_tab_hparams(tmp_path: Path) -> None:
+    from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
+
+    settings = {"title": "ppo", "discount": 0.5, "num_envs": 4, "agent.normalize_obs": True, "torso": [64], "x": None}
+    record(TensorBoardRecorder(tmp_path, settings))
+    values = [value for event in read_events(tmp_path) for value in event.summary.value]
+    stored = {
+        value.tag: HParamsPluginData.FromString(value.metadata.plugin_data.content)
+        for value in values
+        if value.metadata.plugin_data.plugin_name == "hparams"
+    }
+    assert list(stored) == ["_hparams_/experiment", "_hparams_/session_start_info"]
+    experiment, start = stored["_hparams_/experiment"].experiment, stored["_hparams_/session_start_info"]
+    assert [column.name for column in experiment.hparam_infos] == list(settings)[:-1]
+    (metric,) = experiment.metric_infos
+    assert metric.name.tag in {value.tag for value in values if value.HasField("simple_value")}
+    hparams = start.session_start_info.hparams
+    assert (hparams["title"].string_value, hparams["torso"].string_value) == ("ppo", "[64]")
+    assert (hparams["discount"].number_value, hparams["num_envs"].number_value) == (0.5, 4.0)
+    assert hparams["agent.normalize_obs"].bool_value is True
+
+
 def test_a_resume_purges_later_events_and_keeps_the_earlier_file(tmp_path: Path) -> None:
     from tensorboardX.proto.event_pb2 import SessionLog
 

@@ -119,3 +119,9 @@ def test_what_recorded_nothing_is_named(tmp_path: Path) -> None:
         Report.of(runs, metric="eval/success")
     with raises_naming(ValueError, "1 runs", "recorded return"):
         Report.of(runs[1:])
+
+
+def test_the_page_of_one_run_has_its_title(tmp_path: Path) -> None:
+    config = make_run(tmp_path, "a", [[1.0]]).config
+    config.write_text(f"{config.read_text()}title: ppo <1>\n")
+    assert "<title>ppo &lt;1&gt;</title>" in Report.of(find_runs(tmp_path)).to_html()

@@ -72,6 +72,7 @@ FOREIGN = {
     "inner": {"workflow": "evorl.algorithms.ppo.PPOWorkflow"},
     "learner": {"workflow": "evorlution.W", "env": {"factory": "evorl.cli.main:train"}},
     "compilation_cache": "programs",
+    "recorders": {"mlflow": {"uri": "http://elsewhere", "experiment": "x"}},
     "agent": {"name": "os.system"},
     "title": "os:system",
     "serve": {"bind": "localhost:7001", "token": "env:TOKEN"},
@@ -88,6 +89,7 @@ def test_names_of_code_are_found_at_any_depth() -> None:
         "learner.workflow": "evorlution.W",
         "learner.env.factory": "evorl.cli.main:train",
         "compilation_cache": "programs",
+        "recorders.mlflow.uri": "http://elsewhere",
         "layers.0.type": "stranger:Layer",
         "eval_env.env.xml_file": "./ant.xml",
     }

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("optuna", reason="needs the extra optuna")
 
 from evorl.runs.files import RunFolderError
-from evorl.sweeps.optuna_study import OptunaStudy
+from evorl.sweeps.optuna_study import OptunaStudy, Pruner
 from tests.support.errors import raises_naming
 
 OVER = {
@@ -107,3 +107,31 @@ def test_a_failure_has_its_reason(tmp_path: Path) -> None:
     study.end(study.next_trial(), None)
     failures = [trial.failure for trial in OptunaStudy(tmp_path / "study.log", OVER, 0).trials]
     assert failures == ["it diverged", "it has no evaluation."]
+
+
+@pytest.mark.parametrize("name", ["median", "hyperband"])
+def test_unpromising_trials_are_pruned_also_after_a_resume(name: str, tmp_path: Path) -> None:
+    pruner = Pruner(name, 100, 900)
+
+    def state_of(score: float, path: Path, reopen: bool) -> str:
+        study = OptunaStudy(path, OVER, 0, pruner)
+        trial = study.next_trial()
+        for timesteps in range(100, 1000, 100):
+            if reopen:
+                study = OptunaStudy(path, OVER, 0, pruner)
+                study.report(trial, timesteps, score)  # a killed trial repeats its last evaluation
+            if study.report(trial, timesteps, score):
+                study.prune(trial)
+                return f"pruned at {timesteps}"
+        study.end(trial, score)
+        return "finished"
+
+    scores = [5.0, 6.0, 7.0, 8.0, 9.0, 1.0, 10.0, 0.0, 0.5]
+    states = [state_of(score, tmp_path / "one.log", reopen=False) for score in scores]
+    assert states == [state_of(score, tmp_path / "two.log", reopen=True) for score in scores]
+    assert states[4] == states[6] == "finished"
+    assert any(state.startswith("pruned at") for state in (states[5], *states[7:]))
+    trials = OptunaStudy(tmp_path / "one.log", OVER, 0, pruner).trials
+    assert [trial.state for trial in trials] == [state.partition(" ")[0] for state in states]
+    assert [trial.value for trial in trials] == scores
+    assert {trial.failure for trial in trials} == {""}

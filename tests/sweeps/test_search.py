@@ -12,9 +12,12 @@ pytest.importorskip("optuna", reason="needs the extra optuna")
 
 from evorl.cli import main as cli
 from evorl.runs.folder import RunFolder
+from evorl.runs.spec import RunSpec
 from evorl.sweeps import search
+from evorl.sweeps.search_settings import SearchSettings
+from evorl.training.start import RunPlace, RunStart, Trained
 from tests.support.command_line import SMALL
-from tests.support.errors import missing_parts
+from tests.support.errors import missing_parts, raises_naming
 
 OVER = "over: {agent.clip_epsilon: {low: 0.05,high: 0.4},num_minibatches: [1,2]}"
 
@@ -142,3 +145,56 @@ def test_what_cannot_be_is_refused_in_words(
         run(*SMALL, argument, f"runs_folder={tmp_path}")
     assert not missing_parts(capsys.readouterr().err, *parts)
     assert not list(tmp_path.iterdir())
+
+
+def _search_of_fakes(folder: Path, trials: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Trained, list[int]]:
+    """Search with trainings that only report evaluations; return the result, and the steps that each trial trained."""
+    lengths: list[int] = []
+
+    def train(spec: RunSpec, place: RunPlace) -> Trained:
+        score = 10.0 - len(lengths) if len(lengths) < 6 else 20.0
+        lengths.append(0)
+        for timesteps in range(100, 600, 100):
+            lengths[-1] = timesteps
+            if place.judge(timesteps, score) is not None:
+                break
+        return Trained(score, False, place.root / str(place.name))
+
+    monkeypatch.setattr(search, "check_build", lambda _: None)
+    workflow = {"workflow": "a.B", "discount": 0.9, "eval_interval": 100, "total_timesteps": 500}
+    over = {"over": {"discount": [0.5, 0.9]}, "trials": trials, "pruner": "median"}
+    resumed = RunFolder(folder) if folder.exists() else None
+    start = RunStart(RunPlace(folder.parent, folder.name), resumed, "search", [], {}, Path())
+    return search.search_settings(RunSpec.from_config({**workflow, "search": over}), start, train, str), lengths
+
+
+def test_a_pruned_trial_is_neither_a_failure_nor_the_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained, lengths = _search_of_fakes(tmp_path / "search", 6, monkeypatch)
+    assert lengths == [500] * 5 + [100]  # Optuna's median pruner waits for five complete trials
+    assert trained == Trained(10.0, False, tmp_path / "search")
+    states = [(row["state"], row["best_return"], row["failure"]) for row in table_in(tmp_path / "search")]
+    assert states == [*(("finished", f"{10.0 - i}", "") for i in range(5)), ("pruned", "5.0", "")]
+    assert "Best of 6 settings (1 pruned)" in capsys.readouterr().out
+    again, lengths = _search_of_fakes(tmp_path / "search", 7, monkeypatch)
+    assert len(lengths) == 1
+    assert again.best_return == 10.0
+    assert [row["state"] for row in table_in(tmp_path / "search")][:6] == [state for state, *_ in states]
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"pruner": "medain"}, ("search.pruner", "'medain'", "'median'")),
+        ({"pruner": 3}, ("search.pruner", "3", "hyperband")),
+        ({"prune": "median"}, ("key of search", "'prune'", "'pruner'")),
+        ({"pruner": "median", "eval_interval": 300}, ("search.pruner=median", "eval_interval=300")),
+    ],
+)
+def test_a_wrong_pruner_is_refused_before_the_search(changes: dict, parts: tuple[str, ...]) -> None:
+    settings = {"over": {"discount": [0.5, 0.9]}, "trials": 2, **changes}
+    interval = settings.pop("eval_interval", 100)
+    config = {"workflow": "a.B", "discount": 0.9, "eval_interval": interval, "total_timesteps": 500}
+    with raises_naming(ValueError, *parts):
+        SearchSettings.of_run(RunSpec.from_config({**config, "search": settings}))

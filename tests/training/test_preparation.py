@@ -70,7 +70,7 @@ def test_a_value_is_searched_if_one_of_the_others_goes_with_it(monkeypatch: pyte
     over = "over: {num_envs: [6,12],num_minibatches: [3,4]}"
     small = [word for word in SMALL if word.partition("=")[0] not in ("num_minibatches", "num_envs")]
     spec = spec_of(*small, "num_envs=8", "rollout_length=1", f"search={{{over},trials: 2}}")
-    assert check_search(spec, preparation.check_build)[1] == 2
+    assert check_search(spec, preparation.check_build).trials == 2
 
 
 def test_jobs_that_differ_in_their_seeds_are_built_once(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

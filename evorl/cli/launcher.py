@@ -1,0 +1,86 @@
+"""Sweeps whose runs a launcher of Hydra starts in other processes or on other machines, in the folder of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.plugins.launcher import Launcher
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+from evorl.cli.errors import failure_text
+from evorl.cli.run_command import with_hydra
+from evorl.cli.run_names import SUBDIR, SWEEP
+from evorl.cli.training import train_run
+from evorl.config.command_lines import as_text
+from evorl.config.gate import scope
+from evorl.runs.spec import RunSpec
+from evorl.runs.sweep_folder import SweepFolder
+from evorl.sweeps.trained import Attempt, attempt
+
+_BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+
+
+class SweptRuns(Sweeper):
+    """Sweeper of Hydra that passes the runs of a sweep to the chosen launcher, all at once.
+
+    Attributes:
+        runs: the overrides of each run.
+        ended: the returned jobs, in the same order.
+    """
+
+    runs: ClassVar[Sequence[Sequence[str]]] = ()
+    ended: ClassVar[Sequence[JobReturn]] = ()
+
+    def __init__(self, **_: object) -> None:
+        self._launcher: Launcher | None = None
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Create the launcher of the config."""
+        self._launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def sweep(self, arguments: list[str]) -> Any:
+        """Launch the runs and wait for all of them; ``arguments`` are those of the launcher."""
+        assert self._launcher is not None, "setup() creates the launcher"
+        type(self).ended = self._launcher.launch(self.runs, initial_job_idx=0)
+
+
+def launch(sweep: SweepFolder, of_launcher: Sequence[str]) -> list[Attempt]:
+    """Train the runs of a sweep, each in its folder, by a launcher of Hydra.
+
+    Args:
+        sweep: folder of the sweep.
+        of_launcher: overrides that choose the launcher and its settings.
+
+    Returns:
+        The outcome of each run, in their order.
+    """
+    SweptRuns.runs = [[*run.overrides, f"{SUBDIR}={as_text(run.folder)}"] for run in sweep.runs]
+    place = f"{SWEEP}={as_text(str(sweep.path))}"
+    sweepers = Plugins.instance().class_name_to_class  # Hydra accepts a sweeper only by the name of one of its own
+    basic = sweepers[_BASIC]
+    try:
+        sweepers[_BASIC] = SweptRuns
+        with_hydra([*of_launcher, place, *sweep.flags, "-m"], train_job)
+        return [_outcome(job) for job in SweptRuns.ended]
+    finally:
+        sweepers[_BASIC] = basic
+
+
+@scope()
+def train_job(config: DictConfig) -> Attempt:
+    """Train one run in the process of its job, and return its outcome."""
+    return attempt(lambda: train_run(RunSpec.from_config(config)), failure_text)
+
+
+def _outcome(job: JobReturn) -> Attempt:
+    """Return the outcome of a job; one that raised an error outside the training has failed."""
+    if job.status is JobStatus.COMPLETED:
+        return job.return_value
+    return Attempt(None, f"its process failed: {job._return_value}")

@@ -1,0 +1,115 @@
+"""Remembers how long programs took to compile, in the cache folder, to announce the time of the next start."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from evorl.distribution import installed_version
+from evorl.envs.libraries import short_title
+from evorl.runs.files import RunFolderError, refuse_link, write_atomically
+
+_FILE = "compile_times.json"
+_MAX_BYTES = 2**20
+_MAX_TASKS, _MAX_SETTINGS = 200, 20  # the oldest are forgotten
+_SHORT = 1.0  # seconds that need no announcement
+# Settings that compile no other program.
+_FREE = ("seed", "title", "runs_folder", "resume", "run", "trust", "recorders", "stop", "sweep", "search")
+
+
+@dataclasses.dataclass(frozen=True)
+class CompileTimes:
+    """Compile times of one task: an algorithm in an environment, with these versions on these devices.
+
+    Attributes:
+        file: where they are stored; ``None`` without a cache of compiled programs, which remembers nothing.
+        task: key of the task.
+        name: name of the task in messages.
+        settings: fingerprint of the settings; the same settings find their programs in the cache.
+    """
+
+    file: Path | None
+    task: str
+    name: str
+    settings: str
+
+    @classmethod
+    def of_run(cls, config: Mapping[str, Any], env: str) -> CompileTimes:
+        """Return the times of a run's task, from the folder of JAX's cache of compiled programs.
+
+        Args:
+            config: config of the run, as plain data.
+            env: title of the environment, with its library.
+        """
+        folder = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+        devices = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+        task = [str(config.get("workflow")), env, installed_version(), jax.__version__, devices]
+        of_programs = {name: value for name, value in config.items() if name not in _FREE}
+        text = json.dumps(of_programs, sort_keys=True, default=str)
+        return cls(
+            file=Path(folder) / _FILE if folder else None,
+            task=", ".join(task),
+            name=short_title(env),
+            settings=hashlib.sha256(text.encode()).hexdigest()[:16],
+        )
+
+    def announce(self) -> str | None:
+        """Return the message at the start of a compilation; ``None`` if it is expected to be short."""
+        if self.file is None:
+            return f"Compiling {self.name}. Without the compilation cache, every start compiles again."
+        times = self._read().get(self.task, {})
+        seconds = times.get(self.settings)
+        if seconds is not None:
+            return None if seconds < _SHORT else f"Loading {self.name}: about {_shown(seconds)}, as last time."
+        if "new" in times:
+            return f"Compiling {self.name}: about {_shown(times['new'])}, as last time."
+        return f"Compiling {self.name} for the first time. Later starts load the compiled programs and are faster."
+
+    def remember(self, seconds: float) -> None:
+        """Store the time of a compilation; an unusable file is replaced, and an unwritable folder is ignored."""
+        if self.file is None:
+            return
+        stored = self._read()
+        times = stored.pop(self.task, {})
+        is_new = self.settings not in times
+        if is_new:
+            times.pop("new", None)
+        # The programs are in the cache now: the next start with these settings loads them.
+        times[self.settings] = 0.0 if is_new else round(seconds, 1)
+        times.setdefault("new", round(seconds, 1))
+        times = dict(list(times.items())[-_MAX_SETTINGS:])
+        newest = dict([*stored.items(), (self.task, times)][-_MAX_TASKS:])
+        try:
+            write_atomically(self.file, json.dumps(newest, indent=1) + "\n")
+        except (OSError, RunFolderError):
+            return
+
+    def _read(self) -> dict[str, dict[str, float]]:
+        """Return the stored times by task; none of an unusable file."""
+        assert self.file is not None, "checked by the callers"
+        try:
+            refuse_link(self.file)
+            if self.file.stat().st_size > _MAX_BYTES:
+                return {}
+            stored = json.loads(self.file.read_text(encoding="utf-8"))
+            return {
+                str(task): {str(name): float(seconds) for name, seconds in times.items() if _is_time(seconds)}
+                for task, times in stored.items()
+            }
+        except (OSError, ValueError, AttributeError, RecursionError, RunFolderError):
+            return {}
+
+
+def _is_time(seconds: Any) -> bool:
+    return isinstance(seconds, int | float) and math.isfinite(seconds) and 0 <= seconds < 1e6
+
+
+def _shown(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

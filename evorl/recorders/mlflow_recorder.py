@@ -1,0 +1,129 @@
+"""Recorder for MLflow, an optional extra: ``pip install -c constraints.txt -e ".[mlflow]"`` in a clone."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from evorl.config.names import explain_missing_package
+from evorl.recorders.row_file import as_number
+from evorl.recorders.screen import print_line
+from evorl.runs.files import RunFolderError, refuse_link, write_text
+from evorl.runs.recorder import Recorder, Row, RunPlan
+
+SECONDS_BETWEEN_WRITES = 10.0
+_BATCH = 1000  # maximum number of metrics that MLflow accepts at once; parameters: 100
+_FILE = "mlflow_run_id.txt"
+
+
+class MlflowRecorder(Recorder):
+    """Sends rows to an MLflow server, over environment steps. A resumed run keeps its MLflow run.
+
+    Rows are sent every ten seconds and at the end. If the server cannot be reached during the training, the rows are
+    kept and sent later; ``metrics.csv`` has all of them.
+
+    Args:
+        folder: the run folder; it holds the id of the MLflow run.
+        uri: address of the tracking server; ``None`` for the variable ``MLFLOW_TRACKING_URI``.
+        experiment: name of the experiment, created if missing.
+        name: name of the run; by default its title.
+        settings: settings of the run by dotted key, stored as parameters.
+
+    Raises:
+        ImportError: MLflow is not installed; raised at the start.
+        ValueError: there is no address.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        uri: str | None = None,
+        experiment: str = "evorl",
+        name: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.folder = Path(folder)
+        self._uri = uri or os.environ.get("MLFLOW_TRACKING_URI")
+        if not self._uri:
+            raise ValueError(
+                "recorders.mlflow needs the address of a tracking server: set the variable MLFLOW_TRACKING_URI, or "
+                "recorders.mlflow={uri: http://127.0.0.1:5000}."
+            )
+        self._experiment, self._name, self._settings = experiment, name, dict(settings or {})
+        self._client: Any = None
+        self._run_id = ""
+        self._pending: list[tuple[int, dict[str, float | int]]] = []
+        self._next_write = math.inf
+        self._has_warned = False
+
+    def start(self, plan: RunPlan) -> None:
+        with explain_missing_package("Recording to MLflow", "mlflow"):
+            from mlflow import MlflowClient
+            from mlflow.entities import Param
+        client = MlflowClient(tracking_uri=self._uri)
+        stored = self.folder / _FILE
+        refuse_link(stored)
+        if stored.exists():
+            self._run_id = stored.read_text(encoding="utf-8", errors="replace").strip()
+            if not re.fullmatch(r"\w+", self._run_id, flags=re.ASCII):
+                raise RunFolderError(f"{stored} contains no valid run id: remove it to create a new one.")
+            client.update_run(self._run_id, status="RUNNING")
+        else:
+            experiment = client.get_experiment_by_name(self._experiment)
+            experiment_id = experiment.experiment_id if experiment else client.create_experiment(self._experiment)
+            self._run_id = client.create_run(experiment_id, run_name=self._name or plan.name).info.run_id
+            write_text(stored, self._run_id)
+            params = [Param(key, str(value)[:500]) for key, value in self._settings.items() if value is not None]
+            for first in range(0, len(params), 100):
+                client.log_batch(self._run_id, params=params[first : first + 100])
+        self._client = client
+        self._next_write = time.monotonic() + SECONDS_BETWEEN_WRITES
+
+    def write(self, row: Row) -> None:
+        self._pending.append((int(time.time() * 1000), {name: as_number(name, value) for name, value in row.items()}))
+        if time.monotonic() >= self._next_write:
+            self._send()
+
+    def close(self) -> None:
+        if self._client is None:
+            return
+        self._send()
+        client, self._client = self._client, None
+        self._attempt(client.set_terminated, self._run_id)
+
+    def _send(self) -> None:
+        from mlflow.entities import Metric
+
+        self._next_write = time.monotonic() + SECONDS_BETWEEN_WRITES
+        while self._pending:
+            count, size = 0, 0
+            while count < len(self._pending) and size + len(self._pending[count][1]) <= _BATCH:
+                size += len(self._pending[count][1])
+                count += 1
+            rows = self._pending[: max(1, count)]
+            metrics = [
+                Metric(name, value, at, int(row["timesteps"])) for at, row in rows for name, value in row.items()
+            ]
+            if not self._attempt(self._client.log_batch, self._run_id, metrics[:_BATCH]):
+                return
+            del self._pending[: len(rows)]
+
+    def _attempt(self, call: Any, *arguments: Any) -> bool:
+        """Call the server; return False, and warn once, if it fails."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            call(*arguments)
+        except (MlflowException, OSError) as error:
+            if not self._has_warned:
+                text = " ".join(str(error).split())[:200]
+                print_line(f"MLflow at {self._uri} fails, metrics.csv has all rows: {text}", sys.stderr)
+                self._has_warned = True
+            return False
+        return True
