@@ -88,7 +88,7 @@ def thinned(curve: Sequence[Point], most: int = MAX_POINTS) -> list[Point]:
     return [curve[i] for i in chosen]
 
 
-def _draw_ours(axes: Axes, steps: Sequence[int], points: Sequence[Point], *, color: str, **style: str) -> None:
+def _draw_ours(axes: Axes, steps: Sequence[int], points: Sequence[Point], *, color: str, **style: Any) -> None:
     by_seed = np.array([scores(point) for point in points])
     if by_seed.shape[1] > 1:
         low, high = stratified_interval([by_seed], lambda drawn: mean(drawn[0]), resamples=RESAMPLES)
