@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from PIL import Image, ImageSequence
 
 from benchmarks.results import load
 from benchmarks.speed.comparison import medians_of, readings_by_side
@@ -102,6 +103,19 @@ def test_figures_of_the_front_page_are_measured() -> None:
     ours, published = re.findall(r"QD score of ([\d,]+) .* publishes ([\d,]+)\]", text)[0]
     figures = {float(number.replace(",", "")) for number in re.findall(r"[\d,]+\.\d", row)}
     assert {round(figure) for figure in figures} >= {int(ours.replace(",", "")), int(published.replace(",", ""))}
+
+
+def test_moving_pictures_of_the_front_page_are_small() -> None:
+    shown = re.findall(r'<img src="(assets/gallery/[\w.]+)"', INDEX)
+    files = sorted((ROOT / "docs" / "assets" / "gallery").iterdir())
+    assert sorted(ROOT / "docs" / name for name in shown) == files
+    assert len(files) >= 4
+    assert max(path.stat().st_size for path in files) < 200_000
+    assert sum(path.stat().st_size for path in files) < 1_000_000
+    for path in files:
+        with Image.open(path) as picture:
+            frames = sum(1 for _ in ImageSequence.Iterator(picture))
+        assert frames > 10, f"{path.name} does not move"
 
 
 @pytest.fixture(scope="module")

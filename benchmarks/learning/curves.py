@@ -57,7 +57,9 @@ def draw_curve(task: LearningTask, result: Mapping[str, Any], *, dark: bool = Fa
     axes = figure.add_axes((0.12, 0.16, 0.84, 0.74))
     points = thinned(result["curve"])
     steps = [environment_steps(point, result) for point in points]
-    _draw_ours(axes, steps, points, colors["ours"], "--" if stale else "-")
+    seeds = len(result["seeds"])  # of some scores only the mean over seeds is recorded
+    label = f"evorl, {seeds} seed{'s' * (seeds > 1)}"
+    _draw_ours(axes, steps, points, label=label, color=colors["ours"], linestyle="--" if stale else "-")
     if task.published is not None:
         _draw_theirs(axes, task.published, colors["theirs"])
     else:
@@ -86,7 +88,7 @@ def thinned(curve: Sequence[Point], most: int = MAX_POINTS) -> list[Point]:
     return [curve[i] for i in chosen]
 
 
-def _draw_ours(axes: Axes, steps: Sequence[int], points: Sequence[Point], color: str, style: str) -> None:
+def _draw_ours(axes: Axes, steps: Sequence[int], points: Sequence[Point], *, color: str, **style: Any) -> None:
     by_seed = np.array([scores(point) for point in points])
     if by_seed.shape[1] > 1:
         low, high = stratified_interval([by_seed], lambda drawn: mean(drawn[0]), resamples=RESAMPLES)
@@ -94,17 +96,7 @@ def _draw_ours(axes: Axes, steps: Sequence[int], points: Sequence[Point], color:
         for seed in by_seed.T:
             axes.plot(steps, seed, color=color, linewidth=0.6, alpha=0.5)
     marker = "o" if len(points) <= 40 else None
-    label = f"evorl, {by_seed.shape[1]} seed{'s' * (by_seed.shape[1] > 1)}"
-    axes.plot(
-        steps,
-        by_seed.mean(axis=1),
-        color=color,
-        linewidth=2.0,
-        linestyle=style,
-        marker=marker,
-        markersize=3,
-        label=label,
-    )
+    axes.plot(steps, by_seed.mean(axis=1), color=color, linewidth=2.0, marker=marker, markersize=3, **style)
 
 
 def _draw_theirs(axes: Axes, theirs: Published, color: str) -> None:

@@ -8,7 +8,7 @@ from benchmarks.learning.page import homes_of
 from benchmarks.learning.tuned import results_text, tuned_page, tuned_results
 from benchmarks.pages import DOCS, benchmarks_page, write_pages
 from benchmarks.results import load, record
-from evorl.cli.config_tree import RESULTS_FILE, config_folder
+from evorl.cli.config_tree import RESULTS_FILE, config_folder, recorded_result
 from tests.benchmarks.gpu.test_page import RESULT as GPU
 from tests.benchmarks.learning.test_page import RESULT as LEARNING
 from tests.benchmarks.speed.test_page import RESULT as SPEED
@@ -23,6 +23,11 @@ def test_the_page_follows_from_the_results():
     }
     for path, text in texts.items():
         assert path.read_text("utf-8") == text, f"{path.name} is out of date: python -m benchmarks.pages"
+
+
+def test_the_first_line_of_the_readme_run_is_that_of_today():
+    text = (DOCS.parent / "README.md").read_text("utf-8")
+    assert f"\nTuned settings: ppo/cartpole ({recorded_result('ppo/cartpole')}).\n" in text
 
 
 def test_pages_are_written_from_a_folder_of_results(tmp_path):

@@ -54,6 +54,9 @@ def test_a_single_seed_and_repeated_actions_are_drawn():
     single = result(point(100, 1.0), point(200, 3.0))
     one, eight = (draw_curve(task(), {**single, "config": {"env": {"action_repeat": n}}}) for n in (1, 8))
     assert one != eight
+    assert "evorl, 1 seed<" in one
+    only_mean = {**single, "seeds": [0, 1, 2]}
+    assert "evorl, 3 seeds<" in draw_curve(task(), only_mean)
 
 
 def test_long_curves_are_thinned_but_keep_their_ends():
