@@ -226,7 +226,8 @@ def _agent(name: str, folder: Path) -> AgentInfo:
     is_off_policy = issubclass(acting_class, OffPolicyWorkflow)
     agent_class = field_types(acting_class)["agent"]
     module = workflow.__module__.rpartition(".")[2]
-    family = next((family for base, family in _FAMILIES.items() if issubclass(workflow, base)), "evolution")
+    families: list[Family] = [family for base, family in _FAMILIES.items() if issubclass(workflow, base)]
+    family: Family = "evolution" if not families else families[0]
     return AgentInfo(
         name=name,
         description=read_text_file(file).splitlines()[1].removeprefix("# "),
