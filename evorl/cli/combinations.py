@@ -12,6 +12,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from evorl.cli.arguments import SWEEP_FLAGS
+from evorl.cli.config_tree import config_folder
+from evorl.cli.errors import describe_config_error, is_of_config
 from evorl.cli.run_names import SWEEP
 from evorl.config.command_lines import describe_setting
 from evorl.envs.libraries import HOST_LIBRARIES
@@ -118,5 +120,6 @@ def naming_setting(setting: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError) as error:
+        text = describe_config_error(error, config_folder()) if is_of_config(error) else str(error)
         described = describe_setting(setting)
-        raise ValueError(f"{described}: {error}" if described else str(error)) from error
+        raise ValueError(f"{described}: {text}" if described else text) from error
