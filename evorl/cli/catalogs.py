@@ -48,7 +48,7 @@ class EnvInfo:
         obs_space: observation space, such as ``Box(4)``; empty if it is known only after creation.
         action_space: action space, such as ``Discrete(2)``; empty if it is known only after creation.
         tuned: agents with tuned settings for the environment or its family.
-        needs: requirement to install, such as ``extra atari``; empty if there is none.
+        needs: requirement to install, such as ``extra atari``; empty if evorl's own dependencies suffice.
         is_config: true if a config file describes it, false if only its library does.
     """
 
@@ -75,7 +75,7 @@ class AgentInfo:
         description: description, with the source.
         family: kind of its training.
         discrete: true if it acts in discrete action spaces.
-        continuous: true if it acts in flat Box spaces, of which some agents need finite bounds.
+        continuous: true if it acts in flat Box spaces; some agents need finite bounds.
         memory: true if its network can have a recurrent cell.
         offline: true if it learns from recorded transitions alone.
         goals: true if it supports hindsight experience replay (``replay=hindsight``).
@@ -100,7 +100,7 @@ class AgentInfo:
 def list_envs(
     text: str = "", *, library: str | None = None, agent: str | None = None, actions: Actions | None = None
 ) -> list[EnvInfo]:
-    """Return the environments that evorl knows: those with a config first, then those of its libraries.
+    """Return the environments that evorl knows: first environments with a config, then environments of libraries.
 
     Libraries such as Gymnasium accept further names, which their users register. ``evorl.envs`` is the package of
     environments.
@@ -109,7 +109,7 @@ def list_envs(
         text: part of the name, case-insensitive.
         library: only environments of this library.
         agent: only environments with tuned settings for this agent.
-        actions: only environments with this kind of actions, as far as it is known before creation.
+        actions: only environments with a config and this kind of actions.
 
     Raises:
         ValueError: the library or the agent does not exist.
@@ -226,7 +226,8 @@ def _agent(name: str, folder: Path) -> AgentInfo:
     is_off_policy = issubclass(acting_class, OffPolicyWorkflow)
     agent_class = field_types(acting_class)["agent"]
     module = workflow.__module__.rpartition(".")[2]
-    family = next((family for base, family in _FAMILIES.items() if issubclass(workflow, base)), "evolution")
+    families: list[Family] = [family for base, family in _FAMILIES.items() if issubclass(workflow, base)]
+    family: Family = "evolution" if not families else families[0]
     return AgentInfo(
         name=name,
         description=read_text_file(file).splitlines()[1].removeprefix("# "),

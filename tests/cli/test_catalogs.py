@@ -90,7 +90,7 @@ def test_agents_have_their_page_and_their_class(agents: dict[str, AgentInfo]) ->
     [
         ("ppo", "on-policy", "both", {"memory"}),
         ("dqn", "off-policy", "discrete", {"goals"}),
-        ("rainbow", "off-policy", "discrete", set()),  # prioritized, which excludes relabelled goals
+        ("rainbow", "off-policy", "discrete", set()),  # prioritized, which excludes relabeled goals
         ("td3", "off-policy", "continuous", {"goals"}),
         ("iql", "off-policy", "both", {"goals", "offline"}),
         ("r2d2", "off-policy", "discrete", {"memory"}),

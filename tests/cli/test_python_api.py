@@ -107,6 +107,8 @@ def test_agents_are_compared_and_the_arguments_of_the_process_are_kept() -> None
     assert evorl.compare(resume=page.parent) == page  # everything is trained, the report is written again
     with raises_naming(ValueError, "'discount'"):
         evorl.compare("reinforce", "a2c", gamma=0.9)
+    with raises_naming(ValueError, "agent=ppo", "'pendulumm'", "'pendulum'"):
+        evorl.compare("ppo", "a2c", env="pendulumm")
     with raises_naming(ValueError, "two agents"):
         evorl.compare("ppo")
     assert sys.argv == arguments

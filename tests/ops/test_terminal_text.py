@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from evorl.ops.terminal_text import TerminalStream, escaped, raw_stream
+from evorl.ops.terminal_text import TerminalStream, aligned, escaped, raw_stream
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,12 @@ def test_it_is_the_stream_otherwise() -> None:
     stream.writelines(["\r 10 %", "x\ry\n"])
     stream.flush()
     assert inner.buffer.getvalue() == rb"\r 10 %x\ry".replace(rb"\r", b"\r", 1) + b"\n"
+
+
+def test_columns_are_aligned() -> None:
+    assert aligned([("run", "steps"), ("a", "10"), ("abcd", "5")], right=(1,)) == [
+        "run   steps",
+        "a        10",
+        "abcd      5",
+    ]
+    assert aligned([("a", "b"), ("long", "")]) == ["a     b", "long"]

@@ -50,7 +50,7 @@ assert_type(Discrete(2).n, int)
 classes: list[type[object]] = [ActorCriticAgent, PPOAgent, Torso, UniformReplayBuffer, Workflow, Env, evorl.AgentState]
 
 # Names and options that do not exist are errors.
-evorl.trian("agent=ppo")  # pyright: ignore[reportAttributeAccessIssue]
+evorl.trian("agent=ppo")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 evorl.render(folder, fromat="png")  # pyright: ignore[reportCallIssue]
 evorl.render(folder, format="bmp")  # pyright: ignore[reportArgumentType]
 evorl.list_agents(family="offpolicy")  # pyright: ignore[reportArgumentType]
