@@ -37,7 +37,7 @@ class MlflowRecorder(Recorder):
 
     Raises:
         ImportError: MLflow is not installed; raised at the start.
-        ValueError: there is no address.
+        ValueError: the address is missing.
     """
 
     def __init__(
