@@ -71,6 +71,7 @@ REVIEWED_SINKS: Mapping[Place, str] = {
     ("evorl/envs/jaxmarl.py", "_make_adapter"): "environments of JaxMARL's list",
     ("evorl/envs/jumanji.py", "_make_adapter"): "environments of Jumanji's list",
     ("evorl/envs/libraries.py", "available_envs"): "tables of libraries",
+    ("evorl/envs/libraries.py", "short_title"): "tables of libraries",
     ("evorl/envs/mujoco_frames.py", "draw_without_screen"): "libraries named there",
     ("evorl/envs/pettingzoo.py", "_make_copy"): "names of PettingZoo's list; arguments pass the gate",
     ("evorl/envs/xminigrid.py", "_make_adapter"): "environments of a list",

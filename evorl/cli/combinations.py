@@ -40,7 +40,7 @@ def is_launched_sweep(arguments: Sequence[str]) -> bool:
 
 
 def split_launcher(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split arguments into those that choose and configure a launcher of Hydra, and all others."""
+    """Split arguments into the settings of a launcher of Hydra, and all others."""
     of_launcher = [argument for argument in arguments if _is_of_launcher(argument)]
     return of_launcher, [argument for argument in arguments if not _is_of_launcher(argument)]
 

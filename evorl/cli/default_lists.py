@@ -22,7 +22,7 @@ class Inclusions:
             file: path of the file, for the error message.
 
         Raises:
-            ValueError: the file includes itself, directly, through others, or as the choice of its own group; or an
+            ValueError: the file includes itself, directly, through others, or as the choice of its group; or an
                 experiment chooses an agent or environment in a form that Hydra would look up among experiments.
         """
         entries = list(defaults) if isinstance(defaults, Sequence) and not isinstance(defaults, str) else []
@@ -43,7 +43,7 @@ class Inclusions:
             raise ValueError(f"{file} includes itself: {chain}. Remove one of these entries of the defaults.")
 
     def _circle(self, path: str, end: str, before: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the files from ``path`` to one that includes ``end``; empty if there is none."""
+        """Return the files from ``path`` to one that includes ``end``; empty if no file does."""
         for included in self._included.get(path, ()):
             if included == end:
                 return (*before, path)

@@ -46,7 +46,7 @@ class SweptRuns(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Launch the runs and wait for all of them; ``arguments`` are those of the launcher."""
+        """Launch the runs and wait for all of them; ``arguments`` configure the launcher."""
         assert self._launcher is not None, "setup() creates the launcher"
         type(self).ended = self._launcher.launch(self.runs, initial_job_idx=0)
 
@@ -63,7 +63,7 @@ def launch(sweep: SweepFolder, of_launcher: Sequence[str]) -> list[Attempt]:
     """
     SweptRuns.runs = [[*run.overrides, f"{SUBDIR}={as_text(run.folder)}"] for run in sweep.runs]
     place = f"{SWEEP}={as_text(str(sweep.path))}"
-    sweepers = Plugins.instance().class_name_to_class  # Hydra accepts a sweeper only by the name of one of its own
+    sweepers = Plugins.instance().class_name_to_class  # Hydra accepts only its plugins as sweepers
     basic = sweepers[_BASIC]
     try:
         sweepers[_BASIC] = SweptRuns

@@ -37,7 +37,7 @@ class MlflowRecorder(Recorder):
 
     Raises:
         ImportError: MLflow is not installed; raised at the start.
-        ValueError: there is no address.
+        ValueError: the address is missing.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class MlflowRecorder(Recorder):
 
     def start(self, plan: RunPlan) -> None:
         with explain_missing_package("Recording to MLflow", "mlflow"):
-            from mlflow import MlflowClient
-            from mlflow.entities import Param
+            from mlflow import MlflowClient  # pyright: ignore[reportMissingImports]
+            from mlflow.entities import Param  # pyright: ignore[reportMissingImports]
         client = MlflowClient(tracking_uri=self._uri)
         stored = self.folder / _FILE
         refuse_link(stored)
@@ -98,7 +98,7 @@ class MlflowRecorder(Recorder):
         self._attempt(client.set_terminated, self._run_id)
 
     def _send(self) -> None:
-        from mlflow.entities import Metric
+        from mlflow.entities import Metric  # pyright: ignore[reportMissingImports]
 
         self._next_write = time.monotonic() + SECONDS_BETWEEN_WRITES
         while self._pending:
@@ -116,7 +116,7 @@ class MlflowRecorder(Recorder):
 
     def _attempt(self, call: Any, *arguments: Any) -> bool:
         """Call the server; return False, and warn once, if it fails."""
-        from mlflow.exceptions import MlflowException
+        from mlflow.exceptions import MlflowException  # pyright: ignore[reportMissingImports]
 
         try:
             call(*arguments)

@@ -131,11 +131,12 @@ class TensorBoardRecorder(Recorder):
 
 def _hparams(settings: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the summaries of TensorBoard's plugin hparams: the columns of its table, and the values of this run."""
-    from tensorboardX.proto import api_pb2 as api
-    from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData, SessionStartInfo
-    from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
+    from tensorboardX.proto import api_pb2, plugin_hparams_pb2, summary_pb2
 
-    start, columns = SessionStartInfo(start_time_secs=time.time()), []
+    api: Any = api_pb2  # the members of these modules are made at import
+    hparams: Any = plugin_hparams_pb2
+    summaries: Any = summary_pb2
+    start, columns = hparams.SessionStartInfo(start_time_secs=time.time()), []
     for name, value in settings.items():
         if value is None:
             continue
@@ -149,9 +150,10 @@ def _hparams(settings: Mapping[str, Any]) -> Iterator[Any]:
     metric = api.MetricInfo(name=api.MetricName(tag=EVALUATION), display_name="last evaluation return")
     experiment = api.Experiment(hparam_infos=columns, metric_infos=[metric])
     contents = {
-        "_hparams_/experiment": HParamsPluginData(experiment=experiment),
-        "_hparams_/session_start_info": HParamsPluginData(session_start_info=start),
+        "_hparams_/experiment": hparams.HParamsPluginData(experiment=experiment),
+        "_hparams_/session_start_info": hparams.HParamsPluginData(session_start_info=start),
     }
     for tag, content in contents.items():
-        plugin = SummaryMetadata.PluginData(plugin_name="hparams", content=content.SerializeToString())
-        yield Summary(value=[Summary.Value(tag=tag, metadata=SummaryMetadata(plugin_data=plugin))])
+        plugin = summaries.SummaryMetadata.PluginData(plugin_name="hparams", content=content.SerializeToString())
+        metadata = summaries.SummaryMetadata(plugin_data=plugin)
+        yield summaries.Summary(value=[summaries.Summary.Value(tag=tag, metadata=metadata)])

@@ -71,7 +71,7 @@ class RecordedRun:
 
     @property
     def title(self) -> str:
-        """The run's title, as shown while it trains; empty if its config has none."""
+        """The run's title, as shown while it trains; empty without one in its config."""
         return escaped(str(self.config.get("title") or ""), lines=True)
 
     @property

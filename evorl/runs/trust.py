@@ -95,6 +95,8 @@ def settable(path: str) -> str:
 
 def _is_foreign(path: str, value: str) -> bool:
     *above, key = path.split(".")
+    if path in ("compilation_cache", "recorders.mlflow.uri"):  # holds programs, receives the metrics
+        return True
     if (above or [key])[0] in RunSpec.keys("names_no_code"):
         return False
     if key == "workflow":

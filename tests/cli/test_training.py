@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 from evorl.cli import main as cli
+from evorl.cli import train as commands
 from evorl.cli.config_tree import recorded_result
 from evorl.runs.folder import RunFolder
 from evorl.runs.sweep_folder import SweepFolder
 from evorl.training import run as training
 from tests.support.command_line import SMALL
 from tests.support.errors import assert_names
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_end_is_told_without_progress_too(run, tmp_path: Path) -> None:
@@ -90,3 +93,16 @@ def test_a_sweep_runs_over_agents_with_settings_that_only_they_have(run, tmp_pat
     _, err = run(cli.train, *arguments, "tau=0.1", "num_envs=nope")
     assert_names(err, "num_envs", "got 'nope'")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_training_without_settings_is_the_example_of_the_first_steps(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(commands, "run_command", lambda _, arguments, *rest: started.append([*arguments]))
+    commands.train([])
+    commands.train(["seed=3"])
+    assert started == [[*commands.EXAMPLE], ["seed=3"]]
+    assert capsys.readouterr().out == f"No settings: this is evorl train {' '.join(commands.EXAMPLE)}\n"
+    assert f"evorl train {' '.join(commands.EXAMPLE)} " in (ROOT / "docs/guide/first_steps.md").read_text()
+    assert f"TRAIN   ?= {' '.join(commands.EXAMPLE)}\n" in (ROOT / "Makefile").read_text()
