@@ -27,14 +27,16 @@ ROOT = Path(__file__).resolve().parents[1]
 # bounded rewards, resets, mixed batches) add to the lines of a step, XQC, BRO, RLPD, SimBa, SimbaV2 and FlashSAC to the
 # settings that differ, which they partly share; residual blocks, the projection, and in an import the gated
 # transformer, are further files. Options of PPO (adaptive rates, quantile values, drift functions, episodic bonuses)
-# are four more files of an import, and lines of a step.
+# are four more files of an import, and lines of a step. The package grew from 71,635 lines by packed policies (1,000),
+# typed Python functions and the lists of agents and environments (950), and launched sweeps, pruning of trials,
+# remembered compile times and the MLflow recorder (860). Two functions of a launcher receive a DictConfig from Hydra.
 BARS: dict[str, float] = {
     "lines of the functions that a PPO step enters": 1241,
     "files of the functions that a PPO step enters": 26,
     "lines of the functions that a SAC step enters": 1484,
     "files of the functions that a SAC step enters": 31,
-    "lines of the functions that evorl train enters before a step": 5475,
-    "files of the functions that evorl train enters before a step": 107,
+    "lines of the functions that evorl train enters before a step": 5710,
+    "files of the functions that evorl train enters before a step": 113,
     "files that the import of algorithms/ppo.py reads": 136,
     "lines of configs/agent that stand in another of its files, %": 53.7,
     "lines of configs/env that stand in another of its files, %": 37.9,
@@ -43,16 +45,16 @@ BARS: dict[str, float] = {
     "circles of imports": 0,
     "classes of ours in the longest line of workflows": 4,
     "circles of imports, with names that strings load late": 0,
-    "functions with a parameter config": 92,
-    "functions with a parameter of type DictConfig": 4,
-    "imports inside functions": 144,
+    "functions with a parameter config": 94,
+    "functions with a parameter of type DictConfig": 6,
+    "imports inside functions": 149,
     "strings that load a name late, in tables": 44,
     "strings that load a name late, outside of tables": 0,
     "functions with more than six positional parameters": 0,
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 6,
-    "lines of the package": 71635,
+    "lines of the package": 74460,
     "breaches of the rules of English": 0,
 }
 # Target values of measures.

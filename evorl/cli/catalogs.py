@@ -188,12 +188,12 @@ def _all_envs() -> list[EnvInfo]:
     return sorted(envs, key=lambda env: env.name) + others
 
 
-def _env_settings(config: str, folder: Path) -> dict[str, Any]:
+def _env_settings(name: str, folder: Path) -> dict[str, Any]:
     """Return the entries of ``env`` in the file of an environment and in the files of its defaults list."""
-    file = _read(folder / "env" / f"{config}.yaml")
-    below = [name.removeprefix("/env/") for name in file.get("defaults", ()) if name != "_self_"]
-    settings = [_env_settings(name, folder) for name in below] + [file.get("env", {})]
-    return {name: value for each in settings for name, value in each.items()}
+    file = _read(folder / "env" / f"{name}.yaml")
+    below = [entry.removeprefix("/env/") for entry in file.get("defaults", ()) if entry != "_self_"]
+    settings = [_env_settings(entry, folder) for entry in below] + [file.get("env", {})]
+    return {key: value for each in settings for key, value in each.items()}
 
 
 def _tuned_agents(env: str, folder: Path) -> tuple[str, ...]:

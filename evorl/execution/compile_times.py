@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,13 @@ import jax
 from evorl.distribution import installed_version
 from evorl.envs.libraries import short_title
 from evorl.runs.files import RunFolderError, refuse_link, write_atomically
+from evorl.runs.learning_settings import learning_settings
+from evorl.runs.spec import RunSpec
 
 _FILE = "compile_times.json"
 _MAX_BYTES = 2**20
 _MAX_TASKS, _MAX_SETTINGS = 200, 20  # the oldest are forgotten
 _SHORT = 1.0  # seconds that need no announcement
-# Settings that compile no other program.
-_FREE = ("seed", "title", "runs_folder", "resume", "run", "trust", "recorders", "stop", "sweep", "search")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,18 +40,18 @@ class CompileTimes:
     settings: str
 
     @classmethod
-    def of_run(cls, config: Mapping[str, Any], env: str) -> CompileTimes:
+    def of_run(cls, spec: RunSpec, env: str) -> CompileTimes:
         """Return the times of a run's task, from the folder of JAX's cache of compiled programs.
 
         Args:
-            config: config of the run, as plain data.
+            spec: settings of the run.
             env: title of the environment, with its library.
         """
         folder = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
         devices = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
-        task = [str(config.get("workflow")), env, installed_version(), jax.__version__, devices]
-        of_programs = {name: value for name, value in config.items() if name not in _FREE}
-        text = json.dumps(of_programs, sort_keys=True, default=str)
+        task = [str(spec.workflow.get("workflow")), env, installed_version(), jax.__version__, devices]
+        settings = learning_settings(spec.as_config()) | {"seed": None}  # all seeds have the same programs
+        text = json.dumps(settings, sort_keys=True, default=str)
         return cls(
             file=Path(folder) / _FILE if folder else None,
             task=", ".join(task),

@@ -1,7 +1,6 @@
 """Bookkeeping of a run: metric rows, evaluations, best score, checkpoints, divergence and stop requests.
 
-Each training loop (``LearningRun``, ``ParameterRun``, ``Runner``) reports its iterations to a ``RunSession``, which
-does the rest.
+Each training loop (``LearningRun``, ``ParameterRun``, ``Runner``) reports its iterations to a ``RunSession``.
 """
 
 from __future__ import annotations

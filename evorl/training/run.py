@@ -69,7 +69,7 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
 
         early_stop = EarlyStop.resumed(spec.stop, progress, start.place.judge)
         with RunSession(recorder, checkpointer, progress, stops, closes, early_stop) as session:
-            session.compile_times = CompileTimes.of_run(spec.as_config(), workflow.env.title or "")
+            session.compile_times = CompileTimes.of_run(spec, workflow.env.title or "")
             for notice in _notices(start, folder, workflow, recorder, checkpointer, progress):
                 recorder.message(notice)
             if beginning:

@@ -9,12 +9,13 @@ import jax
 import pytest
 
 from evorl.execution.compile_times import CompileTimes
+from evorl.runs.spec import RunSpec
 
 CONFIG = {"workflow": "evorl.algorithms.ppo.PPOWorkflow", "num_envs": 4, "seed": 0, "title": "a"}
 
 
 def times_of(folder: Path, config: dict = CONFIG, env: str = "brax/hopper") -> CompileTimes:
-    return dataclasses.replace(CompileTimes.of_run(config, env), file=folder / "compile_times.json")
+    return dataclasses.replace(CompileTimes.of_run(RunSpec.from_config(config), env), file=folder / "compile_times.json")
 
 
 def test_the_next_start_announces_the_time_of_the_last_one(tmp_path: Path) -> None:
@@ -49,7 +50,7 @@ def test_without_a_writable_folder_nothing_is_remembered(tmp_path: Path) -> None
 
 def test_the_file_is_in_the_cache_of_programs() -> None:
     folder = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
-    file = CompileTimes.of_run(CONFIG, "brax/hopper").file
+    file = CompileTimes.of_run(RunSpec.from_config(CONFIG), "brax/hopper").file
     assert (file is None) if not folder else (file is not None and str(file.parent) == folder)
 
 
