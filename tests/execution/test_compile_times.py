@@ -15,7 +15,9 @@ CONFIG = {"workflow": "evorl.algorithms.ppo.PPOWorkflow", "num_envs": 4, "seed":
 
 
 def times_of(folder: Path, config: dict = CONFIG, env: str = "brax/hopper") -> CompileTimes:
-    return dataclasses.replace(CompileTimes.of_run(RunSpec.from_config(config), env), file=folder / "compile_times.json")
+    return dataclasses.replace(
+        CompileTimes.of_run(RunSpec.from_config(config), env), file=folder / "compile_times.json"
+    )
 
 
 def test_the_next_start_announces_the_time_of_the_last_one(tmp_path: Path) -> None:
