@@ -40,9 +40,13 @@ def is_launched_sweep(arguments: Sequence[str]) -> bool:
 
 
 def split_launcher(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split arguments into the settings of a launcher of Hydra, and all others."""
+    """Split arguments into the settings of a launcher of Hydra, and all others.
+
+    There are none of the launcher ``basic``, which trains the runs one after another in this process, as evorl does.
+    """
     of_launcher = [argument for argument in arguments if _is_of_launcher(argument)]
-    return of_launcher, [argument for argument in arguments if not _is_of_launcher(argument)]
+    others = [argument for argument in arguments if not _is_of_launcher(argument)]
+    return [] if of_launcher[-1:] == ["hydra/launcher=basic"] else of_launcher, others
 
 
 def _is_of_launcher(argument: str) -> bool:

@@ -9,7 +9,7 @@ import pkgutil
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +20,7 @@ SHIPPED_WORKFLOWS = "evorl.algorithms"  # package of the classes that a config m
 USER_MODULES: set[str] = set()  # modules outside evorl that settings named
 _LISTED = 12  # maximum number of valid names that are listed in addition to a suggestion
 _MAX_LIST = 1_000  # maximum number of characters of a list of valid names
+_MAX_NAME = 100  # maximum number of characters of an unknown name in a message
 _MAX_SYNONYMS = 3  # maximum number of suggested synonyms
 
 
@@ -53,11 +54,13 @@ def no_such(kind: str, name: object, valid: Iterable[object]) -> str:
     above = str(name).rpartition(".")[0]
     siblings = [option for option in options if option.rpartition(".")[0] == above]
     siblings = siblings or [option for option in options if "." not in option] or options
-    available = "" if not siblings or (hint and len(siblings) > _LISTED) else f" Available: {_listed(siblings)}."
-    return f"there is no {kind} {name!r}.{hint}{available}"
+    available = "" if not siblings or (hint and len(siblings) > _LISTED) else f" Available: {listed(siblings)}."
+    text = repr(name)
+    text = text if len(text) <= _MAX_NAME else f"{text[:_MAX_NAME]}..."
+    return f"there is no {kind} {text}.{hint}{available}"
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     """Return names separated by commas, as many as fit in a readable message."""
     text = ", ".join(names)
     if len(text) <= _MAX_LIST:

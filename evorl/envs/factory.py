@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from evorl.config.gate import distrusting
-from evorl.config.names import load, no_such
+from evorl.config.names import listed, load, no_such
 from evorl.envs import libraries as tables
 from evorl.envs.catalog import describe_library, describe_suggestions, suggest_envs
 
@@ -98,4 +98,4 @@ def _resolve(library: str | None, name: str | None) -> tuple[str, str]:
             return candidate, name
     paths = [f"{candidate}/{env_name}" for candidate, names in known.items() for env_name in names]
     nearest = describe_suggestions(suggest_envs(name)) or describe_library(name)
-    raise ValueError(f"there is no environment {name!r}.{nearest} Available: {', '.join(paths)}.")
+    raise ValueError(f"there is no environment {name!r}.{nearest} Available: {listed(paths)}.")

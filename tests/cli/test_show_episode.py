@@ -51,7 +51,7 @@ def test_pictures_are_no_vectors(tmp_path: Path) -> None:
     [
         ([], ("episode=<file>", "run=<folder>")),
         (["episode=a", "run=b"], ("episode=<file>", "run=<folder>")),
-        (["episode"], ("'episode' is not an option", "name=value")),
+        (["episode"], ("'episode' is not an option", "episode=VALUE")),
         (["episode=a", "frame=3"], ("option of evorl show-episode", "'frame'", "'frames'")),
         (["episode=a", "frames=0"], ("frames", "got 0.")),
         (["episode=a", "trust=1"], ("trust", "true or false, got 1")),
