@@ -34,8 +34,9 @@ def test_a_packed_policy_acts_and_scores_as_its_run(trained: RunFolder, tmp_path
     write_archive(path, packed.files, packed.about)
     obs = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
     assert np.array_equal(evorl.load_policy(path)(obs), evorl.load_policy(trained.path)(obs))
-    returns = [evaluate_run(RunSpec(stored=StoredRun(run=str(run))), []) for run in (path, trained.path)]
-    assert returns[0] == returns[1]
+    packed_run, whole = (evaluate_run(RunSpec(stored=StoredRun(run=str(run))), []) for run in (path, trained.path))
+    assert packed_run.mean_return == whole.mean_return
+    np.testing.assert_equal(packed_run.metrics, whole.metrics)
     assert not list(trained.path.glob("export/*"))
 
 
