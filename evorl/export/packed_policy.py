@@ -25,6 +25,7 @@ from evorl.reports.recorded_run import RecordedRun, named
 from evorl.runs import policy_archive
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
+from evorl.runs.learning_settings import without_servers
 from evorl.runs.spec import RunSpec
 from evorl.runs.storage import read_about, structure_of
 from evorl.runs.stored import stored_spec
@@ -68,9 +69,10 @@ def packed_files(
     """
     folder.refuse_links()  # the archive must not contain the target of a link
     contents, progress, notices = _checkpoint(folder, checkpoint, trust)
-    config = {key: value for key, value in plain(folder.load_config(trust=True)).items() if key not in _PRIVATE}
+    stored = without_servers(plain(folder.load_config(trust=True)))
+    config = {key: value for key, value in stored.items() if key not in _PRIVATE}
     (run,) = named([folder])
-    page, remark = _page(folder, checkpoint, trust)
+    page, remark = _page(folder, int(progress["iterations"]), trust)
     about = PackedCheckpoint(
         timesteps=int(progress["progress"]["timesteps"]),
         score=progress["score"],
@@ -117,10 +119,10 @@ def _checkpoint(folder: RunFolder, which: str | int, trust: bool) -> tuple[dict[
     return contents, about, list(checkpointer.notices)
 
 
-def _page(folder: RunFolder, which: str | int, trust: bool) -> tuple[bytes | None, str]:
+def _page(folder: RunFolder, step: int, trust: bool) -> tuple[bytes | None, str]:
     """Return the offline page and its check, or ``None`` and the reason why it is absent."""
     try:
-        page, check = html_page(stored_policy(folder.path, checkpoint=which, trust=trust))
+        page, check = html_page(stored_policy(folder.path, checkpoint=step, trust=trust))
         return page, f"{policy_archive.PAGE}, {check}"
     except (ValueError, NotTheSame) as error:
         return None, f"none, because {str(error).rstrip('.')}"

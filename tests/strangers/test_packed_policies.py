@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import stat
+import tracemalloc
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -152,6 +154,30 @@ def test_a_declared_size_below_the_real_one_is_an_error(tmp_path: Path, refused:
     raw = (tmp_path / "theirs.zip").read_bytes()
     (tmp_path / "theirs.zip").write_bytes(raw.replace((2**20 + 7).to_bytes(4, "little"), (9).to_bytes(4, "little")))
     assert_names(refused("evaluate", f"run={tmp_path / 'theirs.zip'}"), "theirs.zip")
+
+
+def test_no_more_than_the_declared_size_is_decompressed(tmp_path: Path) -> None:
+    """``ZipFile.read`` decompresses the whole file and cuts it then."""
+    write_packed(tmp_path / "theirs.zip")
+    size = 50 * 2**20 + 7
+    repacked(tmp_path / "theirs.zip", {CARD: bytes(size)}, method=zipfile.ZIP_DEFLATED)
+    raw = (tmp_path / "theirs.zip").read_bytes().replace(size.to_bytes(4, "little"), (9).to_bytes(4, "little"))
+    tracemalloc.start()
+    try:
+        with raises_naming(RunFolderError, CARD):
+            policy_archive.read_archive(io.BytesIO(raw), "theirs.zip")
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+    finally:
+        tracemalloc.stop()
+
+
+def test_large_json_is_not_parsed(tmp_path: Path, refused: Refused) -> None:
+    """Nested lists are twenty times as large in memory as in a file."""
+    write_packed(tmp_path / "theirs.zip")
+    for name in (MANIFEST, policy_archive.STRUCTURE, policy_archive.PROGRESS):
+        repacked(tmp_path / "theirs.zip", {name: b"[]," * (policy_archive.MAX_JSON // 3 + 1)})
+        assert_names(refused("evaluate", f"run={tmp_path / 'theirs.zip'}"), name, f"{policy_archive.MAX_JSON:,} bytes")
+        write_packed(tmp_path / "theirs.zip")
 
 
 def test_a_file_twice_is_an_error(tmp_path: Path, refused: Refused) -> None:
