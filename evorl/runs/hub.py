@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evorl.runs.files import RunFolderError, user_cache
+from evorl.runs.files import RunFolderError, make_private_folder, user_cache
 from evorl.runs.policy_archive import MAX_BYTES
 
 SCHEME = "hf://"
@@ -55,6 +55,7 @@ def download_from_hub(address: str) -> Path:
         if size is None or size > MAX_BYTES:
             raise RunFolderError(f"{address}: {FILE} has {size} bytes, but at most {MAX_BYTES:,} are allowed.")
         folder = user_cache("hub")
+        make_private_folder(folder)
         return Path(
             hub.hf_hub_download(repository, FILE, revision=revision, endpoint=endpoint, cache_dir=folder)
         ).resolve()

@@ -158,8 +158,15 @@ def open_bytes(data: bytes, source: Path | str, sha256: str | None = None) -> Ru
 
 
 def unpacked(sha256: str) -> RunFolder:
-    """Return the folder of an unpacked archive, which may not exist, by the digest of the archive."""
-    return RunFolder(user_cache("policies").resolve() / sha256.lower())
+    """Return the folder of an unpacked archive, which may not exist, by the digest of the archive.
+
+    Raises:
+        RunFolderError: the cache belongs to another user, who could have put any files there.
+    """
+    cache = user_cache("policies").resolve()
+    if cache.exists():
+        make_private_folder(cache)
+    return RunFolder(cache / sha256.lower())
 
 
 def _unpack(contents: Mapping[str, bytes], folder: Path, source: Path | str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import stat
 import tracemalloc
 import zipfile
@@ -89,6 +90,18 @@ def test_a_redirection_elsewhere_is_one_error(target: str, refused: Refused) -> 
     with file_server() as server:
         server.answers["/theirs.zip"] = Answer(b"", 302, {"Location": target})
         assert_names(refused("evaluate", f"run={server.address}/theirs.zip"), server.address, target)
+
+
+def test_the_cache_of_another_user_is_not_used(
+    tmp_path: Path, cache: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = write_packed(tmp_path / "mine.zip")
+    store(cache, {}, digest)
+    assert policy_archive.open_archive(tmp_path / "mine.zip").path == cache / digest
+    monkeypatch.setattr(os, "geteuid", lambda: cache.stat().st_uid + 1)
+    cache.chmod(0o777)
+    for which in (tmp_path / "mine.zip", f"https://127.0.0.1:1/mine.zip#sha256={digest}"):
+        assert_names(refused("evaluate", f"run={which}"), str(cache), "another user")
 
 
 def test_a_large_download_is_one_error(tmp_path: Path, cache: Path, refused: Refused) -> None:
