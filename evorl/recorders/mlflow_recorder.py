@@ -60,7 +60,7 @@ class MlflowRecorder(Recorder):
         self._run_id = ""
         self._pending: list[tuple[int, dict[str, float | int]]] = []
         self._next_write = math.inf
-        self._has_warned = False
+        self._has_warned, self._has_failed = False, False
 
     def start(self, plan: RunPlan) -> None:
         with explain_missing_package("Recording to MLflow", "mlflow"):
@@ -90,12 +90,15 @@ class MlflowRecorder(Recorder):
         if time.monotonic() >= self._next_write:
             self._send()
 
+    def failure(self, error: Exception) -> None:
+        self._has_failed = True
+
     def close(self) -> None:
         if self._client is None:
             return
         self._send()
         client, self._client = self._client, None
-        self._attempt(client.set_terminated, self._run_id)
+        self._attempt(client.set_terminated, self._run_id, "FAILED" if self._has_failed else "FINISHED")
 
     def _send(self) -> None:
         from mlflow.entities import Metric  # pyright: ignore[reportMissingImports]

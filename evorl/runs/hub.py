@@ -61,7 +61,7 @@ def download_from_hub(address: str) -> Path:
         ).resolve()
     except RunFolderError:
         raise
-    except (OSError, ValueError, hub.errors.EntryNotFoundError) as error:
+    except Exception as error:  # the errors of the library share no base class with those of its HTTP client
         raise _failed(f"{address} was not downloaded", error) from error
 
 
@@ -86,7 +86,7 @@ def upload_to_hub(address: str, files: Mapping[str, bytes], message: str) -> str
         api.create_repo(repository, exist_ok=True)
         operations = [hub.CommitOperationAdd(name, content) for name, content in sorted(files.items())]
         return str(api.create_commit(repository, operations, commit_message=message, revision=revision).commit_url)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # see above
         advice = "Log in with the command hf auth login, or set HF_TOKEN"
         raise _failed(f"{address} was not uploaded", error, advice) from error
 

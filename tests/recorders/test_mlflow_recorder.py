@@ -61,8 +61,8 @@ class FakeClient:
         assert len(params) <= 100
         self.calls.append(("log", run_id, list(metrics), list(params)))
 
-    def set_terminated(self, run_id: str) -> None:
-        self.calls.append(("end", run_id))
+    def set_terminated(self, run_id: str, status: str) -> None:
+        self.calls.append(("end", run_id, status))
 
 
 @pytest.fixture
@@ -91,7 +91,15 @@ def test_settings_are_parameters_and_rows_metrics(tmp_path: Path, client: type[F
     for metric in metrics:
         rows.setdefault(metric.step, {})[metric.key] = metric.value
     assert list(rows.values()) == [make_row(i) for i in range(1, 13)]
-    assert ended == ("end", "abc")
+    assert ended == ("end", "abc", "FINISHED")
+
+
+def test_a_failed_run_has_failed_on_the_server(tmp_path: Path, client: type[FakeClient]) -> None:
+    recorder = MlflowRecorder(tmp_path, "http://server")
+    recorder.start(make_plan())
+    recorder.failure(ValueError("NaN"))
+    recorder.close()
+    assert client.calls[-1] == ("end", "abc", "FAILED")
 
 
 def test_a_resumed_run_keeps_its_run_on_the_server(tmp_path: Path, client: type[FakeClient]) -> None:
