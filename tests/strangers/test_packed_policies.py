@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import stat
 import tracemalloc
@@ -15,13 +16,15 @@ import pytest
 
 import evorl
 from evorl.runs import policy_archive
+from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.files import RunFolderError
 from evorl.runs.policy_archive import CARD, CONFIG, MANIFEST
+from evorl.runs.structure import CheckpointError
 from tests.strangers.conftest import Refused
 from tests.strangers.test_run_folders import NAMES, filled, store
 from tests.support.errors import assert_names, raises_naming
 from tests.support.file_server import Answer, file_server
-from tests.support.packed_policies import packed_files, repacked, write_packed
+from tests.support.packed_policies import STATE, packed_files, repacked, write_packed
 from tests.support.stranger_code import StrangerCode
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
@@ -226,3 +229,23 @@ def test_the_largest_array_is_bounded_by_the_file(tmp_path: Path, refused: Refus
     files = packed_files() | {policy_archive.STRUCTURE: structure}
     policy_archive.write_archive(tmp_path / "theirs.zip", files, {})
     assert refused("evaluate", f"run={tmp_path / 'theirs.zip'}", "trust=true")
+
+
+@pytest.mark.parametrize("offset", [3, 20, 1.5, True])
+def test_an_array_outside_of_its_file_is_an_error(offset: float, tmp_path: Path) -> None:
+    files = packed_files()
+    structure = json.loads(files[policy_archive.STRUCTURE])
+    structure["leaves"][0]["offset"] = offset
+    files[policy_archive.STRUCTURE] = json.dumps(structure).encode()
+    policy_archive.write_archive(tmp_path / "theirs.zip", files, {})
+    folder = policy_archive.open_archive(tmp_path / "theirs.zip")
+    with raises_naming(CheckpointError, "kernel", "not within its file"):
+        RunCheckpointer(folder.checkpoints).restore(STATE, "best")
+
+
+def test_progress_is_a_mapping(tmp_path: Path, refused: Refused) -> None:
+    about = json.loads(packed_files()[policy_archive.PROGRESS]) | {"progress": [7]}
+    policy_archive.write_archive(
+        tmp_path / "theirs.zip", packed_files() | {policy_archive.PROGRESS: json.dumps(about).encode()}, {}
+    )
+    assert_names(refused("evaluate", f"run={tmp_path / 'theirs.zip'}"), "theirs.zip", "progress is '[7]'")
