@@ -21,6 +21,7 @@ from evorl.cli.training import check_training, train_run
 from evorl.config.gate import distrust, scope
 from evorl.execution.multiprocess import train_command
 from evorl.parameter_server.service import refuse_ordinary_run
+from evorl.runs.shared_policy import is_address
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
 from evorl.runs.trust import foreign_names, refuse_foreign_code
@@ -102,7 +103,7 @@ def _run_sweep(arguments: Sequence[str], folder: Path | None, trust: bool) -> No
     def check(overrides: Sequence[str]) -> bool:
         def task(spec: RunSpec) -> None:
             but_seed = repr(dataclasses.replace(spec, seed=0, title=None))
-            names_code[0] = bool(foreign_names(spec.as_config()))
+            names_code[0] = bool(foreign_names(spec.as_config())) or is_address(spec.init_from.run or "")
             if but_seed not in checked:  # runs that differ only in their seeds are built once
                 check_training(spec)
                 checked[but_seed] = True

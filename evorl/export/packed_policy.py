@@ -70,7 +70,7 @@ def packed_files(
     folder.refuse_links()  # the archive must not contain the target of a link
     contents, progress, notices = _checkpoint(folder, checkpoint, trust)
     stored = without_servers(plain(folder.load_config(trust=True)))
-    config = {key: value for key, value in stored.items() if key not in _PRIVATE}
+    config = _without_dataset({key: value for key, value in stored.items() if key not in _PRIVATE})
     (run,) = named([folder])
     page, remark = _page(folder, int(progress["iterations"]), trust)
     about = PackedCheckpoint(
@@ -91,6 +91,14 @@ def packed_files(
         files[policy_archive.PAGE] = page
     described = {"algorithm": run.algorithm, "env": run.env, "timesteps": about.timesteps, "score": about.score}
     return PackedFiles(files, {**described, "license": license}, (*notices, f"Offline page: {remark}."))
+
+
+def _without_dataset(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a config that does not load recorded transitions, which a reader of the policy does not have."""
+    replay = config.get("replay")
+    if not isinstance(replay, dict) or replay.get("load") is None:
+        return config
+    return {**config, "offline": False, "replay": {**replay, "load": None}}
 
 
 def _checkpoint(folder: RunFolder, which: str | int, trust: bool) -> tuple[dict[str, bytes], dict[str, Any], list[str]]:

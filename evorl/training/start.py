@@ -14,6 +14,7 @@ from evorl.execution.plan import describe_devices
 from evorl.ops.processes import is_first
 from evorl.runs.about import add_start, describe_start
 from evorl.runs.folder import RunFolder
+from evorl.runs.shared_policy import is_address
 from evorl.runs.spec import RunSpec
 from evorl.runs.trust import foreign_names
 
@@ -98,5 +99,6 @@ class RunStart:
 
 def resume_command(folder: RunFolder, spec: RunSpec) -> str:
     """Return the command that resumes a run, including names of code that the command line must repeat."""
-    names = as_arguments({"resume": str(folder.path), **foreign_names(spec.as_config())})
+    trust = {"trust": "true"} if is_address(spec.init_from.run or "") else {}  # a trial may download it again
+    names = as_arguments({"resume": str(folder.path), **foreign_names(spec.as_config()), **trust})
     return f"{train_command()} {names}"
