@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
+import time
 import types
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,6 +78,9 @@ def client(monkeypatch: pytest.MonkeyPatch) -> type[FakeClient]:
     vars(modules["mlflow.exceptions"]).update(MlflowException=FakeError)
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
+    for name in ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "MLFLOW_HTTP_REQUEST_TIMEOUT"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
     return Client
 
 
@@ -121,12 +126,22 @@ def test_a_server_that_fails_stops_no_training(
     recorder._next_write = 0.0
     client.fails = True
     recorder.write(make_row(1))
+    assert recorder._next_write > time.monotonic() + 30
     recorder.write(make_row(2))
     client.fails = False
     recorder.close()
     steps = {metric.step for call in client.calls if call[0] == "log" for metric in call[2]}
     assert steps == {make_row(1)["timesteps"], make_row(2)["timesteps"]}
     assert capsys.readouterr().err.count("no connection") == 1
+
+
+def test_a_server_that_rejects_the_run_is_one_error_without_a_long_wait(
+    tmp_path: Path, client: type[FakeClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.fails = True
+    with raises_naming(ConnectionError, "http://server", "no connection", "recorders.mlflow=false"):
+        MlflowRecorder(tmp_path, "http://server", settings={"a": 1}).start(make_plan())
+    assert int(os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"]) == 1
 
 
 def test_an_address_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
