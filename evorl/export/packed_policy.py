@@ -101,6 +101,14 @@ def _without_dataset(config: dict[str, Any]) -> dict[str, Any]:
     return {**config, "offline": False, "replay": {**replay, "load": None}}
 
 
+def _without_dataset(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a config that loads no recorded transitions, which a reader of the policy does not have."""
+    replay = config.get("replay")
+    if not isinstance(replay, dict) or replay.get("load") is None:
+        return config
+    return {**config, "offline": False, "replay": {**replay, "load": None}}
+
+
 def _checkpoint(folder: RunFolder, which: str | int, trust: bool) -> tuple[dict[str, bytes], dict[str, Any], list[str]]:
     """Return the files of the checkpoint, its description, and messages about corrupted ones.
 
