@@ -18,10 +18,10 @@ from evorl.cli.overrides import names_a_run, sweep_to_resume
 from evorl.cli.plan import print_plan
 from evorl.cli.run_command import compose_checked, compose_quietly, run_command
 from evorl.cli.training import check_training, train_run
+from evorl.config.command_lines import is_address
 from evorl.config.gate import distrust, scope
 from evorl.execution.multiprocess import train_command
 from evorl.parameter_server.service import refuse_ordinary_run
-from evorl.runs.shared_policy import is_address
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
 from evorl.runs.trust import foreign_names, refuse_foreign_code

@@ -93,20 +93,20 @@ def packed_files(
     return PackedFiles(files, {**described, "license": license}, (*notices, f"Offline page: {remark}."))
 
 
-def _without_dataset(config: dict[str, Any]) -> dict[str, Any]:
+def _without_dataset(run: dict[str, Any]) -> dict[str, Any]:
     """Return a config that does not load recorded transitions, which a reader of the policy does not have."""
-    replay = config.get("replay")
+    replay = run.get("replay")
     if not isinstance(replay, dict) or replay.get("load") is None:
-        return config
-    return {**config, "offline": False, "replay": {**replay, "load": None}}
+        return run
+    return {**run, "offline": False, "replay": {**replay, "load": None}}
 
 
-def _without_dataset(config: dict[str, Any]) -> dict[str, Any]:
+def _without_dataset(run: dict[str, Any]) -> dict[str, Any]:
     """Return a config that loads no recorded transitions, which a reader of the policy does not have."""
-    replay = config.get("replay")
+    replay = run.get("replay")
     if not isinstance(replay, dict) or replay.get("load") is None:
-        return config
-    return {**config, "offline": False, "replay": {**replay, "load": None}}
+        return run
+    return {**run, "offline": False, "replay": {**replay, "load": None}}
 
 
 def _checkpoint(folder: RunFolder, which: str | int, trust: bool) -> tuple[dict[str, bytes], dict[str, Any], list[str]]:

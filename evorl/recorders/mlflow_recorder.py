@@ -69,8 +69,7 @@ class MlflowRecorder(Recorder):
 
     def start(self, plan: RunPlan) -> None:
         with explain_missing_package("Recording to MLflow", "mlflow"):
-            from mlflow import MlflowClient  # pyright: ignore[reportMissingImports]
-            from mlflow.exceptions import MlflowException  # pyright: ignore[reportMissingImports]
+            from mlflow import MlflowClient, MlflowException  # pyright: ignore[reportMissingImports]
         for name, value in _LIMITS.items():
             os.environ.setdefault(name, value)
         client = MlflowClient(tracking_uri=self._uri)

@@ -61,7 +61,7 @@ def download_from_hub(address: str) -> Path:
         ).resolve()
     except RunFolderError:
         raise
-    except Exception as error:  # the errors of the library share no base class with those of its HTTP client
+    except Exception as error:  # errors of the library and of its HTTP client share no base class
         raise _failed(f"{address} was not downloaded", error) from error
 
 

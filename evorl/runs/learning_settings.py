@@ -16,13 +16,13 @@ _OF_SERVER = {
 }
 
 
-def without_servers(config: Mapping[str, Any]) -> dict[str, Any]:
+def without_servers(run: Mapping[str, Any]) -> dict[str, Any]:
     """Return a config without the addresses, secrets and files of its servers, so that it can be shared."""
     return {
         part: {key: value for key, value in settings.items() if f"{part}.{key}" not in _OF_SERVER}
         if isinstance(settings, Mapping)
         else settings
-        for part, settings in config.items()
+        for part, settings in run.items()
     }
 
 

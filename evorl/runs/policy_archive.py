@@ -161,7 +161,7 @@ def unpacked(sha256: str) -> RunFolder:
     """Return the folder of an unpacked archive, which may not exist, by the digest of the archive.
 
     Raises:
-        RunFolderError: the cache belongs to another user, who could have put any files there.
+        RunFolderError: the cache belongs to another user, so its files may be any.
     """
     cache = user_cache("policies").resolve()
     if cache.exists():

@@ -130,7 +130,7 @@ def unpack(spec: LeafSpec, template: Any, arrays: dict[str, Any], offset: int | 
     """Restore a leaf, with its template's type, from packed arrays; a large leaf is removed from ``arrays``.
 
     Raises:
-        CheckpointError: ``arrays`` lacks the leaf or a part of it.
+        CheckpointError: ``arrays`` lacks the leaf, or a part.
     """
     stored = _key_data_shape(spec, template.dtype) if spec.is_key else jax.ShapeDtypeStruct(spec.shape, spec.dtype)
     if spec.is_empty:

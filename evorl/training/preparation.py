@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 
 from evorl.assembly import workflow_from_config
+from evorl.config.command_lines import is_address
 from evorl.config.custom_parts import custom_class, custom_part
 from evorl.config.gate import admit
 from evorl.execution import programs
@@ -20,7 +21,6 @@ from evorl.parameter_server.service import ParameterService, parameter_service
 from evorl.runs.best_run import find_run
 from evorl.runs.folder import RunFolder
 from evorl.runs.recorder import Recorder
-from evorl.runs.shared_policy import is_address
 from evorl.runs.spec import RunKind, RunSpec
 from evorl.serving.remote_run import refuse_serve_settings, with_training_server
 from evorl.warm_start import WarmStart, warm_start

@@ -8,13 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from evorl.config.command_lines import as_arguments
+from evorl.config.command_lines import as_arguments, is_address
 from evorl.execution.multiprocess import train_command
 from evorl.execution.plan import describe_devices
 from evorl.ops.processes import is_first
 from evorl.runs.about import add_start, describe_start
 from evorl.runs.folder import RunFolder
-from evorl.runs.shared_policy import is_address
 from evorl.runs.spec import RunSpec
 from evorl.runs.trust import foreign_names
 

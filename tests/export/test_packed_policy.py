@@ -97,7 +97,7 @@ def test_servers_and_folders_of_the_author_are_not_packed(trained: RunFolder, tm
     shutil.copytree(trained.path, folder.path)
     config = yaml.safe_load(folder.config.read_text())
     config |= {
-        "serve": {"bind": "127.0.0.1:7001", "token": "hunter2hunter2", "key": "/home/anna/key.pem"},
+        "serve": {"bind": "127.0.0.1:7001", "token": "hunter2hunter2", "key": "/srv/anna/key.pem"},
         "recorders": {"wandb": {"project": "annas"}, "mlflow": {"uri": "http://anna:key@127.0.0.1:5000"}},
     }
     folder.config.write_text(yaml.safe_dump(config))

@@ -73,7 +73,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> type[FakeClient]:
         calls = []
 
     modules = {name: types.ModuleType(name) for name in ("mlflow", "mlflow.entities", "mlflow.exceptions")}
-    vars(modules["mlflow"]).update(MlflowClient=Client)
+    vars(modules["mlflow"]).update(MlflowClient=Client, MlflowException=FakeError)
     vars(modules["mlflow.entities"]).update(Metric=Metric, Param=Param)
     vars(modules["mlflow.exceptions"]).update(MlflowException=FakeError)
     for name, module in modules.items():
