@@ -7,13 +7,13 @@ from pathlib import Path
 
 from evorl.cli.command_options import read_options
 from evorl.cli.options import PACK
-from evorl.config.command_lines import as_arguments, user_path
+from evorl.config.command_lines import as_arguments, is_address, user_path
 from evorl.config.gate import scope
 from evorl.export.packed_policy import default_path, packed_files
 from evorl.runs.best_run import find_run
 from evorl.runs.hub import FILE, SCHEME, HubAddress, upload_to_hub
 from evorl.runs.policy_archive import CARD, PAGE, REPORT, write_archive
-from evorl.runs.shared_policy import SUFFIX, is_address
+from evorl.runs.shared_policy import SUFFIX
 
 
 @scope()

@@ -269,13 +269,15 @@ def _config_errors() -> Iterator[None]:
 
 @contextmanager
 def _kept_arguments() -> Iterator[None]:
-    """Restore the arguments of this process, which Hydra reads and thus a sweep replaces."""
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # otherwise Hydra prints errors and exits
-    before = sys.argv[:]
+    """Restore the arguments and the variable of this process that Hydra reads and a sweep replaces."""
+    full_error, before = os.environ.get("HYDRA_FULL_ERROR"), sys.argv[:]
+    os.environ["HYDRA_FULL_ERROR"] = full_error or "1"  # otherwise Hydra prints errors and exits
     try:
         yield
     finally:
         sys.argv[:] = before
+        if full_error is None:
+            os.environ.pop("HYDRA_FULL_ERROR", None)
 
 
 def _trained(arguments: Sequence[str]) -> Trained:

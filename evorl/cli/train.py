@@ -18,6 +18,7 @@ from evorl.cli.overrides import names_a_run, sweep_to_resume
 from evorl.cli.plan import print_plan
 from evorl.cli.run_command import compose_checked, compose_quietly, run_command
 from evorl.cli.training import check_training, train_run
+from evorl.config.command_lines import is_address
 from evorl.config.gate import distrust, scope
 from evorl.execution.multiprocess import train_command
 from evorl.parameter_server.service import refuse_ordinary_run
@@ -102,7 +103,7 @@ def _run_sweep(arguments: Sequence[str], folder: Path | None, trust: bool) -> No
     def check(overrides: Sequence[str]) -> bool:
         def task(spec: RunSpec) -> None:
             but_seed = repr(dataclasses.replace(spec, seed=0, title=None))
-            names_code[0] = bool(foreign_names(spec.as_config()))
+            names_code[0] = bool(foreign_names(spec.as_config())) or is_address(spec.init_from.run or "")
             if but_seed not in checked:  # runs that differ only in their seeds are built once
                 check_training(spec)
                 checked[but_seed] = True

@@ -45,6 +45,11 @@ def shell_word(word: str | Path) -> str:
     return shlex.quote(str(word))
 
 
+def is_address(which: Path | str) -> bool:
+    """Return True if a text is an address and not a path."""
+    return isinstance(which, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", which) is not None
+
+
 def user_path(text: str | Path) -> Path:
     """Return a path with a leading ``~`` or ``~name`` expanded; names of unknown users are unchanged."""
     return Path(os.path.expanduser(text))

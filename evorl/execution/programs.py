@@ -149,10 +149,13 @@ def _known_option(name: str, value: Any) -> dict[str, Any]:
 
 
 class CompileThread(threading.Thread):
-    """Compiles a program in the background. A failure is reported by the first call of the program."""
+    """Compiles a program in the background. A failure is reported by the first call of the program.
+
+    A process that fails meanwhile waits for the thread at its exit: XLA would abort the process otherwise.
+    """
 
     def __init__(self, lowered: Any, num_devices: int) -> None:
-        super().__init__(name="compile-training", daemon=True)
+        super().__init__(name="compile-training", daemon=False)
         self._lowered, self._num_devices = lowered, num_devices
         self._compiled: Any = None
 

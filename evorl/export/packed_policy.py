@@ -25,6 +25,7 @@ from evorl.reports.recorded_run import RecordedRun, named
 from evorl.runs import policy_archive
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
+from evorl.runs.learning_settings import without_servers
 from evorl.runs.spec import RunSpec
 from evorl.runs.storage import read_about, structure_of
 from evorl.runs.stored import stored_spec
@@ -68,9 +69,10 @@ def packed_files(
     """
     folder.refuse_links()  # the archive must not contain the target of a link
     contents, progress, notices = _checkpoint(folder, checkpoint, trust)
-    config = {key: value for key, value in plain(folder.load_config(trust=True)).items() if key not in _PRIVATE}
+    stored = without_servers(plain(folder.load_config(trust=True)))
+    config = _without_dataset({key: value for key, value in stored.items() if key not in _PRIVATE})
     (run,) = named([folder])
-    page, remark = _page(folder, checkpoint, trust)
+    page, remark = _page(folder, int(progress["iterations"]), trust)
     about = PackedCheckpoint(
         timesteps=int(progress["progress"]["timesteps"]),
         score=progress["score"],
@@ -89,6 +91,22 @@ def packed_files(
         files[policy_archive.PAGE] = page
     described = {"algorithm": run.algorithm, "env": run.env, "timesteps": about.timesteps, "score": about.score}
     return PackedFiles(files, {**described, "license": license}, (*notices, f"Offline page: {remark}."))
+
+
+def _without_dataset(run: dict[str, Any]) -> dict[str, Any]:
+    """Return a config that does not load recorded transitions, which a reader of the policy does not have."""
+    replay = run.get("replay")
+    if not isinstance(replay, dict) or replay.get("load") is None:
+        return run
+    return {**run, "offline": False, "replay": {**replay, "load": None}}
+
+
+def _without_dataset(run: dict[str, Any]) -> dict[str, Any]:
+    """Return a config that loads no recorded transitions, which a reader of the policy does not have."""
+    replay = run.get("replay")
+    if not isinstance(replay, dict) or replay.get("load") is None:
+        return run
+    return {**run, "offline": False, "replay": {**replay, "load": None}}
 
 
 def _checkpoint(folder: RunFolder, which: str | int, trust: bool) -> tuple[dict[str, bytes], dict[str, Any], list[str]]:
@@ -117,10 +135,10 @@ def _checkpoint(folder: RunFolder, which: str | int, trust: bool) -> tuple[dict[
     return contents, about, list(checkpointer.notices)
 
 
-def _page(folder: RunFolder, which: str | int, trust: bool) -> tuple[bytes | None, str]:
+def _page(folder: RunFolder, step: int, trust: bool) -> tuple[bytes | None, str]:
     """Return the offline page and its check, or ``None`` and the reason why it is absent."""
     try:
-        page, check = html_page(stored_policy(folder.path, checkpoint=which, trust=trust))
+        page, check = html_page(stored_policy(folder.path, checkpoint=step, trust=trust))
         return page, f"{policy_archive.PAGE}, {check}"
     except (ValueError, NotTheSame) as error:
         return None, f"none, because {str(error).rstrip('.')}"

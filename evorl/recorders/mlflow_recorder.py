@@ -18,6 +18,9 @@ from evorl.runs.files import RunFolderError, refuse_link, write_text
 from evorl.runs.recorder import Recorder, Row, RunPlan
 
 SECONDS_BETWEEN_WRITES = 10.0
+SECONDS_AFTER_FAILURE = 60.0
+# By default, MLflow repeats each failed request for four minutes, in which training would wait.
+_LIMITS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 _BATCH = 1000  # maximum number of metrics that MLflow accepts at once; parameters: 100
 _FILE = "mlflow_run_id.txt"
 
@@ -26,7 +29,8 @@ class MlflowRecorder(Recorder):
     """Sends rows to an MLflow server, over environment steps. A resumed run keeps its MLflow run.
 
     Rows are sent every ten seconds and at the end. If the server cannot be reached during the training, the rows are
-    kept and sent later; ``metrics.csv`` has all of them.
+    kept and sent a minute later; ``metrics.csv`` has all of them. A failed request is repeated once; the variables
+    ``MLFLOW_HTTP_REQUEST_MAX_RETRIES`` and ``MLFLOW_HTTP_REQUEST_TIMEOUT`` change this.
 
     Args:
         folder: the run folder; it holds the id of the MLflow run.
@@ -38,6 +42,7 @@ class MlflowRecorder(Recorder):
     Raises:
         ImportError: MLflow is not installed; raised at the start.
         ValueError: the address is missing.
+        ConnectionError: the server cannot be reached, or rejects the run; raised at the start.
     """
 
     def __init__(
@@ -60,13 +65,28 @@ class MlflowRecorder(Recorder):
         self._run_id = ""
         self._pending: list[tuple[int, dict[str, float | int]]] = []
         self._next_write = math.inf
-        self._has_warned = False
+        self._has_warned, self._has_failed = False, False
 
     def start(self, plan: RunPlan) -> None:
         with explain_missing_package("Recording to MLflow", "mlflow"):
-            from mlflow import MlflowClient  # pyright: ignore[reportMissingImports]
-            from mlflow.entities import Param  # pyright: ignore[reportMissingImports]
+            from mlflow import MlflowClient, MlflowException  # pyright: ignore[reportMissingImports]
+        for name, value in _LIMITS.items():
+            os.environ.setdefault(name, value)
         client = MlflowClient(tracking_uri=self._uri)
+        try:
+            self._open_run(client, plan)
+        except MlflowException as error:
+            text = " ".join(str(error).split())[:200]
+            raise ConnectionError(
+                f"MLflow at {self._uri} cannot record the run: {text}. Start the server, or set recorders.mlflow=false."
+            ) from error
+        self._client = client
+        self._next_write = time.monotonic() + SECONDS_BETWEEN_WRITES
+
+    def _open_run(self, client: Any, plan: RunPlan) -> None:
+        """Create the run on the server, or continue it."""
+        from mlflow.entities import Param  # pyright: ignore[reportMissingImports]
+
         stored = self.folder / _FILE
         refuse_link(stored)
         if stored.exists():
@@ -82,20 +102,21 @@ class MlflowRecorder(Recorder):
             params = [Param(key, str(value)[:500]) for key, value in self._settings.items() if value is not None]
             for first in range(0, len(params), 100):
                 client.log_batch(self._run_id, params=params[first : first + 100])
-        self._client = client
-        self._next_write = time.monotonic() + SECONDS_BETWEEN_WRITES
 
     def write(self, row: Row) -> None:
         self._pending.append((int(time.time() * 1000), {name: as_number(name, value) for name, value in row.items()}))
         if time.monotonic() >= self._next_write:
             self._send()
 
+    def failure(self, error: Exception) -> None:
+        self._has_failed = True
+
     def close(self) -> None:
         if self._client is None:
             return
         self._send()
         client, self._client = self._client, None
-        self._attempt(client.set_terminated, self._run_id)
+        self._attempt(client.set_terminated, self._run_id, "FAILED" if self._has_failed else "FINISHED")
 
     def _send(self) -> None:
         from mlflow.entities import Metric  # pyright: ignore[reportMissingImports]
@@ -111,6 +132,7 @@ class MlflowRecorder(Recorder):
                 Metric(name, value, at, int(row["timesteps"])) for at, row in rows for name, value in row.items()
             ]
             if not self._attempt(self._client.log_batch, self._run_id, metrics[:_BATCH]):
+                self._next_write = time.monotonic() + SECONDS_AFTER_FAILURE
                 return
             del self._pending[: len(rows)]
 

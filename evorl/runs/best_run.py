@@ -64,7 +64,7 @@ def _best_run(sweep: SweepFolder) -> RunFolder:
 
 
 def _best_trial(search: RunFolder) -> RunFolder:
-    """Return the run of the trial with the largest best return; for a restarted trial, its last folder."""
+    """Return the run of the finished trial with the largest best return; for a restarted trial, its last folder."""
     refuse_link(search.search_table)
     runs: list[tuple[float, RunFolder]] = []
     try:
@@ -72,7 +72,7 @@ def _best_trial(search: RunFolder) -> RunFolder:
             raise ValueError(f"it is larger than {_MAX_BYTES:,} bytes")
         with open(search.search_table, encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
-                if row["best_return"]:
+                if row["state"] == "finished" and row["best_return"]:
                     name = f"trial_{int(row['trial']):04d}"
                     folders = [search.path / name, *search.path.glob(f"{name}_*")]
                     folders = [path for path in folders if RunFolder(path).config.is_file()]

@@ -52,8 +52,8 @@ def download(address: str, max_bytes: int) -> bytes:
     except RunFolderError:
         raise
     except urllib.error.HTTPError as error:
-        with error:
-            raise RunFolderError(f"{address} was not downloaded: the server answered {error.code}.") from error
+        error.close()
+        raise RunFolderError(f"{address} was not downloaded: the server answered {error.code}.") from error
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         raise RunFolderError(f"{address} was not downloaded: {str(reason)[:200]}.") from error
@@ -96,12 +96,9 @@ class _Redirections(urllib.request.HTTPRedirectHandler):
     max_repeats = MAX_REDIRECTIONS
 
     def http_error_302(self, req: Any, fp: Any, code: int, msg: str, headers: Any) -> Any:
+        fp.close()  # the base class would read the whole body into memory
         if new := headers.get("location") or headers.get("uri"):
-            try:
-                check_address(urljoin(req.full_url, new), req.full_url)
-            except RunFolderError:
-                fp.close()
-                raise
+            check_address(urljoin(req.full_url, new), req.full_url)
         return super().http_error_302(req, fp, code, msg, headers)
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evorl.runs.files import RunFolderError, user_cache
+from evorl.runs.files import RunFolderError, make_private_folder, user_cache
 from evorl.runs.policy_archive import MAX_BYTES
 
 SCHEME = "hf://"
@@ -55,12 +55,13 @@ def download_from_hub(address: str) -> Path:
         if size is None or size > MAX_BYTES:
             raise RunFolderError(f"{address}: {FILE} has {size} bytes, but at most {MAX_BYTES:,} are allowed.")
         folder = user_cache("hub")
+        make_private_folder(folder)
         return Path(
             hub.hf_hub_download(repository, FILE, revision=revision, endpoint=endpoint, cache_dir=folder)
         ).resolve()
     except RunFolderError:
         raise
-    except (OSError, ValueError, hub.errors.EntryNotFoundError) as error:
+    except Exception as error:  # errors of the library and of its HTTP client share no base class
         raise _failed(f"{address} was not downloaded", error) from error
 
 
@@ -85,7 +86,7 @@ def upload_to_hub(address: str, files: Mapping[str, bytes], message: str) -> str
         api.create_repo(repository, exist_ok=True)
         operations = [hub.CommitOperationAdd(name, content) for name, content in sorted(files.items())]
         return str(api.create_commit(repository, operations, commit_message=message, revision=revision).commit_url)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # see above
         advice = "Log in with the command hf auth login, or set HF_TOKEN"
         raise _failed(f"{address} was not uploaded", error, advice) from error
 

@@ -43,6 +43,7 @@ _REQUIRED = frozenset((CONFIG, ARRAYS, STRUCTURE, PROGRESS))
 FILES = frozenset((CARD, REPORT, PAGE, ABOUT, METRICS)) | _REQUIRED
 MAX_BYTES = 2**29  # size limit of an archive
 MAX_CONTENT = 2**30  # size limit of all files together
+MAX_JSON = 2**24  # size limit of a JSON file, which is several times as large in memory
 MAX_RATIO = 200  # limit of the compression ratio of files above _SMALL
 _SMALL = 2**20
 _MAX_DIRECTORY = 2**14  # size limit of the table of contents, in bytes
@@ -106,7 +107,7 @@ def read_archive(file: IO[bytes], source: Path | str) -> dict[str, bytes]:
         with zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
             _check_entries(entries)
-            contents = {entry.filename: archive.read(entry) for entry in entries}
+            contents = {entry.filename: _read(archive, entry) for entry in entries}
         _check_manifest(contents)
     except _DAMAGE as error:
         reason = str(error).rstrip(".")[:200] or type(error).__name__
@@ -157,8 +158,15 @@ def open_bytes(data: bytes, source: Path | str, sha256: str | None = None) -> Ru
 
 
 def unpacked(sha256: str) -> RunFolder:
-    """Return the folder of an unpacked archive, which may not exist, by the digest of the archive."""
-    return RunFolder(user_cache("policies").resolve() / sha256.lower())
+    """Return the folder of an unpacked archive, which may not exist, by the digest of the archive.
+
+    Raises:
+        RunFolderError: the cache belongs to another user, so its files may be any.
+    """
+    cache = user_cache("policies").resolve()
+    if cache.exists():
+        make_private_folder(cache)
+    return RunFolder(cache / sha256.lower())
 
 
 def _unpack(contents: Mapping[str, bytes], folder: Path, source: Path | str) -> None:
@@ -211,6 +219,12 @@ def _check_directory(file: IO[bytes]) -> None:
         raise ValueError(f"it contains more than the {len(FILES) + 1} files of a packed policy")
 
 
+def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+    """Return a file, without decompressing more than its declared size, as ``ZipFile.read`` would."""
+    with archive.open(entry) as file:
+        return file.read(entry.file_size + 1)
+
+
 def _check_entries(entries: list[zipfile.ZipInfo]) -> None:
     """Raise ``ValueError`` for names, kinds and sizes that a packed policy does not have."""
     names = [entry.orig_filename for entry in entries]
@@ -224,6 +238,8 @@ def _check_entries(entries: list[zipfile.ZipInfo]) -> None:
             raise ValueError(f"{entry.filename} is a link or a special file")
         if entry.flag_bits & 1 or entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ValueError(f"{entry.filename} is encrypted, or compressed by an unknown method")
+        if entry.filename.endswith(".json") and entry.file_size > MAX_JSON:
+            raise ValueError(f"{entry.filename} has more than {MAX_JSON:,} bytes")
         if entry.file_size > max(_SMALL, MAX_RATIO * entry.compress_size):
             raise ValueError(f"{entry.filename} is compressed by more than a factor of {MAX_RATIO}")
     if sum(entry.file_size for entry in entries) > MAX_CONTENT:

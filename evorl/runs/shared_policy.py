@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from evorl.config.command_lines import user_path
+from evorl.config.command_lines import is_address, user_path
 from evorl.runs.download import check_address, download
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
@@ -14,11 +14,6 @@ from evorl.runs.policy_archive import MAX_BYTES, open_archive, open_bytes, unpac
 
 SUFFIX = ".zip"
 _DIGEST = re.compile(r"sha256=([0-9A-Fa-f]{64})")
-
-
-def is_address(which: Path | str) -> bool:
-    """Return True if a text is an address and not a path."""
-    return isinstance(which, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", which) is not None
 
 
 def shared_policy(which: Path | str, root: Path | str) -> RunFolder | None:

@@ -152,6 +152,8 @@ def read_about(path: Path) -> dict[str, Any]:
     about = _read_json(path, "progress.json")
     if not (isinstance(about, dict) and {"score", "progress"} <= set(about)):
         raise damaged(path, "progress.json does not describe a run")
+    if not isinstance(about["progress"], dict):
+        raise damaged(path, f"its progress is {str(about['progress'])[:80]!r}")
     if not isinstance(about["score"], int | float | None):
         raise damaged(path, f"its score is {about['score']!r}")
     return about

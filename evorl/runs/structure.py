@@ -130,7 +130,7 @@ def unpack(spec: LeafSpec, template: Any, arrays: dict[str, Any], offset: int | 
     """Restore a leaf, with its template's type, from packed arrays; a large leaf is removed from ``arrays``.
 
     Raises:
-        CheckpointError: ``arrays`` lacks the leaf.
+        CheckpointError: ``arrays`` lacks the leaf, or a part.
     """
     stored = _key_data_shape(spec, template.dtype) if spec.is_key else jax.ShapeDtypeStruct(spec.shape, spec.dtype)
     if spec.is_empty:
@@ -138,7 +138,10 @@ def unpack(spec: LeafSpec, template: Any, arrays: dict[str, Any], offset: int | 
     elif offset is None:
         plain = arrays.pop(large_name(spec.path))
     else:
-        data = arrays[SMALL][offset : offset + math.prod(stored.shape) * stored.dtype.itemsize]
+        size = math.prod(stored.shape) * stored.dtype.itemsize
+        data = arrays[SMALL][offset : offset + size]
+        if data.size != size:
+            raise CheckpointError(f"The checkpoint is corrupted: {spec.path} is not within its file.")
         plain = _placed(data.copy().view(stored.dtype).reshape(stored.shape), getattr(template, "sharding", None))
     if spec.is_key:
         return jax.random.wrap_key_data(jnp.asarray(plain), impl=_key_implementation(spec, template.dtype))

@@ -104,9 +104,7 @@ def _is_foreign(path: str, value: str) -> bool:
     if value.startswith("minari:") and _DATA_SET.fullmatch(path):
         return False
     is_file_of_env = "env" in above and key not in _NAMES_OF_ENVS and names_file(value)
-    return (
-        names_code(value) or is_file_of_env or key == "factory" or path in ("compilation_cache", "recorders.mlflow.uri")
-    )
+    return names_code(value) or is_file_of_env or key == "factory"
 
 
 def refuse_foreign_code(

@@ -86,8 +86,14 @@ def launch_runs(sweep: SweepFolder, launch: Callable[[SweepFolder], Sequence[Att
     for swept in sweep.runs:
         swept.state = "running"
     sweep.save()
-    with stop_on_signals(resume_command):
-        outcomes = launch(sweep)
+    try:
+        with stop_on_signals(resume_command):
+            outcomes = launch(sweep)
+    except BaseException:  # a lost process, for example: nothing is known about the runs
+        for swept in sweep.runs:
+            _store_result(sweep, swept, "stopped", None)
+        print_line(f"The launcher failed. To resume: {resume_command}")
+        raise
     for swept, tried in zip(sweep.runs, outcomes, strict=True):
         _store_outcome(sweep, swept, tried)
     _report(sweep, resume_command)

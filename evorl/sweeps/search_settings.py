@@ -44,6 +44,11 @@ class SearchSettings:
             what_is_varied(search.get("over"), "search"), positive(search["trials"], "search.trials"), pruner
         )
         interval, total = (float(spec.workflow.get(name) or 0) for name in ("eval_interval", "total_timesteps"))
+        if pruner != PRUNERS[0] and interval <= 0:
+            raise ValueError(
+                f"search.pruner={pruner} compares the evaluations during a trial, but eval_interval={interval:g} "
+                "disables them: set eval_interval, or remove the pruner."
+            )
         if pruner != PRUNERS[0] and 0 < total < 2 * interval:
             raise ValueError(
                 f"search.pruner={pruner} compares the evaluations during a trial, but there is only one: "

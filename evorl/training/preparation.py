@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 import jax
 
 from evorl.assembly import workflow_from_config
+from evorl.config.command_lines import is_address
 from evorl.config.custom_parts import custom_class, custom_part
+from evorl.config.gate import admit
 from evorl.execution import programs
 from evorl.execution.first_update import refuse_idle_training
 from evorl.execution.multiprocess import refuse_different_settings
@@ -106,8 +108,11 @@ def warm_start_from(run: str, spec: RunSpec, workflow: Workflow) -> tuple[RunSpe
     Raises:
         ValueError: the parameters do not fit the workflow.
         RunFolderError: the run does not exist.
+        ForeignCodeError: the settings of an untrusted person name an address.
     """
     chosen = spec.init_from
+    if is_address(run):
+        admit(run, "init_from.run")  # a sweep of an untrusted person must not make requests
     folder = find_run(run, spec.stored.runs_folder)
     spec = replace(spec, init_from=replace(chosen, run=str(folder.path)))
     parts = None if chosen.parts is None else list(chosen.parts)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from evorl.config.command_lines import as_arguments
+from evorl.config.command_lines import as_arguments, is_address
 from evorl.execution.multiprocess import train_command
 from evorl.execution.plan import describe_devices
 from evorl.ops.processes import is_first
@@ -98,5 +98,6 @@ class RunStart:
 
 def resume_command(folder: RunFolder, spec: RunSpec) -> str:
     """Return the command that resumes a run, including names of code that the command line must repeat."""
-    names = as_arguments({"resume": str(folder.path), **foreign_names(spec.as_config())})
+    trust = {"trust": "true"} if is_address(spec.init_from.run or "") else {}  # a trial may download it again
+    names = as_arguments({"resume": str(folder.path), **foreign_names(spec.as_config()), **trust})
     return f"{train_command()} {names}"

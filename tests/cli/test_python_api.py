@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import get_type_hints
@@ -98,7 +99,8 @@ def test_a_policy_plays_in_another_library(trained: RunFolder) -> None:
     assert picture.stat().st_size > 100
 
 
-def test_agents_are_compared_and_the_arguments_of_the_process_are_kept() -> None:
+def test_agents_are_compared_and_the_arguments_of_the_process_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
     arguments = sys.argv[:]
     page = evorl.compare("reinforce", "a2c", *COMPARED, seeds=3, total_timesteps=256)  # programs of test_compare.py
     assert page is not None
@@ -112,6 +114,7 @@ def test_agents_are_compared_and_the_arguments_of_the_process_are_kept() -> None
     with raises_naming(ValueError, "two agents"):
         evorl.compare("ppo")
     assert sys.argv == arguments
+    assert "HYDRA_FULL_ERROR" not in os.environ
     assert not HydraConfig.initialized()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,12 @@ from evorl.export.graph import NoRule
 from evorl.export.packed_policy import packed_files
 from evorl.runs.folder import RunFolder
 from evorl.runs.policy_archive import ABOUT, ARRAYS, CARD, CONFIG, METRICS, PAGE, REPORT, STRUCTURE, write_archive
+from evorl.runs.replay_file import write_replay_file
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
 from evorl.warm_start import warm_start
+from tests.support.command_line import QUIET
+from tests.support.recorded_pendulum import TITLE, pendulum_columns
 from tests.support.small_workflows import small
 
 
@@ -85,3 +89,37 @@ def test_a_run_without_records_is_packed(trained: RunFolder, tmp_path: Path) -> 
     packed = packed_files(folder)
     assert not {METRICS, REPORT} & set(packed.files)
     assert "| commit | not stated |" in packed.files[CARD].decode()
+
+
+def test_servers_and_folders_of_the_author_are_not_packed(trained: RunFolder, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "copy")
+    shutil.copytree(trained.path, folder.path)
+    config = yaml.safe_load(folder.config.read_text())
+    config |= {
+        "serve": {"bind": "127.0.0.1:7001", "token": "hunter2hunter2", "key": "/srv/anna/key.pem"},
+        "recorders": {"wandb": {"project": "annas"}, "mlflow": {"uri": "http://anna:key@127.0.0.1:5000"}},
+    }
+    folder.config.write_text(yaml.safe_dump(config))
+    for name, content in packed_files(folder, trust=True).files.items():
+        assert not {word for word in (b"hunter2", b"anna") if word in content}, name
+
+
+def test_a_policy_of_recorded_transitions_acts_without_them(
+    train_once: Callable[..., RunFolder], tmp_path: Path
+) -> None:
+    dataset = tmp_path / "recorded"
+    write_replay_file(dataset, pendulum_columns(), TITLE)
+    run = train_once(
+        *"agent=td3_bc env=pendulum num_envs=2 batch_size=4 replay_capacity=256 total_timesteps=2".split(),
+        *"agent.network.torso=[4] agent.critic_network.torso=[4] eval_interval=0 log_interval=0 devices=1".split(),
+        f"replay.load={dataset}",
+        *QUIET,
+    )
+    packed = packed_files(run)
+    assert str(tmp_path) not in packed.files[CONFIG].decode()
+    write_archive(tmp_path / "policy.zip", packed.files, packed.about)
+    obs = np.random.default_rng(0).normal(size=(32, 3)).astype(np.float32)
+    expected = evorl.load_policy(run.path)(obs)
+    dataset.with_suffix(".npz").unlink()
+    dataset.with_suffix(".json").unlink()
+    assert np.array_equal(evorl.load_policy(tmp_path / "policy.zip")(obs), expected)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
+import time
 import types
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,8 +63,8 @@ class FakeClient:
         assert len(params) <= 100
         self.calls.append(("log", run_id, list(metrics), list(params)))
 
-    def set_terminated(self, run_id: str) -> None:
-        self.calls.append(("end", run_id))
+    def set_terminated(self, run_id: str, status: str) -> None:
+        self.calls.append(("end", run_id, status))
 
 
 @pytest.fixture
@@ -71,11 +73,14 @@ def client(monkeypatch: pytest.MonkeyPatch) -> type[FakeClient]:
         calls = []
 
     modules = {name: types.ModuleType(name) for name in ("mlflow", "mlflow.entities", "mlflow.exceptions")}
-    vars(modules["mlflow"]).update(MlflowClient=Client)
+    vars(modules["mlflow"]).update(MlflowClient=Client, MlflowException=FakeError)
     vars(modules["mlflow.entities"]).update(Metric=Metric, Param=Param)
     vars(modules["mlflow.exceptions"]).update(MlflowException=FakeError)
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
+    for name in ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "MLFLOW_HTTP_REQUEST_TIMEOUT"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
     return Client
 
 
@@ -91,7 +96,15 @@ def test_settings_are_parameters_and_rows_metrics(tmp_path: Path, client: type[F
     for metric in metrics:
         rows.setdefault(metric.step, {})[metric.key] = metric.value
     assert list(rows.values()) == [make_row(i) for i in range(1, 13)]
-    assert ended == ("end", "abc")
+    assert ended == ("end", "abc", "FINISHED")
+
+
+def test_a_failed_run_has_failed_on_the_server(tmp_path: Path, client: type[FakeClient]) -> None:
+    recorder = MlflowRecorder(tmp_path, "http://server")
+    recorder.start(make_plan())
+    recorder.failure(ValueError("NaN"))
+    recorder.close()
+    assert client.calls[-1] == ("end", "abc", "FAILED")
 
 
 def test_a_resumed_run_keeps_its_run_on_the_server(tmp_path: Path, client: type[FakeClient]) -> None:
@@ -113,12 +126,22 @@ def test_a_server_that_fails_stops_no_training(
     recorder._next_write = 0.0
     client.fails = True
     recorder.write(make_row(1))
+    assert recorder._next_write > time.monotonic() + 30
     recorder.write(make_row(2))
     client.fails = False
     recorder.close()
     steps = {metric.step for call in client.calls if call[0] == "log" for metric in call[2]}
     assert steps == {make_row(1)["timesteps"], make_row(2)["timesteps"]}
     assert capsys.readouterr().err.count("no connection") == 1
+
+
+def test_a_server_that_rejects_the_run_is_one_error_without_a_long_wait(
+    tmp_path: Path, client: type[FakeClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.fails = True
+    with raises_naming(ConnectionError, "http://server", "no connection", "recorders.mlflow=false"):
+        MlflowRecorder(tmp_path, "http://server", settings={"a": 1}).start(make_plan())
+    assert int(os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"]) == 1
 
 
 def test_an_address_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

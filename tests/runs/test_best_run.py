@@ -54,9 +54,11 @@ def test_of_sweep_it_is_the_run_that_was_kept(tmp_path: Path) -> None:
 
 def test_of_a_search_it_is_the_best_trial_in_its_last_folder(tmp_path: Path) -> None:
     _make_runs(tmp_path, "search", "search/trial_0000", "search/trial_0001", "search/trial_0001_2", "search/trial_0002")
+    _make_runs(tmp_path, "search/trial_0003")
     table = tmp_path / "search" / "search.csv"
     table.write_text(
         "trial,discount,best_return,state,failure\n0,0.9,1.0,finished,\n1,0.8,7.5,finished,\n2,1,,failed,x\n"
+        "3,0.7,9.0,pruned,\n"
     )
     assert find_run("search", tmp_path).path.name == "trial_0001_2"
     table.write_text("trial,discount,best_return,state,failure\n2,1,,failed,x\n")

@@ -57,6 +57,18 @@ def test_a_file_without_end_is_not_read(server: FileServer) -> None:
         download(f"{server.address}/a", 10**6)
 
 
+def test_the_body_of_a_redirection_is_not_read(server: FileServer) -> None:
+    def endless(handler: Any) -> None:
+        while True:
+            handler.wfile.write(b"x" * 65_536)
+
+    server.answers |= {"/a": Answer(endless, 302, {"Location": "/b"}), "/b": Answer(b"abc")}
+    assert download(f"{server.address}/a", 10) == b"abc"
+    server.answers["/a"] = Answer(endless, 302, {"Location": "http://192.0.2.1/"})
+    with raises_naming(RunFolderError, "192.0.2.1"):
+        download(f"{server.address}/a", 10)
+
+
 def test_a_slow_server_is_left(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(handler: Any) -> None:
         while True:

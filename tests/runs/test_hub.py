@@ -105,6 +105,15 @@ def test_a_missing_repository_is_named(stand_in: StandIn) -> None:
         upload_to_hub("hf://bob/policy", {"a": b""}, "a policy")
 
 
+def test_a_hub_that_cannot_be_reached_is_one_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with raises_naming(RunFolderError, "hf://anna/policy was not downloaded", "refused"):
+        download_from_hub("hf://anna/policy")
+    with raises_naming(RunFolderError, "hf://anna/policy was not uploaded", "refused"):
+        upload_to_hub("hf://anna/policy", {"a": b""}, "a policy")
+
+
 @pytest.mark.parametrize(
     "address", ["hf://anna", "hf://anna/a/b", "hf://../x", "hf://anna/x?y=1", "hf://anna/x@", "hf://anna/x#sha256=0"]
 )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import json
+import os
 import stat
+import tracemalloc
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,13 +16,15 @@ import pytest
 
 import evorl
 from evorl.runs import policy_archive
+from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.files import RunFolderError
 from evorl.runs.policy_archive import CARD, CONFIG, MANIFEST
+from evorl.runs.structure import CheckpointError
 from tests.strangers.conftest import Refused
 from tests.strangers.test_run_folders import NAMES, filled, store
 from tests.support.errors import assert_names, raises_naming
 from tests.support.file_server import Answer, file_server
-from tests.support.packed_policies import packed_files, repacked, write_packed
+from tests.support.packed_policies import STATE, packed_files, repacked, write_packed
 from tests.support.stranger_code import StrangerCode
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
@@ -89,6 +95,18 @@ def test_a_redirection_elsewhere_is_one_error(target: str, refused: Refused) -> 
         assert_names(refused("evaluate", f"run={server.address}/theirs.zip"), server.address, target)
 
 
+def test_the_cache_of_another_user_is_not_used(
+    tmp_path: Path, cache: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = write_packed(tmp_path / "mine.zip")
+    store(cache, {}, digest)
+    assert policy_archive.open_archive(tmp_path / "mine.zip").path == cache / digest
+    monkeypatch.setattr(os, "geteuid", lambda: cache.stat().st_uid + 1)
+    cache.chmod(0o777)
+    for which in (tmp_path / "mine.zip", f"https://127.0.0.1:1/mine.zip#sha256={digest}"):
+        assert_names(refused("evaluate", f"run={which}"), str(cache), "another user")
+
+
 def test_a_large_download_is_one_error(tmp_path: Path, cache: Path, refused: Refused) -> None:
     with file_server() as server:
         server.answers["/theirs.zip"] = Answer(lambda _: None, headers={"Content-Length": str(10**15)})
@@ -154,6 +172,30 @@ def test_a_declared_size_below_the_real_one_is_an_error(tmp_path: Path, refused:
     assert_names(refused("evaluate", f"run={tmp_path / 'theirs.zip'}"), "theirs.zip")
 
 
+def test_no_more_than_the_declared_size_is_decompressed(tmp_path: Path) -> None:
+    """``ZipFile.read`` decompresses the whole file and cuts it then."""
+    write_packed(tmp_path / "theirs.zip")
+    size = 50 * 2**20 + 7
+    repacked(tmp_path / "theirs.zip", {CARD: bytes(size)}, method=zipfile.ZIP_DEFLATED)
+    raw = (tmp_path / "theirs.zip").read_bytes().replace(size.to_bytes(4, "little"), (9).to_bytes(4, "little"))
+    tracemalloc.start()
+    try:
+        with raises_naming(RunFolderError, CARD):
+            policy_archive.read_archive(io.BytesIO(raw), "theirs.zip")
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+    finally:
+        tracemalloc.stop()
+
+
+def test_large_json_is_not_parsed(tmp_path: Path, refused: Refused) -> None:
+    """Nested lists are twenty times as large in memory as in a file."""
+    write_packed(tmp_path / "theirs.zip")
+    for name in (MANIFEST, policy_archive.STRUCTURE, policy_archive.PROGRESS):
+        repacked(tmp_path / "theirs.zip", {name: b"[]," * (policy_archive.MAX_JSON // 3 + 1)})
+        assert_names(refused("evaluate", f"run={tmp_path / 'theirs.zip'}"), name, f"{policy_archive.MAX_JSON:,} bytes")
+        write_packed(tmp_path / "theirs.zip")
+
+
 def test_a_file_twice_is_an_error(tmp_path: Path, refused: Refused) -> None:
     write_packed(tmp_path / "theirs.zip")
     with pytest.warns(UserWarning, match="Duplicate"):
@@ -187,3 +229,23 @@ def test_the_largest_array_is_bounded_by_the_file(tmp_path: Path, refused: Refus
     files = packed_files() | {policy_archive.STRUCTURE: structure}
     policy_archive.write_archive(tmp_path / "theirs.zip", files, {})
     assert refused("evaluate", f"run={tmp_path / 'theirs.zip'}", "trust=true")
+
+
+@pytest.mark.parametrize("offset", [3, 20, 1.5, True])
+def test_an_array_outside_of_its_file_is_an_error(offset: float, tmp_path: Path) -> None:
+    files = packed_files()
+    structure = json.loads(files[policy_archive.STRUCTURE])
+    structure["leaves"][0]["offset"] = offset
+    files[policy_archive.STRUCTURE] = json.dumps(structure).encode()
+    policy_archive.write_archive(tmp_path / "theirs.zip", files, {})
+    folder = policy_archive.open_archive(tmp_path / "theirs.zip")
+    with raises_naming(CheckpointError, "kernel", "not within its file"):
+        RunCheckpointer(folder.checkpoints).restore(STATE, "best")
+
+
+def test_progress_is_a_mapping(tmp_path: Path, refused: Refused) -> None:
+    about = json.loads(packed_files()[policy_archive.PROGRESS]) | {"progress": [7]}
+    policy_archive.write_archive(
+        tmp_path / "theirs.zip", packed_files() | {policy_archive.PROGRESS: json.dumps(about).encode()}, {}
+    )
+    assert_names(refused("evaluate", f"run={tmp_path / 'theirs.zip'}"), "theirs.zip", "progress is '[7]'")

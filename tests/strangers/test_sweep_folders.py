@@ -14,6 +14,7 @@ from evorl.runs.sweep_folder import SweepFolder
 from tests.strangers.conftest import Refused
 from tests.strangers.test_run_folders import store
 from tests.support.errors import missing_parts, raises_naming
+from tests.support.file_server import file_server
 from tests.support.run_folders import with_checkpoint
 from tests.support.stranger_code import StrangerCode
 
@@ -85,6 +86,13 @@ def test_settings_name_no_code(word: str, name: str, tmp_path: Path, stranger: S
     message = refused("train", f"resume={sweep_of(tmp_path, word)}")
     assert "code from outside evorl" in message
     assert name in message
+
+
+def test_nothing_is_downloaded(tmp_path: Path, stranger: StrangerCode, refused: Refused) -> None:
+    with file_server() as server:
+        message = refused("train", f"resume={sweep_of(tmp_path, f'init_from.run={server.address}/a.zip')}")
+    assert f"init_from.run={server.address}/a.zip" in message
+    assert server.requests == []
 
 
 @pytest.mark.parametrize("trust", ["perhaps", "3", "no"])

@@ -1,9 +1,17 @@
-"""Ranking of the settings of a sweep."""
+"""Runs of a sweep that a launcher starts, and the ranking of their settings."""
 
 from __future__ import annotations
 
-from evorl.runs.sweep_folder import SweptRun
-from evorl.sweeps.multirun import ranked
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from evorl.runs.sweep_folder import SweepFolder, SweptRun
+from evorl.sweeps.multirun import launch_runs, ranked
+from evorl.sweeps.trained import Attempt, RunsFailed
+from evorl.training.start import Trained
+from tests.support.errors import raises_naming
 
 
 def test_settings_are_ranked_by_their_mean_over_seeds() -> None:
@@ -12,3 +20,25 @@ def test_settings_are_ranked_by_their_mean_over_seeds() -> None:
 
     runs = [run("ppo", 0, 9.0), run("ppo", 1, 1.0), run("sac", 0, 6.0), run("sac", 1, None), run("ars", 0, None)]
     assert [name for name, _ in ranked(runs)] == ["agent=sac", "agent=ppo", "agent=ars"]
+
+
+def _sweep(root: Path) -> SweepFolder:
+    return SweepFolder.create(root, [], [([f"seed={seed}"], {"seed": str(seed)}) for seed in range(2)], "sweep")
+
+
+def test_a_failed_job_of_a_launcher_does_not_fail_the_others(tmp_path: Path) -> None:
+    outcomes = [Attempt(None, "its process failed: killed"), Attempt(Trained(7.5, False))]
+    with raises_naming(RunsFailed, "seed=0", "its process failed: killed"):
+        launch_runs(_sweep(tmp_path), lambda _: outcomes)
+    states = [(run.state, run.best_return) for run in SweepFolder.open(tmp_path / "sweep").runs]
+    assert states == [("failed", None), ("finished", 7.5)]
+
+
+def test_the_sweep_of_a_failed_launcher_can_be_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def launch(_: SweepFolder) -> Sequence[Attempt]:
+        raise RuntimeError("a process was lost")
+
+    with pytest.raises(RuntimeError, match="lost"):
+        launch_runs(_sweep(tmp_path), launch)
+    assert [run.state for run in SweepFolder.open(tmp_path / "sweep").runs] == ["stopped", "stopped"]
+    assert f"resume={tmp_path / 'sweep'}" in capsys.readouterr().out

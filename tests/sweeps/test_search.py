@@ -190,6 +190,8 @@ def test_a_pruned_trial_is_neither_a_failure_nor_the_best(
         ({"pruner": 3}, ("search.pruner", "3", "hyperband")),
         ({"prune": "median"}, ("key of search", "'prune'", "'pruner'")),
         ({"pruner": "median", "eval_interval": 300}, ("search.pruner=median", "eval_interval=300")),
+        ({"pruner": "hyperband", "eval_interval": 0}, ("search.pruner=hyperband", "eval_interval=0")),
+        ({"pruner": "hyperband", "eval_interval": None}, ("search.pruner=hyperband", "eval_interval=0")),
     ],
 )
 def test_a_wrong_pruner_is_refused_before_the_search(changes: dict, parts: tuple[str, ...]) -> None:

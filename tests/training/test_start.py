@@ -49,3 +49,10 @@ def test_code_of_the_user_is_repeated_when_a_run_is_resumed(tmp_path: Path) -> N
     spec = spec_of("agent=ppo", "env=cartpole").changed({"optimizer.name": "my_parts:Optimizer"})
     command = resume_command(RunFolder(tmp_path), spec)
     assert command.endswith(f"resume={tmp_path} optimizer.name=my_parts:Optimizer")
+
+
+def test_the_resume_command_of_a_search_allows_its_download(tmp_path: Path) -> None:
+    spec = spec_of("agent=ppo", "env=cartpole").changed({"init_from.run": "https://example.com/a.zip"})
+    assert resume_command(RunFolder(tmp_path), spec).endswith(" trust=true")
+    spec = spec_of("agent=ppo", "env=cartpole").changed({"init_from.run": "runs/a.zip"})
+    assert resume_command(RunFolder(tmp_path), spec).endswith(f" resume={tmp_path}")
