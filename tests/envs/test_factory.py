@@ -103,7 +103,7 @@ def test_a_library_is_one_file_and_one_line(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "toy_adapter", adapter)
     monkeypatch.setitem(LIBRARIES, "toy", "toy_adapter:create_toy")
     assert available_envs()["toy"] == ("walk",)
-    for made in (create_env("walk", history=2), create_env("toy/walk", history=2), envs.create_toy("walk", history=2)):
+    for made in (create_env("walk", history=2), create_env("toy/walk", history=2)):
         assert made.made == ("walk", {"history": 2})
     assert create_env("walk").title == "toy/walk"
     with raises_naming(AttributeError, "evorl.envs", "'create_toys'"):
