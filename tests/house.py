@@ -35,7 +35,7 @@ BARS: dict[str, float] = {
     "files of the functions that a PPO step enters": 26,
     "lines of the functions that a SAC step enters": 1484,
     "files of the functions that a SAC step enters": 31,
-    "lines of the functions that evorl train enters before a step": 5710,
+    "lines of the functions that evorl train enters before a step": 5722,
     "files of the functions that evorl train enters before a step": 113,
     "files that the import of algorithms/ppo.py reads": 136,
     "lines of configs/agent that stand in another of its files, %": 53.7,
@@ -54,7 +54,7 @@ BARS: dict[str, float] = {
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 6,
-    "lines of the package": 74460,
+    "lines of the package": 74553,
     "breaches of the rules of English": 0,
 }
 # Target values of measures.

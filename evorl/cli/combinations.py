@@ -42,7 +42,7 @@ def is_launched_sweep(arguments: Sequence[str]) -> bool:
 def split_launcher(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split arguments into the settings of a launcher of Hydra, and all others.
 
-    There are none of the launcher ``basic``, which trains the runs one after another in this process, as evorl does.
+    Settings of the launcher ``basic`` are dropped: it trains the runs one after another in this process, as evorl does.
     """
     of_launcher = [argument for argument in arguments if _is_of_launcher(argument)]
     others = [argument for argument in arguments if not _is_of_launcher(argument)]

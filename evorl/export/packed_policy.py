@@ -94,14 +94,6 @@ def packed_files(
 
 
 def _without_dataset(run: dict[str, Any]) -> dict[str, Any]:
-    """Return a config that does not load recorded transitions, which a reader of the policy does not have."""
-    replay = run.get("replay")
-    if not isinstance(replay, dict) or replay.get("load") is None:
-        return run
-    return {**run, "offline": False, "replay": {**replay, "load": None}}
-
-
-def _without_dataset(run: dict[str, Any]) -> dict[str, Any]:
     """Return a config that loads no recorded transitions, which a reader of the policy does not have."""
     replay = run.get("replay")
     if not isinstance(replay, dict) or replay.get("load") is None:

@@ -105,7 +105,7 @@ def test_the_file_of_an_environment_holds_its_name_only(path) -> None:
         assert "#" not in "".join(lines)
 
 
-BASES = [path for path in FOLDER.glob("_*.yaml") if path.name != "_spaces.yaml"]  # which is no config, but a table
+BASES = [path for path in FOLDER.glob("_*.yaml") if path.name != "_spaces.yaml"]  # which is a table
 
 
 @pytest.mark.parametrize("path", [*BASES, FOLDER / "remote.yaml"], ids=lambda path: path.stem)
