@@ -69,7 +69,7 @@ class MlflowRecorder(Recorder):
 
     def start(self, plan: RunPlan) -> None:
         with explain_missing_package("Recording to MLflow", "mlflow"):
-            from mlflow import MlflowClient, MlflowException  # pyright: ignore[reportMissingImports]
+            from mlflow import MlflowClient, MlflowException
         for name, value in _LIMITS.items():
             os.environ.setdefault(name, value)
         client = MlflowClient(tracking_uri=self._uri)
@@ -85,7 +85,7 @@ class MlflowRecorder(Recorder):
 
     def _open_run(self, client: Any, plan: RunPlan) -> None:
         """Create the run on the server, or continue it."""
-        from mlflow.entities import Param  # pyright: ignore[reportMissingImports]
+        from mlflow.entities import Param
 
         stored = self.folder / _FILE
         refuse_link(stored)
@@ -119,7 +119,7 @@ class MlflowRecorder(Recorder):
         self._attempt(client.set_terminated, self._run_id, "FAILED" if self._has_failed else "FINISHED")
 
     def _send(self) -> None:
-        from mlflow.entities import Metric  # pyright: ignore[reportMissingImports]
+        from mlflow.entities import Metric
 
         self._next_write = time.monotonic() + SECONDS_BETWEEN_WRITES
         while self._pending:
@@ -138,7 +138,7 @@ class MlflowRecorder(Recorder):
 
     def _attempt(self, call: Any, *arguments: Any) -> bool:
         """Call the server; return False, and warn once, if it fails."""
-        from mlflow.exceptions import MlflowException  # pyright: ignore[reportMissingImports]
+        from mlflow.exceptions import MlflowException
 
         try:
             call(*arguments)
