@@ -42,7 +42,7 @@ from evorl.training.start import Trained
 
 
 def train(*overrides: str, **settings: object) -> Path:
-    """Train in a run folder, as ``evorl train`` does; a notebook shows the progress below the cell.
+    """Train in a run folder, as ``evorl train`` does; in a notebook, the learning curve grows below the cell.
 
     ``evorl.train("agent=sac", "env=pendulum", num_seeds=3)`` is ``evorl train agent=sac env=pendulum num_seeds=3``.
     Sweeps, searches, ``init_from`` and ``resume`` use the same arguments. Ctrl-C and a notebook's stop button save the

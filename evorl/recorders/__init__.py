@@ -8,6 +8,7 @@ from evorl.recorders.learning_curve import LearningCurveRecorder, draw_learning_
 from evorl.recorders.live_panel import LivePanel
 from evorl.recorders.log_recorder import LogRecorder
 from evorl.recorders.mlflow_recorder import MlflowRecorder
+from evorl.recorders.notebook_panel import NotebookPanel
 from evorl.recorders.plain_lines import PlainLines
 from evorl.recorders.progress_recorder import ProgressRecorder
 from evorl.recorders.recorder_group import RecorderGroup
@@ -26,6 +27,7 @@ __all__ = [
     "LivePanel",
     "LogRecorder",
     "MlflowRecorder",
+    "NotebookPanel",
     "PlainLines",
     "ProgressRecorder",
     "Recorder",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from evorl.recorders.row_file import RowFile
 from evorl.recorders.run_status import EVALUATION, TRAINING, spread_column
 from evorl.runs.files import open_to_write, writing_to
-from evorl.runs.recorder import Recorder, RunPlan
+from evorl.runs.recorder import Recorder, Row, RunPlan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,7 +74,7 @@ def draw_learning_curve(metrics_csv: Path | str, picture: Path | str, title: str
     top, bottom = 1 - 0.35 / height, (0.3 if rows else 0.55) / height
     floor = bottom + (1.6 * rows + 0.2) / height if rows else bottom
     upper = figure.add_gridspec(1, 1, left=0.09, right=0.93, top=top, bottom=floor)
-    _draw_returns(figure.add_subplot(upper[0]), curves, title)
+    draw_returns(figure.add_subplot(upper[0]), curves, title)
     if rows:
         lower = figure.add_gridspec(
             rows, 3, left=0.09, right=0.93, top=floor - 0.8 / height, bottom=bottom, wspace=0.34, hspace=0.65
@@ -91,15 +91,21 @@ def read_curves(metrics_csv: Path | str) -> Curves:
     """Return the finite values of every column with their environment steps, ``name -> (steps, values)``."""
     curves: Curves = {}
     for row in RowFile(metrics_csv).records():
-        for name, text in row.items():
-            if text and name not in ("iterations", "timesteps") and math.isfinite(float(text)):
-                steps, values = curves.setdefault(name, ([], []))
-                steps.append(float(row["timesteps"]))
-                values.append(float(text))
+        extend_curves(curves, {name: float(text) for name, text in row.items() if text})
     return curves
 
 
-def _draw_returns(axes: Axes, curves: Curves, title: str) -> None:
+def extend_curves(curves: Curves, row: Row) -> None:
+    """Append the finite values of a row that has ``timesteps`` to the curves, in place."""
+    for name, value in row.items():
+        if name not in ("iterations", "timesteps") and math.isfinite(value):
+            steps, values = curves.setdefault(name, ([], []))
+            steps.append(float(row["timesteps"]))
+            values.append(float(value))
+
+
+def draw_returns(axes: Axes, curves: Curves, title: str) -> None:
+    """Draw the returns of training and evaluation over environment steps, as ``draw_learning_curve`` has them."""
     if TRAINING in curves:
         axes.plot(*curves[TRAINING], color=BLUE, linewidth=1.0, alpha=0.75, label="training episodes")
     if EVALUATION in curves:

@@ -1,10 +1,11 @@
-"""Progress on the screen: a live panel on a terminal, plain lines otherwise."""
+"""Progress on the screen: a live panel on a terminal, a growing curve in a notebook, plain lines otherwise."""
 
 from __future__ import annotations
 
 import sys
 
 from evorl.recorders.live_panel import LivePanel
+from evorl.recorders.notebook_panel import NotebookPanel, in_notebook
 from evorl.recorders.plain_lines import PlainLines
 from evorl.recorders.recorder_group import RecorderGroup
 from evorl.recorders.screen import print_line
@@ -12,10 +13,10 @@ from evorl.runs.recorder import Recorder, RunPlan
 
 
 class ProgressRecorder(RecorderGroup):
-    """Chooses between ``LivePanel`` and ``PlainLines`` when the run starts.
+    """Chooses between ``LivePanel``, ``NotebookPanel`` and ``PlainLines`` when the run starts.
 
     Args:
-        live: true for the panel, false for lines; ``None`` uses the panel if standard output is a terminal.
+        live: true for a panel, false for lines; ``None`` uses a panel on a terminal and in a notebook.
     """
 
     def __init__(self, live: bool | None = None) -> None:
@@ -23,10 +24,14 @@ class ProgressRecorder(RecorderGroup):
         self._live = live
 
     def start(self, plan: RunPlan) -> None:
-        live = sys.stdout.isatty() if self._live is None else self._live
-        chosen: Recorder = LivePanel() if live else PlainLines()
-        self.recorders = (chosen,)
+        self.recorders = (self._choose(),)
         super().start(plan)
+
+    def _choose(self) -> Recorder:
+        if self._live is not False and in_notebook():
+            return NotebookPanel()
+        live = sys.stdout.isatty() if self._live is None else self._live
+        return LivePanel() if live else PlainLines()
 
     def message(self, text: str) -> None:
         if self.recorders:

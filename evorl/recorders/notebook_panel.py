@@ -1,0 +1,113 @@
+"""Progress in a notebook: a learning curve that grows below the cell."""
+
+from __future__ import annotations
+
+import base64
+import io
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from evorl.recorders.learning_curve import Curves, draw_returns, extend_curves
+from evorl.recorders.run_status import EVALUATION, TRAINING, RunStatus, describe_metrics, format_duration
+from evorl.recorders.screen import print_line
+from evorl.runs.recorder import Recorder, Row, RunPlan
+
+SECONDS_BETWEEN_FRAMES = 1.0
+SHARE_OF_TIME = 0.02  # upper bound of the time spent on drawing
+WIDTH = 100  # characters of a line below a cell
+
+
+def in_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook, as in Jupyter, VS Code and Colab."""
+    ipython = sys.modules.get("IPython")
+    return getattr(ipython and ipython.get_ipython(), "kernel", None) is not None
+
+
+class NotebookPanel(Recorder):
+    """Shows the returns so far and a line of status below the cell; the last picture stays in the notebook.
+
+    The training thread draws, rarely enough to cost about 2 % of the time. Front ends without pictures show the text.
+
+    Args:
+        show: function that displays a dictionary from MIME types to data, and returns an object whose ``update``
+            replaces it; by default that of IPython.
+        clock: function that returns seconds, for tests.
+    """
+
+    def __init__(
+        self, show: Callable[[dict[str, str]], Any] | None = None, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._show = show or _show_below_cell
+        self._clock = clock
+        self._status: RunStatus | None = None
+        self._curves: Curves = {}
+        self._shown: Any = None
+        self._next_frame = 0.0
+
+    def start(self, plan: RunPlan) -> None:
+        self._status, self._curves = RunStatus(plan, self._clock), {}
+        self._shown = self._show(self._frame())
+
+    def write(self, row: Row) -> None:
+        if self._status is not None:
+            self._status.take_row(row)
+            extend_curves(self._curves, {"timesteps": self._status.timesteps, **row})
+            self._draw()
+
+    def progress(self, timesteps: int, steps_per_second: float, latest: Row) -> None:
+        if self._status is not None:
+            self._status.advance(timesteps, steps_per_second, latest)
+            self._draw()
+
+    def message(self, text: str) -> None:
+        print_line(text)
+
+    def close(self) -> None:
+        if self._status is not None:
+            self._shown.update(self._frame(), raw=True)
+            self._status = None
+
+    def _draw(self) -> None:
+        start = self._clock()
+        if start < self._next_frame:
+            return
+        self._shown.update(self._frame(), raw=True)
+        end = self._clock()
+        self._next_frame = end + max(SECONDS_BETWEEN_FRAMES, (end - start) / SHARE_OF_TIME)
+
+    def _frame(self) -> dict[str, str]:
+        assert self._status is not None, "start() makes the status"
+        status = self._status
+        state = f"{status.fraction:.0%}  {status.timesteps:,} of {status.plan.total_timesteps:,} steps"
+        if status.steps_per_second:
+            state += f"  {status.steps_per_second:,.0f} steps/s"
+        state += "  done" if status.fraction >= 1 else f"  {format_duration(status.seconds_left)} left"
+        metrics = describe_metrics(status.latest, width=WIDTH, side_by_side=status.plan.side_by_side)
+        frame = {"text/plain": f"{status.plan.name}\n{state}\n{metrics}".rstrip()}
+        if EVALUATION in self._curves or TRAINING in self._curves:
+            frame["image/png"] = base64.b64encode(_picture(self._curves, status.plan.name, state)).decode()
+        return frame
+
+
+def _show_below_cell(frame: dict[str, str]) -> Any:
+    from IPython.display import display
+
+    return display(frame, raw=True, display_id=True)
+
+
+def _picture(curves: Curves, title: str, state: str) -> bytes:
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it logs that it builds its font cache
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.6, 3.4), dpi=100, facecolor="white")
+    FigureCanvasAgg(figure)
+    axes = figure.add_axes((0.09, 0.15, 0.84, 0.68))
+    draw_returns(axes, curves, title)
+    figure.text(0.09, 0.945, state, fontsize=9, color="#222222", parse_math=False)
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return file.getvalue()
