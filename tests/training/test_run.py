@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from evorl.runs.folder import RunFolder
-from evorl.training.run import train
+from evorl.training.run import _recorder, train
 from evorl.training.start import RunPlace, RunStart
+from evorl.workflows import Workflow
 from tests.support.command_line import SMALL
 from tests.support.config_files import spec_of
 
@@ -22,6 +25,25 @@ def test_a_run_is_trained_in_its_folder(tmp_path: Path, capsys: pytest.CaptureFi
     assert folder.load_config().title == "A title"
     assert folder.log.read_text().splitlines()[0].endswith("Settings of mine.")
     assert capsys.readouterr().out.startswith(f"Results are in {folder.path} (")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["serve={token: hushhush, key: /home/me/key.pem}"],
+        ["parameters=server", "parameters.token=hushhush", "parameters.key=/home/me/key.pem"],
+    ],
+    ids=["serve", "parameters"],
+)
+def test_no_tracker_gets_the_secrets_of_a_server(tmp_path: Path, words: list[str]) -> None:
+    trackers = ("recorders.wandb=true", "recorders.mlflow={uri: 'http://127.0.0.1:1'}")
+    spec = spec_of("agent=ppo", *trackers, *words)
+    assert "hushhush" in repr(spec.as_config())
+    group = _recorder(RunFolder(tmp_path), cast(Workflow, SimpleNamespace(keeping=None)), spec)
+    held = {type(recorder).__name__: repr(vars(recorder)) for recorder in group.recorders}
+    for tracker in ("WandbRecorder", "MlflowRecorder", "TensorBoardRecorder"):
+        assert "clip_epsilon" in held[tracker]
+    assert not [name for name, text in held.items() if "hushhush" in text or "key.pem" in text]
 
 
 def test_a_job_ends_where_its_sweep_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
