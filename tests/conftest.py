@@ -39,7 +39,7 @@ import jax
 import pytest
 
 from evorl.execution.runtime import collect_garbage_seldom, prepare_runtime, release_programs
-from tests.lanes import reason_for_long, unused_patterns
+from tests.lanes import is_in_part, reason_for_long, unused_patterns
 
 NUM_DEVICES = 4
 
@@ -55,6 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--lane", choices=("short", "long", "all"), default="all", help="run only this lane, see tests/lanes.py"
     )
+    parser.addoption("--part", default="1/1", help="run only the files of a part: 1/3, 2/3 and 3/3 are the whole suite")
 
 
 _skipped: list[str] = []
@@ -65,10 +66,13 @@ def _is_whole_suite(config: pytest.Config) -> bool:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Skip files whose tests are all in the long lane: importing them takes 10 processor seconds per worker."""
+    """Skip files of other parts, and those whose tests are all in the long lane: imports take 10 s per worker."""
+    path = collection_path.relative_to(config.rootpath).as_posix()
+    if path.endswith(".py") and not is_in_part(path, config.getoption("--part")):
+        return True
     if config.getoption("--lane") != "short" or not _is_whole_suite(config):
         return None
-    beginning = f"{collection_path.relative_to(config.rootpath).as_posix()}::"
+    beginning = f"{path}::"
     if reason_for_long(beginning) is None:
         return None
     _skipped.append(beginning)
@@ -84,7 +88,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     lane = config.getoption("--lane")
     if lane == "all":
         return
-    if _is_whole_suite(config) and (unused := unused_patterns([*_skipped, *(item.nodeid for item in items)])):
+    is_whole = _is_whole_suite(config) and config.getoption("--part") == "1/1"
+    if is_whole and (unused := unused_patterns([*_skipped, *(item.nodeid for item in items)])):
         raise pytest.UsageError(f"tests/lanes.py: no test matches {', '.join(unused)}: correct or remove the pattern.")
     in_lane = [(reason_for_long(item.nodeid) is not None) == (lane == "long") for item in items]
     config.hook.pytest_deselected(items=[item for item, keep in zip(items, in_lane, strict=True) if not keep])

@@ -8,6 +8,7 @@ its tests in the short lane.
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterable
 
 LONG: dict[str, tuple[str, ...]] = {
@@ -278,6 +279,18 @@ _PATTERNS = [(re.compile(pattern), reason) for reason, patterns in LONG.items() 
 def reason_for_long(test_id: str) -> str | None:
     """Return why a test runs only in the long lane; ``None`` if it is in the short one."""
     return next((reason for pattern, reason in _PATTERNS if pattern.match(test_id)), None)
+
+
+def is_in_part(path: str, part: str) -> bool:
+    """Return whether a file belongs to a part of the suite, such as ``2/3``: each file is in one of the three parts.
+
+    Raises:
+        ValueError: the part has another form, or is not among the parts.
+    """
+    written = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", part)
+    if written is None or (number := int(written[1])) > (count := int(written[2])):
+        raise ValueError(f"--part is the number of a part and of all parts, such as 2/3, got {part!r}.")
+    return zlib.crc32(path.encode()) % count == number - 1
 
 
 def unused_patterns(test_ids: Iterable[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lanes import LONG, reason_for_long, unused_patterns
+from tests.lanes import LONG, is_in_part, reason_for_long, unused_patterns
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -25,6 +26,23 @@ def test_the_lanes_divide_the_tests() -> None:
     assert {test.partition("::")[0] for test in lanes["short"]} == {paths[0]}
     assert {test.partition("::")[0] for test in lanes["long"]} == {paths[1]}
     assert left_out == {"short": len(lanes["long"]), "long": len(lanes["short"])}
+
+
+def test_parts_divide_the_files() -> None:
+    files = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "tests").rglob("test_*.py"))]
+    parts = [[file for file in files if is_in_part(file, f"{number}/3")] for number in (1, 2, 3)]
+    assert sorted(itertools.chain(*parts)) == files
+    assert min(map(len, parts)) > len(files) / 4
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "--part", "2/3"]
+    done = subprocess.run([*command, "tests/ops"], cwd=ROOT, capture_output=True, text=True, check=True)
+    collected = {line.partition("::")[0] for line in done.stdout.splitlines() if "::" in line}
+    assert collected == {file for file in parts[1] if file.startswith("tests/ops/")}
+
+
+@pytest.mark.parametrize("part", ["0/3", "4/3", "1", "a/b", "-1/3"])
+def test_a_part_that_is_none_is_refused(part: str) -> None:
+    with pytest.raises(ValueError, match=f"such as 2/3, got '{part}'"):
+        is_in_part("tests/test_lanes.py", part)
 
 
 @pytest.mark.parametrize(
