@@ -51,12 +51,12 @@ class TestProbes(ActorCriticProbes):
     def trained(cls) -> tuple:
         return train_soft_actor_critic(
             BROWorkflow,
-            {"num_atoms": 5},
+            {"num_atoms": 5, "critic_network": {"torso": [64, 64]}},
             continuous=True,
             runs_long=True,
             resets=(),
             tau=0.05,
-            total_timesteps=16 * 1800,
+            total_timesteps=16 * 1200,
         )
 
 
