@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evorl.recorders.learning_curve import BLUE, GRAY, GREEN, tidy
+from evorl.recorders.pictures import white_figure, write_png
 from evorl.recorders.row_file import RowFile
-from evorl.runs.files import open_to_write, writing_to
 from evorl.runs.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -57,14 +56,9 @@ def draw_chart(path: Path | str, chart: Chart, title: str = "") -> None:
     Raises:
         RunFolderError: the image cannot be written.
     """
-    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it logs that it builds its font cache
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     heights = [HEAT_HEIGHT if panel.heat else PANEL_HEIGHT for panel in chart.panels]
     height = sum(heights) + 0.6
-    figure = Figure(figsize=(8.0, height), dpi=130, facecolor="white")
-    FigureCanvasAgg(figure)
+    figure = white_figure(8.0, height)
     grid = figure.add_gridspec(
         len(chart.panels), 1, left=0.11, right=0.96, top=1 - 0.35 / height, bottom=0.5 / height, hspace=0.45,
         height_ratios=heights,
@@ -77,8 +71,7 @@ def draw_chart(path: Path | str, chart: Chart, title: str = "") -> None:
             _draw_heat(axes, panel, panel.heat)
         if i == 0:
             axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color="#222222", parse_math=False)
-    with writing_to(Path(path).parent), open_to_write(path, "wb") as file:
-        figure.savefig(file, format="png")
+    write_png(figure, path)
 
 
 def _draw_heat(axes: Axes, panel: Panel, heat: HeatMap) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evorl.recorders.pictures import white_figure, write_png
 from evorl.recorders.row_file import RowFile
 from evorl.recorders.run_status import EVALUATION, TRAINING, spread_column
-from evorl.runs.files import open_to_write, writing_to
 from evorl.runs.recorder import Recorder, Row, RunPlan
 
 if TYPE_CHECKING:
@@ -62,14 +61,9 @@ def draw_learning_curve(metrics_csv: Path | str, picture: Path | str, title: str
     has_returns = EVALUATION in curves or TRAINING in curves
     if not has_returns and not small:
         return False
-    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it logs that it builds its font cache
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     rows = -(-len(small) // 3)
     height = 4.4 + 1.6 * rows
-    figure = Figure(figsize=(8.0, height), dpi=130, facecolor="white")
-    FigureCanvasAgg(figure)
+    figure = white_figure(8.0, height)
     # Explicit margins: matplotlib's automatic layout would draw everything twice.
     top, bottom = 1 - 0.35 / height, (0.3 if rows else 0.55) / height
     floor = bottom + (1.6 * rows + 0.2) / height if rows else bottom
@@ -82,8 +76,7 @@ def draw_learning_curve(metrics_csv: Path | str, picture: Path | str, title: str
     for i, name in enumerate(small):
         axes = figure.add_subplot(lower[i // 3, i % 3])  # pyright: ignore[reportPossiblyUnboundVariable]
         _draw_small(axes, name.removeprefix("train/"), *curves[name])
-    with writing_to(Path(picture).parent), open_to_write(picture, "wb") as file:
-        figure.savefig(file, format="png")
+    write_png(figure, picture)
     return True
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import io
-import logging
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 from evorl.recorders.learning_curve import Curves, draw_returns, extend_curves
+from evorl.recorders.pictures import white_figure
 from evorl.recorders.run_status import EVALUATION, TRAINING, RunStatus, describe_metrics, format_duration
 from evorl.recorders.screen import print_line
 from evorl.runs.recorder import Recorder, Row, RunPlan
@@ -99,12 +99,7 @@ def _show_below_cell(frame: dict[str, str]) -> Any:
 
 
 def _picture(curves: Curves, title: str, state: str) -> bytes:
-    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it logs that it builds its font cache
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.6, 3.4), dpi=100, facecolor="white")
-    FigureCanvasAgg(figure)
+    figure = white_figure(7.6, 3.4, dpi=100)
     axes = figure.add_axes((0.09, 0.15, 0.84, 0.68))
     draw_returns(axes, curves, title)
     figure.text(0.09, 0.945, state, fontsize=9, color="#222222", parse_math=False)

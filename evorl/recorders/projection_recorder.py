@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,8 @@ from evorl.episodes.recorder import forget_later_files, recorded_episodes
 from evorl.episodes.saved_episode import SavedEpisode
 from evorl.metrics import EvaluationMetrics
 from evorl.recorders.learning_curve import BLUE, GRAY, GREEN
-from evorl.runs.files import make_folder, open_to_write, writing_to
+from evorl.recorders.pictures import white_figure, write_png
+from evorl.runs.files import make_folder, writing_to
 from evorl.runs.recorder import Recorder, RunPlan
 
 if TYPE_CHECKING:
@@ -77,13 +77,8 @@ def draw_episodes(
     Raises:
         RunFolderError: the image cannot be written.
     """
-    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it logs that it builds its font cache
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     is_plane = len(dimensions) == 2
-    figure = Figure(figsize=(6.4, 6.4) if is_plane else (8.0, 4.4), dpi=130, facecolor="white", layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = white_figure(*((6.4, 6.4) if is_plane else (8.0, 4.4)), layout="constrained")
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#c8ced6")
@@ -98,8 +93,7 @@ def draw_episodes(
     _label(axes, episodes, of, dimensions, title)
     with writing_to(Path(path).parent):
         make_folder(Path(path).parent)
-        with open_to_write(path, "wb") as file:
-            figure.savefig(file, format="png")
+    write_png(figure, path)
 
 
 def points_of(episode: SavedEpisode, of: str, dimensions: tuple[int, ...]) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from evorl.recorders.learning_curve import GRAY, tidy
-from evorl.runs.files import open_to_write, writing_to
+from evorl.recorders.pictures import white_figure, write_png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,16 +37,10 @@ def draw_sweep(picture: Path | str, panels: Mapping[str, Mapping[str, Sequence[C
     panels = {title: panel for title, panel in panels.items() if panel}
     if not panels:
         return False
-    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it logs that it builds its font cache
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9.0, 4.4 * len(panels)), dpi=130, facecolor="white", layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = white_figure(9.0, 4.4 * len(panels), layout="constrained")
     for position, (title, panel) in enumerate(panels.items(), start=1):
         _draw_panel(figure.add_subplot(len(panels), 1, position), title, panel)
-    with writing_to(Path(picture).parent), open_to_write(picture, "wb") as file:
-        figure.savefig(file, format="png")
+    write_png(figure, picture)
     return True
 
 

@@ -236,7 +236,7 @@ class RecorderSettings(Part):
         mlflow: MLflow (extra mlflow): {uri: http://127.0.0.1:5000, experiment: name, name: name}, or true for the
             server in MLFLOW_TRACKING_URI
         own: custom recorders, as in [package.module:Class], see the guide on custom components
-        progress: live panel, or plain lines if the output is not a terminal
+        progress: live panel on a terminal, growing curve in a notebook, plain lines elsewhere
     """
 
     tensorboard: bool = setting(True)

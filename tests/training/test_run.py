@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from evorl.recorders import RecorderGroup
 from evorl.runs.folder import RunFolder
 from evorl.training.run import _recorder, train
 from evorl.training.start import RunPlace, RunStart
@@ -40,6 +41,7 @@ def test_no_tracker_gets_the_secrets_of_a_server(tmp_path: Path, words: list[str
     spec = spec_of("agent=ppo", *trackers, *words)
     assert "hushhush" in repr(spec.as_config())
     group = _recorder(RunFolder(tmp_path), cast(Workflow, SimpleNamespace(keeping=None)), spec)
+    assert isinstance(group, RecorderGroup)
     held = {type(recorder).__name__: repr(vars(recorder)) for recorder in group.recorders}
     for tracker in ("WandbRecorder", "MlflowRecorder", "TensorBoardRecorder"):
         assert "clip_epsilon" in held[tracker]
