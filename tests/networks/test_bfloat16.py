@@ -130,7 +130,7 @@ def test_statistics_of_large_batches_are_not_rounded() -> None:
 
 
 def test_statistics_of_rounded_features_are_not_rounded() -> None:
-    """Features of a layer in bfloat16: mean and variance equal those of the same numbers in float32."""
+    """Mean and variance of features in bfloat16 are computed in float32."""
     features = jnp.asarray(3.0 + np.random.default_rng(0).normal(size=(4096, 6)), jnp.bfloat16)
     module, exact = BatchRenorm(momentum=0.0), np.asarray(features, np.float32)
     params: Any = module.init(KEY, features)
