@@ -128,12 +128,15 @@ def test_exploration_shifts_the_means_and_narrows_the_deviation() -> None:
 
 
 def test_the_optimistic_policy_seeks_disagreement_near_the_policy() -> None:
-    agent, state, batch = _agent(optimism=2.0, divergence_weight=0.7)
+    agent, state, batch = _agent(optimism=2.0, divergence_weight=0.7, min_log_std=-1.0)
+    state = moved_apart(state, "critic")
     loss, losses = jax.jit(agent.shift_loss)(state.params.shift, state, batch, KEYS)
     optimistic, divergence = agent.optimistic_policy(state, state.params.shift, batch.obs)
     first, second = np.asarray(agent.critic_network.apply(state.params.critic, batch.obs, optimistic.sample(KEYS)))
     bonus = 2.0 * np.abs(first - second) / 2
-    np.testing.assert_allclose(loss, (-(first + second) / 2 - bonus).mean() + 0.7 * divergence.mean(), rtol=1e-4)
+    parts = np.array([-(first + second).mean() / 2, -bonus.mean(), 0.7 * divergence.mean()])
+    assert np.abs(parts).min() > 0.01 * np.abs(parts).max()  # no part hides another
+    np.testing.assert_allclose(loss, parts.sum(), rtol=1e-4)
     np.testing.assert_allclose(losses.divergence, divergence.mean(), rtol=1e-5)
 
     def loss_of(params: Any) -> jax.Array:

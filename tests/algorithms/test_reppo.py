@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from evorl.agent import AgentState
-from evorl.algorithms.reppo import REPPOAgent, REPPOWorkflow
+from evorl.algorithms.reppo import INITIAL_SHARPNESS, REPPOAgent, REPPOWorkflow
 from evorl.envs import create_env
 from evorl.ops.optimization import Optimizer
 from evorl.ops.schedules import Schedule
@@ -76,9 +76,14 @@ class TestProbes(ActorCriticProbes):
 
 
 def _agent(**settings: Any) -> tuple[REPPOAgent, AgentState]:
+    """Return an agent whose critic has learned: initially, it predicts a return of 0 everywhere."""
     env = create_env("Pendulum-v1", parallel=2)
     agent = REPPOAgent.from_config({**SETTINGS, "temperature": 0.3, "multiplier": 0.7, **settings}, env)
-    return agent, moved_apart(fresh_state(agent, env), "policy", "critic")
+    state = moved_apart(fresh_state(agent, env), "policy", "critic")
+    params = state.params.critic["params"]
+    bias = params["head"]["bias"] - INITIAL_SHARPNESS * hl_gauss(jnp.zeros(()), agent.support)
+    head = {**params["head"], "bias": bias, "kernel": 2.0 * params["head"]["kernel"]}
+    return agent, state.replace(params=state.params.replace(critic={"params": {**params, "head": head}}))
 
 
 def _trajectory(terminations: dict[int, int], truncations: dict[int, int]) -> SampleBatch:
@@ -120,6 +125,7 @@ def test_targets_are_soft_returns_of_a_loop(td_lambda: float) -> None:
     logits, embeddings, _ = agent.critic(state, state.params.critic, trajectory.next_obs, actions)
     values, costs = np.asarray(agent.expected(logits)), 0.3 * np.asarray(log_prob)
     assert np.abs(costs).min() > 1e-3
+    assert min(np.abs(values[4, 0]), np.ptp(values)) > 0.05  # the value at the time limit shows
     expected = np.zeros((T, B))
     for b in range(B):
         for t in reversed(range(T)):
@@ -164,16 +170,19 @@ def _actor_params(state: AgentState) -> PyTreeDict:
 
 
 def test_samples_within_the_bound_maximize_values_and_others_reduce_the_divergence() -> None:
+    """The divergence is that from the policy of the trajectory, which later minibatches no longer have."""
     agent, state = _agent(kl_bound=0.02)
     batch = _batch(agent, state)
     params = _actor_params(state)
     params.policy = jax.tree.map(lambda x: x + 0.1 * jax.random.normal(jax.random.key(3), x.shape), params.policy)
-    loss, losses = jax.jit(agent.actor_loss)(params, state, batch, MINIBATCH_KEYS)
+    current = state.replace(params=state.params.replace(policy=params.policy))
+    loss, losses = jax.jit(agent.actor_loss)(params, current, batch, MINIBATCH_KEYS)
     policy = agent.policy(state, params.policy, batch.obs)
     actions, log_prob = policy.sample_and_log_prob(MINIBATCH_KEYS)
     values = np.asarray(agent.expected(agent.critic(state, state.params.critic, batch.obs, actions)[0]))
     kl = np.asarray(agent.policy(state, state.params.policy, batch.obs).kl(policy))
     assert 0.2 < (kl < 0.02).mean() < 0.8
+    assert np.ptp(values) > 0.5
     log_prob = np.asarray(log_prob)
     expected = np.where(kl < 0.02, 0.3 * log_prob - values, 0.7 * kl).mean()
     np.testing.assert_allclose(losses.actor_loss, expected, rtol=1e-4)
@@ -214,12 +223,32 @@ def test_gradients_of_the_policy_pass_through_the_critic_only_within_the_bound()
         np.testing.assert_allclose(value, expected[path], rtol=1e-3, atol=1e-5)
 
 
+def test_values_change_the_policy_through_its_actions() -> None:
+    """Within the bound, the gradient is that of ``alpha log pi(a) - Q(s, a)`` with ``a = tanh(mean + std noise)``."""
+    agent, state = _agent(kl_bound=1e3)
+    batch, params = _batch(agent, state), _actor_params(state)
+    gradients = jax.jit(jax.grad(agent.actor_loss, has_aux=True))(params, state, batch, MINIBATCH_KEYS)[0]
+    noise = jax.vmap(lambda key: jax.random.normal(key, (1,)))(MINIBATCH_KEYS)
+
+    def loss(policy_params: Any, weight: float) -> jax.Array:
+        policy = agent.policy(state, policy_params, batch.obs)
+        actions = jnp.tanh(policy.loc + policy.scale * noise)
+        values = agent.expected(agent.critic(state, state.params.critic, batch.obs, actions)[0])
+        return (0.3 * policy.log_prob(actions) - weight * values).mean()
+
+    expected, of_entropy = (arrays(jax.grad(loss)(params.policy, weight)) for weight in (1.0, 0.0))
+    for path, value in arrays(gradients.policy).items():
+        np.testing.assert_allclose(value, expected[path], rtol=2e-2, atol=1e-4)
+    assert max(np.abs(x - of_entropy[path]).max() for path, x in expected.items()) > 0.05
+
+
 def test_the_initial_distribution_is_narrow_around_zero() -> None:
     env = create_env("Pendulum-v1", parallel=2)
     agent = REPPOAgent.from_config({**SETTINGS, "num_atoms": 101}, env)
-    state = fresh_state(agent, env)
-    values = agent.values(state, state.params, jax.random.normal(jax.random.key(0), (20, 3)))
-    assert np.abs(values).max() < 0.2  # a uniform distribution has a deviation of 2.9
+    state, obs = fresh_state(agent, env), jax.random.normal(jax.random.key(0), (20, 3))
+    logits, _, _ = agent.critic(state, state.params.critic, obs, jnp.zeros((20, 1)))
+    deviations = np.sqrt(jax.nn.softmax(logits) @ np.square(agent.support))
+    assert deviations.max() < 0.2  # that of a uniform distribution is 2.9
 
 
 def test_an_update_is_the_given_number_of_gradient_steps_of_both() -> None:

@@ -13,7 +13,7 @@ import pytest
 from evorl.agents.part_settings import differing_torso
 from evorl.networks.curiosity import CuriosityModel, DistillationNetwork
 from evorl.networks.heads import FeatureNetwork, PolicyNetwork, ValueNetwork
-from evorl.networks.layers import STATISTICS, NoisyDense, dense, float32_outputs
+from evorl.networks.layers import STATISTICS, BatchRenorm, NoisyDense, dense, float32_outputs
 from evorl.networks.linear_cells import LRU, MinGRU
 from evorl.networks.q_networks import EnsembleQNetwork, QNetwork
 from evorl.networks.recurrent import GRU, LSTM, DilatedLSTM, RecurrentNetwork, assemble, build_cell, computing_in
@@ -127,6 +127,19 @@ def test_statistics_of_large_batches_are_not_rounded() -> None:
     _, changed = network.apply(params, x, mutable=[STATISTICS])
     first: Any = changed[STATISTICS]["torso"]["BatchRenorm_0"]
     np.testing.assert_allclose(first["mean"], 0.01 * x.mean(axis=0), rtol=1e-4)
+
+
+def test_statistics_of_rounded_features_are_not_rounded() -> None:
+    """Mean and variance of features in bfloat16 are computed in float32."""
+    features = jnp.asarray(3.0 + np.random.default_rng(0).normal(size=(4096, 6)), jnp.bfloat16)
+    module, exact = BatchRenorm(momentum=0.0), np.asarray(features, np.float32)
+    params: Any = module.init(KEY, features)
+    outputs, changed = module.apply(params, features, mutable=[STATISTICS])
+    statistics: Any = changed[STATISTICS]
+    np.testing.assert_allclose(statistics["mean"], exact.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(statistics["variance"], exact.var(axis=0), rtol=1e-4)
+    normalized = (exact - exact.mean(axis=0)) / np.sqrt(exact.var(axis=0) + 1e-3)
+    np.testing.assert_allclose(outputs, normalized, rtol=1e-4, atol=1e-4)
 
 
 def test_virtual_batches_normalize_in_float32() -> None:

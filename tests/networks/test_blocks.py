@@ -63,17 +63,23 @@ def test_simba_is_linear_embedding_blocks_and_a_last_normalization() -> None:
 
 
 def test_simba_normalizes_with_the_epsilon_of_flax() -> None:
-    """Features of variance 1e-6 show the epsilon of the layer normalization: 1e-6, in torch 1e-5."""
+    """Features of variance 1e-6 show the epsilon of each layer normalization: 1e-6, in torch 1e-5."""
     module = SimbaBlocks(1)
     small = 1e-3 * X
-    p = jax.jit(module.init)(KEY, small)["params"]
-    p = jax.tree.map(np.asarray, p)
-    p["Dense_1"]["kernel"] = 0.0 * p["Dense_1"]["kernel"]  # only the last normalization remains
+    p = jax.tree.map(np.asarray, jax.jit(module.init)(KEY, small)["params"])
+    p["Dense_1"]["kernel"] = 1e-3 * p["Dense_1"]["kernel"]  # the block's outputs are as small as its inputs
+
+    def by_hand(epsilon: tuple[float, float]) -> np.ndarray:
+        def norm(x: np.ndarray, epsilon: float) -> np.ndarray:
+            return (x - x.mean(axis=-1, keepdims=True)) / np.sqrt(x.var(axis=-1, keepdims=True) + epsilon)
+
+        hidden = np.maximum(_dense(norm(small, epsilon[0]), p["Dense_0"]), 0.0)
+        return norm(small + _dense(hidden, p["Dense_1"]), epsilon[1])
+
     outputs = np.asarray(jax.jit(module.apply)({"params": p}, small))
-    np.testing.assert_allclose(outputs, _norm(small, p["LayerNorm_1"]), rtol=1e-3, atol=1e-5)
-    centered = small - small.mean(axis=-1, keepdims=True)
-    of_torch = centered / np.sqrt((centered**2).mean(axis=-1, keepdims=True) + 1e-5)
-    assert not np.allclose(outputs, of_torch, rtol=0.1)
+    np.testing.assert_allclose(outputs, by_hand((1e-6, 1e-6)), rtol=1e-3, atol=1e-4)
+    for of_torch in ((1e-5, 1e-6), (1e-6, 1e-5)):  # planted faults
+        assert not np.allclose(outputs, by_hand(of_torch), rtol=0.1, atol=0.1)
 
 
 def _unit(x: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
 from benchmarks.machine import CHECKOUT
 from benchmarks.mutations.mutation import Mutation, load_mutations
@@ -33,7 +34,10 @@ def test_every_mutation_applies_once_and_compiles(file: str) -> None:
         if mutation.file == file:
             mutated = mutation.mutated(source)
             assert mutated != source
-            compile(mutated, f"{file} with {mutation.name}", "exec")
+            if file.endswith(".py"):
+                compile(mutated, f"{file} with {mutation.name}", "exec")
+            else:
+                assert OmegaConf.create(mutated)
 
 
 def test_the_tests_of_mutations_exist() -> None:
