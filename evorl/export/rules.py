@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -142,9 +143,18 @@ def _slice_at(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> lis
 
 
 def _split(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
-    axis, start, parts = int(eqn.params["axis"]), 0, []
-    (x,) = inputs
-    for size in map(int, eqn.params["sizes"]):
+    return _parts(graph, inputs[0], int(eqn.params["axis"]), map(int, eqn.params["sizes"]))
+
+
+def _unstack(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    shape = output_of(eqn, dims)[0]
+    parts = _parts(graph, inputs[0], int(eqn.params["axis"]), [1] * len(eqn.outvars))
+    return [graph.reshape(part, shape) for part in parts]
+
+
+def _parts(graph: Graph, x: Value, axis: int, sizes: Iterable[int]) -> list[Any]:
+    start, parts = 0, []
+    for size in sizes:
         starts: list[int] = [0] * len(x.shape)
         stops: list[int | None] = [None] * len(x.shape)
         starts[axis], stops[axis] = start, start + size
@@ -274,4 +284,5 @@ RULES: dict[str, Rule] = {
     "split": _split,
     "stack": _stack,
     "transpose": _transpose,
+    "unstack": _unstack,
 }

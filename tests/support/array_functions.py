@@ -56,6 +56,7 @@ FUNCTIONS: dict[str, tuple[Callable[[jax.Array], jax.Array], tuple[int, ...]]] =
     "sliced": (lambda x: jnp.concatenate([x[1:6:2], x[:2], lax.dynamic_slice(x, (3,), (2,))]), (6,)),
     "padded": (lambda x: lax.pad(x, 1.5, ((-1, 2, 0), (1, -2, 0))), (3, 4)),
     "parts": (lambda x: jnp.concatenate(jnp.split(x, [1, 4], axis=0)[::-1]), (6,)),
+    "unstacked": (lambda x: jnp.concatenate(jnp.unstack(x, axis=1)[::-1]), (2, 3, 2)),  # an operation since JAX 0.11
     "looked_up": (lambda x: jnp.concatenate([x[np.array([2, 0])], x[:, np.array([1, 1])].T], axis=1), (3, 3)),
     "counted": (lambda x: x + jnp.arange(6) + jax.nn.one_hot(2, 6), (6,)),
     "matrix": (lambda x: x @ MATRIX + MATRIX.T @ x, (6,)),
