@@ -39,7 +39,7 @@ import jax
 import pytest
 
 from evorl.execution.runtime import collect_garbage_seldom, prepare_runtime, release_programs
-from tests.lanes import is_in_part, reason_for_long, unused_patterns
+from tests.lanes import Part, reason_for_long, unused_patterns
 
 NUM_DEVICES = 4
 
@@ -55,7 +55,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--lane", choices=("short", "long", "all"), default="all", help="run only this lane, see tests/lanes.py"
     )
-    parser.addoption("--part", default="1/1", help="run only the files of a part: 1/3, 2/3 and 3/3 are the whole suite")
+    parser.addoption(
+        "--part",
+        type=Part,
+        default=Part("1/1"),
+        help="run only the files of a part: 1/3, 2/3 and 3/3 are the whole suite",
+    )
 
 
 _skipped: list[str] = []
@@ -68,7 +73,7 @@ def _is_whole_suite(config: pytest.Config) -> bool:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Skip files of other parts, and those whose tests are all in the long lane: imports take 10 s per worker."""
     path = collection_path.relative_to(config.rootpath).as_posix()
-    if path.endswith(".py") and not is_in_part(path, config.getoption("--part")):
+    if path.endswith(".py") and path not in config.getoption("--part"):
         return True
     if config.getoption("--lane") != "short" or not _is_whole_suite(config):
         return None
@@ -88,7 +93,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     lane = config.getoption("--lane")
     if lane == "all":
         return
-    is_whole = _is_whole_suite(config) and config.getoption("--part") == "1/1"
+    is_whole = _is_whole_suite(config) and config.getoption("--part").count == 1
     if is_whole and (unused := unused_patterns([*_skipped, *(item.nodeid for item in items)])):
         raise pytest.UsageError(f"tests/lanes.py: no test matches {', '.join(unused)}: correct or remove the pattern.")
     in_lane = [(reason_for_long(item.nodeid) is not None) == (lane == "long") for item in items]

@@ -7,6 +7,7 @@ its tests in the short lane.
 
 from __future__ import annotations
 
+import argparse
 import re
 import zlib
 from collections.abc import Iterable
@@ -281,16 +282,26 @@ def reason_for_long(test_id: str) -> str | None:
     return next((reason for pattern, reason in _PATTERNS if pattern.match(test_id)), None)
 
 
-def is_in_part(path: str, part: str) -> bool:
-    """Return whether a file belongs to a part of the suite, such as ``2/3``: each file is in one of the three parts.
+class Part:
+    """A part of the suite: each file is in one of ``count`` parts.
+
+    Args:
+        text: the number of the part, from 1, and of all parts, such as ``2/3``.
 
     Raises:
-        ValueError: the part has another form, or is not among the parts.
+        ArgumentTypeError: the text has another form, or names no part.
     """
-    written = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", part)
-    if written is None or (number := int(written[1])) > (count := int(written[2])):
-        raise ValueError(f"--part is the number of a part and of all parts, such as 2/3, got {part!r}.")
-    return zlib.crc32(path.encode()) % count == number - 1
+
+    def __init__(self, text: str) -> None:
+        written = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
+        if written is None or int(written[1]) > int(written[2]):
+            raise argparse.ArgumentTypeError(
+                f"a part is its number and the number of parts, such as 2/3, got {text!r}."
+            )
+        self.number, self.count = int(written[1]), int(written[2])
+
+    def __contains__(self, path: str) -> bool:
+        return zlib.crc32(path.encode()) % self.count == self.number - 1
 
 
 def unused_patterns(test_ids: Iterable[str]) -> list[str]:

@@ -25,18 +25,60 @@ from evorl.runs.recorder import Recorder, Row, RunPlan
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-SECONDS_BETWEEN_FRAMES = 0.2
-SHARE_OF_TIME = 0.01  # upper bound of the time spent on drawing
 MAX_LOSSES = 9
 WIDTH = 84
 HISTORY = 24  # characters of the curve next to the evaluation return, half as many next to a long one
 SHORT_RETURN = 22
 
 
-class LivePanel(Recorder):
-    """A panel that is redrawn in place; messages scroll above it, and the last frame remains.
+class Panel(Recorder):
+    """A view of the status, drawn again as the run progresses, by the training thread and for a share of its time.
 
-    The training thread draws the panel when it reports progress, rarely enough to cost less than 1 % of the time.
+    Args:
+        clock: function that returns seconds, for tests.
+    """
+
+    seconds_between_frames, share_of_time = 0.2, 0.01
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._status: RunStatus | None = None
+        self._next_frame = 0.0
+
+    def draw(self) -> None:
+        """Show the current status."""
+        raise NotImplementedError
+
+    def start(self, plan: RunPlan) -> None:
+        self._status = RunStatus(plan, self._clock)
+
+    def write(self, row: Row) -> None:
+        if self._status is not None:
+            self._status.take_row(row)
+            self._draw_seldom()
+
+    def progress(self, timesteps: int, steps_per_second: float, latest: Row) -> None:
+        if self._status is not None:
+            self._status.advance(timesteps, steps_per_second, latest)
+            self._draw_seldom()
+
+    def message(self, text: str) -> None:
+        print_line(text)
+
+    def close(self) -> None:
+        if self._status is not None:
+            self.draw()
+            self._status = None
+
+    def _draw_seldom(self) -> None:
+        if (start := self._clock()) >= self._next_frame:
+            self.draw()
+            end = self._clock()
+            self._next_frame = end + max(self.seconds_between_frames, (end - start) / self.share_of_time)
+
+
+class LivePanel(Panel):
+    """A panel that is redrawn in place, at less than 1 % of the time; messages scroll above it, the last frame remains.
 
     Args:
         console: output console; standard output when ``None``.
@@ -44,30 +86,21 @@ class LivePanel(Recorder):
     """
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
+        super().__init__(clock)
         self._console = console
-        self._clock = clock
         self._live: Any = None
-        self._status: RunStatus | None = None
-        self._next_frame = 0.0
+
+    def draw(self) -> None:
+        self._live.update(self._panel(), refresh=True)
 
     def start(self, plan: RunPlan) -> None:
         from rich.console import Console
         from rich.live import Live
 
-        self._status = RunStatus(plan, self._clock)
+        super().start(plan)
         self._console = self._console or Console(file=raw_stream(sys.stdout))
         self._live = Live(self._panel(), console=self._console, auto_refresh=False, redirect_stderr=True)
         self._live.start(refresh=True)
-
-    def write(self, row: Row) -> None:
-        if self._status is not None:
-            self._status.take_row(row)
-            self._draw()
-
-    def progress(self, timesteps: int, steps_per_second: float, latest: Row) -> None:
-        if self._status is not None:
-            self._status.advance(timesteps, steps_per_second, latest)
-            self._draw()
 
     def message(self, text: str) -> None:
         if self._live is not None:
@@ -76,21 +109,13 @@ class LivePanel(Recorder):
             # As Text: print(markup=False) would also redraw the panel without colors.
             self._live.console.print(Text(printable(text, self._live.console.encoding)))
         else:
-            print_line(text)
+            super().message(text)
 
     def close(self) -> None:
+        super().close()
         live, self._live = self._live, None
         if live is not None:
-            live.update(self._panel(), refresh=True)
             live.stop()
-
-    def _draw(self) -> None:
-        start = self._clock()
-        if self._live is None or start < self._next_frame:
-            return
-        self._live.update(self._panel(), refresh=True)
-        end = self._clock()
-        self._next_frame = end + max(SECONDS_BETWEEN_FRAMES, (end - start) / SHARE_OF_TIME)
 
     def _panel(self) -> RenderableType:
         from rich import box

@@ -10,13 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from evorl.recorders.learning_curve import Curves, draw_returns, extend_curves
+from evorl.recorders.live_panel import Panel
 from evorl.recorders.pictures import white_figure
-from evorl.recorders.run_status import EVALUATION, TRAINING, RunStatus, describe_metrics, format_duration
-from evorl.recorders.screen import print_line
-from evorl.runs.recorder import Recorder, Row, RunPlan
+from evorl.recorders.run_status import EVALUATION, TRAINING, describe_metrics, format_duration
+from evorl.runs.recorder import Row, RunPlan
 
-SECONDS_BETWEEN_FRAMES = 1.0
-SHARE_OF_TIME = 0.02  # upper bound of the time spent on drawing
 WIDTH = 100  # characters of a line below a cell
 
 
@@ -26,10 +24,8 @@ def in_notebook() -> bool:
     return getattr(ipython and ipython.get_ipython(), "kernel", None) is not None
 
 
-class NotebookPanel(Recorder):
-    """Shows the returns so far and a line of status below the cell; the last picture stays in the notebook.
-
-    The training thread draws, rarely enough to cost about 2 % of the time. Front ends without pictures show the text.
+class NotebookPanel(Panel):
+    """Shows the returns and the status below the cell, as text too, at about 2 % of the time; the last picture remains.
 
     Args:
         show: function that displays a dictionary from MIME types to data, and returns an object whose ``update``
@@ -37,46 +33,27 @@ class NotebookPanel(Recorder):
         clock: function that returns seconds, for tests.
     """
 
+    seconds_between_frames, share_of_time = 1.0, 0.02
+
     def __init__(
         self, show: Callable[[dict[str, str]], Any] | None = None, clock: Callable[[], float] = time.perf_counter
     ) -> None:
+        super().__init__(clock)
         self._show = show or _show_below_cell
-        self._clock = clock
-        self._status: RunStatus | None = None
         self._curves: Curves = {}
         self._shown: Any = None
-        self._next_frame = 0.0
+
+    def draw(self) -> None:
+        self._shown.update(self._frame(), raw=True)
 
     def start(self, plan: RunPlan) -> None:
-        self._status, self._curves = RunStatus(plan, self._clock), {}
+        super().start(plan)
+        self._curves = {}
         self._shown = self._show(self._frame())
 
     def write(self, row: Row) -> None:
-        if self._status is not None:
-            self._status.take_row(row)
-            extend_curves(self._curves, {"timesteps": self._status.timesteps, **row})
-            self._draw()
-
-    def progress(self, timesteps: int, steps_per_second: float, latest: Row) -> None:
-        if self._status is not None:
-            self._status.advance(timesteps, steps_per_second, latest)
-            self._draw()
-
-    def message(self, text: str) -> None:
-        print_line(text)
-
-    def close(self) -> None:
-        if self._status is not None:
-            self._shown.update(self._frame(), raw=True)
-            self._status = None
-
-    def _draw(self) -> None:
-        start = self._clock()
-        if start < self._next_frame:
-            return
-        self._shown.update(self._frame(), raw=True)
-        end = self._clock()
-        self._next_frame = end + max(SECONDS_BETWEEN_FRAMES, (end - start) / SHARE_OF_TIME)
+        extend_curves(self._curves, row)
+        super().write(row)
 
     def _frame(self) -> dict[str, str]:
         assert self._status is not None, "start() makes the status"

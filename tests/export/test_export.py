@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ from evorl.runs.folder import RunFolder
 from tests.support.errors import raises_naming
 
 
-def test_files_are_written_checked_and_told(trained: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_are_written_checked_and_told(
+    trained: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained = RunFolder(shutil.copytree(trained.path, tmp_path / trained.path.name))  # other tests share the run
     commands.run(["export", f"run={trained.path}", "format=numpy,jax", "seed_number=1"])
     output = capsys.readouterr().out.splitlines()
     assert output[0] == str(trained.path)

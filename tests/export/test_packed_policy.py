@@ -33,7 +33,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_packed_policy_acts_and_scores_as_its_run(trained: RunFolder, tmp_path: Path) -> None:
-    before = sorted(trained.path.rglob("*"))  # other tests share the run and may have exported it
+    before = sorted(trained.path.rglob("*"))
     packed = packed_files(trained, license="mit")
     path = tmp_path / "policy.zip"
     write_archive(path, packed.files, packed.about)
