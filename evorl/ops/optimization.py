@@ -18,7 +18,7 @@ from evorl.ops import collectives
 from evorl.ops.custom_name import CustomName
 from evorl.ops.loops import in_loop, unpacked
 from evorl.ops.platform import on_cpu
-from evorl.ops.projection import PROJECTIONS, Projection
+from evorl.ops.projection import Projection, projected
 from evorl.ops.random import unrolled
 from evorl.ops.schedules import Schedule, value_at
 from evorl.ops.trees import pack, polyak_update
@@ -182,7 +182,7 @@ class Optimizer(PyTreeNode):
 
     def projected(self, params: Params) -> Params:
         """Return the parameters after the ``projection``, if any."""
-        return params if self.projection is None else PROJECTIONS[self.projection](params)
+        return params if self.projection is None else projected(params, self.projection)
 
     def scaled(self, part: str, scale: jax.Array | float | None) -> Optimizer:
         """Return the optimizer with the learning rate of one part multiplied by ``scale``, see ``PartOptimizer``."""

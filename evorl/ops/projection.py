@@ -1,4 +1,4 @@
-"""Projection of weights onto unit spheres after each optimizer step (Loshchilov et al. 2025,
+"""Projection of weights onto unit spheres after each optimizer step or mutation (Loshchilov et al. 2025,
 https://arxiv.org/abs/2410.01131; Lee et al. 2025, https://arxiv.org/abs/2502.15280).
 
 Normalized features do not depend on the norm of the weights, but the effective learning rate does.
@@ -70,3 +70,8 @@ PROJECTIONS: dict[str, Callable[[Params], Params]] = {
     "unit_norm": unit_norm_kernels,
     "unit_norm_and_gains": unit_norm_kernels_and_gains,
 }
+
+
+def projected(params: Params, projection: Projection | None) -> Params:
+    """Return the parameters, of one individual or ``[P, ...]`` of a population, after the projection, if any."""
+    return params if projection is None else PROJECTIONS[projection](params)

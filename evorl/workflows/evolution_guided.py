@@ -14,6 +14,7 @@ from evorl.agent import Agent
 from evorl.agents.random_actions import RandomAgent
 from evorl.ec import EvoOptimizer
 from evorl.ec.optimizers import with_injection
+from evorl.ec.optimizers.breeding import BreedingOptimizer
 from evorl.envs import AutoresetMode
 from evorl.envs.vector import VectorEnv
 from evorl.evaluators.episodes import EpisodeOutcomes, episode_keys, longest_episode, play_episodes, transition_rows
@@ -89,7 +90,19 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
                 f"{type(self.optimizer).__name__} allows only {self.optimizer.num_replaceable} of {self.pop_size} to "
                 f"be replaced: choose fewer, a larger population, or another optimizer ({', '.join(with_injection())})."
             )
+        if isinstance(self.optimizer, BreedingOptimizer):
+            self._require_same_projection(self.optimizer)
         require_room_for(self.max_timesteps_per_iteration, self.learner)
+
+    def _require_same_projection(self, optimizer: BreedingOptimizer) -> None:
+        learner: Any = self.learner  # every learner with a policy has an actor_optimizer
+        given, expected = optimizer.projection, learner.actor_optimizer.projection
+        if given != expected:
+            given, expected = given or "null", expected or "null"
+            raise ValueError(
+                f"learner.actor_optimizer.projection={expected} but optimizer.projection={given}: individuals and the "
+                f"learner's policy would have weights of different norms. Set optimizer.projection={expected}."
+            )
 
     @classmethod
     def _from_config(cls, config: Mapping[str, Any]) -> Self:

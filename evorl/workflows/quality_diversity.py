@@ -18,6 +18,7 @@ from evorl.ec.operators.iso_line import IsoLineVariation
 from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.evaluators.population_evaluator import with_policy
 from evorl.metrics import WideCounter
+from evorl.ops.projection import projected
 from evorl.runs.recorder import Chart, HeatMap, Panel, for_each_seed
 from evorl.types import Entry, Key, Params, PyTreeDict
 from evorl.workflows.generational import GenerationalState, GenerationalWorkflow, generation_metrics
@@ -101,7 +102,8 @@ class QualityDiversityWorkflow(GenerationalWorkflow[QualityDiversityState]):
         policy = first.params.policy
         state.agent_state = AgentState(params=PyTreeDict(policy=policy), extra_state=first.extra_state)
         state.archive_state = self.archive.init(policy)
-        state.population = jax.vmap(fresh_policy)(jax.random.split(population_key, self.pop_size))
+        population = jax.vmap(fresh_policy)(jax.random.split(population_key, self.pop_size))
+        state.population = projected(population, self.variation.projection)
         state.timesteps = WideCounter.create()
         return state
 

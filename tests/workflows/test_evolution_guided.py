@@ -184,6 +184,18 @@ def test_evaluations_read_little() -> None:
         ({"learner": {"num_envs": 1}}, ("learner.workflow",)),
         ({"optimizer": {"name": "cmaes", "pop_size": 4}}, ("CMAES", "0 of 4")),
         ({"optimizer": {"name": "ga", "pop_size": 4, "num_elites": 3}, "num_rl_agents": 2}, ("1 of 4",)),
+        (
+            {"optimizer": {"name": "ga", "pop_size": 4, "projection": "unit_norm"}},
+            (
+                "learner.actor_optimizer.projection=null",
+                "optimizer.projection=unit_norm",
+                "Set optimizer.projection=null",
+            ),
+        ),
+        (
+            {"learner": {**LEARNER, "actor_optimizer": {"projection": "unit_norm"}}},
+            ("optimizer.projection=null", "Set optimizer.projection=unit_norm"),
+        ),
         ({"optimiser": {}}, ("'optimizer'",)),
         ({"agent": {}}, ("'agent'",)),
         ({"episodes_per_individual": 0}, ("episodes_per_individual",)),
@@ -198,6 +210,26 @@ def test_a_learner_without_a_policy_is_refused() -> None:
     discrete = {"name": "CartPole-v1", "max_episode_steps": 10}
     with raises_naming(ValueError, "DQNWorkflow", "policy", "critics"):
         small("erl", discrete, learner={**inner_config("dqn"), "num_envs": 1})
+
+
+def test_population_and_learner_are_projected_alike() -> None:
+    """With ``unit_norm``, the weights of each unit have norm 1 in every individual and learner, after an injection."""
+    projection = {"projection": "unit_norm"}
+    optimizer = {"name": "ga", "pop_size": 4, **projection}
+    learner = {**LEARNER, "learning_starts": 0, "actor_optimizer": projection}
+    workflow = guided(learner=learner, optimizer=optimizer)
+    state = workflow.init(0)
+    for _ in range(2):
+        metrics, state = one_iteration(workflow, state)
+    assert metrics.updates > 0
+    policies = {
+        "population": workflow.optimizer.ask(state.ec_state),
+        "learners": state.learners.agent_state.params.policy,
+    }
+    weights = {path: x for path, x in arrays(policies).items() if path.endswith("['kernel']")}
+    assert len(weights) == 4
+    for path, x in weights.items():
+        np.testing.assert_allclose(np.linalg.norm(x, axis=-2), 1.0, rtol=1e-5, err_msg=path)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -63,6 +63,17 @@ def test_scores_never_fall(algorithm: str) -> None:
     np.testing.assert_allclose(metrics["coverage"][-1], filled.mean())
 
 
+def test_projected_policies_fill_the_archive() -> None:
+    """With ``unit_norm``, the weights of each unit have norm 1 in every elite, the first ones included."""
+    workflow = qd("map_elites", variation={"projection": "unit_norm"})
+    _, state = programs.iterate_program(workflow, workflow.init(SEED), 2)
+    filled = np.isfinite(state.archive_state.fitness)
+    weights = {path: x[filled] for path, x in arrays(state.archive_state.solutions).items() if "kernel" in path}
+    assert len(weights) == 2
+    for path, x in weights.items():
+        np.testing.assert_allclose(np.linalg.norm(x, axis=-2), 1.0, rtol=1e-5, err_msg=path)
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_it_acts_by_the_best_elite(algorithm: str) -> None:
     workflow, metrics, state = trained(algorithm)

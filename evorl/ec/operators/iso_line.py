@@ -8,9 +8,10 @@ import jax
 
 from evorl.ec.safeguards import finite_or
 from evorl.fields import Within
+from evorl.ops.projection import Projection, projected
 from evorl.ops.random import per_leaf, row_keys
 from evorl.ops.trees import num_rows
-from evorl.types import Key, PyTreeNode
+from evorl.types import Key, PyTreeNode, pytree_field
 
 Tree = TypeVar("Tree")
 
@@ -21,10 +22,14 @@ class IsoLineVariation(PyTreeNode):
     Attributes:
         iso_sigma: standard deviation of the noise on every parameter.
         line_sigma: standard deviation of the step towards the other parent, relative to the distance between parents.
+        projection: projection of the weights of children: ``unit_norm`` scales the weights of each unit to norm 1;
+            ``unit_norm_and_gains`` scales the gains of normalization layers as well, see ``evorl.ops.projection``;
+            ``None`` for no projection.
     """
 
     iso_sigma: Annotated[float, Within("[0, inf)")] = 0.005
     line_sigma: Annotated[float, Within("[0, inf)")] = 0.05
+    projection: Projection | None = pytree_field(static=True, default=None)
 
     def children(self, key: Key, first: Tree, second: Tree) -> Tree:
         """Return one child per pair of parents, all ``[N, ...]``; ``key`` is a single key, or one key per child."""
@@ -35,4 +40,5 @@ class IsoLineVariation(PyTreeNode):
         def child(key: Key, x: jax.Array, y: jax.Array, step: jax.Array) -> jax.Array:
             return x + self.iso_sigma * jax.random.normal(key, x.shape) + step * (y - x)
 
-        return finite_or(per_leaf(child, iso_keys, first, second, jax.tree.map(lambda _: steps, first)), first)
+        children = per_leaf(child, iso_keys, first, second, jax.tree.map(lambda _: steps, first))
+        return projected(finite_or(children, first), self.projection)

@@ -13,8 +13,9 @@ from evorl.ec.noise import noise_rows
 from evorl.ec.operators.variation import Crossover, Mutation
 from evorl.ec.safeguards import finite_or
 from evorl.fields import Within
+from evorl.ops.projection import Projection, projected
 from evorl.ops.random import as_typed_key
-from evorl.types import Key, Params, PyTreeDict
+from evorl.types import Key, Params, PyTreeDict, pytree_field
 
 
 class BreedingOptimizer(EvoOptimizer):
@@ -26,12 +27,16 @@ class BreedingOptimizer(EvoOptimizer):
             individual is the solution itself.
         crossover: crossover of two parents.
         mutation: mutation of children.
+        projection: projection of the weights of every individual, after mutation: ``unit_norm`` scales the weights of
+            each unit to norm 1; ``unit_norm_and_gains`` scales the gains of normalization layers as well, see
+            ``evorl.ops.projection``; ``None`` for no projection.
     """
 
     pop_size: int
     initial_std: Annotated[float, Within("[0, inf)")] = 0.1
     crossover: Crossover = Crossover()
     mutation: Mutation = Mutation()
+    projection: Projection | None = pytree_field(static=True, default=None)
 
     ranks_failures: ClassVar[bool] = True
     takes_solutions: ClassVar[bool] = True
@@ -45,7 +50,7 @@ class BreedingOptimizer(EvoOptimizer):
         def perturb(std: jax.Array, noise: Params) -> Params:
             return jax.tree.map(lambda x, z: x + (std * z).astype(x.dtype), solution, noise)
 
-        population = jax.vmap(perturb)(stds, noise)
+        population = projected(jax.vmap(perturb)(stds, noise), self.projection)
         return PyTreeDict(key=key, population=population, generation=jnp.int32(0))
 
     def ask(self, state: PyTreeDict, first: jax.Array | int = 0, count: int | None = None) -> Params:
@@ -74,4 +79,5 @@ class BreedingOptimizer(EvoOptimizer):
         pairs = self.crossover.children(cross_key, first, second)
         pairs = finite_or(pairs[0], first), finite_or(pairs[1], second)
         children = jax.tree.map(lambda a, b: jnp.concatenate([a, b])[:num], *pairs)
-        return finite_or(self.mutation.mutants(mutate_key, children), children)
+        mutants = finite_or(self.mutation.mutants(mutate_key, children), children)
+        return projected(mutants, self.projection)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.ec.optimizers.breeding import BreedingOptimizer
+from evorl.ops.projection import projected
 from evorl.types import Key, Params, PyTreeDict
 
 
@@ -31,6 +32,7 @@ class MultiObjectiveOptimizer(BreedingOptimizer):
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
         """Return the initial state, with a population around ``solution``."""
+        solution = projected(solution, self.projection)
         parents = jax.tree.map(lambda x: jnp.broadcast_to(x, (self.num_parents, *jnp.shape(x))), solution)
         unknown = jnp.full((self.num_parents, self.num_objectives), -jnp.inf, jnp.float32)
         return super().init(solution, key) | {"parents": parents, "objectives": unknown}

@@ -49,6 +49,17 @@ def test_a_child_is_that_of_its_own_key() -> None:
     jax.tree.map(lambda one, many: np.testing.assert_allclose(one, many[row], rtol=1e-6), alone, together)
 
 
+def test_children_are_projected() -> None:
+    """With ``unit_norm``, the weights of each unit of a child have norm 1; they point where they did without it."""
+    first, second = ({"kernel": parents["b"], "bias": parents["a"]} for parents in (FIRST, SECOND))
+    free = IsoLineVariation().children(KEY, first, second)
+    children = IsoLineVariation(projection="unit_norm").children(KEY, first, second)
+    np.testing.assert_allclose(np.linalg.norm(children["kernel"], axis=1), 1.0, rtol=1e-5)
+    lengths = np.linalg.norm(free["kernel"], axis=1, keepdims=True)
+    np.testing.assert_allclose(children["kernel"] * lengths, free["kernel"], atol=1e-5)
+    np.testing.assert_array_equal(children["bias"], free["bias"])
+
+
 def test_of_equal_parents_only_the_noise_is_left() -> None:
     children = IsoLineVariation(iso_sigma=0.0).children(KEY, FIRST, FIRST)
     jax.tree.map(np.testing.assert_array_equal, children, FIRST)

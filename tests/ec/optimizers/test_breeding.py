@@ -38,6 +38,27 @@ def test_first_population_is_noise_around_the_solution(optimizer: BreedingOptimi
     assert (population["kernel"] != population["other"])[1:].mean() > 0.99
 
 
+def unit_norms(population: PyTreeDict) -> np.ndarray:
+    """Return the norms of the weights of each unit, ``[..., units]``."""
+    return np.linalg.norm(population["kernel"], axis=-2)
+
+
+@both
+def test_projection_applies_to_every_individual_after_mutation(optimizer: BreedingOptimizer) -> None:
+    """The weights of each unit have norm 1 in every generation; other parameters are unaffected."""
+    pair = [Whole(optimizer), Whole(optimizer.replace(projection="unit_norm"))]
+    states = [x.init(SOLUTION, jax.random.key(0)) for x in pair]
+    for generation in range(3):
+        populations = [x.ask(state) for x, state in zip(pair, states, strict=True)]
+        assert np.abs(unit_norms(populations[0]) - 1.0).min() > 1e-3
+        np.testing.assert_allclose(unit_norms(populations[1]), 1.0, rtol=1e-5)
+        for name in ("other", "scale"):
+            np.testing.assert_array_equal(*(population[name] for population in populations))
+        fitness = fitness_of(optimizer, generation)
+        states = [x.tell(state, fitness) for x, state in zip(pair, states, strict=True)]
+        np.testing.assert_allclose(unit_norms(pair[1].solution(states[1])), 1.0, rtol=1e-5)
+
+
 @both
 def test_no_key_is_used_twice(optimizer: BreedingOptimizer) -> None:
     record = KeyRecord()
