@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from benchmarks.learning.task import TASKS
 from evorl.assembly import workflow_from_config
 from evorl.cli.composition import compose_config
 from evorl.execution.collector import iterate
+from evorl.recorders.pictures import white_figure
 from evorl.rendering.animation import write_animation
 
 TASK = TASKS["map_elites_pendulum"]
@@ -42,11 +44,8 @@ def draw(steps: int, fitness: np.ndarray, low: float, high: float) -> np.ndarray
         low: fitness of the darkest color.
         high: fitness of the brightest color.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     filled = np.isfinite(fitness)
-    figure = Figure(figsize=(3.0, 2.4), dpi=100)
+    figure = white_figure(3.0, 2.4, dpi=100)
     axes = figure.add_axes((0.15, 0.2, 0.8, 0.66))
     axes.set_facecolor("#d8dce2")
     cells = np.where(filled, fitness, np.nan).reshape(16, 16).T
@@ -55,7 +54,7 @@ def draw(steps: int, fitness: np.ndarray, low: float, high: float) -> np.ndarray
     axes.set_xlabel("mean cosine of the angle", fontsize=8)
     axes.set_ylabel("mean velocity", fontsize=8)
     axes.tick_params(labelsize=7)
-    canvas = FigureCanvasAgg(figure)
+    canvas: Any = figure.canvas
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
