@@ -54,7 +54,7 @@ BARS: dict[str, float] = {
     "functions with more than six positional parameters": 0,
     "methods of Workflow": 20,
     "fields of Workflow": 12,
-    "class variables of Workflow": 6,
+    "class variables of Workflow": 7,
     "lines of the package": 74740,
     "breaches of the rules of English": 0,
 }

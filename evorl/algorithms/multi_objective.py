@@ -8,6 +8,7 @@ summed over the episode. The population approximates the Pareto front of these o
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +45,8 @@ class MultiObjectiveWorkflow(EvolutionWorkflow):
     )
     objectives: tuple[str, ...] = (RETURN, "-next_obs.0")
     reference: tuple[float, ...] = (0.0, 0.0)
+
+    latest_metrics: ClassVar[tuple[str, ...]] = ("best_fitness", "best", "front_size", "hypervolume")
 
     def __post_init__(self) -> None:
         super().__post_init__()

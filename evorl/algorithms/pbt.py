@@ -86,6 +86,7 @@ class PBTWorkflow(Workflow[PopulationState]):
     history_length: int = 1000
 
     optional_metrics: ClassVar[tuple[str, ...]] = SCORE_METRICS  # absent until the first episode ends
+    latest_metrics: ClassVar[tuple[str, ...]] = ("hyper_parameter",)  # of the best member
     foreign_keys: ClassVar[tuple[str, ...]] = ("agent", "discount", "num_envs", "autoreset_mode")
 
     def __post_init__(self) -> None:

@@ -1,10 +1,10 @@
-"""Metric rows: means over the iterations between two rows, and columns and scores of evaluations."""
+"""Metric rows: means and latest values of the iterations between two rows, and columns and scores of evaluations."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,19 @@ class RunningMeans:
     """Means of metrics between two rows, summed sequentially so that they do not depend on chunk lengths.
 
     Metrics are averaged over iterations (and seeds), except ``episodes``, whose sums become means over finished
-    episodes.
+    episodes, and metrics of the state such as the best fitness so far, of which the last iteration's value counts.
     """
 
     def __init__(self, sums: Mapping[str, Any]) -> None:
         self.sums: dict[str, float] = {name: float(value) for name, value in sums.items()}
 
-    def add(self, rows: PyTreeDict) -> None:
-        """Add metrics ``[iterations]`` or ``[iterations, S]``."""
+    def add(self, rows: PyTreeDict, latest: Collection[str] = ()) -> None:
+        """Add metrics ``[iterations]`` or ``[iterations, S]``.
+
+        Args:
+            rows: metrics by name.
+            latest: metrics whose last value counts, see ``Workflow.latest_metrics``.
+        """
         # Statistics of a server are not training metrics.
         named = {name if name.startswith("serving/") else f"train/{name}": values for name, values in rows.items()}
         flat = {name: values for name, values in named.items() if name != "train/episodes"}
@@ -37,17 +42,24 @@ class RunningMeans:
             values = np.asarray(values, np.float64)
             per_iteration = values.reshape(len(values), -1)
             per_iteration = per_iteration.sum(axis=1) if name.startswith("episodes/") else per_iteration.mean(axis=1)
+            if name.removeprefix("train/").partition("/")[0] in latest:
+                if len(per_iteration):
+                    self.sums[f"latest/{name}"] = float(per_iteration[-1])
+                continue
             # cumsum adds sequentially, so a sum resumed from a checkpoint is bit-identical.
             self.sums[name] = float(np.cumsum(np.append(self.sums.get(name, 0.0), per_iteration))[-1])
         self.sums["iterations"] = self.sums.get("iterations", 0.0) + len(next(iter(flat.values()), ()))
 
     def take(self) -> dict[str, float | int]:
-        """Return the means since the last row, and reset the sums."""
+        """Return the means and latest values since the last row, and reset them."""
         sums, self.sums = self.sums, {}
         iterations = sums.pop("iterations", 0.0)
-        row: dict[str, float | int] = {
-            name: total / iterations for name, total in sums.items() if iterations and not name.startswith("episodes/")
-        }
+        row: dict[str, float | int] = {}
+        for name, total in sums.items():
+            if name.startswith("latest/"):
+                row[name.removeprefix("latest/")] = total
+            elif iterations and not name.startswith("episodes/"):
+                row[name] = total / iterations
         episodes = sums.get("episodes/count", 0.0)
         row["train/episodes"] = int(episodes)
         if episodes:
@@ -56,7 +68,7 @@ class RunningMeans:
         return row
 
     def to_json(self) -> dict[str, float]:
-        """Return the sums since the last row."""
+        """Return the sums and latest values since the last row."""
         return dict(self.sums)
 
 

@@ -87,6 +87,7 @@ class SessionRules:
         columns: returns additional columns of a row.
         progress: returns additional entries of a checkpoint's progress.
         optional_metrics: metrics that may be NaN because they have no value yet.
+        latest_metrics: metrics of which a row contains the last value instead of the mean.
         refuses_divergence: raise ``TrainingDiverged`` for metrics and parameters that are not finite.
         iteration_name: name of an iteration in error messages.
         advice: advice after a divergence.
@@ -99,6 +100,7 @@ class SessionRules:
     columns: Callable[[], dict[str, float | int]] = dict
     progress: Callable[[], dict[str, Any]] = dict
     optional_metrics: tuple[str, ...] = ()
+    latest_metrics: tuple[str, ...] = ()
     refuses_divergence: bool = True
     iteration_name: str = "iteration"
     advice: str = "Try a smaller learning rate, or clip gradients with optimizer.max_grad_norm."
@@ -137,12 +139,10 @@ class RunSession:
         closes: tuple[Callable[[], None], ...] = (),
         early_stop: EarlyStop | None = None,
     ) -> None:
-        self.recorder = recorder or Recorder()
-        self.checkpointer = checkpointer
+        self.recorder, self.checkpointer = recorder or Recorder(), checkpointer
         self._should_stop, self._closes = should_stop, closes
         self.early_stop = early_stop or EarlyStop()
-        self._resumes = bool(progress)
-        progress = progress or {}
+        self._resumes, progress = bool(progress), progress or {}
         self.best_score = float(progress.get("best_score", -math.inf))
         self.means = RunningMeans(progress.get("means", {}))
         self._score = SlidingScore(getattr(checkpointer, "score_over", 1), progress.get("scores", ()))
@@ -215,7 +215,7 @@ class RunSession:
         self.counted += steps
         self._steps_of_last = steps_of_last
         self.refuse_divergence(metrics, self.iterations)
-        self.means.add(metrics)
+        self.means.add(metrics, self._rules.latest_metrics)
 
     def is_due(self, interval: Interval | None) -> bool:
         """Return True if an interval ends with the last iteration."""

@@ -170,6 +170,7 @@ class LearningRun:
             eval_episodes=self.workflow.eval_episodes,
             steps_per_iteration=self.steps,
             optional_metrics=self.workflow.optional_metrics,
+            latest_metrics=self.workflow.latest_metrics,
             refuses_divergence=not self.workflow.rows_stand_alone,
         )
 

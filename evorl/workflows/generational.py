@@ -60,6 +60,7 @@ class GenerationalWorkflow(Workflow[G]):
     foreign_keys: ClassVar[tuple[str, ...]] = ("num_envs", "autoreset_mode", "discount")
     # Devices communicate only once per generation; rows after the last individual are padding.
     plan_rules: ClassVar[PlanRules] = PlanRules(min_bytes=0, evenly=False)
+    latest_metrics: ClassVar[tuple[str, ...]] = ("best_fitness",)
 
     def __post_init__(self) -> None:
         require_positive(self, "episodes_per_individual")

@@ -80,6 +80,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
 
     env_fields: ClassVar[tuple[str, ...]] = ("termination", "episode_return", "episode_length")
     loss_names: ClassVar[tuple[str, ...]] = ()
+    latest_metrics: ClassVar[tuple[str, ...]] = ("dormant_share",)  # of the last recycling
     # True if each step is stored with the agent's recurrent state before it, as ``extras.recurrent_state``.
     stores_recurrent_state: ClassVar[bool] = False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -64,6 +64,8 @@ class QualityDiversityWorkflow(GenerationalWorkflow[QualityDiversityState]):
     pop_size: int = 128
     variation: IsoLineVariation = IsoLineVariation()
     fitness_offset: float = 0.0
+
+    latest_metrics: ClassVar[tuple[str, ...]] = ("best_fitness", "qd_score", "coverage")
 
     def __post_init__(self) -> None:
         super().__post_init__()

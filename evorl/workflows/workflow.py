@@ -88,6 +88,9 @@ class Workflow(PyTreeNode, Generic[S]):
     evaluation_entries: ClassVar[tuple[str, ...]] = ("agent_state", "eval_key", "iterations")
     # Metrics that may be NaN because they have no value yet; in other metrics NaN means that training diverged.
     optional_metrics: ClassVar[tuple[str, ...]] = ()
+    # Metrics of the state, such as the best fitness so far: a row contains their last value instead of their mean. A
+    # name includes all metrics below it: ``best`` includes ``best/return``.
+    latest_metrics: ClassVar[tuple[str, ...]] = ()
     rows_stand_alone: ClassVar[bool] = False  # True if the other seeds continue when one seed diverges
 
     @classmethod

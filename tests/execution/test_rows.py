@@ -21,6 +21,24 @@ def test_means_do_not_depend_on_the_length_of_chunks() -> None:
     assert whole.take() == {"train/episodes": 0}
 
 
+def test_latest_metrics_are_those_of_the_last_iteration() -> None:
+    """Also after an interruption, for names below a given one, and for the mean over seeds."""
+    metrics = PyTreeDict(
+        {
+            "loss": np.array([1.0, 3.0]),
+            "best_fitness": np.array([1.0, 5.0]),
+            "best/return": np.array([[1.0, 2.0], [3.0, 5.0]]),
+        }
+    )
+    means = RunningMeans({})
+    means.add(metrics, ("best", "best_fitness"))
+    means = RunningMeans(means.to_json())
+    assert means.take() == {"train/loss": 2.0, "train/best_fitness": 5.0, "train/best/return": 4.0, "train/episodes": 0}
+    assert means.take() == {"train/episodes": 0}
+    means.add(metrics, ("best",))
+    assert means.take()["train/best_fitness"] == 3.0, "best does not include best_fitness"
+
+
 def test_a_score_is_over_the_last_evaluations_by_their_episodes() -> None:
     totals = [(10.0, 5), (0.0, 5), (30.0, 10), (20.0, 2)]
     score = SlidingScore(3)

@@ -9,6 +9,7 @@ import pytest
 
 from evorl.execution import programs, training_loop
 from evorl.execution.session import TrainingDiverged
+from evorl.runs.recorder import Recorder
 from evorl.workflows.workflow import Workflow
 from tests.support.errors import raises_naming
 from tests.support.small_workflows import assert_identical, small
@@ -147,3 +148,24 @@ def test_a_run_for_one_device_is_refused_by_several_processes(monkeypatch: pytes
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     with raises_naming(ValueError, "2 processes", "one device"):
         workflow.learn(key=0)
+
+
+@pytest.mark.parametrize("algorithm", ["neuroevolution", "map_elites", "multi_objective"])
+def test_a_row_has_the_last_value_of_what_describes_the_state(algorithm: str) -> None:
+    """The best fitness, the archive and the front are those after the last generation; other metrics are means."""
+    workflow = small(algorithm, "Pendulum-v1", eval_interval=0, checkpoint_interval=0, log_interval=1e9)
+    metrics, _ = programs.iterate_program(workflow, workflow.init(0), 4)
+    total = float(np.asarray(metrics["timesteps"])[:4].sum())
+    rows: list[dict[str, float | int]] = []
+    recorder = Recorder()
+    recorder.write = rows.append
+    workflow.replace(total_timesteps=total).learn(key=0, recorder=recorder)
+    (row,) = rows
+    others = ("episodes", "timesteps", "env_faults")  # sums, and the report of the watched environments
+    values = {name: np.asarray(x, np.float64)[:4] for name, x in metrics.items() if name not in others}
+    latest = {name for name in values if name.partition("/")[0] in workflow.latest_metrics}
+    assert {name.partition("/")[0] for name in latest} == set(workflow.latest_metrics)
+    assert "best_fitness" in latest
+    for name, x in values.items():
+        expected = x[-1] if name in latest else x.mean()
+        np.testing.assert_allclose(row[f"train/{name}"], expected, rtol=1e-6, err_msg=name)
