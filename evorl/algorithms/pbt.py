@@ -55,8 +55,7 @@ class PBTWorkflow(Workflow[PopulationState]):
         inner: workflow of every member; each member sets the hyperparameters in the search space.
         search_space: hyperparameters that differ between members.
         pop_size: size of the population P.
-        generation_interval: environment steps of each member between selections, rounded to whole iterations; if
-            iterations vary in length, the longest possible one counts.
+        generation_interval: environment steps of each member between selections, rounded to (the longest) iterations.
         score: ``training``: mean return of completed episodes; ``evaluation``: that of ``eval_episodes``.
         exploit: how the worst members copy the best; ``multi_frequency`` also copies between sub-populations.
         frequencies: generations between selections, one number per sub-population of ``multi_frequency``.

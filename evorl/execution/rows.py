@@ -17,7 +17,7 @@ class RunningMeans:
     """Means of metrics between two rows, summed sequentially so that they do not depend on chunk lengths.
 
     Metrics are averaged over iterations (and seeds), except ``episodes``, whose sums become means over finished
-    episodes, and metrics of the state such as the best fitness so far, of which the last iteration's value counts.
+    episodes, and metrics of the state such as the best fitness so far, whose value after the last iteration counts.
     """
 
     def __init__(self, sums: Mapping[str, Any]) -> None:

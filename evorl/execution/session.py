@@ -87,7 +87,7 @@ class SessionRules:
         columns: returns additional columns of a row.
         progress: returns additional entries of a checkpoint's progress.
         optional_metrics: metrics that may be NaN because they have no value yet.
-        latest_metrics: metrics of which a row contains the last value instead of the mean.
+        latest_metrics: metrics whose last value is in a row instead of their mean.
         refuses_divergence: raise ``TrainingDiverged`` for metrics and parameters that are not finite.
         iteration_name: name of an iteration in error messages.
         advice: advice after a divergence.
