@@ -60,9 +60,7 @@ def train(*overrides: str, **settings: object) -> Path:
         ValueError: a setting is unknown or invalid.
         TrainingDiverged: the training diverged.
     """
-    if callable(settings.get("env")):
-        settings = {"env": "user", "env.factory": settings["env"]} | {k: v for k, v in settings.items() if k != "env"}
-    arguments = overrides_first([*overrides, *as_overrides(_with_names(settings))])
+    arguments = overrides_first([*overrides, *_training_overrides(settings)])
     for argument in arguments:
         if argument.startswith("-") or not argument.partition("=")[0]:
             raise ValueError(
@@ -154,7 +152,7 @@ def compare(*agents: str, seeds: int = 10, **settings: object) -> Path | None:
     """
     number = {} if "resume" in settings else {"seeds": seeds}
     with _config_errors(), _kept_arguments():
-        return compare_agents([*agents, *as_overrides(number | settings)], train_sweep)
+        return compare_agents([*agents, *_training_overrides(number | settings)], train_sweep)
 
 
 def export_policy(
@@ -250,6 +248,13 @@ def pack(run: str | Path = "latest", **options: Unpack[PackOptions]) -> Path:
 def as_overrides(settings: Mapping[str, Any]) -> list[str]:
     """Return training settings as overrides: ``["num_seeds=2"]`` for ``{"num_seeds": 2}``."""
     return [f"{name}={as_override(value)}" for name, value in settings.items()]
+
+
+def _training_overrides(settings: Mapping[str, Any]) -> list[str]:
+    """Return settings of a training as overrides; an ``env`` that is a class or function is ``env.factory``."""
+    if callable(settings.get("env")):
+        settings = {"env": "user", "env.factory": settings["env"]} | {k: v for k, v in settings.items() if k != "env"}
+    return as_overrides(_with_names(settings))
 
 
 def _with_names(value: Any) -> Any:

@@ -38,7 +38,7 @@ def describe_unknown_key(key: str, error: BaseException | None, folder: Path) ->
     config = _composed(key, error)
     if (off := _setting_that_is_off(key, config)) is not None:
         return f"there is no {key} to set, since {off} is null. {_example(off, key, folder)}"
-    if (argument := _argument_of_factory(key, config)) is not None:
+    if (argument := _argument_of_factory(key, config.get("env"))) is not None:
         return argument
     keys = dotted_keys(config)
     is_near = names_for_synonym(key, keys) or any(known.endswith(f".{key}") for known in keys)
@@ -58,10 +58,9 @@ def _mapping_with_own_name(key: str) -> str | None:
     return next((argument for argument in arguments if pattern.match(argument)), None)
 
 
-def _argument_of_factory(key: str, config: Mapping[str, Any]) -> str | None:
+def _argument_of_factory(key: str, env: Any) -> str | None:
     """Return the message for an argument of ``env.factory``, unless an option of environments has a similar name."""
     name = key.removeprefix("env.")
-    env = config.get("env")
     if name == key or "." in name or not isinstance(env, Mapping) or "factory" not in env:
         return None
     if difflib.get_close_matches(name, list(env), n=1, cutoff=0.75):
