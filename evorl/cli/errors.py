@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import select
 import signal
 import sys
 import traceback
@@ -54,11 +55,14 @@ def _output_is_closed() -> bool:
     """Return True if the reader of standard output has closed it."""
     try:
         sys.stdout.flush()
+        # Without a buffer (PYTHONUNBUFFERED) there is nothing to flush: ask the pipe.
+        pipe = select.poll()
+        pipe.register(sys.stdout.fileno(), select.POLLOUT)
+        return any(event & select.POLLERR for _, event in pipe.poll(0))
     except BrokenPipeError:
         return True
-    except (OSError, ValueError):
+    except (OSError, ValueError, AttributeError):  # AttributeError: Windows has no poll
         return False
-    return False
 
 
 def print_any_character() -> None:
@@ -139,6 +143,8 @@ def _unknown_env(name: str, folder: Path) -> str:
     """Return the message for an unknown environment, with suggestions from all libraries."""
     from evorl.envs.catalog import describe_library, describe_suggestions, suggest_envs  # imports JAX
 
+    if ":" in name:
+        return f"There is no env {name!r}. An environment of your own is set by env=user env.factory={name}."
     names = config_names(folder / "env")
     suggestions = suggest_envs(name, long_names(folder), names)
     if suggestions:

@@ -50,7 +50,8 @@ def train(*overrides: str, **settings: object) -> Path:
 
     Args:
         overrides: overrides as on the command line, such as ``"agent.clip_epsilon=0.1"``.
-        settings: top-level settings as Python values, such as ``sweep={"discount": [0.9, 0.99]}``.
+        settings: settings as Python values, such as ``sweep={"discount": [0.9, 0.99]}``. A class or function of your
+            own stands for its name, ``env=MyEnv`` for ``env=user env.factory=module:MyEnv``.
 
     Returns:
         The folder of the run, or of the sweep.
@@ -59,7 +60,7 @@ def train(*overrides: str, **settings: object) -> Path:
         ValueError: a setting is unknown or invalid.
         TrainingDiverged: the training diverged.
     """
-    arguments = overrides_first([*overrides, *as_overrides(settings)])
+    arguments = overrides_first([*overrides, *_training_overrides(settings)])
     for argument in arguments:
         if argument.startswith("-") or not argument.partition("=")[0]:
             raise ValueError(
@@ -151,7 +152,7 @@ def compare(*agents: str, seeds: int = 10, **settings: object) -> Path | None:
     """
     number = {} if "resume" in settings else {"seeds": seeds}
     with _config_errors(), _kept_arguments():
-        return compare_agents([*agents, *as_overrides(number | settings)], train_sweep)
+        return compare_agents([*agents, *_training_overrides(number | settings)], train_sweep)
 
 
 def export_policy(
@@ -247,6 +248,22 @@ def pack(run: str | Path = "latest", **options: Unpack[PackOptions]) -> Path:
 def as_overrides(settings: Mapping[str, Any]) -> list[str]:
     """Return training settings as overrides: ``["num_seeds=2"]`` for ``{"num_seeds": 2}``."""
     return [f"{name}={as_override(value)}" for name, value in settings.items()]
+
+
+def _training_overrides(settings: Mapping[str, Any]) -> list[str]:
+    """Return settings of a training as overrides; an ``env`` that is a class or function is ``env.factory``."""
+    if callable(settings.get("env")):
+        settings = {"env": "user", "env.factory": settings["env"]} | {k: v for k, v in settings.items() if k != "env"}
+    return as_overrides(_with_names(settings))
+
+
+def _with_names(value: Any) -> Any:
+    """Return settings with the names of functions and classes, ``"package.module:function"``, in their place."""
+    if isinstance(value, Mapping):
+        return {key: _with_names(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_names(entry) for entry in value]
+    return name_of(value) if callable(value) else value
 
 
 def _as_options(options: Mapping[str, Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,6 +38,8 @@ def describe_unknown_key(key: str, error: BaseException | None, folder: Path) ->
     config = _composed(key, error)
     if (off := _setting_that_is_off(key, config)) is not None:
         return f"there is no {key} to set, since {off} is null. {_example(off, key, folder)}"
+    if (argument := _argument_of_factory(key, config.get("env"))) is not None:
+        return argument
     keys = dotted_keys(config)
     is_near = names_for_synonym(key, keys) or any(known.endswith(f".{key}") for known in keys)
     agents = () if is_near else tuple(_agents_with(key, folder))
@@ -53,6 +56,16 @@ def _mapping_with_own_name(key: str) -> str | None:
     pattern = re.compile(rf"{re.escape(above)}=\{{.*\bname:\s*['\"]?[\w.]+:\w+", re.DOTALL)
     arguments = sys.argv[1:] if above and name == "name" else []
     return next((argument for argument in arguments if pattern.match(argument)), None)
+
+
+def _argument_of_factory(key: str, env: Any) -> str | None:
+    """Return the message for an argument of ``env.factory``, unless an option of environments has a similar name."""
+    name = key.removeprefix("env.")
+    if name == key or "." in name or not isinstance(env, Mapping) or "factory" not in env:
+        return None
+    if difflib.get_close_matches(name, list(env), n=1, cutoff=0.75):
+        return None
+    return f"there is no config key {key!r}. An argument of env.factory is added by a plus: +{key}=..."
 
 
 def _composed(key: str, error: BaseException | None) -> Mapping[str, Any]:

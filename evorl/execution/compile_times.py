@@ -68,7 +68,8 @@ class CompileTimes:
         if seconds is not None:
             return None if seconds < _SHORT else f"Loading {self.name}: about {_shown(seconds)}, as last time."
         if "new" in times:
-            return f"Compiling {self.name}: about {_shown(times['new'])}, as last time."
+            usual = _shown(times["new"])
+            return f"Compiling {self.name}: about {usual}, less if its programs are in the cache."
         return f"Compiling {self.name} for the first time. Later starts load the compiled programs and are faster."
 
     def remember(self, seconds: float) -> None:
@@ -78,7 +79,7 @@ class CompileTimes:
         stored = self._read()
         times = stored.pop(self.task, {})
         is_new = self.settings not in times
-        if is_new:
+        if is_new and seconds > times.get("new", 0.0) / 2:  # a shorter start has loaded its programs
             times.pop("new", None)
         # The programs are in the cache now: the next start with these settings loads them.
         times[self.settings] = 0.0 if is_new else round(seconds, 1)

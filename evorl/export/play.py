@@ -38,8 +38,7 @@ def environment_of(stored: StoredPolicy, asked: str | None) -> tuple[str, dict[s
         return name, options
     raise ValueError(
         f"{stored.title} is not a Gymnasium environment: set one with the same observations and actions, such as "
-        "env=gymnasium/CartPole-v1. Bodies of a run are shown by evorl evaluate evaluation.save_episodes=1 and "
-        "evorl show-episode."
+        "env=gymnasium/CartPole-v1. evorl render run=... draws episodes in the environment of the run."
     )
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -110,6 +113,27 @@ def test_every_character_can_be_printed(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_fault_of_ours_is_raised_as_it_is(folder: Path) -> None:
     with raises_naming(TypeError, "a fault"), explained_errors(folder):
         raise TypeError("a fault")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_whose_reader_has_gone_ends_quietly(unbuffered: str, tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from evorl.cli.errors import explained_errors\n"
+        "sys.stdin.read()\n"
+        "with explained_errors(Path()): print('line', flush=True)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )
+    assert process.stdout
+    process.stdout.close()
+    process.stdout = None
+    _, error = process.communicate(b"")
+    assert (process.returncode, error) == (128 + signal.SIGPIPE, b"")
 
 
 def test_the_traceback_is_there_for_those_who_ask(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

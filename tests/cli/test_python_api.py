@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 from typing import get_type_hints
 
+import flax.linen as nn
 import jax
 import numpy as np
 import pytest
 from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
 
 import evorl
 from evorl.cli import option_types, options
@@ -23,6 +25,13 @@ from evorl.runs.spec import RunSpec
 from tests.cli import test_compare
 from tests.support.errors import raises_naming
 from tests.support.faulty_envs import OtherShape, Walk
+
+
+class Narrow(nn.Module):
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return nn.Dense(8)(x)
+
 
 SMALL = ["env=cartpole", "num_envs=4", "rollout_length=16", "eval_episodes=2", "log_interval=128", "eval_interval=256"]
 COMPARED = [word for word in test_compare.SMALL if not word.startswith("total_timesteps")]
@@ -44,6 +53,16 @@ def test_a_training_is_that_of_the_command_line() -> None:
     assert "Tuned settings: ppo/cartpole" in (folder / "run.log").read_text()
     assert "total_timesteps=512" in (folder / "about.json").read_text()
     assert not HydraConfig.initialized()  # later compositions are independent
+
+
+def test_classes_stand_for_their_names() -> None:
+    options = {"env.max_episode_steps": 20, "agent.network.torso": [Narrow, 8]}
+    folder = evorl.train(*SMALL[1:], env=Walk, total_timesteps=128, recorders=QUIET, **options)
+    config = OmegaConf.load(folder / "config.yaml")
+    assert config.env.factory == "tests.support.faulty_envs:Walk"
+    assert config.agent.network.torso == [f"{__name__}:Narrow", 8]
+    with raises_naming(ValueError, "env=user", "env.factory=my_envs:Walk"):
+        evorl.train(env="my_envs:Walk")
 
 
 def test_a_run_goes_on_and_is_watched_compared_and_taken_away() -> None:

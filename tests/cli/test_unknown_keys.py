@@ -40,6 +40,8 @@ from tests.support.errors import assert_names
         (["agent=ppo", "agent.network={torsos: [3]}"], ("'agent.network.torsos'", "'agent.network.torso'")),
         (["agent=ppo", "gamma=0.9"], ("config key 'gamma'", "'discount'")),
         (["agent=erl/erl", "env=pendulum", "tau=0.1"], ("config key 'tau'", "'learner.tau'")),
+        (["env=user", "env.factory=mine:Env", "env.friction=2"], ("key 'env.friction'", "plus: +env.friction=")),
+        (["env=user", "env.factory=mine:Env", "env.max_episode_step=2"], ("'env.max_episode_steps'",)),
         (["algo=ppo"], ("config key 'algo'", "'agent'")),
         (["actors.count=2"], ("actors.count", "actors is null")),
         (["replay.capacity=2"], ("config key 'replay.capacity'", "Available: seed, title, num_seeds,")),
