@@ -297,7 +297,8 @@ def _neighbors(path: Path, root: Path | None = None) -> str:
     nearby: dict[Path, float] = {}
     for folder in (path, parent, *([user_path(root).resolve()] if root else [])):
         for pattern in ("*/config.yaml", "*/*/config.yaml"):
-            nearby |= {config.parent: _likeness(path, config.parent, folder) for config in folder.glob(pattern)}
+            runs = [config.parent for config in folder.glob(pattern) if config.is_file()]
+            nearby |= {run: _likeness(path, run, folder) for run in runs}
     if not nearby:
         return f"{parent} contains no runs either: name a run folder, or resume=latest."
     newest = sorted(nearby, key=lambda run: [int(n) for n in re.findall(r"\d+", run.name)], reverse=True)

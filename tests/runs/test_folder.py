@@ -156,3 +156,13 @@ def test_code_from_elsewhere_is_refused_unless_it_is_trusted(tmp_path: Path) -> 
     with raises_naming(RunFolderError, "outside evorl", "env.factory=os:system"):
         folder.load_config()
     assert folder.load_config(trust=True).env.factory == "os:system"
+
+
+def test_folder_whose_config_is_not_a_file_is_not_proposed(tmp_path: Path) -> None:
+    broken, whole = tmp_path / "first", tmp_path / "second"
+    (broken / "config.yaml").mkdir(parents=True)
+    whole.mkdir()
+    (whole / "config.yaml").write_text("seed: 0\n")
+    with pytest.raises(RunFolderError, match=r"has no config\.yaml") as error:
+        RunFolder.open(broken)
+    assert str(error.value).endswith(f" runs: {whole}.")
