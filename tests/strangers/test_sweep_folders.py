@@ -88,6 +88,30 @@ def test_settings_name_no_code(word: str, name: str, tmp_path: Path, stranger: S
     assert name in message
 
 
+@pytest.mark.parametrize(
+    "word",
+    [
+        "env={folder}/theirs",
+        "env=file://{folder}/theirs",
+        "env=pkg://stranger/theirs",
+        "env=/pkg/stranger",
+        "env={{_target_: stranger.make}}",
+        "agent={{workflow: stranger.make}}",
+        "agent.factory=stranger:make",
+        "env.factory=stranger:make",
+        "searchpath=[{folder}]",
+        "defaults=[theirs]",
+        "_target_=stranger.make",
+        "seed=1\n--multirun",
+    ],
+)
+def test_other_words_reach_no_code_or_file(word: str, tmp_path: Path, stranger: StrangerCode, refused: Refused) -> None:
+    """Plain settings whose values look like addresses, paths or targets are unknown or refused."""
+    (tmp_path / "theirs.yaml").write_text("factory: stranger:make\n")
+    folder = sweep_of(tmp_path / "runs", word.format(folder=tmp_path))
+    assert refused("train", f"resume={folder}")
+
+
 def test_nothing_is_downloaded(tmp_path: Path, stranger: StrangerCode, refused: Refused) -> None:
     with file_server() as server:
         message = refused("train", f"resume={sweep_of(tmp_path, f'init_from.run={server.address}/a.zip')}")
