@@ -122,6 +122,7 @@ class Trainable(Protocol):
     """Pure ``setup``, ``pure_step`` and ``evaluation``, and the plan of a run. See ``Workflow`` for their semantics."""
 
     optional_metrics: ClassVar[tuple[str, ...]]
+    latest_metrics: ClassVar[tuple[str, ...]]
     rows_stand_alone: ClassVar[bool]
 
     @property
