@@ -106,7 +106,7 @@ def test_settings_name_no_code(word: str, name: str, tmp_path: Path, stranger: S
     ],
 )
 def test_other_words_reach_no_code_or_file(word: str, tmp_path: Path, stranger: StrangerCode, refused: Refused) -> None:
-    """Plain settings whose values look like addresses, paths or targets are unknown or refused."""
+    """Settings whose values look like addresses, paths or targets raise an error."""
     (tmp_path / "theirs.yaml").write_text("factory: stranger:make\n")
     folder = sweep_of(tmp_path / "runs", word.format(folder=tmp_path))
     assert refused("train", f"resume={folder}")
