@@ -69,7 +69,7 @@ class CompileTimes:
             return None if seconds < _SHORT else f"Loading {self.name}: about {_shown(seconds)}, as last time."
         if "new" in times:
             usual = _shown(times["new"])
-            return f"Compiling {self.name}: about {usual}, less if its programs are in the cache."
+            return f"Compiling {self.name}: about {usual} as last time, less if its programs are in the cache."
         return f"Compiling {self.name} for the first time. Later starts load the compiled programs and are faster."
 
     def remember(self, seconds: float) -> None:

@@ -95,10 +95,9 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
         require_room_for(self.max_timesteps_per_iteration, self.learner)
 
     def _require_same_projection(self, optimizer: BreedingOptimizer) -> None:
-        learner: Any = self.learner  # every learner with a policy has an actor_optimizer
-        given, expected = optimizer.projection, learner.actor_optimizer.projection
-        if given != expected:
-            given, expected = given or "null", expected or "null"
+        of_policy = getattr(self.learner, "actor_optimizer", None)  # a custom learner may name it differently
+        if of_policy is not None and of_policy.projection != optimizer.projection:
+            given, expected = optimizer.projection or "null", of_policy.projection or "null"
             raise ValueError(
                 f"learner.actor_optimizer.projection={expected} but optimizer.projection={given}: individuals and the "
                 f"learner's policy would have weights of different norms. Set optimizer.projection={expected}."

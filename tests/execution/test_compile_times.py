@@ -26,7 +26,7 @@ def test_the_next_start_announces_the_time_of_the_last_one(tmp_path: Path) -> No
     first.remember(40.2)
     assert times_of(tmp_path, {**CONFIG, "seed": 1, "title": "b"}).announce() is None  # the programs are cached
     assert times_of(tmp_path, {**CONFIG, "num_envs": 8}).announce() == (
-        "Compiling hopper: about 40 s, less if its programs are in the cache."
+        "Compiling hopper: about 40 s as last time, less if its programs are in the cache."
     )
     assert "for the first time" in str(times_of(tmp_path, env="mjx/hopper").announce())
     assert "hopper (mjx)" in str(times_of(tmp_path, env="mjx/hopper").announce())
@@ -34,7 +34,7 @@ def test_the_next_start_announces_the_time_of_the_last_one(tmp_path: Path) -> No
     assert times_of(tmp_path).announce() == "Loading hopper: about 3 s, as last time."
     times_of(tmp_path, {**CONFIG, "num_envs": 8}).remember(150.0)
     assert times_of(tmp_path, {**CONFIG, "num_envs": 16}).announce() == (
-        "Compiling hopper: about 2 min, less if its programs are in the cache."
+        "Compiling hopper: about 2 min as last time, less if its programs are in the cache."
     )
     times_of(tmp_path, {**CONFIG, "num_envs": 16}).remember(3.0)  # new settings whose programs were in the cache
     assert "about 2 min" in str(times_of(tmp_path, {**CONFIG, "num_envs": 32}).announce())
