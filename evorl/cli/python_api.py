@@ -254,16 +254,7 @@ def _training_overrides(settings: Mapping[str, Any]) -> list[str]:
     """Return settings of a training as overrides; an ``env`` that is a class or function is ``env.factory``."""
     if callable(settings.get("env")):
         settings = {"env": "user", "env.factory": settings["env"]} | {k: v for k, v in settings.items() if k != "env"}
-    return as_overrides(_with_names(settings))
-
-
-def _with_names(value: Any) -> Any:
-    """Return settings with the names of functions and classes, ``"package.module:function"``, in their place."""
-    if isinstance(value, Mapping):
-        return {key: _with_names(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_with_names(entry) for entry in value]
-    return name_of(value) if callable(value) else value
+    return as_overrides(settings)
 
 
 def _as_options(options: Mapping[str, Any]) -> list[str]:

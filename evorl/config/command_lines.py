@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from evorl.config.names import name_of
+
 # Text that Hydra's grammar can only parse as a string, except for the constants below.
 PLAIN = re.compile(r"(?:[A-Za-z_/]|\.\.?(?:/|$))[\w./:-]*", re.ASCII)
 CONSTANTS = ("null", "true", "false", "nan", "inf")
@@ -80,7 +82,10 @@ def as_text(text: str) -> str:
 
 
 def as_override(value: Any) -> str:
-    """Return a value in the syntax of the command line: ``{a: [0.1, true]}`` for ``{"a": [0.1, True]}``."""
+    """Return a value in the syntax of the command line: ``{a: [0.1, true]}`` for ``{"a": [0.1, True]}``.
+
+    A function or class is its name, ``package.module:function``.
+    """
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{name}: {as_override(each)}" for name, each in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -89,4 +94,6 @@ def as_override(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
+    if callable(value):
+        return as_text(name_of(value))
     return as_text(str(value)) if isinstance(value, str | Path) else str(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ HISTORY = 24  # characters of the curve next to the evaluation return, half as m
 SHORT_RETURN = 22
 
 
-class Panel(Recorder):
+class Panel(Recorder, ABC):
     """A view of the status, drawn again as the run progresses, by the training thread and for a share of its time.
 
     Args:
@@ -45,9 +46,9 @@ class Panel(Recorder):
         self._status: RunStatus | None = None
         self._next_frame = 0.0
 
+    @abstractmethod
     def draw(self) -> None:
         """Show the current status."""
-        raise NotImplementedError
 
     def start(self, plan: RunPlan) -> None:
         self._status = RunStatus(plan, self._clock)
