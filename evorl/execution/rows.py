@@ -100,12 +100,15 @@ class SlidingScore:
 
 
 def describe_evaluation(metrics: PyTreeDict) -> dict[str, float | int]:
-    """Return ``eval/*`` columns: means over seeds; with several seeds also each return and the standard deviation."""
-    row: dict[str, float | int] = {
-        f"eval/{name}": float(np.mean(value, dtype=np.float64)) for name, value in metrics.items()
-    }
-    returns = np.asarray(metrics["episode_return"], np.float64)
-    if returns.ndim:
-        row["eval/episode_return_std_over_seeds"] = float(returns.std())
-        row |= {f"eval/episode_return_seed_{i}": float(value) for i, value in enumerate(returns)}
+    """Return ``eval/*`` columns: means over seeds; with several seeds also each seed's value and their deviation.
+
+    Standard deviations over the episodes of a seed, ``*_std``, are only averaged.
+    """
+    row: dict[str, float | int] = {}
+    for name, value in metrics.items():
+        of_seeds = np.asarray(value, np.float64)
+        row[f"eval/{name}"] = float(of_seeds.mean())
+        if of_seeds.ndim and not name.endswith("_std"):
+            row[f"eval/{name}_std_over_seeds"] = float(of_seeds.std())
+            row |= {f"eval/{name}_seed_{i}": float(of_seed) for i, of_seed in enumerate(of_seeds)}
     return row

@@ -59,7 +59,16 @@ def test_by_itself_an_evaluation_is_its_own_score() -> None:
 
 
 def test_evaluations_of_several_seeds() -> None:
-    row = describe_evaluation(PyTreeDict(episode_return=np.array([1.0, 3.0]), episode_length=np.array([2.0, 4.0])))
-    assert row["eval/episode_return"] == 2.0
-    assert row["eval/episode_return_std_over_seeds"] == 1.0
-    assert row["eval/episode_return_seed_1"] == 3.0
+    columns = {"episode_return": [1.0, 3.0], "episode_return_std": [0.5, 1.5], "success": [0.0, 1.0]}
+    row = describe_evaluation(PyTreeDict({name: np.array(values) for name, values in columns.items()}))
+    assert row == {
+        "eval/episode_return": 2.0,
+        "eval/episode_return_std_over_seeds": 1.0,
+        "eval/episode_return_seed_0": 1.0,
+        "eval/episode_return_seed_1": 3.0,
+        "eval/episode_return_std": 1.0,
+        "eval/success": 0.5,
+        "eval/success_std_over_seeds": 0.5,
+        "eval/success_seed_0": 0.0,
+        "eval/success_seed_1": 1.0,
+    }
