@@ -4,8 +4,10 @@ from typing import TYPE_CHECKING
 
 from evorl.distribution import installed_version
 from evorl.exports import lazy_exports
+from evorl.xla_flags import CORRECT_RESULTS, add_xla_flags
 
 __version__ = installed_version()
+add_xla_flags(CORRECT_RESULTS)
 
 # Imported on first access: importing JAX takes seconds, and the command line must respond to Ctrl-C before that.
 if TYPE_CHECKING:

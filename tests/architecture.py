@@ -27,7 +27,7 @@ from tests.support.source_tree import (
 
 # Bottom to top. A room imports from lower layers, from earlier rooms of its layer, and from itself.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("exports", "fields", "types", "ops", "distributions", "config", "distribution"),
+    ("exports", "fields", "types", "ops", "distributions", "config", "distribution", "xla_flags"),
     ("sample_batch", "padded_batch", "metrics", "networks", "envs", "replay_buffers", "ec"),
     ("agent", "agents"),
     ("rollout",),

@@ -16,6 +16,7 @@ from evorl.execution.multiprocess import join_processes, process_info
 from evorl.ops.platform import on_cpu, set_precision
 from evorl.runs.files import RunFolderError, make_private_folder, user_cache
 from evorl.runs.spec import Precision, RunSpec
+from evorl.xla_flags import add_xla_flags
 
 MAX_CPU_DEVICES = 64  # or the number of cores if larger: each device is a separate client; hundreds of them stall
 
@@ -155,12 +156,11 @@ def release_programs(share: float = 0.5) -> bool:
 
 
 def _set_xla_flags(long_programs: bool, deterministic: bool = False, several: bool = False) -> None:
-    """Set XLA flags for the whole process through the environment; the user's flags take precedence.
+    """Set XLA flags for the whole process; the user's flags take precedence.
 
     Timeouts between devices of a CPU are disabled: by default XLA ends the process when a device waits for 40 seconds,
     which happens with a suspended terminal or a sleeping laptop. The same applies to ``several`` processes.
     """
-    present = os.environ.get("XLA_FLAGS", "")
     flags = {
         "--xla_cpu_collective_call_warn_stuck_timeout_seconds": "600",
         "--xla_cpu_collective_call_terminate_timeout_seconds": str(7 * 24 * 3600),
@@ -171,8 +171,7 @@ def _set_xla_flags(long_programs: bool, deterministic: bool = False, several: bo
         flags["--xla_backend_extra_options"] = "xla_cpu_disable_loop_unrolling,xla_cpu_disable_tiled_emitter"
     if deterministic:
         flags["--xla_gpu_deterministic_ops"] = "true"
-    added = [f"{name}={value}" for name, value in flags.items() if name not in present]
-    os.environ["XLA_FLAGS"] = " ".join([present, *added]).strip()
+    add_xla_flags(flags)
 
 
 def cache_folder() -> Path:

@@ -1,0 +1,19 @@
+"""Flags of XLA, the compiler under JAX, for the whole process: XLA reads them once, when it first compiles."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+# XLA fuses products, reductions and elementwise operations into kernels of YNNPACK on CPUs. In jaxlib 0.10.2 and 0.11.2
+# such kernels read uninitialized memory: conjugate gradients over four batched policies returned other
+# numbers in each run, and NaN (tests/ops/test_natural_gradient.py). Without these kernels, PPO, SAC, DQN and OpenES
+# are as fast as with them.
+CORRECT_RESULTS = {"--xla_cpu_experimental_ynn_fusion_type": ""}
+
+
+def add_xla_flags(flags: Mapping[str, str]) -> None:
+    """Add flags to the environment variable ``XLA_FLAGS``; flags that the user has set take precedence."""
+    present = os.environ.get("XLA_FLAGS", "")
+    added = [f"{name}={value}" for name, value in flags.items() if name not in present]
+    os.environ["XLA_FLAGS"] = " ".join([present, *added]).strip()
