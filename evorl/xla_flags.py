@@ -6,9 +6,8 @@ import os
 from collections.abc import Mapping
 
 # XLA fuses products, reductions and elementwise operations into kernels of YNNPACK on CPUs. In jaxlib 0.10.2 and 0.11.2
-# such kernels read uninitialized memory: conjugate gradients over four batched policies returned other
-# numbers in each run, and NaN (tests/ops/test_natural_gradient.py). Without these kernels, PPO, SAC, DQN and OpenES
-# are as fast as with them.
+# such kernels read uninitialized memory: conjugate gradients over four batched policies returned other numbers in each
+# run, and NaN (tests/test_xla_flags.py). PPO, SAC, DQN and OpenES are as fast without these kernels.
 CORRECT_RESULTS = {"--xla_cpu_experimental_ynn_fusion_type": ""}
 
 
