@@ -193,7 +193,8 @@ def _differences(rows: Iterable[Row]) -> str:
     for row in rows:
         if row.task.published is not None:
             theirs = row.task.published
-            names.setdefault((theirs.environment, theirs.differences), []).append(f"`{row.task.name}`")
+            text = "; ".join(filter(None, (theirs.settings, theirs.differences)))
+            names.setdefault((theirs.environment, text), []).append(f"`{row.task.name}`")
     lines = [f"- {', '.join(tasks)}: published for {env}; {text}." for (env, text), tasks in names.items()]
     return "Differences to the published trainings:\n\n" + "\n".join(lines) + "\n" if lines else ""
 
