@@ -72,6 +72,13 @@ def test_settings_of_the_published_training_precede_the_other_differences(stale,
     assert "published for Some-v1; they normalize observations; theirs is older." in learning_section(["sac"], {})
 
 
+def test_searches_without_success_are_listed_by_agent(stale, monkeypatch):
+    monkeypatch.setattr(page, "SEARCHES", {"sac": "a table of pictures", "ppo": "elsewhere"})
+    section = learning_section(["sac"], {})
+    assert "`agent=sac`: a table of pictures." in section
+    assert "elsewhere" not in section
+
+
 def test_published_seeds_are_compared_by_probability(stale, monkeypatch):
     monkeypatch.setattr(page, "TASKS", {"theirs": task("theirs", published=over_seeds(1.0, 2.0, 3.0))})
     ((_, figure, _, _, _, probability, seeds, verdict),) = cells(
