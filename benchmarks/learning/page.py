@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.learning.curves import FOLDER, draw_curve, file_names
 from benchmarks.learning.tables import Row, published_table, regression_table, rows_of, stale_table, with_pictures
-from benchmarks.learning.task import TASKS, LearningTask
+from benchmarks.learning.task import SEARCHES, TASKS, LearningTask
 from benchmarks.markdown import provenance, show_versions
 
 _PLACE = re.compile(r"(<!-- learning -->\n).*?(<!-- end of learning -->)", re.DOTALL)
@@ -174,6 +174,7 @@ def learning_section(agents: Sequence[str], results: Mapping[str, Any]) -> str:
     texts = [
         published_table(rows, title, FOLDER),
         _differences(rows),
+        _searches(agents),
         *[_picture(row) for row in rows if row.pictured],
         _headed("Regression figures, with a threshold of our own:", regression_table(rows, title, FOLDER)),
         _headed("Stale results, which meet nothing:", stale_table(rows, title, FOLDER)),
@@ -193,9 +194,16 @@ def _differences(rows: Iterable[Row]) -> str:
     for row in rows:
         if row.task.published is not None:
             theirs = row.task.published
-            names.setdefault((theirs.environment, theirs.differences), []).append(f"`{row.task.name}`")
+            text = "; ".join(filter(None, (theirs.settings, theirs.differences)))
+            names.setdefault((theirs.environment, text), []).append(f"`{row.task.name}`")
     lines = [f"- {', '.join(tasks)}: published for {env}; {text}." for (env, text), tasks in names.items()]
     return "Differences to the published trainings:\n\n" + "\n".join(lines) + "\n" if lines else ""
+
+
+def _searches(agents: Iterable[str]) -> str:
+    """Return where further published figures of some agents were looked for; empty if there are enough figures."""
+    lines = [f"- `agent={agent}`: {SEARCHES[agent]}." for agent in agents if agent in SEARCHES]
+    return "No further published figure was found:\n\n" + "\n".join(lines) + "\n" if lines else ""
 
 
 def _picture(row: Row) -> str:

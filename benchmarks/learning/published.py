@@ -21,7 +21,7 @@ class Published:
         place: line, table or rows of the source.
         environment: name and version of their environment.
         timesteps: environment steps of their training; an action that is repeated twice counts as two steps.
-        differences: differences between their training and ours.
+        differences: other differences between their training and ours: hyperparameters, environment, evaluation.
         spread_over: ``seeds``: ``spread`` or ``values`` are over trainings; ``episodes``: ``spread`` is over the
             evaluation episodes of one training; ``one_run``: one training; ``none``: the mean of several trainings
             without a spread.
@@ -29,6 +29,7 @@ class Published:
         mean: the published mean; omitted if there are ``values``.
         spread: the published standard deviation over ``spread_over``.
         values: the result of each training, if these are public.
+        settings: their settings that are most likely to matter, and ours; empty if none are known to differ.
 
     Raises:
         ValueError: ``spread_over`` is unknown, or does not agree with ``num_seeds``, ``mean``, ``spread`` and
@@ -46,6 +47,7 @@ class Published:
     mean: float | None = None
     spread: float | None = None
     values: Sequence[float] | None = None
+    settings: str = ""
 
     def __post_init__(self) -> None:
         if self.spread_over not in SPREADS:

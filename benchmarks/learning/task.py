@@ -96,4 +96,10 @@ def read_tasks(path: Path = TASK_FILE) -> dict[str, LearningTask]:
     return tasks
 
 
+def read_searches(path: Path = TASK_FILE) -> dict[str, str]:
+    """Return, by agent, the sources and words of the searches that found fewer than three published figures."""
+    return yaml.safe_load(path.read_text(encoding="utf-8"))["searched"]
+
+
 TASKS = read_tasks()
+SEARCHES = read_searches()

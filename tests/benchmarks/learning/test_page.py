@@ -66,6 +66,19 @@ def test_rows_show_figure_requirement_mean_interval_and_seeds(stale):
     assert_names(section, "theirs is older", "Some-v1", "`theirs`: Slow.")
 
 
+def test_settings_of_the_published_training_precede_the_other_differences(stale, monkeypatch):
+    theirs = task("theirs", published=published(settings="they normalize observations"))
+    monkeypatch.setattr(page, "TASKS", {"theirs": theirs})
+    assert "published for Some-v1; they normalize observations; theirs is older." in learning_section(["sac"], {})
+
+
+def test_searches_without_success_are_listed_by_agent(stale, monkeypatch):
+    monkeypatch.setattr(page, "SEARCHES", {"sac": "a table of pictures", "ppo": "elsewhere"})
+    section = learning_section(["sac"], {})
+    assert "`agent=sac`: a table of pictures." in section
+    assert "elsewhere" not in section
+
+
 def test_published_seeds_are_compared_by_probability(stale, monkeypatch):
     monkeypatch.setattr(page, "TASKS", {"theirs": task("theirs", published=over_seeds(1.0, 2.0, 3.0))})
     ((_, figure, _, _, _, probability, seeds, verdict),) = cells(

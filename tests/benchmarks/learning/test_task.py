@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 
 import pytest
 
 from benchmarks.learning.staleness import composed
-from benchmarks.learning.task import TASKS, LearningTask, read_tasks
+from benchmarks.learning.task import SEARCHES, TASKS, LearningTask, read_tasks
 from tests.benchmarks.learning import figures
 from tests.support.errors import raises_naming
 
@@ -29,6 +30,12 @@ def test_the_requirement_names_bar_and_limit():
     assert theirs.bound == 5.0
     assert all(part in theirs.limit for part in (">= 5.0", "200 environment steps"))
     assert "P(ours > theirs)" in figures.task(published=figures.over_seeds(1.0, 2.0)).limit
+
+
+def test_searches_cover_the_agents_with_fewer_than_three_published_figures():
+    figures_of = collections.Counter(task.agent for task in TASKS.values() if task.published)
+    agents = {task.agent for task in TASKS.values()}
+    assert sorted(SEARCHES) == sorted(agent for agent in agents if figures_of[agent] < 3)
 
 
 def test_shared_overrides_are_flattened(tmp_path):
