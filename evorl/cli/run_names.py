@@ -15,7 +15,7 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from evorl.cli.arguments import SWEEP_FLAGS, given_text
-from evorl.cli.config_tree import AGENT_PARTS, config_folder, is_family, recorded_result, settings_file
+from evorl.cli.config_tree import AGENT_PARTS, config_folder, is_own_file, recorded_result, settings_file
 from evorl.config.command_lines import as_arguments, user_path
 from evorl.envs.libraries import short_title
 from evorl.runs.recorder import algorithm_name, run_title
@@ -72,7 +72,8 @@ def origin_of_settings(chosen: Mapping[str, Any]) -> str | None:
     names = {settings_file(pair, folder, folders) for pair in pairs for folder in folders}
     homes = {n: [folder for folder in folders if (folder / "experiment" / f"{n}.yaml").is_file()] for n in names}
     tuned = sorted(name for name in names if homes[name])
-    if tuned and not any(is_family(name) for name in tuned):
+    are_own = all(any(is_own_file(name, pair, folder) for pair in pairs for folder in folders) for name in tuned)
+    if tuned and are_own:
         of_agent = settings_file(str(chosen.get("experiment")), config_folder(), folders)
         is_shipped = tuned == [of_agent] and homes[of_agent] == [config_folder()]
         result = recorded_result(of_agent) if is_shipped else None
