@@ -27,6 +27,7 @@ _OF_A_SWEEP = ("hydra/sweeper", "hydra/launcher", "hydra.sweeper", "hydra.launch
 # Hydra settings that users mistake for the name of a run, with the options to use instead.
 _INSTEAD = {"hydra.job.name": "title", "hydra.runtime.output_dir": RUN, "hydra.job.chdir": RUN}
 _NAMED = {"title": "title", RUN: "folder"}
+_UNTUNED = "General defaults"
 
 
 def choices() -> Mapping[str, Any]:
@@ -78,8 +79,13 @@ def origin_of_settings(chosen: Mapping[str, Any]) -> str | None:
         is_shipped = tuned == [of_agent] and homes[of_agent] == [config_folder()]
         result = recorded_result(of_agent) if is_shipped else None
         return f"Tuned settings: {', '.join(tuned)}{f' ({result})' if result else ''}."
-    origin = f"Settings of similar tasks, {', '.join(tuned)}" if tuned else "General defaults"
+    origin = f"Settings of similar tasks, {', '.join(tuned)}" if tuned else _UNTUNED
     return f"{origin}: there are no settings tuned for {chosen['agent']} in {chosen.get('env')}."
+
+
+def has_general_defaults(origin: str | None) -> bool:
+    """Return True if ``origin_of_settings`` found no settings of the agent for the environment or similar ones."""
+    return origin is not None and origin.startswith(_UNTUNED)
 
 
 def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
