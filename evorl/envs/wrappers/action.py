@@ -96,3 +96,13 @@ class ActionRepeatWrapper(Wrapper):
         if self._limit is None:
             return state
         return state.replace(_internal=state._internal | {"repeated_steps": count})
+
+
+class HostActionRepeatWrapper(ActionRepeatWrapper):
+    """Records that the simulators on the host repeat each action, and sum the rewards, by themselves."""
+
+    def reset(self, key: Key) -> EnvState:
+        return self.env.reset(key)
+
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        return self.env.step(env_state, action)
