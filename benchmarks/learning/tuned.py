@@ -231,6 +231,6 @@ def _family_rows() -> Iterator[Sequence[str]]:
     for name, experiments in family_files(folder):
         patterns.setdefault(name, []).append(experiments.removeprefix(f"{name.rpartition('/')[0]}/"))
     for name, environments in sorted(patterns.items()):
-        tasks = by_file.get(name, ()) if "/_" in name else ()  # other files have tasks of their own environment
+        tasks = by_file.get(name, ()) if "/_" in name else ()  # the tasks of other files are of another library
         shown = ", ".join(f"`{pattern}`" for pattern in environments)
         yield f"`{name}`", shown, ", ".join(f"`{task.name}`" for task in tasks) or "-"

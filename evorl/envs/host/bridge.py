@@ -25,7 +25,7 @@ from evorl.envs.host.simulators import Simulators, joined_bytes
 from evorl.envs.options import EnvOptions, as_autoreset_mode
 from evorl.envs.stack import put_wrappers
 from evorl.envs.vector import VectorEnv, outer_state
-from evorl.envs.wrappers.action import HostActionRepeatWrapper
+from evorl.envs.wrappers.action import ActionRepeatWrapper
 from evorl.envs.wrappers.goal import wrap_goals
 from evorl.ops.collectives import joined_under_vmap
 from evorl.ops.terminal_text import counted
@@ -89,7 +89,7 @@ class HostBackedEnv(VectorEnv):
         if main.goal_task is not None:
             row = wrap_goals(row, main.goal_task)
         if repeats > 1:
-            row = HostActionRepeatWrapper(row, repeats)
+            row = ActionRepeatWrapper(row, repeats, on_host=True)
         super().__init__(put_wrappers(row, dataclasses.replace(options, action_repeat=1), None), options.parallel)
         self._saved = main.get_state()
         weakref.finalize(self, Simulators.close, self.simulators)
