@@ -24,7 +24,7 @@ def test_an_action_is_repeated_and_the_rewards_are_summed() -> None:
     steps = [once.step(action) for _ in range(3)]
     obs, reward, termination, truncation, _ = held.step(action)
     np.testing.assert_array_equal(obs, steps[-1][0])
-    assert reward == pytest.approx(sum(step[1] for step in steps))
+    assert reward == pytest.approx(sum(float(step[1]) for step in steps))
     assert (termination, truncation) == (False, False)
     env = gymnasium.make(CAR)
     assert with_repeated_actions(env, 1) is env

@@ -50,7 +50,6 @@ def test_the_last_evaluation_up_to_the_published_steps_counts() -> None:
     assert row.point is not None
     assert row.point["timesteps"] == 200
     assert row.gain == Gain(1.0, 4.0, 7.0)
-    assert row.gain.is_half
     assert row.stale is None
 
 

@@ -40,7 +40,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path) -> list[str]:
 
     monkeypatch.setattr(command, "TASKS", {name: TASKS[name] for name in NAMES})
     monkeypatch.setattr(command, "load", lambda kind: results.load(kind, tmp_path))
-    monkeypatch.setattr(command, "record", lambda *arguments: results.record(*arguments, tmp_path))
+    monkeypatch.setattr(command, "record", lambda kind, name, result: results.record(kind, name, result, tmp_path))
     monkeypatch.setattr(command, "train", train)
     monkeypatch.setattr(random_policy, "train", train)
     monkeypatch.setattr(command, "about", lambda: {"commit": "abc"})
