@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.defaults.page import defaults_section
 from benchmarks.gpu.page import write_gpu_page
 from benchmarks.learning.page import LEARNING, homes_of, learning_summary, write_algorithm_pages
 from benchmarks.learning.tuned import tuned_page, write_results
@@ -31,14 +32,18 @@ python -m benchmarks.learning --all --jobs 2    # all that are missing or stale,
 python -m benchmarks.pages                      # generate this page and all others of results
 ```
 
-`benchmarks/speed/comparisons.yaml` defines the comparisons, `benchmarks/learning/tasks.yaml` the learning tasks.
+`benchmarks/speed/comparisons.yaml` defines the comparisons, `benchmarks/learning/tasks.yaml` the learning tasks,
+`benchmarks/defaults/tasks.yaml` the tasks [without tuned settings](#without-tuned-settings).
 """
 
 
-def benchmarks_page(speed: Mapping[str, Any], learning: Mapping[str, Any], docs: Path = DOCS) -> str:
+def benchmarks_page(
+    speed: Mapping[str, Any], learning: Mapping[str, Any], defaults: Mapping[str, Any], docs: Path = DOCS
+) -> str:
     """Return the Markdown text of ``benchmarks.md`` in the folder ``docs``."""
     details = [speed_details(name, speed[name]) for name in COMPARISONS if name in speed]
-    return "\n".join([HEAD, SPEED, speed_summary(speed), *details, LEARNING, learning_summary(learning, docs)])
+    learned = [LEARNING, learning_summary(learning, docs), defaults_section(defaults)]
+    return "\n".join([HEAD, SPEED, speed_summary(speed), *details, *learned])
 
 
 def write_pages(docs: Path = DOCS, results: Path = RESULTS, configs: Path | None = None) -> None:
@@ -50,7 +55,8 @@ def write_pages(docs: Path = DOCS, results: Path = RESULTS, configs: Path | None
         configs: config tree for ``experiment/_results.json``; ``None`` for the shipped one.
     """
     speed, learning = load("speed", results), load("learning", results)
-    (docs / "benchmarks.md").write_text(benchmarks_page(speed, learning, docs), encoding="utf-8")
+    page = benchmarks_page(speed, learning, load("defaults", results), docs)
+    (docs / "benchmarks.md").write_text(page, encoding="utf-8")
     write_speed_pictures(speed, docs / "assets")
     write_algorithm_pages(docs, learning)
     write_gpu_page(docs / "guide" / "gpu.md", results)

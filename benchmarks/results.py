@@ -1,9 +1,10 @@
 """Recorded results, in ``benchmarks/results``, one row per line.
 
-``speed.jsonl``, ``learning.jsonl``, ``gpu.jsonl`` and ``mutations.jsonl`` have one line per result: settings, time,
-machine and versions.
-``speed/<name>.jsonl`` has its readings, ``learning/<name>.jsonl`` its learning curve, ``gpu/<name>.jsonl`` the costs of
-its compiled programs, ``mutations/<name>.jsonl`` the faults and the tests that noticed them, one entry per line.
+``speed.jsonl``, ``learning.jsonl``, ``defaults.jsonl``, ``gpu.jsonl`` and ``mutations.jsonl`` have one line per result:
+settings, time, machine and versions.
+``speed/<name>.jsonl`` has its readings, ``learning/<name>.jsonl`` and ``defaults/<name>.jsonl`` its learning curve,
+``gpu/<name>.jsonl`` the costs of its compiled programs, ``mutations/<name>.jsonl`` the faults and the tests that
+noticed them, one entry per line.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 RESULTS = Path(__file__).resolve().parent / "results"
 # entry of a result that is stored in a separate file
-ROWS = {"speed": "readings", "learning": "curve", "gpu": "sides", "mutations": "trials"}
+ROWS = {"speed": "readings", "learning": "curve", "defaults": "curve", "gpu": "sides", "mutations": "trials"}
 
 
 def load(kind: str, folder: Path = RESULTS) -> dict[str, dict[str, Any]]:

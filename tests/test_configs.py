@@ -214,6 +214,10 @@ FAMILY_FILES = sorted(
 UNTUNED = {
     "brax": "humanoid",
     "minatar": "gymnax/Seaquest-MinAtar",
+    "atari": "atari/pong",
+    "classic_control": "gymnax/Acrobot-v1",
+    "mountain_car": "gymnasium/MountainCar-v0",
+    "mountain_car_continuous": "gymnasium/MountainCarContinuous-v0",
     "dm_control": "playground/WalkerStand",
     "mujoco": "host/walker2d",
     "box2d": "gymnasium/LunarLander-v3",

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from benchmarks.learning.judgment import environment_steps, scores
 from benchmarks.learning.published import Published
 from benchmarks.learning.tables import Row, rows_of
 from benchmarks.learning.task import TASKS, LearningTask, Point
 from benchmarks.markdown import table
-from evorl.cli.config_tree import RESULTS_FILE, config_folder, config_names, settings_file
+from evorl.cli.config_tree import RESULTS_FILE, config_folder, config_names, family_files, settings_file
 from evorl.recorders.learning_curve import format_steps
 
 CURRENT, STALE, MISSING = "current", "stale", "not measured"
@@ -51,9 +50,10 @@ recorded again by `python -m benchmarks.learning --all`. [Benchmarks](../benchma
 FAMILIES = """
 ## Families
 
-These files apply to all other environments of a family, as listed in `configs/experiment/_families.yaml`. The first
-line of a run calls them *settings of similar tasks*. They have no results; learning tasks that use them are in the last
-column.
+These files apply to all other environments of a family, as listed in `configs/experiment/_families.yaml`: files of the
+family itself, such as `ppo/_brax`, or files of the same task in another library, such as `ppo/pendulum`. The first line
+of a run calls them *settings of similar tasks*. Learning tasks that use them are in the last column;
+[Benchmarks](../benchmarks.md#without-tuned-settings) has results of trainings without tuned settings.
 """
 
 
@@ -226,10 +226,11 @@ def _show_reference(theirs: Published) -> str:
 
 def _family_rows() -> Iterator[Sequence[str]]:
     folder = config_folder()
-    families = yaml.safe_load((folder / "experiment" / "_families.yaml").read_text(encoding="utf-8"))
     by_file = tuned_tasks(folder)
-    for path in sorted((folder / "experiment").rglob("_*.yaml")):
-        name = path.relative_to(folder / "experiment").with_suffix("").as_posix()
-        if "/" in name and (family := path.stem.removeprefix("_")) in families:
-            environments = ", ".join(f"`{pattern}`" for pattern in families[family])
-            yield f"`{name}`", environments, ", ".join(f"`{task.name}`" for task in by_file.get(name, ())) or "-"
+    patterns: dict[str, list[str]] = {}
+    for name, experiments in family_files(folder):
+        patterns.setdefault(name, []).append(experiments.removeprefix(f"{name.rpartition('/')[0]}/"))
+    for name, environments in sorted(patterns.items()):
+        tasks = by_file.get(name, ()) if "/_" in name else ()  # the tasks of other files are of another library
+        shown = ", ".join(f"`{pattern}`" for pattern in environments)
+        yield f"`{name}`", shown, ", ".join(f"`{task.name}`" for task in tasks) or "-"

@@ -48,7 +48,8 @@ def settings_file(experiment: str, folder: Path, others: Sequence[Path] = ()) ->
     """Return the file of an agent's settings for an environment: its own, or that of the environment's family.
 
     ``experiment/_families.yaml`` lists the names of environments by family: ``ppo/brax/ant``, which has no file, has
-    the settings of ``ppo/_brax``.
+    the settings of ``ppo/_brax``. A family without such a file has the settings of an environment of its name:
+    ``ppo/gymnasium/Pendulum-v1``, of the family ``pendulum``, has the settings of ``ppo/pendulum``.
 
     Args:
         experiment: agent and environment, ``ppo/ant``.
@@ -76,9 +77,9 @@ def recorded_result(experiment: str) -> str | None:
     return entries.get(experiment, {}).get("summary")
 
 
-def is_family(experiment: str) -> bool:
-    """Return True for the file of a family, such as ``ppo/_brax``."""
-    return experiment.rpartition("/")[2].startswith("_")
+def is_own_file(file: str, experiment: str, folder: Path) -> bool:
+    """Return True if the file has the settings of the experiment itself, not of other environments of its family."""
+    return file in (experiment, as_filed(experiment, folder))
 
 
 def _other_names(experiment: str, folder: Path) -> list[str]:
@@ -89,9 +90,15 @@ def _other_names(experiment: str, folder: Path) -> list[str]:
 
 @functools.cache
 def family_files(folder: Path) -> Sequence[tuple[str, str]]:
-    """Return the files of families, ``ppo/_brax``, with each pattern of their experiments, ``ppo/brax/*``."""
+    """Return the files of families, ``ppo/_brax``, with each pattern of their experiments, ``ppo/brax/*``.
+
+    The order of ``experiment/_families.yaml`` decides between the families of an environment.
+    """
     listed = folder / "experiment" / "_families.yaml"
     families = plain(OmegaConf.load(listed)) if listed.is_file() else {}
-    files = [path.relative_to(listed.parent).with_suffix("") for path in sorted(listed.parent.rglob("_*.yaml"))]
-    of_file = {file: families.get(file.name.removeprefix("_"), ()) for file in files}
-    return [(str(file), f"{file.parent}/{env}") for file, envs in of_file.items() for env in envs]
+    files = []
+    for family, envs in families.items():
+        paths = {path.parent: path for name in (family, f"_{family}") for path in listed.parent.rglob(f"{name}.yaml")}
+        named = [path.relative_to(listed.parent).with_suffix("") for path in sorted(paths.values())]
+        files += [(str(file), f"{file.parent}/{env}") for file in named if str(file.parent) != "." for env in envs]
+    return files

@@ -15,7 +15,7 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from evorl.cli.arguments import SWEEP_FLAGS, given_text
-from evorl.cli.config_tree import AGENT_PARTS, config_folder, is_family, recorded_result, settings_file
+from evorl.cli.config_tree import AGENT_PARTS, config_folder, is_own_file, recorded_result, settings_file
 from evorl.config.command_lines import as_arguments, user_path
 from evorl.envs.libraries import short_title
 from evorl.runs.recorder import algorithm_name, run_title
@@ -27,6 +27,7 @@ _OF_A_SWEEP = ("hydra/sweeper", "hydra/launcher", "hydra.sweeper", "hydra.launch
 # Hydra settings that users mistake for the name of a run, with the options to use instead.
 _INSTEAD = {"hydra.job.name": "title", "hydra.runtime.output_dir": RUN, "hydra.job.chdir": RUN}
 _NAMED = {"title": "title", RUN: "folder"}
+_UNTUNED = "General defaults"
 
 
 def choices() -> Mapping[str, Any]:
@@ -72,13 +73,19 @@ def origin_of_settings(chosen: Mapping[str, Any]) -> str | None:
     names = {settings_file(pair, folder, folders) for pair in pairs for folder in folders}
     homes = {n: [folder for folder in folders if (folder / "experiment" / f"{n}.yaml").is_file()] for n in names}
     tuned = sorted(name for name in names if homes[name])
-    if tuned and not any(is_family(name) for name in tuned):
+    are_own = all(any(is_own_file(name, pair, folder) for pair in pairs for folder in folders) for name in tuned)
+    if tuned and are_own:
         of_agent = settings_file(str(chosen.get("experiment")), config_folder(), folders)
         is_shipped = tuned == [of_agent] and homes[of_agent] == [config_folder()]
         result = recorded_result(of_agent) if is_shipped else None
         return f"Tuned settings: {', '.join(tuned)}{f' ({result})' if result else ''}."
-    origin = f"Settings of similar tasks, {', '.join(tuned)}" if tuned else "General defaults"
+    origin = f"Settings of similar tasks, {', '.join(tuned)}" if tuned else _UNTUNED
     return f"{origin}: there are no settings tuned for {chosen['agent']} in {chosen.get('env')}."
+
+
+def has_general_defaults(origin: str | None) -> bool:
+    """Return True if ``origin_of_settings`` found no settings of the agent for the environment or similar ones."""
+    return origin is not None and origin.startswith(_UNTUNED)
 
 
 def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:

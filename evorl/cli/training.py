@@ -11,7 +11,7 @@ from evorl.cli import STARTED
 from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import failure_text
 from evorl.cli.overrides import changed_spec
-from evorl.cli.run_names import choices, origin_of_settings, place_of_run, title_of
+from evorl.cli.run_names import choices, has_general_defaults, origin_of_settings, place_of_run, title_of
 from evorl.config.gate import scope
 from evorl.parameter_server.service import settle_parameters
 from evorl.runs.folder import RunFolder
@@ -93,6 +93,7 @@ def _start(spec: RunSpec, resumed: RunFolder | None, overrides: Sequence[str], p
     if HydraConfig.initialized() and not overrides:
         names = {group: str(chosen.get(group, default)) for group, default in (("agent", "run"), ("env", "env"))}
         overrides = list(HydraConfig.get().overrides.task)
+    origin = origin_of_settings(chosen)
     return RunStart(
         place=place or RunPlace(*place_of_run(spec.stored.runs_folder, suffix)),
         resumed=resumed,
@@ -100,6 +101,7 @@ def _start(spec: RunSpec, resumed: RunFolder | None, overrides: Sequence[str], p
         overrides=overrides,
         names=names,
         source=config_folder().parent,
-        notice=origin_of_settings(chosen),
+        notice=origin,
+        suggests_changes=has_general_defaults(origin),
         began=time.perf_counter() if place else STARTED,
     )

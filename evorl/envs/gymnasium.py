@@ -15,6 +15,7 @@ from evorl.config.values import check_names, checked_list, checked_mapping, chec
 from evorl.envs.gymnasium_answers import CheckedAnswers
 from evorl.envs.gymnasium_atari import with_lives_as_episodes
 from evorl.envs.gymnasium_goals import ROBOTICS, goal_task_of, register_robotics
+from evorl.envs.gymnasium_repeat import with_repeated_actions
 from evorl.envs.gymnasium_spaces import action_space_of, batch_rows, space_of
 from evorl.envs.host.answers import (
     as_flag,
@@ -46,6 +47,7 @@ def make_gymnasium_simulators(
     goal_task: str | None = None,
     terminal_on_life_loss: bool = False,
     max_episode_steps: int | None = None,
+    action_repeat: int = 1,
     **kwargs: Any,
 ) -> HostVectorEnv:
     """Create environments of Gymnasium as simulators.
@@ -61,7 +63,8 @@ def make_gymnasium_simulators(
         goal_task: ``package.module:function`` that returns the goal task, see ``goal_task_of``; ``None`` for
             environments whose task is known.
         terminal_on_life_loss: for Atari games, see ``with_lives_as_episodes``.
-        max_episode_steps: time limit; ``None`` for the registered one.
+        max_episode_steps: time limit in environment steps; ``None`` for the registered one.
+        action_repeat: environment steps per action.
         **kwargs: arguments of the environment.
 
     Raises:
@@ -76,13 +79,16 @@ def make_gymnasium_simulators(
     wrappers = checked_list(wrappers, "env.wrappers", "NormalizeObservation")
     metrics = [checked_value(each, str, "env.metrics") for each in checked_list(metrics, "env.metrics", "success")]
     limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
-    make = functools.partial(_make_one, name, wrappers, {**kwargs, **limit}, terminal_on_life_loss)
-    if vectorization == "async":
-        return AsyncGymnasiumEnv(make, num_envs, obs_key, metrics, goal_task)
-    return InProcessGymnasiumEnv(make, num_envs, obs_key, metrics, goal_task)
+    make = functools.partial(_make_one, name, wrappers, {**kwargs, **limit}, terminal_on_life_loss, action_repeat)
+    cls = AsyncGymnasiumEnv if vectorization == "async" else InProcessGymnasiumEnv
+    simulators = cls(make, num_envs, obs_key, metrics, goal_task)
+    simulators.action_repeat = action_repeat
+    return simulators
 
 
-def _make_one(name: str, wrappers: Sequence[Any], kwargs: Mapping[str, Any], terminal_on_life_loss: bool) -> Any:
+def _make_one(
+    name: str, wrappers: Sequence[Any], kwargs: Mapping[str, Any], terminal_on_life_loss: bool, action_repeat: int
+) -> Any:
     import gymnasium
 
     if name.startswith("ALE/"):
@@ -115,7 +121,7 @@ def _make_one(name: str, wrappers: Sequence[Any], kwargs: Mapping[str, Any], ter
             env = getattr(gymnasium.wrappers, wrapper_name)(env, **arguments)
         except (TypeError, AssertionError, ValueError) as error:
             raise ValueError(f"Gymnasium's {wrapper_name} cannot wrap {name} with {arguments}: {error}") from error
-    return with_lives_as_episodes(env) if terminal_on_life_loss else env
+    return with_repeated_actions(with_lives_as_episodes(env) if terminal_on_life_loss else env, action_repeat)
 
 
 class _GymnasiumEnv(HostVectorEnv):

@@ -13,8 +13,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from evorl.ops.schedules import Schedule
+from evorl.ops.terminal_text import counted
 
 _EXPLAINED = "Nothing would be learned"
+# Rollouts of this many steps are for simulators on an accelerator, and for trainings of many millions of steps.
+_LARGE_ITERATION, _FEW_ITERATIONS, _ENOUGH_ITERATIONS = 10_000, 10, 50
+_LONG_ROLLOUT = 128
 
 
 def refuse_idle_training(workflow: Any) -> None:
@@ -56,6 +60,7 @@ def weak_spots(workflow: Any) -> Iterator[str]:
             f"The run has no evaluation after its start: eval_interval={workflow.eval_interval:,.0f} is more than "
             f"total_timesteps={total:,.0f}. Choose a smaller eval_interval."
         )
+    yield from _too_few_iterations(workflow, total)
     rates = {name: optimizer.learning_rate for name, optimizer in _optimizers(workflow)}
     if rates and all(_is_zero(rate) for rate in rates.values()):
         yield f"All learning rates are 0, so nothing is learned: {', '.join(f'{n}.learning_rate' for n in rates)}."
@@ -71,6 +76,20 @@ def weak_spots(workflow: Any) -> Iterator[str]:
             f"steps (generation_interval={workflow.generation_interval:,}, {workflow.pop_size} members) of "
             f"total_timesteps={total:,.0f}. Choose a smaller generation_interval."
         )
+
+
+def _too_few_iterations(workflow: Any, total: float) -> Iterator[str]:
+    """Yield a sentence if an on-policy algorithm has few iterations because each of them is large."""
+    steps = workflow.timesteps_per_iteration or 0
+    if not hasattr(workflow, "normalize_rewards") or steps < _LARGE_ITERATION or total >= _FEW_ITERATIONS * steps:
+        return
+    length, total_text = min(workflow.rollout_length, _LONG_ROLLOUT), f"total_timesteps={total:,.0f}"
+    num_envs = 2 ** max(0, int(math.log2(max(1.0, total / _ENOUGH_ITERATIONS / length))))
+    yield (
+        f"The run has {counted(max(1, int(total) // steps), 'iteration')} only: each takes num_envs * rollout_length = "
+        f"{workflow.env.num_envs:,} * {workflow.rollout_length:,} = {steps:,} steps of {total_text}. Choose smaller "
+        f"ones, such as num_envs={num_envs} rollout_length={length}, or a larger total_timesteps."
+    )
 
 
 def num_updates(workflow: Any, total: float) -> int:

@@ -13,6 +13,7 @@ from evorl.agents.flat_images import describe_flat_images
 from evorl.config.gate import admit
 from evorl.execution.compile_times import CompileTimes
 from evorl.execution.early_stop import EarlyStop
+from evorl.execution.first_changes import first_changes
 from evorl.execution.first_update import weak_spots
 from evorl.execution.multiprocess import ProcessLost, describe_lost_process
 from evorl.execution.restoration import restore
@@ -152,7 +153,8 @@ def _notices(
         resumed = f"Resuming {folder.path} at {progress['timesteps']:,} steps."
         return [*checkpointer.notices, *checkpointer.differing_records(progress["iterations"]), resumed]
     flat_images = describe_flat_images(getattr(workflow, "agent", None), workflow.env.obs_space)
-    return filter(None, (start.notice, flat_images, *weak_spots(workflow)))
+    suggested = first_changes(workflow) if start.suggests_changes else None
+    return filter(None, (start.notice, suggested, flat_images, *weak_spots(workflow)))
 
 
 @contextmanager

@@ -65,6 +65,7 @@ class RunStart:
         names: chosen agent and environment by config group, recorded in ``about.json``; empty for a resumed run.
         source: folder whose git commit is recorded.
         notice: first message of a new run; ``None`` for no message.
+        suggests_changes: if true, a new run begins with the settings to change first.
         began: reading of ``time.perf_counter`` from which the run's seconds are counted.
     """
 
@@ -75,6 +76,7 @@ class RunStart:
     names: Mapping[str, str]
     source: Path
     notice: str | None = None
+    suggests_changes: bool = False
     began: float = dataclasses.field(default_factory=time.perf_counter)
 
     def folder(self, spec: RunSpec) -> RunFolder:

@@ -17,7 +17,7 @@ from tests.benchmarks.speed.test_page import RESULT as SPEED
 def test_the_page_follows_from_the_results():
     learning = load("learning")
     texts = {
-        DOCS / "benchmarks.md": benchmarks_page(load("speed"), learning),
+        DOCS / "benchmarks.md": benchmarks_page(load("speed"), learning, load("defaults")),
         DOCS / "guide" / "tuned_settings.md": tuned_page(learning, homes_of(DOCS)),
         config_folder() / RESULTS_FILE: results_text(tuned_results(learning)),
     }
@@ -51,5 +51,5 @@ def test_pages_are_written_from_a_folder_of_results(tmp_path):
 
 
 def test_tasks_link_to_the_pages_of_their_algorithms():
-    text = benchmarks_page({}, {}, DOCS)
+    text = benchmarks_page({}, {}, {}, DOCS)
     assert "| [PPO, hopper (brax)](algorithms/ppo.md#learning) |" in text

@@ -52,7 +52,7 @@ def test_nothing_recorded_is_no_result(tmp_path):
 
 
 def test_no_file_of_results_is_large_or_left_over():
-    for kind in ("speed", "learning", "gpu", "mutations"):
+    for kind in ("speed", "learning", "defaults", "gpu", "mutations"):
         assert {path.stem for path in (RESULTS / kind).iterdir()} == load(kind).keys()
     for path in RESULTS.rglob("*.jsonl"):
         most = 1_000_000 if path.name == "learning.jsonl" else 200_000  # each result holds its composed settings

@@ -64,7 +64,7 @@ def test_tuned_settings_are_those_that_a_training_reads(envs: dict[str, EnvInfo]
 def test_environments_are_filtered(envs: dict[str, EnvInfo]) -> None:
     assert {env.library for env in evorl.list_envs(library="goal")} == {"goal"}
     assert "pendulum" not in {env.name for env in evorl.list_envs("PEND", actions="discrete")}
-    assert [env.name for env in evorl.list_envs("cartpole", agent="pqn")] == ["cartpole"]
+    assert [env.name for env in evorl.list_envs("cartpole-v1", agent="pqn")] == ["cartpole", "gymnasium/CartPole-v1"]
     assert {env.name for env in evorl.list_envs("gymnax/")} >= {"cartpole", "pendulum"}  # part of the path
     continuous = {env.name for env in evorl.list_envs(actions="continuous")}
     assert "hopper" in continuous

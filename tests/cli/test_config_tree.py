@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evorl.cli.config_tree import as_filed, config_folder, config_names, long_names, settings_file
+from evorl.cli.config_tree import as_filed, config_folder, config_names, is_own_file, long_names, settings_file
 
 
 def test_the_files_of_a_group_are_named_and_parts_of_files_are_not(tmp_path: Path) -> None:
@@ -35,10 +35,35 @@ def test_tuned_settings_are_found_by_each_name_of_an_environment() -> None:
         ("ppo/gymnasium/HalfCheetah-v5", "ppo/_mujoco"),
         ("ppo/gymnasium/Hopper-v3", "ppo/gymnasium/Hopper-v3"),
         ("reinforce/ant", "reinforce/ant"),
+        ("ppo/gymnasium/Pendulum-v1", "ppo/pendulum"),  # the same task in another library
+        ("impala/gymnasium/CartPole-v1", "impala/gymnasium/CartPole-v1"),
+        ("pqn/gymnasium/CartPole-v1", "pqn/cartpole"),
+        ("pqn/gymnasium/Acrobot-v1", "pqn/_classic_control"),
+        ("pqn/mountain_car", "pqn/_mountain_car"),  # listed before classic_control
+        ("crossq/mountain_car_continuous", "crossq/_mountain_car_continuous"),
+        ("dqn/atari/pong", "dqn/_atari"),
+        ("ppo/envpool/Pong-v5", "ppo/envpool/Pong-v5"),
     ],
 )
 def test_a_pair_without_settings_has_those_of_the_family(experiment: str, file: str) -> None:
     assert settings_file(experiment, config_folder()) == file
+
+
+def test_a_file_is_its_own_only_for_its_environment() -> None:
+    folder = config_folder()
+    assert is_own_file("ppo/hopper", "ppo/brax/hopper", folder)
+    assert not is_own_file("ppo/pendulum", "ppo/gymnasium/Pendulum-v1", folder)
+    assert not is_own_file("ppo/_brax", "ppo/ant", folder)
+
+
+def test_files_of_a_family_precede_files_of_an_environment_of_its_name(tmp_path: Path) -> None:
+    (tmp_path / "experiment" / "ppo").mkdir(parents=True)
+    (tmp_path / "experiment" / "_families.yaml").write_text("first: [a/*]\nsecond: [a/*, b/*]\n")
+    for name in ("first", "second", "_second"):
+        (tmp_path / "experiment" / "ppo" / f"{name}.yaml").write_text("")
+    assert settings_file("ppo/a/task", tmp_path) == "ppo/first"
+    assert settings_file("ppo/b/task", tmp_path) == "ppo/_second"
+    assert settings_file("sac/b/task", tmp_path) == "sac/b/task"
 
 
 def test_settings_of_the_users_folder_precede_those_of_a_family(tmp_path: Path) -> None:

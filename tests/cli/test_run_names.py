@@ -11,7 +11,15 @@ from hydra.core.hydra_config import HydraConfig
 from evorl.cli import main as cli
 from evorl.cli import run_names
 from evorl.cli.composition import initialize_configs
-from evorl.cli.run_names import choices, folder_of_runs, origin_of_settings, refuse_other_names, sweep_folder, title_of
+from evorl.cli.run_names import (
+    choices,
+    folder_of_runs,
+    has_general_defaults,
+    origin_of_settings,
+    refuse_other_names,
+    sweep_folder,
+    title_of,
+)
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
 from tests.support.command_line import SMALL
@@ -56,6 +64,10 @@ def test_nobody_chose_in_a_notebook() -> None:
         (["env=acrobot"], "Tuned settings: ppo/acrobot."),
         (["agent=meta/pbt", "env=pendulum"], "Tuned settings: ppo/pendulum."),
         (["env=ant"], "Settings of similar tasks, ppo/_brax: there are no settings tuned for ppo in ant."),
+        (
+            ["env=gymnasium/Pendulum-v1"],
+            "Settings of similar tasks, ppo/pendulum: there are no settings tuned for ppo in gymnasium/Pendulum-v1.",
+        ),
         (["agent=reinforce", "env=hopper"], "General defaults: there are no settings tuned for reinforce in hopper."),
     ],
 )
@@ -64,6 +76,8 @@ def test_the_origin_of_settings(overrides: list[str], expected: str, monkeypatch
     monkeypatch.setattr(run_names, "recorded_result", results.get)
     compose_with(overrides, monkeypatch)
     assert origin_of_settings(choices()) == expected
+    assert has_general_defaults(expected) == expected.startswith("General defaults")
+    assert not has_general_defaults(None)
 
 
 def test_a_recorded_result_is_not_of_settings_of_a_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -101,6 +101,10 @@ def test_sequences_are_waited_for_as_the_training_does() -> None:
         (["agent=ppo", "env=cartpole", "total_timesteps=1000", "eval_interval=20000"], "eval_interval=20,000"),
         (["agent=ppo", "env=cartpole", "optimizer.learning_rate=0"], "optimizer.learning_rate"),
         (["agent=meta/pbt", "env=cartpole", "total_timesteps=50000"], "generation_interval="),
+        (
+            ["agent=ppo", "env=cartpole", "num_envs=128", "rollout_length=256", "total_timesteps=200000"],
+            "128 * 256 = 32,768 steps of total_timesteps=200,000. Choose smaller ones, such as num_envs=16 rollout",
+        ),
     ],
 )
 def test_what_is_less_than_expected_is_told(overrides: list[str], part: str) -> None:
@@ -113,6 +117,17 @@ def test_usual_trainings_have_no_weak_spot() -> None:
     for agent, env in (("ppo", "cartpole"), ("sac", "pendulum"), ("meta/pbt", "cartpole"), ("erl/erl", "pendulum")):
         workflow = built(f"agent={agent}", f"env={env}")
         assert [*idle_reasons(workflow), *weak_spots(workflow)] == []
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["num_envs=128", "rollout_length=256", "total_timesteps=400000"],  # 12 iterations
+        ["num_envs=16", "rollout_length=32", "total_timesteps=2000", "eval_interval=1000"],  # a short trial
+    ],
+)
+def test_few_iterations_are_reported_only_if_they_are_large(overrides: list[str]) -> None:
+    assert list(weak_spots(built("agent=ppo", "env=cartpole", *overrides))) == []
 
 
 def test_a_workflow_may_declare_reasons_of_its_own() -> None:

@@ -7,6 +7,7 @@ steps the simulators and calls a compiled program to act (``evorl.actors.host_lo
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,8 +25,10 @@ from evorl.envs.host.simulators import Simulators, joined_bytes
 from evorl.envs.options import EnvOptions, as_autoreset_mode
 from evorl.envs.stack import put_wrappers
 from evorl.envs.vector import VectorEnv, outer_state
+from evorl.envs.wrappers.action import ActionRepeatWrapper
 from evorl.envs.wrappers.goal import wrap_goals
 from evorl.ops.collectives import joined_under_vmap
+from evorl.ops.terminal_text import counted
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Key, PyTreeDict
 
@@ -42,8 +45,8 @@ class HostBackedEnv(VectorEnv):
 
     Args:
         make: creates a given number of simulators of one kind.
-        options: number of environments, and settings of the wrappers. Action repeat is not supported, and the autoreset
-            mode is ``NORMAL`` or ``DISABLED``.
+        options: number of environments, and settings of the wrappers. Action repeat is that of the simulators, and the
+            autoreset mode is ``NORMAL`` or ``DISABLED``.
         host: ``"loop"`` (or ``"auto"``) steps the simulators in a loop on the host if the workflow supports it;
             ``"callback"`` always calls them from the compiled program.
 
@@ -58,8 +61,6 @@ class HostBackedEnv(VectorEnv):
         mode = as_autoreset_mode(options.autoreset_mode)
         if mode not in _MODES:
             raise ValueError(f"autoreset_mode={mode.value} needs a JAX environment: use normal or disabled.")
-        if options.action_repeat > 1:
-            raise ValueError("action_repeat needs a JAX environment: repeat actions in a wrapper of the simulator.")
         if options.goal_setter is not None:
             raise ValueError(
                 "env.goal_setter needs a JAX environment: it may end an episode, which a simulator cannot follow."
@@ -72,15 +73,24 @@ class HostBackedEnv(VectorEnv):
             raise ValueError(no_such("value of env.host", host, HOST_MODES))
         self.autoreset_mode = mode  # pyright: ignore[reportAttributeAccessIssue]  # others have a class for each mode
         self.host = "loop" if host == "auto" else host
-        self.simulators = Simulators(make, options.parallel, options.max_episode_steps)
+        repeats, limit = options.action_repeat, options.max_episode_steps
+        self.simulators = Simulators(make, options.parallel, None if limit is None else -(-limit // repeats))
         main = self.simulators.main
+        if main.action_repeat != repeats:
+            self.simulators.close()
+            raise ValueError(
+                f"action_repeat={repeats} needs a JAX environment, or one of Gymnasium: these simulators apply each "
+                f"action for {counted(main.action_repeat, 'step')}. Repeat it in a wrapper of the simulator."
+            )
         self.is_remote = main.is_remote
         limits = [limit for limit in (options.max_episode_steps, main.max_episode_steps) if limit is not None]
         self._row = HostRow(main.obs_space, main.action_space, main.info_spec, min(limits, default=None))
         row: Env = self._row
         if main.goal_task is not None:
             row = wrap_goals(row, main.goal_task)
-        super().__init__(put_wrappers(row, options, None), options.parallel)
+        if repeats > 1:
+            row = ActionRepeatWrapper(row, repeats, on_host=True)
+        super().__init__(put_wrappers(row, dataclasses.replace(options, action_repeat=1), None), options.parallel)
         self._saved = main.get_state()
         weakref.finalize(self, Simulators.close, self.simulators)
 

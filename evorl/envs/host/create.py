@@ -16,8 +16,8 @@ def create_host_env(make: Callable[..., HostVectorEnv], title: str, *names: str,
     """Create a vector env of simulators on the host.
 
     Args:
-        make: called with ``names``, ``num_envs`` and its own options, and with ``max_episode_steps`` if it has that
-            parameter.
+        make: called with ``names``, ``num_envs`` and its own options, and with ``max_episode_steps`` and
+            ``action_repeat`` if it has these parameters.
         title: name of the environment for messages.
         *names: positional arguments of ``make``.
         **options: the fields of ``EnvOptions``, ``host`` (see ``HostBackedEnv``), and the options of ``make``.
@@ -33,9 +33,9 @@ def create_host_env(make: Callable[..., HostVectorEnv], title: str, *names: str,
     if inspect.Parameter.VAR_KEYWORD not in kinds:
         positional = list(inspect.signature(make).parameters)[: len(names)]
         check_options(title, arguments, parameters - {*positional, "num_envs"} | {"host"})
-    limit = shared.get("max_episode_steps")
-    if limit is not None and "max_episode_steps" in parameters:
-        arguments["max_episode_steps"] = limit
+    for name, default in (("max_episode_steps", None), ("action_repeat", 1)):
+        if shared.get(name, default) != default and name in parameters:
+            arguments[name] = shared[name]
 
     def make_rows(num_envs: int) -> HostVectorEnv:
         return functools.partial(make, *names)(num_envs=num_envs, **arguments)

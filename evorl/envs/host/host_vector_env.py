@@ -28,7 +28,9 @@ class HostVectorEnv(abc.ABC):
         num_envs: B.
         obs_space: observation space of one environment.
         action_space: action space of one environment.
-        max_episode_steps: number of steps after which ``step`` reports truncation; ``None`` without a limit.
+        max_episode_steps: number of environment steps after which ``step`` reports truncation; ``None`` without a
+            limit.
+        action_repeat: environment steps per action; the simulators repeat it, and sum the rewards, in ``step``.
         info_spec: shape and dtype, by name, of the entries of every ``info``, for one environment.
         goal_task: reward function of goals, a ``GoalTask``, if observations have goals and it is known. evorl then
             chooses and rewards the goals; only the initial goals of the simulator are used.
@@ -40,6 +42,7 @@ class HostVectorEnv(abc.ABC):
     obs_space: Space
     action_space: Space
     max_episode_steps: int | None = None
+    action_repeat: int = 1
     info_spec: Mapping[str, tuple[tuple[int, ...], Any]] = MappingProxyType({})
     goal_task: Any = None
     seed_bits: int = 31

@@ -54,13 +54,16 @@ class ActionRepeatWrapper(Wrapper):
         num_repeats: environment steps per action.
         max_episode_steps: time limit in environment steps. If it is not a multiple of ``num_repeats``, the last action
             of an episode that reaches it is applied fewer times.
+        on_host: the environment is a simulator on the host that repeats actions, and sums rewards, by itself.
     """
 
     hides_goals = "env.action_repeat sums the rewards of several steps"
 
-    def __init__(self, env: Env, num_repeats: int, max_episode_steps: int | None = None) -> None:
+    def __init__(
+        self, env: Env, num_repeats: int, max_episode_steps: int | None = None, *, on_host: bool = False
+    ) -> None:
         super().__init__(env)
-        self.num_repeats = positive(num_repeats, "num_repeats")
+        self.num_repeats, self._on_host = positive(num_repeats, "num_repeats"), on_host
         is_uneven = max_episode_steps is not None and max_episode_steps % self.num_repeats
         self._limit = max_episode_steps if is_uneven else None
 
@@ -74,6 +77,8 @@ class ActionRepeatWrapper(Wrapper):
         return self._counted(self.env.reset(key), jnp.zeros((), jnp.int32))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
+        if self._on_host:
+            return self.env.step(env_state, action)
         count = None if self._limit is None else env_state._internal.repeated_steps
 
         def repeat(state: EnvState, number: jax.Array) -> tuple[EnvState, None]:

@@ -1,0 +1,1 @@
+"""Trainings without tuned settings, measured by the share of the published gain over a random policy."""

@@ -1,0 +1,12 @@
+"""Tasks of ``benchmarks/defaults/tasks.yaml``: trainings without tuned settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.learning.task import read_tasks
+
+TASKS = read_tasks(Path(__file__).with_name("tasks.yaml"))
+AGENTS = ("ppo", "dqn", "pqn", "sac", "td3", "crossq")
+# A user without tuned settings chooses these; all other settings are those under test.
+CHOSEN = ("agent", "env", "total_timesteps", "eval_interval")

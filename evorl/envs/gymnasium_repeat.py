@@ -1,0 +1,32 @@
+"""Action repeat of Gymnasium environments, which are stepped on the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def with_repeated_actions(env: Any, num_repeats: int) -> Any:
+    """Wrap a Gymnasium environment: each action is applied ``num_repeats`` times, or until the episode ends.
+
+    The rewards are summed, as in ``evorl.envs.wrappers.ActionRepeatWrapper``.
+
+    Args:
+        env: a Gymnasium environment, including its time limit in environment steps.
+        num_repeats: environment steps per action, at least 1.
+    """
+    import gymnasium
+
+    class RepeatedActions(gymnasium.Wrapper):
+        """Applies each action several times."""
+
+        def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
+            """Take up to ``num_repeats`` steps."""
+            obs, reward, termination, truncation, info = env.step(action)
+            for _ in range(num_repeats - 1):
+                if termination or truncation:
+                    break
+                obs, more, termination, truncation, info = env.step(action)
+                reward += more
+            return obs, reward, termination, truncation, info
+
+    return env if num_repeats == 1 else RepeatedActions(env)

@@ -1,0 +1,65 @@
+"""Action repeat of Gymnasium's environments."""
+
+from __future__ import annotations
+
+import gymnasium
+import jax
+import numpy as np
+import pytest
+
+from evorl.envs.factory import create_env
+from evorl.envs.gymnasium import make_gymnasium_simulators
+from evorl.envs.gymnasium_repeat import with_repeated_actions
+from evorl.envs.wrapped_row import WrappedRow
+from tests.support.errors import raises_naming
+
+CAR, LIMIT = "MountainCarContinuous-v0", 999
+
+
+def test_an_action_is_repeated_and_the_rewards_are_summed() -> None:
+    once, held = gymnasium.make(CAR), with_repeated_actions(gymnasium.make(CAR), 3)
+    once.reset(seed=1)
+    held.reset(seed=1)
+    action = np.array([0.5], np.float32)
+    steps = [once.step(action) for _ in range(3)]
+    obs, reward, termination, truncation, _ = held.step(action)
+    np.testing.assert_array_equal(obs, steps[-1][0])
+    assert reward == pytest.approx(sum(float(step[1]) for step in steps))
+    assert (termination, truncation) == (False, False)
+    env = gymnasium.make(CAR)
+    assert with_repeated_actions(env, 1) is env
+
+
+def test_an_action_ends_with_the_episode() -> None:
+    env = with_repeated_actions(gymnasium.make("CartPole-v1", max_episode_steps=5), 3)
+    env.reset(seed=0)
+    assert [env.step(1)[1:4], env.step(0)[1:4]] == [(3.0, False, False), (2.0, False, True)]
+
+
+@pytest.mark.parametrize("host", ["loop", "callback"])
+def test_time_limit_and_steps_are_those_of_a_jax_environment(host: str) -> None:
+    options = {"action_repeat": 3, "max_episode_steps": 7, "parallel": 2}
+    of_host = create_env({"library": "gymnasium", "name": "CartPole-v1", "host": host, **options})
+    in_jax = create_env({"library": "gymnax", "name": "CartPole-v1", **options})
+    assert of_host.max_episode_steps == in_jax.max_episode_steps == 3
+    assert WrappedRow(of_host).action_repeat == WrappedRow(in_jax).action_repeat == 3
+    of_host.close()
+
+
+def test_an_episode_of_held_actions_counts_actions() -> None:
+    env = create_env(
+        {"library": "gymnasium", "name": "CartPole-v1", "host": "callback", "action_repeat": 2, "parallel": 1}
+    )
+    state = env.reset(jax.random.key(0))
+    state = jax.jit(env.step)(state, np.zeros(1, np.int32))
+    assert float(state.reward[0]) == 2.0
+    assert int(state.info.steps[0]) == 1
+    env.close()
+
+
+def test_simulators_without_action_repeat_are_refused() -> None:
+    with raises_naming(ValueError, "action_repeat=2", "JAX environment", "Gymnasium", "wrapper"):
+        create_env({"library": "host", "name": "hopper", "action_repeat": 2, "parallel": 1})
+    with raises_naming(ValueError, "action_repeat", "1.5"):
+        create_env({"library": "gymnasium", "name": CAR, "action_repeat": 1.5, "parallel": 1})
+    assert make_gymnasium_simulators(CAR, 1, action_repeat=4).action_repeat == 4
