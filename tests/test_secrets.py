@@ -1,4 +1,4 @@
-"""Secrets of a config: whatever leaves the run folder is produced once, and none contains them."""
+"""Secrets of a config are in nothing that leaves the run folder."""
 
 from __future__ import annotations
 

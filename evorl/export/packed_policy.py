@@ -96,9 +96,9 @@ def packed_files(
     )
 
 
-def _secrets(config: dict[str, Any]) -> list[str]:
+def _secrets(settings: dict[str, Any]) -> list[str]:
     """Return a message for each setting that is left out because its name denotes a secret."""
-    names = dict(leaves(config)).keys() - dict(leaves(shareable(config))).keys()
+    names = dict(leaves(settings)).keys() - dict(leaves(shareable(settings))).keys()
     return [
         f"{name} is not packed, because its name denotes a secret. Users of the policy set it with {name}=..."
         for name in sorted(names)

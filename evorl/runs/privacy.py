@@ -25,16 +25,16 @@ _URL_USER = re.compile(r"(?<=://)[^\s/?#'\"]+@")
 _URL_QUERY = re.compile(r"(?<=[?&])([\w.-]+)=[^&#\s'\"}\]]+")
 
 
-def shareable(config: Mapping[str, Any]) -> dict[str, Any]:
+def shareable(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return a config without secrets, and without the addresses and files of its servers.
 
-    An entry at any depth is left out if its name says that it is a secret, such as ``api_key``, ``password`` or
+    An entry at any depth is left out if its name denotes a secret, such as ``api_key``, ``password`` or
     ``hub_token``. Texts lose the user names and passwords of the addresses in them.
 
     Args:
-        config: plain data; keys may be dotted names.
+        settings: config as plain data; keys may be dotted names.
     """
-    return _without_secrets(config, "")
+    return _without_secrets(settings, "")
 
 
 def shareable_argument(argument: str) -> str:
@@ -54,7 +54,7 @@ def shareable_text(text: str) -> str:
 
 
 def is_secret(name: str) -> bool:
-    """Return True if the name of an entry says that its value is a secret."""
+    """Return True if the name of an entry denotes a secret."""
     words = _words(name)
     return bool(words) and (
         words[-1] in _SECRET_WORDS or (words[-1] in ("key", "keys") and bool(_SECRET_KEYS & set(words[:-1])))
