@@ -36,7 +36,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("workflows", "warm_start", "interop"),
     ("algorithms", "algorithm"),
     ("recorders", "rendering", "reports", "sockets", "live", "serving", "parameter_server", "training"),
-    ("sweeps", "apps", "export", "cli", "launch"),
+    ("sweeps", "apps", "export", "cli", "launch", "__main__"),
 )
 ROOMS = [room for layer in LAYERS for room in layer]
 

@@ -247,7 +247,7 @@ def test_a_command_with_configs_of_its_own_trains(
     for module in write_files_of(page, tmp_path):
         monkeypatch.delitem(sys.modules, module, raising=False)
     path, *words = shlex.split(command)
-    assert (path, words[:2]) == ("PYTHONPATH=.", ["python", "scripts/train.py"])
+    assert (path, words[:2]) == ("PYTHONPATH=.", ["evorl", "train"])
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     shared = ("total_timesteps", "eval", "recorders", "compilation_cache", "devices", "seed")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from evorl.cli.command_options import describe_options
-from evorl.cli.command_table import COMMANDS
+from evorl.cli.command_table import COMMANDS, Command
 from evorl.cli.completion import FLAGS, complete_from_arguments
 from evorl.cli.config_tree import config_folder, config_names
 from evorl.cli.errors import explained_errors, print_any_character
@@ -21,6 +21,18 @@ from evorl.execution.signals import handled_signals
 from evorl.recorders.screen import announced
 
 _OPTIONS_OF_A_TRAINING = "The options are the settings of a training; evorl {} agent=... env=... --cfg job lists them."
+# Commands of other tools, with those to use instead.
+_INSTEAD = {
+    "enjoy": "render",
+    "learn": "train",
+    "list": "agents, evorl envs or evorl runs",
+    "ls": "runs",
+    "resume": "train resume=latest",
+    "sweep": "train 'sweep={discount: [0.9,0.99]}'",
+    "tensorboard": "watch, or tensorboard --logdir runs",
+    "test": "evaluate",
+    "version": "--version",
+}
 
 
 def main(*command: str) -> None:
@@ -50,6 +62,8 @@ def run(arguments: Sequence[str]) -> Any:
     if name in ("--version", "-V"):
         print(f"evorl {installed_version()}")
         return None
+    if name in _INSTEAD:
+        raise ValueError(f"there is no command {name!r}: use evorl {_INSTEAD[name]}. evorl --help describes all.")
     if name not in COMMANDS:
         raise ValueError(f"{no_such('command', name, COMMANDS)} evorl --help describes them.")
     if any(flag in ("--help", "-h") for flag in rest):
@@ -59,7 +73,18 @@ def run(arguments: Sequence[str]) -> Any:
         name = "act"
     command = COMMANDS[name]
     with scope(), announced(command.working) if command.working else contextlib.nullcontext():
-        return load(command.runs)(rest)
+        return load(command.runs)(_naming_run(command, rest))
+
+
+def _naming_run(command: Command, arguments: Sequence[str]) -> list[str]:
+    """Return arguments that name a run as the command does: ``evorl render latest`` is ``evorl render run=latest``."""
+    if command.usage.startswith(("<run>", "[<run>")):
+        return [argument.removeprefix("run=") for argument in arguments]
+    unnamed = [argument for argument in arguments if "=" not in argument and not argument.startswith(("-", "+", "~"))]
+    has_run = any(argument.startswith(("run=", "policy=")) for argument in arguments)
+    if command.usage.startswith("run=") and len(unnamed) == 1 and not has_run:
+        return [f"run={argument}" if argument == unnamed[0] else argument for argument in arguments]
+    return list(arguments)
 
 
 def overview() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Sequence
 
 from evorl.cli.catalogs import AgentInfo, EnvInfo, list_agents, list_envs
@@ -28,12 +30,16 @@ def list_envs_from_arguments(arguments: Sequence[str]) -> list[EnvInfo]:
     Raises:
         ValueError: an option is unknown or invalid, or nothing matches.
     """
-    settings, texts = read_options(arguments, ENVS, "evorl envs", unnamed="part of a name")
+    settings, texts = read_options(_without_flag(arguments), ENVS, "evorl envs", unnamed="part of a name")
+    as_json = settings.pop("json")
     envs = list_envs(_one_text(texts), **settings)
     if not envs:
         raise ValueError(
             f"no environment matches {' '.join(arguments)}: evorl envs lists all, evorl envs --help filters."
         )
+    if as_json:
+        _print_json(envs)
+        return envs
     shown = envs if arguments else [env for env in envs if env.is_config]
     _print_table(_ENV_HEADING, [_env_cells(env) for env in shown])
     if len(shown) <= MAX_DETAILS:
@@ -58,12 +64,16 @@ def list_agents_from_arguments(arguments: Sequence[str]) -> list[AgentInfo]:
     Raises:
         ValueError: an option is unknown or invalid, or nothing matches.
     """
-    settings, texts = read_options(arguments, AGENTS, "evorl agents", unnamed="part of a name")
+    settings, texts = read_options(_without_flag(arguments), AGENTS, "evorl agents", unnamed="part of a name")
+    as_json = settings.pop("json")
     agents = list_agents(_one_text(texts), **settings)
     if not agents:
         raise ValueError(
             f"no agent matches {' '.join(arguments)}: evorl agents lists all, evorl agents --help filters."
         )
+    if as_json:
+        _print_json(agents)
+        return agents
     _print_table(_AGENT_HEADING, [_agent_cells(agent) for agent in agents])
     if len(agents) <= MAX_DETAILS:
         for agent in agents:
@@ -72,6 +82,14 @@ def list_agents_from_arguments(arguments: Sequence[str]) -> list[AgentInfo]:
                 print_line(f"Tuned settings for {', '.join(agent.tuned)}.")
             print_line(f"evorl train agent={agent.name} --cfg job lists its settings.")
     return agents
+
+
+def _without_flag(arguments: Sequence[str]) -> list[str]:
+    return ["json=true" if argument == "--json" else argument for argument in arguments]
+
+
+def _print_json(records: Sequence[EnvInfo | AgentInfo]) -> None:
+    print_line(json.dumps([dataclasses.asdict(record) for record in records], indent=1))
 
 
 def _one_text(texts: Sequence[str]) -> str:

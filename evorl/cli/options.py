@@ -143,10 +143,13 @@ COMPARE = {
 }
 
 FAMILIES = ("on-policy", "off-policy", "evolution", "evolution-guided", "quality-diversity", "population", "baseline")
+_JSON = Option(False, "print the records as JSON, with all their fields; --json for short")
+
 ENVS = {
     "library": Option(None, "list only environments of this library, such as library=brax", text=True),
     "agent": Option(None, "list only environments with tuned settings for this agent, such as agent=ppo", text=True),
     "actions": Option(None, "list only environments with these actions: discrete or continuous", one_of(*ACTIONS)),
+    "json": _JSON,
 }
 
 AGENTS = {
@@ -156,6 +159,7 @@ AGENTS = {
     "memory": Option(False, "list only agents whose network can have a recurrent cell"),
     "offline": Option(False, "list only agents that learn from recorded transitions alone"),
     "goals": Option(False, "list only agents that support hindsight experience replay"),
+    "json": _JSON,
 }
 
 CHECK_ENV = {

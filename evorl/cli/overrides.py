@@ -13,7 +13,7 @@ from evorl.cli.arguments import given_text
 from evorl.cli.config_tree import AGENT_PARTS
 from evorl.config.command_lines import user_path
 from evorl.config.evaluation_records import EvaluationRecords
-from evorl.config.names import no_such
+from evorl.config.names import did_you_mean, no_such
 from evorl.config.values import dotted_keys
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
@@ -106,7 +106,9 @@ def read_changes(
         if key in (*_GROUPS, *AGENT_PARTS):
             raise ValueError(f"{key} is determined by the run folder: remove {override.input_line}.")
         if allowed is not None and key not in allowed:
-            raise ValueError(f"{key} has no effect here; valid settings: {', '.join(allowed)}.")
+            raise ValueError(
+                f"{key} has no effect here.{did_you_mean(key, allowed)} Valid settings: {', '.join(allowed)}."
+            )
         if override.is_delete() or (key not in known and not override.is_add()):
             raise ValueError(no_such("setting of the run", key, known))
         if isinstance(value, str) and f"{key}.name" in known:

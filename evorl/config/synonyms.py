@@ -139,10 +139,10 @@ _SETTINGS = {
     "deterministic": "torch_deterministic cudnn_deterministic",
     "precision": "matmul_precision float32_matmul_precision default_matmul_precision allow_tf32",
     "resume": "checkpoint load restore load_path resume_from",
-    "runs_folder": "logdir log_dir save_dir output_dir out_dir results_dir tensorboard_log",
+    "runs_folder": "logdir log_dir save_dir output_dir out_dir results_dir tensorboard_log save_path",
     "title": "exp_name experiment_name run_name",
     "render_interval": "capture_video record_video video_interval save_video",
-    "recorders.wandb": "track use_wandb logger wandb",
+    "recorders.wandb": "track use_wandb logger wandb wandb_project_name wandb_project wandb_entity",
     "recorders.progress": "verbose progress_bar quiet",
 }
 # Agents and simulator libraries, which a config selects by name.

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from omegaconf import OmegaConf
 
 from evorl.assembly import workflow_from_config
-from evorl.config.gate import scope
+from evorl.config.gate import leaves, scope
 from evorl.config.values import plain
 from evorl.execution.restoration import restore
 from evorl.execution.runtime import prepare_for
@@ -25,7 +25,7 @@ from evorl.reports.recorded_run import RecordedRun, named
 from evorl.runs import policy_archive
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
-from evorl.runs.learning_settings import without_servers
+from evorl.runs.privacy import shareable
 from evorl.runs.spec import RunSpec
 from evorl.runs.storage import read_about, structure_of
 from evorl.runs.stored import stored_spec
@@ -69,8 +69,9 @@ def packed_files(
     """
     folder.refuse_links()  # the archive must not contain the target of a link
     contents, progress, notices = _checkpoint(folder, checkpoint, trust)
-    stored = without_servers(plain(folder.load_config(trust=True)))
-    config = _without_dataset({key: value for key, value in stored.items() if key not in _PRIVATE})
+    stored = plain(folder.load_config(trust=True))
+    public = {key: value for key, value in stored.items() if key not in _PRIVATE}
+    config = _without_dataset(shareable(public))
     (run,) = named([folder])
     page, remark = _page(folder, int(progress["iterations"]), trust)
     about = PackedCheckpoint(
@@ -90,7 +91,19 @@ def packed_files(
     if page is not None:
         files[policy_archive.PAGE] = page
     described = {"algorithm": run.algorithm, "env": run.env, "timesteps": about.timesteps, "score": about.score}
-    return PackedFiles(files, {**described, "license": license}, (*notices, f"Offline page: {remark}."))
+    return PackedFiles(
+        files, {**described, "license": license}, (*notices, *_secrets(public), f"Offline page: {remark}.")
+    )
+
+
+def _secrets(settings: dict[str, Any]) -> list[str]:
+    """Return a message for each setting that is left out because its name denotes a secret."""
+    names = dict(leaves(settings)).keys() - dict(leaves(shareable(settings))).keys()
+    return [
+        f"{name} is not packed, because its name denotes a secret. Users of the policy set it with {name}=..."
+        for name in sorted(names)
+        if not name.startswith(("serve.", "parameters."))
+    ]
 
 
 def _without_dataset(run: dict[str, Any]) -> dict[str, Any]:

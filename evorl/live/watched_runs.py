@@ -24,6 +24,7 @@ from evorl.reports.media import KINDS, media_of
 from evorl.reports.recorded_run import Curve, RecordedRun, find_runs, named
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
+from evorl.runs.privacy import shareable_text
 from evorl.runs.run_state import RUNNING, read_state
 
 SPEED = "time/steps_per_second"
@@ -308,7 +309,7 @@ def _course(run: RecordedRun, latest: Mapping[str, float]) -> dict[str, Any]:
         "algorithm": run.algorithm,
         "env": run.env,
         "state": run.state.state,
-        "failure": run.state.failure,
+        "failure": run.state.failure and shareable_text(run.state.failure),
         "timesteps": run.timesteps,
         "total": total,
         "seeds": seeds,

@@ -15,6 +15,7 @@ from evorl.config.names import explain_missing_package
 from evorl.recorders.row_file import as_number
 from evorl.recorders.screen import print_line
 from evorl.runs.files import RunFolderError, refuse_link, write_text
+from evorl.runs.privacy import shareable, shareable_text
 from evorl.runs.recorder import Recorder, Row, RunPlan
 
 SECONDS_BETWEEN_WRITES = 10.0
@@ -37,7 +38,7 @@ class MlflowRecorder(Recorder):
         uri: address of the tracking server; ``None`` for the variable ``MLFLOW_TRACKING_URI``.
         experiment: name of the experiment, created if missing.
         name: name of the run; by default its title.
-        settings: settings of the run by dotted key, stored as parameters.
+        settings: settings of the run by dotted key, stored as parameters, without secrets; see ``evorl.runs.privacy``.
 
     Raises:
         ImportError: MLflow is not installed; raised at the start.
@@ -60,7 +61,8 @@ class MlflowRecorder(Recorder):
                 "recorders.mlflow needs the address of a tracking server: set the variable MLFLOW_TRACKING_URI, or "
                 "recorders.mlflow={uri: http://127.0.0.1:5000}."
             )
-        self._experiment, self._name, self._settings = experiment, name, dict(settings or {})
+        self._shown_uri = shareable_text(self._uri)
+        self._experiment, self._name, self._settings = experiment, name, shareable(settings or {})
         self._client: Any = None
         self._run_id = ""
         self._pending: list[tuple[int, dict[str, float | int]]] = []
@@ -76,9 +78,9 @@ class MlflowRecorder(Recorder):
         try:
             self._open_run(client, plan)
         except MlflowException as error:
-            text = " ".join(str(error).split())[:200]
             raise ConnectionError(
-                f"MLflow at {self._uri} cannot record the run: {text}. Start the server, or set recorders.mlflow=false."
+                f"MLflow at {self._shown_uri} cannot record the run: {_shown(error)}. Start the server, or set "
+                "recorders.mlflow=false."
             ) from error
         self._client = client
         self._next_write = time.monotonic() + SECONDS_BETWEEN_WRITES
@@ -144,8 +146,13 @@ class MlflowRecorder(Recorder):
             call(*arguments)
         except (MlflowException, OSError) as error:
             if not self._has_warned:
-                text = " ".join(str(error).split())[:200]
-                print_line(f"MLflow at {self._uri} fails, metrics.csv has all rows: {text}", sys.stderr)
+                text = f"MLflow at {self._shown_uri} fails, metrics.csv has all rows: {_shown(error)}"
+                print_line(text, sys.stderr)
                 self._has_warned = True
             return False
         return True
+
+
+def _shown(error: Exception) -> str:
+    """Return the message of an error on one line, without the password of the server's address."""
+    return shareable_text(" ".join(str(error).split()))[:200]

@@ -14,6 +14,7 @@ import numpy as np
 from evorl.recorders.row_file import as_number
 from evorl.recorders.run_status import EVALUATION
 from evorl.runs.files import make_folder, refuse_link, writing_to
+from evorl.runs.privacy import shareable
 from evorl.runs.recorder import Recorder, Row, RunPlan
 
 SECONDS_BETWEEN_WRITES = 10.0
@@ -28,7 +29,7 @@ class TensorBoardRecorder(Recorder):
     Args:
         folder: folder of the event files.
         settings: settings of the run by dotted key, for the tab HPARAMS, which compares the runs of a folder by their
-            settings and their last evaluation return; empty for none.
+            settings and their last evaluation return, without secrets, see ``evorl.runs.privacy``; empty for none.
 
     Raises:
         RunFolderError: the disk is full or read-only.
@@ -36,7 +37,7 @@ class TensorBoardRecorder(Recorder):
 
     def __init__(self, folder: Path | str, settings: Mapping[str, Any] | None = None) -> None:
         self.folder = Path(folder)
-        self._settings = dict(settings or {})
+        self._settings = shareable(settings or {})
         self._first_timesteps = 0
         self._writer: Any = None
         self._pending: list[tuple[float, dict[str, float | int]]] = []

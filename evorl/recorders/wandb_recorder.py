@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import secrets
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from evorl.recorders.row_file import as_number
 from evorl.runs.files import RunFolderError, make_folder, refuse_link, write_text, writing_to
+from evorl.runs.privacy import shareable, shareable_argument
 from evorl.runs.recorder import Recorder, Row, RunPlan
 
 
@@ -20,7 +23,7 @@ class WandbRecorder(Recorder):
         folder: the run folder; ``wandb/`` below it holds the data and the run's id.
         project: name of the project.
         name: name of the run; by default the name of the folder.
-        config: the composed config, as plain data.
+        config: the composed config, as plain data; it is sent without secrets, see ``evorl.runs.privacy``.
         mode: ``offline`` (no account, no network), ``online`` or ``disabled``.
 
     Raises:
@@ -39,7 +42,7 @@ class WandbRecorder(Recorder):
         if mode not in ("offline", "online", "disabled"):
             raise ValueError(f"wandb mode must be offline, online or disabled, got {mode!r}.")
         self.folder = Path(folder)
-        self._settings = {"project": project, "name": name or self.folder.name, "config": dict(config or {})}
+        self._settings = {"project": project, "name": name or self.folder.name, "config": shareable(config or {})}
         self._mode: Any = mode  # one of those names; wandb annotates them as a Literal
         self._run: Any = None
 
@@ -51,7 +54,7 @@ class WandbRecorder(Recorder):
                 "Recording to Weights & Biases needs the package wandb: pip install wandb, or disable it. "
                 "metrics.csv and TensorBoard have the same metrics."
             ) from error
-        with writing_to(self.folder):
+        with writing_to(self.folder), _shareable_arguments():
             self._run = wandb.init(
                 dir=str(self.folder), id=self._run_id(), resume="allow", mode=self._mode, **self._settings
             )
@@ -78,3 +81,14 @@ class WandbRecorder(Recorder):
         if not re.fullmatch(r"[\w-]+", run_id, flags=re.ASCII):
             raise RunFolderError(f"{stored} contains no valid run id: remove it to create a new one.")
         return run_id
+
+
+@contextlib.contextmanager
+def _shareable_arguments() -> Iterator[None]:
+    """Hide the secrets of the command line within the context: wandb sends ``sys.argv`` as metadata."""
+    arguments = sys.argv
+    sys.argv = [*arguments[:1], *map(shareable_argument, arguments[1:])]
+    try:
+        yield
+    finally:
+        sys.argv = arguments

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 from xml.etree import ElementTree
 
+from evorl.runs.privacy import shareable_text
+
 Element: TypeAlias = ElementTree.Element
 Content: TypeAlias = "str | Element | Iterable[Content] | None"
 _FOLDERS = re.compile(r"(?<![\w./])/(?:[^\s/:'\",=]+/)+")
@@ -58,5 +60,5 @@ def as_html(page: Element) -> str:
 
 
 def without_folders(text: str) -> str:
-    """Shorten absolute paths in a text to their last part, so that a page can be shared."""
-    return _FOLDERS.sub(".../", text)
+    """Shorten absolute paths in a text to their last part and hide passwords, so that a page can be shared."""
+    return _FOLDERS.sub(".../", shareable_text(text))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from importlib import resources
 
+from evorl.config.names import did_you_mean
 from evorl.ops.terminal_text import counted
 from evorl.reports import comparison_charts, curve_charts
 from evorl.reports.comparison import (
@@ -27,6 +29,7 @@ from evorl.reports.summary_table import HEADING, as_cells, summary_rows
 from evorl.reports.svg import variable, variables
 
 MAX_BYTES = 3_000_000  # size limit of a page
+_OF_SEED = re.compile(r"_seed_\d+$")
 _RESERVED_BYTES = 50_000
 MAX_COLUMNS = 8  # maximum number of columns of groups in a table of settings
 MAX_CHARTS = 8  # maximum number of loss charts
@@ -70,10 +73,10 @@ class Report:
         requested, metric = metric, metric or default_metric(runs)
         recorded = [run for run in runs if run.by_seed(metric)]
         if not recorded:
-            known = sorted({metric for run in runs for metric in run.curves})
+            known = sorted({metric for run in runs for metric in run.curves if not _OF_SEED.search(metric)})
             name = requested or "return"
             raise ValueError(
-                f"none of {len(runs)} runs has recorded {name} yet."
+                f"none of {len(runs)} runs has recorded {name} yet.{did_you_mean(name, known) if requested else ''}"
                 + (f" Recorded metrics: {', '.join(known)}." if known else "")
             )
         without = [run.name for run in runs if not run.by_seed(metric)]

@@ -69,16 +69,11 @@ class SweptSetting(RecordedRun):
 
     @functools.cached_property
     def curves(self) -> dict[str, Curve]:
-        """Curves of the mean evaluation return and of each seed's return."""
-        names = {"eval_return": EVALUATION}
+        """Curves of every metric of evaluations: its mean over seeds, and the value of each seed."""
         file = RowFile(self.folder.sweep_evaluations)
         try:
             return curves_in(
-                {
-                    names.get(name, name if name == "timesteps" else f"{EVALUATION}_{name}"): float(text)
-                    for name, text in row.items()
-                    if text and name != "setting"
-                }
+                {_metric(name): float(text) for name, text in row.items() if text and name != "setting"}
                 for row in _rows(file.path)
                 if row["setting"] == str(self.number)
             )
@@ -105,6 +100,13 @@ def settings_or_itself(sweep: RecordedRun) -> list[RecordedRun]:
         number = int(row["setting"])
         settings.append(SweptSetting(sweep.folder, f"{sweep.name} {number}", sweep, number, values))
     return settings
+
+
+def _metric(column: str) -> str:
+    """Return the metric's name in ``metrics.csv`` for a column of ``evaluations.csv``."""
+    if column == "eval_return":
+        return EVALUATION
+    return f"{EVALUATION}_{column}" if column.startswith("seed_") else column
 
 
 @functools.lru_cache(maxsize=8)

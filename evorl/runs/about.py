@@ -21,8 +21,8 @@ from typing import Any
 
 from evorl.distribution import DISTRIBUTION, installed_version
 from evorl.runs.files import refuse_link, write_atomically, writing_to
+from evorl.runs.privacy import shareable_argument
 
-_SECRET = re.compile(r"token|password|passwd|secret|api_?key|credential", re.IGNORECASE)
 _NOT_FOR_RUNS = re.compile(r"extra\s*==\s*['\"](test|check|docs|all)['\"]")
 _GIT_SECONDS = 5.0
 
@@ -37,7 +37,7 @@ def describe_start(command: str, arguments: Sequence[str], device: str, source: 
         source: folder of the source tree, if the package runs from one.
     """
     return {
-        "command": " ".join([command, *(shlex.quote(_without_secret(argument)) for argument in arguments)]),
+        "command": " ".join([command, *(shlex.quote(shareable_argument(argument)) for argument in arguments)]),
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "device": device,
         "processor": processor_name(),
@@ -113,7 +113,3 @@ def installed_versions() -> tuple[tuple[str, str], ...]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
     return tuple(versions.items())
-
-
-def _without_secret(argument: str) -> str:
-    return f"{argument.partition('=')[0]}=..." if _SECRET.search(argument) else argument

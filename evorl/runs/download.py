@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import http.client
 import ipaddress
+import queue
+import threading
 import time
 import urllib.error
 import urllib.request
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
 from urllib.parse import urljoin, urlsplit
 
 from evorl.runs.files import RunFolderError
@@ -19,20 +22,64 @@ SECONDS = 30.0  # time limit for a connection and for each part of a response
 TOTAL_SECONDS = 600.0
 MAX_REDIRECTIONS = 5
 _PART = 2**16
+_AUTHORIZATION = "Authorization"
+T = TypeVar("T")
 
 
-def download(address: str, max_bytes: int) -> bytes:
+def download(address: str, max_bytes: int, headers: Mapping[str, str] | None = None) -> bytes:
     """Return the file at an address.
 
     Args:
         address: ``https://...``, or ``http://`` of this machine.
         max_bytes: size limit.
+        headers: additional headers of the request; ``Authorization`` is not sent to other servers after a redirection.
 
     Raises:
         RunFolderError: the address, or one that it redirects to, is not accepted; the server cannot be reached or
             reports an error; or a limit is exceeded.
     """
     is_local = check_address(address)
+    return within_time(address, lambda: _download(address, max_bytes, headers or {}, is_local))
+
+
+def within_time(address: str, call: Callable[[], T]) -> T:
+    """Return the result of a call that downloads something, with a limit on its total time.
+
+    The timeouts of sockets start again with each byte, so a server that sends one byte at a time could delay a download
+    without end. The call runs in another thread, which is left behind at the limit.
+
+    Args:
+        address: the address, for the message.
+        call: the download.
+
+    Raises:
+        RunFolderError: the call took longer than ``TOTAL_SECONDS``.
+        BaseException: the error of the call.
+    """
+    results: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            results.put((call(), None))
+        except BaseException as error:  # raised below, in the thread of the caller
+            results.put((None, error))
+
+    threading.Thread(target=work, name="evorl-download", daemon=True).start()
+    try:
+        result, error = results.get(timeout=TOTAL_SECONDS)
+    except queue.Empty:
+        raise _too_slow(address) from None
+    if error is not None:
+        raise error
+    return cast(T, result)
+
+
+def _too_slow(address: str) -> RunFolderError:
+    return RunFolderError(f"{address} was not downloaded within {TOTAL_SECONDS:g} s.")
+
+
+def _download(address: str, max_bytes: int, headers: Mapping[str, str], is_local: bool) -> bytes:
+    end = time.monotonic() + TOTAL_SECONDS
     opener = urllib.request.OpenerDirector()
     for handler in (
         # A proxy must not be asked for files of this machine.
@@ -44,8 +91,8 @@ def download(address: str, max_bytes: int) -> bytes:
         _Redirections(),
     ):
         opener.add_handler(handler)
-    request = urllib.request.Request(address, headers={"User-Agent": "evorl", "Accept-Encoding": "identity"})
-    end = time.monotonic() + TOTAL_SECONDS
+    headers = {"User-Agent": "evorl", **headers, "Accept-Encoding": "identity"}
+    request = urllib.request.Request(address, headers=headers)
     try:
         with opener.open(request, timeout=SECONDS) as response:
             return _read(response, address, max_bytes, end)
@@ -101,6 +148,12 @@ class _Redirections(urllib.request.HTTPRedirectHandler):
             check_address(urljoin(req.full_url, new), req.full_url)
         return super().http_error_302(req, fp, code, msg, headers)
 
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        new = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if new is not None and urlsplit(newurl)[:2] != urlsplit(req.full_url)[:2]:
+            new.remove_header(_AUTHORIZATION)
+        return new
+
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
@@ -124,7 +177,7 @@ def _read(response: Any, address: str, max_bytes: int, end: float) -> bytes:
         if len(data) > max_bytes:
             raise too_large
         if time.monotonic() > end:
-            raise RunFolderError(f"{address} was not downloaded within {TOTAL_SECONDS:g} s.")
+            raise _too_slow(address)
     if length is not None and length.isdecimal() and len(data) < int(length):
         raise RunFolderError(f"{address} was cut off after {len(data):,} of {int(length):,} bytes: try again.")
     return bytes(data)

@@ -7,7 +7,7 @@ import dataclasses
 import difflib
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -185,18 +185,27 @@ class RunFolder:
         Raises:
             RunFolderError: no run below ``root`` has a checkpoint.
         """
-        runs = [cls(config.parent.resolve()) for config in user_path(root).rglob("config.yaml")]
-        saved = [(run.saved_at, run.path.as_posix(), run) for run in runs if run.saved_at is not None]
-        if not saved:
-            instead = f"{len(runs)} runs without checkpoints" if runs else "no runs"
+        configs = list(user_path(root).rglob("config.yaml"))
+        newest = cls._newest(configs)
+        if newest is None:
+            instead = f"{len(configs)} runs without checkpoints" if configs else "no runs"
             raise RunFolderError(
                 f"There is no run with a checkpoint in {root} ({instead}): start a run without resume."
             )
-        return max(saved)[-1]
+        return newest
+
+    @classmethod
+    def _newest(cls, configs: Iterable[Path]) -> Self | None:
+        """Return the run with the most recent checkpoint; ``None`` without checkpoints."""
+        runs = [cls(config.parent.resolve()) for config in configs]
+        saved = [(run.saved_at, run.path.as_posix(), run) for run in runs if run.saved_at is not None]
+        return max(saved)[-1] if saved else None
 
     @classmethod
     def find(cls, which: Path | str, root: Path | str) -> Self:
         """Return the run that ``resume=<which>`` names: ``latest``, a path, or the name of a run below ``root``.
+
+        A folder of runs, such as ``runs/ppo-cartpole`` or ``runs``, names its run with the most recent checkpoint.
 
         Raises:
             RunFolderError: no folder matches.
@@ -204,7 +213,10 @@ class RunFolder:
         if str(which) == "latest":
             return cls.latest(root)
         below = Path(root) / which
-        return cls.open(below if not Path(which).exists() and below.is_dir() else which, root)
+        path = below if not Path(which).exists() and below.is_dir() else which
+        folder = user_path(path)
+        is_group = folder.is_dir() and not (folder / "config.yaml").is_file()
+        return (is_group and cls._newest(_configs_in(folder))) or cls.open(path, root)
 
     @property
     def saved_at(self) -> float | None:
@@ -296,15 +308,19 @@ def _neighbors(path: Path, root: Path | None = None) -> str:
     parent = next((folder for folder in path.parents if folder.is_dir()), Path("/"))
     nearby: dict[Path, float] = {}
     for folder in (path, parent, *([user_path(root).resolve()] if root else [])):
-        for pattern in ("*/config.yaml", "*/*/config.yaml"):
-            runs = [config.parent for config in folder.glob(pattern) if config.is_file()]
-            nearby |= {run: _likeness(path, run, folder) for run in runs}
+        nearby |= {config.parent: _likeness(path, config.parent, folder) for config in _configs_in(folder)}
     if not nearby:
         return f"{parent} contains no runs either: name a run folder, or resume=latest."
     newest = sorted(nearby, key=lambda run: [int(n) for n in re.findall(r"\d+", run.name)], reverse=True)
     alike = sorted((run for run in newest if nearby[run] >= ALIKE), key=lambda run: -nearby[run])
     kind = "Similarly named runs" if alike else "Nearby runs"
     return f"{kind}: {', '.join(str(run) for run in (alike or newest)[:3])}."
+
+
+def _configs_in(folder: Path) -> list[Path]:
+    """Return the configs of the runs at most two levels below a folder."""
+    patterns = ("*/config.yaml", "*/*/config.yaml")
+    return [config for pattern in patterns for config in folder.glob(pattern) if config.is_file()]
 
 
 def _likeness(path: Path, run: Path, folder: Path) -> float:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evorl.runs.files import RunFolderError, make_private_folder, user_cache
+from evorl.runs.download import download, within_time
+from evorl.runs.files import RunFolderError, make_private_folder, open_to_write, user_cache, writing_to
 from evorl.runs.policy_archive import MAX_BYTES
 
 SCHEME = "hf://"
@@ -51,18 +53,35 @@ def download_from_hub(address: str) -> Path:
     hub, (repository, revision), endpoint = _library(), HubAddress.read(address), _endpoint()
     try:
         url = hub.hf_hub_url(repository, FILE, revision=revision, endpoint=endpoint)
-        size = hub.get_hf_file_metadata(url, endpoint=endpoint).size
-        if size is None or size > MAX_BYTES:
-            raise RunFolderError(f"{address}: {FILE} has {size} bytes, but at most {MAX_BYTES:,} are allowed.")
-        folder = user_cache("hub")
-        make_private_folder(folder)
-        return Path(
-            hub.hf_hub_download(repository, FILE, revision=revision, endpoint=endpoint, cache_dir=folder)
-        ).resolve()
+        file = within_time(address, lambda: hub.get_hf_file_metadata(url, endpoint=endpoint))
     except RunFolderError:
         raise
     except Exception as error:  # errors of the library and of its HTTP client share no base class
         raise _failed(f"{address} was not downloaded", error) from error
+    if not re.fullmatch(r"[0-9a-f]{40}", file.commit_hash or ""):
+        raise RunFolderError(f"{address} was not downloaded: {url} is not of the Hub, it states no commit.")
+    if file.size is None or file.size > MAX_BYTES:
+        raise RunFolderError(f"{address}: {FILE} has {file.size} bytes, but at most {MAX_BYTES:,} are allowed.")
+    folder = user_cache("hub").resolve()
+    make_private_folder(folder)
+    path = folder / f"{repository.replace('/', '--')}--{file.commit_hash}.zip"
+    if not path.is_file():
+        # The commit's file cannot change between the two requests as that of a branch can.
+        pinned = hub.hf_hub_url(repository, FILE, revision=file.commit_hash, endpoint=endpoint)
+        content = download(pinned, file.size, hub.utils.build_hf_headers())
+        if len(content) != file.size:
+            raise RunFolderError(f"{address} was cut off after {len(content):,} of {file.size:,} bytes: try again.")
+        _store(path, content)
+    return path
+
+
+def _store(path: Path, content: bytes) -> None:
+    """Write a file; it has its final name only when it is complete."""
+    with writing_to(path.parent):
+        new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        with open_to_write(new, "wb") as file:
+            file.write(content)
+        new.replace(path)
 
 
 def upload_to_hub(address: str, files: Mapping[str, bytes], message: str) -> str:

@@ -5,30 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from evorl.runs.privacy import shareable
+
 _IGNORED = {
     *"title sweep search eval_at_start render_interval resume run trust runs_folder recorders evaluation".split(),
     *"best_checkpoints_kept best_over checkpoint_seconds".split(),
     *"checkpoints_kept compilation_cache devices env_chunk deterministic checkpoint_interval log_interval".split(),
 }
-# Addresses, secrets and files of servers.
-_OF_SERVER = {
-    f"{server}.{name}" for server in ("serve", "parameters") for name in "bind web token cert key profile_dir".split()
-}
-
-
-def without_servers(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config without the addresses, secrets and files of its servers, so that it can be shared."""
-    return {
-        part: {key: value for key, value in settings.items() if f"{part}.{key}" not in _OF_SERVER}
-        if isinstance(settings, Mapping)
-        else settings
-        for part, settings in run.items()
-    }
 
 
 def learning_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a config that can affect learning, by dotted name; a list is one setting."""
-    settings = {key: value for key, value in without_servers(config).items() if key not in _IGNORED}
+    """Return the settings of a config that can affect learning, by dotted name without secrets; lists are settings."""
+    settings = {key: value for key, value in shareable(config).items() if key not in _IGNORED}
     return {name: value for name, value in _flat(settings) if name not in _IGNORED}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,11 @@ from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.files import writing_to
 from evorl.runs.recorder import Recorder, Row
 from evorl.runs.storage import read_about
+from evorl.sweeps.sweep_table import RETURN
 from evorl.types import State
 from evorl.workflows.side_by_side import SideBySideWorkflow
 
-_RETURN = "eval/episode_return_seed_{}"
+_OF_FIRST_SEED = re.compile(r"eval/(.+)_seed_0")
 
 
 class _LastEvaluation(Recorder):
@@ -114,20 +116,23 @@ class Part:
         checkpointer = RunCheckpointer(self.folder / "checkpoints")
         return read_about(checkpointer.folder / str(checkpointer.steps[-1]))["progress"]
 
-    def returns(self) -> dict[int, dict[int, list[float]]]:
-        """Return, for each setting, the returns of its seeds by the environment steps of the evaluation."""
+    def evaluations(self) -> dict[int, dict[int, dict[str, list[float]]]]:
+        """Return, for each setting, the metrics of its seeds by environment steps of the evaluation and name."""
         file = RowFile(self.folder / "metrics.csv")
-        returns: dict[int, dict[int, list[float]]] = {member: {} for member in self.members}
+        evaluations: dict[int, dict[int, dict[str, list[float]]]] = {member: {} for member in self.members}
         try:
             for row in file.records():
-                if not row.get(_RETURN.format(0)):
+                if not row.get(_column(RETURN, 0)):
                     continue
+                names = [match[1] for column in row if (match := _OF_FIRST_SEED.fullmatch(column))]
                 for place, member in enumerate(self.members):
                     rows = range(place * self.num_seeds, (place + 1) * self.num_seeds)
-                    returns[member][int(row["timesteps"])] = [_number(row[_RETURN.format(i)]) for i in rows]
+                    evaluations[member][int(row["timesteps"])] = {
+                        name: [_number(row[_column(name, i)]) for i in rows] for name in names
+                    }
         except (KeyError, ValueError) as error:
             raise file.damaged(repr(error)) from error
-        return returns
+        return evaluations
 
     def state_of(self, member: int) -> State:
         """Return the rows of a setting in the last checkpoint, on the host."""
@@ -143,6 +148,10 @@ def joined_states(states: Sequence[State], num_rows: int) -> State:
     joined = State(concatenate_trees(rows))
     last = len(joined.numbers) - 1
     return rows_of_seeds(joined, np.minimum(np.arange(num_rows), last)) | {"iterations": states[0].iterations}
+
+
+def _column(name: str, row: int) -> str:
+    return f"eval/{name}_seed_{row}"
 
 
 def _number(text: str | None) -> float:

@@ -30,9 +30,9 @@ from evorl.runs.rescue import WatchedFolder
 from evorl.runs.spec import RunSpec
 from evorl.sweeps.grouping import Group, grouped
 from evorl.sweeps.part import Part
-from evorl.sweeps.sweep_run import SweepRun, last_score, ranked
+from evorl.sweeps.sweep_run import SweepRun, last_score, ranked, returns_of
 from evorl.sweeps.sweep_settings import SweepSettings, is_shared
-from evorl.sweeps.sweep_table import Returns, write_evaluations, write_sweep
+from evorl.sweeps.sweep_table import RETURN, Returns, write_evaluations, write_sweep
 from evorl.training.start import RunStart, Trained
 from evorl.types import PyTreeDict
 
@@ -72,9 +72,10 @@ def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
             recorders = functools.partial(_recorders, folder.log, start.title) if screen else lambda _: []
             finished = run.train(recorders, lambda: should_stop() or watched.is_missing)
             watched.refuse_missing()
-            returns = run.returns()
+            evaluations = run.evaluations()
+            returns = returns_of(evaluations)
             write_sweep(table, settings, returns, spec.num_seeds)
-            write_evaluations(folder.sweep_evaluations, returns, spec.num_seeds)
+            write_evaluations(folder.sweep_evaluations, evaluations, spec.num_seeds)
             draw_sweep(folder.path / "learning_curves.png", {folder.path.parent.name: _curves(settings, returns)})
         if not finished:
             tell(f"Stopped early. To resume: {command}")
@@ -185,21 +186,23 @@ def _keep_best(run: SweepRun, spec: RunSpec, setting: Mapping[str, Any], member:
     kept = RunFolder(folder.path / "best")
     if not kept.config.exists():
         kept = RunFolder.create(folder.path, spec_of(spec, setting, **others).as_config(), "best")
-    of_best = run.returns()[member]
+    evaluations = run.evaluations()
     state, progress = run.final_state(member)
-    _record(kept, of_best, title, spec.recorders.learning_curve)
-    RunCheckpointer(kept.checkpoints).save(state, progress, last_score(of_best))
+    _record(kept, evaluations[member], title, spec.recorders.learning_curve)
+    RunCheckpointer(kept.checkpoints).save(state, progress, last_score(returns_of(evaluations)[member]))
     return kept.path
 
 
-def _record(folder: RunFolder, returns: Mapping[int, Sequence[float]], title: str, learning_curve: bool) -> None:
+def _record(
+    folder: RunFolder, evaluations: Mapping[int, Mapping[str, Sequence[float]]], title: str, learning_curve: bool
+) -> None:
     """Record the evaluations of a setting as the evaluations of a run."""
-    num_seeds = len(next(iter(returns.values())))
+    num_seeds = len(next(iter(evaluations.values()))[RETURN])
     recorder = make_recorder(folder, title=title, progress=False, tensorboard=False, learning_curve=learning_curve)
     recorder.resume_at(-1)
-    recorder.start(RunPlan(title, max(returns), 0, 0, num_seeds, 1))
-    for number, timesteps in enumerate(sorted(returns), start=1):
-        of_seeds = np.asarray(returns[timesteps] if num_seeds > 1 else returns[timesteps][0])
-        evaluation = describe_evaluation(PyTreeDict(episode_return=of_seeds))
+    recorder.start(RunPlan(title, max(evaluations), 0, 0, num_seeds, 1))
+    for number, timesteps in enumerate(sorted(evaluations), start=1):
+        metrics = {name: np.asarray(x if num_seeds > 1 else x[0]) for name, x in evaluations[timesteps].items()}
+        evaluation = describe_evaluation(PyTreeDict(metrics))
         recorder.write({"iterations": number, "timesteps": timesteps, **evaluation})
     recorder.close()

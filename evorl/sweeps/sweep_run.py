@@ -20,7 +20,7 @@ from evorl.sweeps.capacity import settings_at_once
 from evorl.sweeps.grouping import Group
 from evorl.sweeps.part import Part, joined_states
 from evorl.sweeps.sweep_settings import SweepSettings
-from evorl.sweeps.sweep_table import Returns
+from evorl.sweeps.sweep_table import RETURN, Evaluations, Returns
 from evorl.types import State
 from evorl.workflows.side_by_side import SideBySideWorkflow
 
@@ -163,11 +163,15 @@ class SweepRun:
         """Return the settings that continue after these rounds."""
         assert self.settings.halving is not None, "without it there is one round"
         left = [member for part in rounds[-1] for member in part.members]
-        return sorted(ranked(merged_returns(rounds), left)[: self.settings.halving.num_left(len(left))])
+        return sorted(ranked(returns_of(merged_evaluations(rounds)), left)[: self.settings.halving.num_left(len(left))])
 
     def returns(self) -> Returns:
         """Return, for each setting, the returns of its seeds by the environment steps of the evaluation."""
-        return {member: {} for member in range(self.num_settings)} | merged_returns(self.rounds())
+        return returns_of(self.evaluations())
+
+    def evaluations(self) -> Evaluations:
+        """Return, for each setting, the metrics of its seeds by environment steps of the evaluation and name."""
+        return {member: {} for member in range(self.num_settings)} | merged_evaluations(self.rounds())
 
     def final_state(self, member: int) -> tuple[State, dict[str, Any]]:
         """Return the final state of a setting, as a separate training would save it, and the progress saved with it."""
@@ -179,14 +183,22 @@ class SweepRun:
         return state, part.progress()
 
 
-def merged_returns(rounds: Sequence[Sequence[Part]]) -> dict[int, dict[int, list[float]]]:
-    """Merge the returns of all parts, see ``Part.returns``."""
-    returns: dict[int, dict[int, list[float]]] = {}
+def merged_evaluations(rounds: Sequence[Sequence[Part]]) -> dict[int, dict[int, dict[str, list[float]]]]:
+    """Merge the evaluations of all parts, see ``Part.evaluations``."""
+    evaluations: dict[int, dict[int, dict[str, list[float]]]] = {}
     for parts in rounds:
         for part in parts:
-            for member, of_member in part.returns().items():
-                returns.setdefault(member, {}).update(of_member)
-    return returns
+            for member, of_member in part.evaluations().items():
+                evaluations.setdefault(member, {}).update(of_member)
+    return evaluations
+
+
+def returns_of(evaluations: Evaluations) -> dict[int, dict[int, Sequence[float]]]:
+    """Return the returns of the seeds, for each setting and environment steps of the evaluation."""
+    return {
+        member: {timesteps: metrics[RETURN] for timesteps, metrics in of_member.items()}
+        for member, of_member in evaluations.items()
+    }
 
 
 def ranked(returns: Returns, members: Sequence[int]) -> list[int]:

@@ -13,7 +13,9 @@ from evorl.recorders.row_file import RowFile, as_line
 from evorl.recorders.run_status import best_evaluation
 from evorl.reports.statistics import bootstrap_interval
 
+RETURN = "episode_return"  # metric that settings are compared by
 Returns = Mapping[int, Mapping[int, Sequence[float]]]
+Evaluations = Mapping[int, Mapping[int, Mapping[str, Sequence[float]]]]
 
 
 def write_sweep(path: Path, settings: Sequence[Mapping[str, Any]], returns: Returns, num_seeds: int) -> None:
@@ -35,19 +37,31 @@ def write_sweep(path: Path, settings: Sequence[Mapping[str, Any]], returns: Retu
     RowFile(path).replace(as_line(map(str, row)) for row in [header, *rows])
 
 
-def write_evaluations(path: Path, returns: Returns, num_seeds: int) -> None:
+def write_evaluations(path: Path, evaluations: Evaluations, num_seeds: int) -> None:
     """Write one line per evaluation of each setting: its steps, the mean return, and the return of each seed.
+
+    The columns ``eval/<metric>`` and ``eval/<metric>_seed_<i>`` have the other metrics, such as ``eval/success``.
 
     Raises:
         RunFolderError: the file cannot be written.
     """
+    metrics = [metrics for of_setting in evaluations.values() for metrics in of_setting.values()]
+    others = sorted({name for of_evaluation in metrics for name in of_evaluation} - {RETURN})
     header = ["setting", "timesteps", "eval_return", *(f"seed_{i}" for i in range(num_seeds))]
+    for name in others:
+        header += [f"eval/{name}", *(f"eval/{name}_seed_{i}" for i in range(num_seeds))]
+    missing = [math.nan] * num_seeds
     rows = [
-        [str(number), str(timesteps), *map(_number, (float(np.mean(values)), *values))]
-        for number, of_setting in sorted(returns.items())
-        for timesteps, values in sorted(of_setting.items())
+        [str(number), str(timesteps), *_cells([of_evaluation.get(name, missing) for name in (RETURN, *others)])]
+        for number, of_setting in sorted(evaluations.items())
+        for timesteps, of_evaluation in sorted(of_setting.items())
     ]
     RowFile(path).replace(as_line(row) for row in [header, *rows])
+
+
+def _cells(metrics: Sequence[Sequence[float]]) -> list[str]:
+    """Return the mean and the value of each seed of every metric."""
+    return [_number(value) for values in metrics for value in (float(np.mean(values)), *values)]
 
 
 def _summary(of_setting: Mapping[int, Sequence[float]], num_seeds: int) -> list[str]:

@@ -24,7 +24,7 @@ from evorl.recorders import LogRecorder, make_recorder
 from evorl.recorders.episode_records import episode_recorders
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
-from evorl.runs.learning_settings import learning_settings, without_servers
+from evorl.runs.learning_settings import learning_settings
 from evorl.runs.recorder import Recorder
 from evorl.runs.rescue import FolderMissing, RescuingCheckpointer, WatchedFolder
 from evorl.runs.run_state import RECORDED_IN, RESULTS_IN, RESUME_WITH_CHANGE
@@ -114,7 +114,7 @@ def _checkpointer(watched: WatchedFolder, spec: RunSpec) -> RescuingCheckpointer
 
 def _recorder(folder: RunFolder, workflow: Workflow, spec: RunSpec) -> Recorder:
     recorders, settings = spec.recorders, {"title": spec.title, **learning_settings(spec.as_config())}
-    wandb = _tracker(recorders.wandb, {"config": without_servers(spec.as_config()), "name": spec.title})
+    wandb = _tracker(recorders.wandb, {"config": spec.as_config(), "name": spec.title})
     mlflow = _tracker(recorders.mlflow, {"settings": settings, "name": spec.title})
     if mlflow and mlflow.get("uri"):
         admit(str(mlflow["uri"]), "recorders.mlflow.uri")  # the server receives the settings and metrics

@@ -30,6 +30,42 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"evorl {evorl.__version__}\n"
 
 
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"]])
+def test_the_package_is_the_command(arguments: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-m", "evorl", *arguments], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(("evorl ", "Usage: evorl <command>"))
+
+
+@pytest.mark.parametrize("name", ["evaluate", "render", "export", "pack", "play", "save-replay", "act"])
+def test_a_run_without_a_name_is_the_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    received: list[list[str]] = []
+    monkeypatch.setattr(commands, "load", lambda _: received.append)
+    for arguments in (["latest"], ["seed=3", "latest"], ["run=a", "latest"], ["a", "b"], ["policy=a.onnx", "b"]):
+        commands.run([name, *arguments])
+    assert received == [
+        ["run=latest"],
+        ["seed=3", "run=latest"],
+        ["run=a", "latest"],
+        ["a", "b"],
+        ["policy=a.onnx", "b"],
+    ]
+
+
+def test_runs_of_a_report_may_have_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    received: list[list[str]] = []
+    monkeypatch.setattr(commands, "load", lambda _: received.append)
+    for name in ("report", "watch"):
+        commands.run([name, "run=latest", "runs/a"])
+    assert received == [["latest", "runs/a"]] * 2
+
+
+@pytest.mark.parametrize(("name", "instead"), [("enjoy", "evorl render"), ("version", "evorl --version")])
+def test_commands_of_other_tools_are_answered_with_ours(name: str, instead: str) -> None:
+    with raises_naming(ValueError, f"no command '{name}'", instead):
+        commands.run([name, "run=latest"])
+    assert not commands._INSTEAD.keys() & COMMANDS.keys()
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_there_and_says_what_it_takes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     command = COMMANDS[name]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from typing import Any
+
 import pytest
 
 import evorl
@@ -20,6 +24,15 @@ def test_all_environments_are_listed_with_the_libraries(capsys: pytest.CaptureFi
     assert "env=jumanji/" in library
     assert library.endswith("extra jumanji")
     assert not [line for line in lines if line.startswith("gymnasium/")]
+
+
+@pytest.mark.parametrize(("command", "listed"), [("envs", evorl.list_envs), ("agents", evorl.list_agents)])
+def test_records_are_printed_as_json(command: str, listed: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    run([command, "--json"])
+    records = json.loads(capsys.readouterr().out)
+    assert records == json.loads(json.dumps([dataclasses.asdict(record) for record in listed()]))
+    run([command, "json=true", records[0]["name"]])
+    assert records[0] in json.loads(capsys.readouterr().out)
 
 
 def test_few_results_are_described_with_a_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,18 @@ def test_a_module_that_fails_at_its_import_is_named_with_the_error(
 def test_a_module_that_does_not_exist_is_missed() -> None:
     with raises_naming(ValueError, "part=no_such.module:f", "'no_such'", "PYTHONPATH"):
         load_named("no_such.module:f", "part")
+
+
+@pytest.mark.parametrize(
+    "read", [lambda: load_named("__main__:MyLayer", "part"), lambda: load_class("__main__.MyLayer", "part")]
+)
+def test_a_class_of_another_session_is_explained(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with raises_naming(
+        ValueError, "part=", "__main__", "this session does not define MyLayer", "my_parts.py", "my_parts:MyLayer"
+    ):
+        read()
+    monkeypatch.setattr(sys.modules["__main__"], "MyLayer", type("MyLayer", (), {}), raising=False)
+    assert read().__name__ == "MyLayer"
 
 
 def test_a_long_list_of_names_is_cut_at_a_name() -> None:

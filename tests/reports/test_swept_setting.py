@@ -22,6 +22,13 @@ from tests.support.run_folders import PNG, START, make_run
 SETTINGS = [{"discount": d, "agent.network": n} for d in (0.9, 0.99) for n in (None, "wide")]
 RETURNS = {number: {100: [1.0 * number, 2.0], 200: [3.0 * number, 5.0]} for number in range(4)}
 
+EVALUATIONS = {
+    number: {
+        at: {"episode_return": values, "success": [0.1 * number, at / 200]} for at, values in RETURNS[number].items()
+    }
+    for number in RETURNS
+}
+
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> RecordedRun:
@@ -35,7 +42,7 @@ def sweep(tmp_path: Path) -> RecordedRun:
     }
     folder = RunFolder.create(tmp_path, config, "ppo-sweep")
     write_sweep(folder.sweep_table, SETTINGS, RETURNS, 2)
-    write_evaluations(folder.sweep_evaluations, RETURNS, 2)
+    write_evaluations(folder.sweep_evaluations, EVALUATIONS, 2)
     add_start(folder.about, START)
     (folder.path / "learning_curves.png").write_bytes(PNG)
     make_run(tmp_path, "ppo-sweep/best", [[1.0, 2.0]])
@@ -56,6 +63,8 @@ def test_a_setting_has_its_values_and_the_evaluations_of_its_seeds(sweep: Record
     assert third.by_seed()[0].values.tolist() == [2.0, 6.0]
     assert third.last().tolist() == [6.0, 5.0]
     assert third.curves[EVALUATION].values.tolist() == [2.0, 5.5]
+    assert third.last("eval/success").tolist() == [0.2, 1.0]
+    assert third.curves["eval/success"].values.tolist() == pytest.approx([0.35, 0.6])
     assert (third.algorithm, third.state.state, third.total_timesteps) == ("ppo", "finished", 200)
     assert {run.name for run in find_runs(tmp_path, sweeps=True)} == {"ppo", "ppo-sweep"}
     assert {run.name for run in find_runs(tmp_path)} == {"ppo", "ppo-sweep/best"}
@@ -70,6 +79,14 @@ def test_a_page_compares_them_and_tells_the_sweeps_command_and_pictures_once(swe
     assert PageCheck(text).faults == []
     assert text.count("evorl train agent=ppo") == 1
     assert text.count("data:image/png") == 1
+
+
+def test_a_page_compares_them_by_another_metric(sweep: RecordedRun) -> None:
+    report = Report.of(settings_or_itself(sweep), ["discount"], "eval/success")
+    first, second = (sorted(group.scores.tolist()) for group in report.groups)
+    assert first == pytest.approx([0.0, 0.1, 1.0, 1.0])
+    assert second == pytest.approx([0.2, 0.3, 1.0, 1.0])
+    assert PageCheck(report.to_html()).faults == []
 
 
 def test_a_table_of_another_sweep_is_told(sweep: RecordedRun) -> None:

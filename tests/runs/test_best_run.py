@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
 from evorl.runs.sweep_folder import SweepFolder
 from tests.support.errors import raises_naming
+from tests.support.run_folders import with_checkpoint
 
 
 def _make_runs(folder: Path, *names: str) -> None:
@@ -67,6 +69,15 @@ def test_of_a_search_it_is_the_best_trial_in_its_last_folder(tmp_path: Path) -> 
     table.write_text("trial,best_return\n../../x,7\n")
     with raises_naming(RunFolderError, "search.csv", "trials"):
         find_run("search", tmp_path)
+
+
+def test_of_a_folder_of_runs_it_is_the_newest_or_the_best_of_its_newest_sweep(tmp_path: Path) -> None:
+    _make_runs(tmp_path, "group/a", "group/sweep", "group/sweep/best")
+    (tmp_path / "group" / "sweep" / "sweep.csv").write_text("")
+    for name, saved_at in (("a", 1000.0), ("sweep", 2000.0)):
+        with_checkpoint(RunFolder(tmp_path / "group" / name))
+        os.utime(tmp_path / "group" / name / "checkpoints" / "5" / "manifest.json", (saved_at, saved_at))
+    assert find_run("group", tmp_path).path == tmp_path / "group" / "sweep" / "best"
 
 
 def test_all_else_is_found_as_it_is(tmp_path: Path) -> None:

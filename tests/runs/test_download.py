@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from evorl.runs import download as downloads
 from evorl.runs.download import check_address, download
 from evorl.runs.files import RunFolderError
 from tests.support.errors import raises_naming
-from tests.support.file_server import Answer, FileServer, file_server
+from tests.support.file_server import Answer, FileServer, dripping_server, file_server
 
 
 @pytest.fixture
@@ -79,6 +79,45 @@ def test_a_slow_server_is_left(server: FileServer, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(downloads, "TOTAL_SECONDS", 0.1)
     with raises_naming(RunFolderError, f"{server.address}/a", "0.1 s"):
         download(f"{server.address}/a", 10**6)
+
+
+@pytest.mark.parametrize("start", [b"", b"HTTP/1.1 200 OK\r\nX-Slow: "], ids=["status", "header"])
+def test_a_server_that_drips_its_headers_is_left(start: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(downloads, "TOTAL_SECONDS", 0.3)
+    monkeypatch.setattr(downloads, "SECONDS", 0.2)  # never exceeded: each byte starts it again
+    began = time.monotonic()
+    with dripping_server(start) as address, raises_naming(RunFolderError, f"{address}/a", "within 0.3 s"):
+        download(f"{address}/a", 10**6)
+    assert time.monotonic() - began < 5.0
+
+
+def test_a_slow_chain_of_redirections_is_left(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(number: int) -> Callable[[bytes], Answer]:
+        def answer(_: bytes) -> Answer:
+            time.sleep(0.15)
+            return _redirect(f"/{number + 1}")
+
+        return answer
+
+    server.answers |= {f"/{i}": slow(i) for i in range(4)} | {"/4": Answer(b"abc")}
+    monkeypatch.setattr(downloads, "TOTAL_SECONDS", 0.3)
+    with raises_naming(RunFolderError, f"{server.address}/0", "within 0.3 s"):
+        download(f"{server.address}/0", 10)
+
+
+def test_a_password_is_not_sent_to_other_servers(server: FileServer) -> None:
+    seen: dict[str, str | None] = {}
+
+    def note(handler: Any) -> None:
+        seen[handler.path] = handler.headers.get("Authorization")
+        handler.wfile.write(b"abc")
+
+    with file_server() as other:
+        server.answers |= {"/a": Answer(note), "/b": _redirect("/a"), "/c": _redirect(f"{other.address}/c")}
+        other.answers["/c"] = Answer(note)
+        for path in "abc":
+            assert download(f"{server.address}/{path}", 3, {"Authorization": "Bearer hushhush"}) == b"abc"
+    assert seen == {"/a": "Bearer hushhush", "/c": None}
 
 
 def test_a_silent_server_is_left(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,31 @@ def test_latest_is_the_run_with_the_newest_checkpoint_at_any_depth(tmp_path: Pat
     assert RunFolder.find("latest", tmp_path) == nested
 
 
+def test_a_folder_of_runs_names_its_newest_run_with_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = tmp_path / "runs" / "ppo-cartpole"
+    old, new = (
+        with_checkpoint(RunFolder.create(group, {}, name=name), 5, saved_at=saved_at)
+        for name, saved_at in (("old", 1000.0), ("new", 2000.0))
+    )
+    with_checkpoint(RunFolder.create(tmp_path / "runs" / "sac-hopper", {}, name="a"), 5, saved_at=1500.0)
+    RunFolder.create(group, {}, name="unfinished")
+    monkeypatch.chdir(tmp_path)
+    for which in (group, "ppo-cartpole", "runs/ppo-cartpole", "runs", tmp_path / "runs"):
+        assert RunFolder.find(which, tmp_path / "runs") == new
+    assert RunFolder.find("sac-hopper", "runs").path.name == "a"
+    assert RunFolder.find(old.path, "runs") == old  # a run is never searched for others
+    with_checkpoint(RunFolder.create(old.path / "trials", {}, name="b"), 5, saved_at=9000.0)
+    assert RunFolder.find(old.path, "runs") == old
+
+
+def test_a_folder_of_runs_without_checkpoints_lists_them(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path / "group", {}, name="a")
+    with raises_naming(RunFolderError, "group is not a run folder", run.path):
+        RunFolder.find("group", tmp_path)
+
+
 def test_latest_without_a_checkpoint_says_so(tmp_path: Path) -> None:
     with raises_naming(RunFolderError, "run with a checkpoint", tmp_path / "nowhere", "(no runs)"):
         RunFolder.latest(tmp_path / "nowhere")

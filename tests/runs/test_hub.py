@@ -6,15 +6,17 @@ import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from evorl.runs import download as downloads
 from evorl.runs import hub
 from evorl.runs.best_run import find_run
 from evorl.runs.files import RunFolderError
 from evorl.runs.hub import HubAddress, download_from_hub, upload_to_hub
 from tests.support.errors import raises_naming
-from tests.support.file_server import Answer, FileServer, file_server
+from tests.support.file_server import Answer, FileServer, dripping_server, file_server
 from tests.support.optional_packages import need
 from tests.support.packed_policies import write_packed
 
@@ -60,7 +62,8 @@ class StandIn:
     def serve(self, content: bytes, revision: str = "main") -> None:
         """Serve a file under the name of the archive."""
         headers = {"ETag": '"abc"', "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
-        self.server.answers[f"/anna/policy/resolve/{revision}/policy.zip"] = Answer(content, headers=headers)
+        for name in (revision, COMMIT):
+            self.server.answers[f"/anna/policy/resolve/{name}/policy.zip"] = Answer(content, headers=headers)
 
 
 @pytest.fixture
@@ -87,6 +90,52 @@ def test_a_policy_is_downloaded_and_unpacked(revision: str, stand_in: StandIn, t
     stand_in.serve((tmp_path / "a.zip").read_bytes(), revision)
     address = "hf://anna/policy" + ("" if revision == "main" else f"@{revision}")
     assert find_run(address, "runs").path == tmp_path / "cache" / "evorl" / "policies" / digest
+    stand_in.server.requests.clear()
+    assert find_run(address, "runs").path.name == digest
+    assert [request.split()[0] for request in stand_in.server.requests] == ["HEAD"]  # the commit is in the cache
+
+
+def test_a_file_that_changes_after_its_size_was_checked_is_an_error(stand_in: StandIn, tmp_path: Path) -> None:
+    stand_in.serve(b"x" * 1000)
+    place = f"/anna/policy/resolve/{COMMIT}/policy.zip"
+    sent = [0]
+
+    def endless(handler: Any) -> None:
+        while True:
+            handler.wfile.write(b"x" * 65_536)
+            sent[0] += 65_536
+
+    stand_in.server.answers[place] = Answer(endless)
+    with raises_naming(RunFolderError, "policy.zip", "more than 1,000 bytes"):
+        download_from_hub("hf://anna/policy")
+    assert sent[0] < 10**8
+    stand_in.server.answers[place] = Answer(b"x" * 999)
+    with raises_naming(RunFolderError, "hf://anna/policy", "999 of 1,000 bytes"):
+        download_from_hub("hf://anna/policy")
+    assert not list((tmp_path / "cache" / "evorl" / "hub").iterdir())
+
+
+def test_a_hub_that_drips_its_headers_is_left(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(downloads, "TOTAL_SECONDS", 0.3)
+    with dripping_server() as address:
+        monkeypatch.setenv("HF_ENDPOINT", address)
+        with raises_naming(RunFolderError, "hf://anna/policy", "within 0.3 s"):
+            download_from_hub("hf://anna/policy")
+
+
+def test_a_server_without_commits_is_not_the_hub(stand_in: StandIn) -> None:
+    stand_in.server.answers["/anna/policy/resolve/main/policy.zip"] = Answer(b"x", headers={"ETag": '"abc"'})
+    with raises_naming(RunFolderError, "hf://anna/policy", "states no commit"):
+        download_from_hub("hf://anna/policy")
+
+
+def test_the_token_is_sent_to_the_hub(stand_in: StandIn) -> None:
+    def needs_token(handler: Any) -> None:
+        handler.wfile.write(b"x" * (10 if handler.headers.get("Authorization") == "Bearer hf_ofatest" else 9))
+
+    stand_in.serve(b"x" * 10)
+    stand_in.server.answers[f"/anna/policy/resolve/{COMMIT}/policy.zip"] = Answer(needs_token)
+    assert download_from_hub("hf://anna/policy").read_bytes() == b"x" * 10
 
 
 def test_a_large_file_is_not_downloaded(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:

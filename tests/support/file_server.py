@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import socketserver
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -90,5 +92,33 @@ def file_server(certificate: Path | None = None) -> Iterator[FileServer]:
         try:
             yield server
         finally:
+            listening.shutdown()
+            thread.join()
+
+
+@contextlib.contextmanager
+def dripping_server(start: bytes = b"HTTP/1.1 200 OK\r\nX-Slow: ") -> Iterator[str]:
+    """Serve an answer whose headers arrive one byte at a time and never end; yields the address."""
+    stopped = threading.Event()
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(65_536)
+            with contextlib.suppress(OSError):  # the client leaves
+                self.request.sendall(start)
+                while not stopped.is_set():
+                    self.request.sendall(b"x")
+                    time.sleep(0.01)
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+
+    with Server(("127.0.0.1", 0), Handler) as listening:
+        thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.server_address[1]}"
+        finally:
+            stopped.set()
             listening.shutdown()
             thread.join()

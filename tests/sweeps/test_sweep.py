@@ -65,6 +65,11 @@ def test_every_setting_is_its_solo_run(swept: tuple[Path, list[str]], tmp_path: 
         assert float(rows[3][f"seed_{seed}"]) == pytest.approx(
             float(solo[f"eval/episode_return_seed_{seed}"]), rel=1e-4
         )
+    (table,) = swept[0].glob("ppo-cartpole-sweep/*/evaluations.csv")
+    with open(table, newline="", encoding="utf-8") as file:
+        last = [row for row in csv.DictReader(file) if row["setting"] == "3"][-1]
+    of_lengths = [f"eval/episode_length{end}" for end in ("", "_seed_0", "_seed_1")]
+    assert [float(last[name]) for name in of_lengths] == pytest.approx([float(solo[name]) for name in of_lengths])
 
 
 def test_the_best_is_a_run_of_its_own(

@@ -1,0 +1,6 @@
+"""Entry point of ``python -m evorl``, the command ``evorl``."""
+
+from evorl.cli.commands import main
+
+if __name__ == "__main__":
+    main()
