@@ -29,8 +29,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # transformer, are further files. Options of PPO (adaptive rates, quantile values, drift functions, episodic bonuses)
 # are four more files of an import, and lines of a step. The package grew from 71,635 lines by packed policies (1,000),
 # typed Python functions and the lists of agents and environments (950), and launched sweeps, pruning of trials,
-# stored compile times and the MLflow recorder (860), the panel of notebooks (130), and by the rule of secrets, deadlines
-# of downloads and advice for general defaults (480), of which a training enters two files and 70 lines. Two functions
+# stored compile times and the MLflow recorder (860), the panel of notebooks (130), and by the rule of secrets, limits
+# of downloads and advice for general defaults (480); a training enters 70 of these lines, in two files. Two functions
 # of a launcher receive a DictConfig from Hydra.
 BARS: dict[str, float] = {
     "lines of the functions that a PPO step enters": 1241,

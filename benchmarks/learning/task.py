@@ -52,6 +52,11 @@ class LearningTask:
     def __post_init__(self) -> None:
         if (self.published is None) == (self.threshold is None):
             raise ValueError(f"task {self.name!r} has a published figure or a threshold of our own: give one of them")
+        if self.score.startswith("train/") and not self.one_seed_at_a_time:
+            raise ValueError(
+                f"task {self.name!r} is judged by {self.score}, which is a mean over the seeds of one program: set "
+                "one_seed_at_a_time"
+            )
 
     @property
     def agent(self) -> str:

@@ -20,12 +20,17 @@ def test_a_task_has_a_published_figure_or_a_threshold():
         dataclasses.replace(figures.task(), threshold=5.0)
 
 
+def test_a_metric_of_the_training_is_judged_by_seeds_that_train_alone():
+    with raises_naming(ValueError, "'together'", "train/qd_score", "one_seed_at_a_time"):
+        LearningTask("together", "title", ["agent=qd/map_elites"], threshold=1.0, score="train/qd_score")
+
+
 def test_the_requirement_names_bar_and_limit():
     own = figures.task(threshold=5.0, within_timesteps=2000)
     assert own.bound == 5.0
     assert all(part in own.limit for part in (">= 5", "2,000"))
     assert "<" in dataclasses.replace(own, solvable=False).limit
-    assert "qd_score" in dataclasses.replace(own, score="train/qd_score").limit
+    assert "qd_score" in dataclasses.replace(own, score="train/qd_score", one_seed_at_a_time=True).limit
     theirs = figures.task(published=figures.published(spread_over="seeds", num_seeds=4, spread=4.0))
     assert theirs.bound == 5.0
     assert all(part in theirs.limit for part in (">= 5.0", "200 environment steps"))
