@@ -139,10 +139,11 @@ def test_settings_stand_in_one_file() -> None:
     # 0.15 before the settings of runs, which are never repeated, moved from YAML to classes, and before SimbaV2 and
     # FlashSAC, whose categorical values and target entropy are published with the numbers of XQC.
     assert len(repeated) < 0.21 * sum(len(setting_lines(text)) for text in texts.values()), sorted(repeated)
-    # Every tuned pair of agent and environment has a separate file, and pairs are added: each is short.
+    # Every tuned pair of agent and environment has a separate file, and pairs are added: each is short. The others grew
+    # from 752 lines by ten files for families of environments.
     pairs = {f"experiment/{name}.yaml" for name in EXPERIMENTS}
     lines = {file: text.count("\n") for file, text in texts.items()}
-    assert sum(lines[file] for file in lines.keys() - pairs) <= 752
+    assert sum(lines[file] for file in lines.keys() - pairs) <= 892
     assert sum(lines[file] for file in pairs) <= 7.5 * len(pairs)
 
 

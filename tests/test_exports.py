@@ -43,5 +43,12 @@ def test_a_plain_import_loads_neither_jax_nor_a_part_of_evorl() -> None:
         "print(sorted(name for name in sys.modules if name.startswith('evorl')))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    loaded = ["evorl", "evorl.algorithms", "evorl.distribution", "evorl.exports", "evorl.networks"]
+    loaded = [
+        "evorl",
+        "evorl.algorithms",
+        "evorl.distribution",
+        "evorl.exports",
+        "evorl.networks",
+        "evorl.xla_flags",
+    ]
     assert done.stdout.strip() == str(loaded)
