@@ -29,7 +29,8 @@ def test_curve_keeps_evaluations_with_their_spread():
 
 
 def test_another_score_is_kept_and_judged_by_its_name():
-    task = LearningTask("archive", "", (), threshold=50.0, within_timesteps=400, score="train/qd_score")
+    judged_by = {"score": "train/qd_score", "one_seed_at_a_time": True}
+    task = LearningTask("archive", "", (), threshold=50.0, within_timesteps=400, **judged_by)
     assert "qd_score" in task.limit
     times = iter([10.0, 12.0])
     curve = ScoreCurve(task.score, clock=lambda: next(times))
