@@ -18,7 +18,7 @@ from evorl.config.synonyms import names_for_synonym, remark_on
 
 SHIPPED_WORKFLOWS = "evorl.algorithms"  # package of the classes that a config may name as its workflow
 USER_MODULES: set[str] = set()  # modules outside evorl that settings named
-_SESSION = "__main__"  # module of a script or a notebook
+_MAIN = "__main__"  # module of a script or a notebook
 _LISTED = 12  # maximum number of valid names that are listed in addition to a suggestion
 _MAX_LIST = 1_000  # maximum number of characters of a list of valid names
 _MAX_NAME = 100  # maximum number of characters of an unknown name in a message
@@ -119,17 +119,17 @@ def load_named(path: Any, setting: str, shipped: str | None = None) -> Callable[
     admit(path, setting, shipped)
     module = _import_for(module_name, f"{setting}={path}")
     function = getattr(module, name, None)
-    if module_name == _SESSION and not hasattr(module, name):
-        raise ValueError(f"{setting}={path}: {_no_such_in_session(name)}")
+    if module_name == _MAIN and not hasattr(module, name):
+        raise ValueError(f"{setting}={path}: {_no_such_in_main(name)}")
     if not callable(function):
         functions = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
         raise ValueError(f"{setting}={path}: {no_such(f'function of {module_name}', name, functions)}")
     return function
 
 
-def _no_such_in_session(name: str) -> str:
+def _no_such_in_main(name: str) -> str:
     return (
-        f"this session does not define {name}. The run was made in a script or notebook that does: define {name} here "
+        f"this program does not define {name}. The run was made in a script or notebook that does: define {name} here "
         f"before you load the run, or move it to a module on PYTHONPATH, such as my_parts.py, and use my_parts:{name}."
     )
 
@@ -195,8 +195,8 @@ def load_class(path: Any, setting: str, shipped: str | None = None) -> Any:
     """
     admit(str(path), setting, shipped)
     module_name, _, class_name = str(path).rpartition(".")
-    if module_name == _SESSION and not hasattr(sys.modules[_SESSION], class_name):
-        raise ValueError(f"{setting}={path!r}: {_no_such_in_session(class_name)}")
+    if module_name == _MAIN and not hasattr(sys.modules[_MAIN], class_name):
+        raise ValueError(f"{setting}={path!r}: {_no_such_in_main(class_name)}")
     try:
         return getattr(_import_for(module_name, f"{setting}={path}"), class_name)
     except (ImportError, AttributeError, ValueError) as error:

@@ -85,10 +85,8 @@ def test_a_slow_server_is_left(server: FileServer, monkeypatch: pytest.MonkeyPat
 def test_a_server_that_drips_its_headers_is_left(start: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(downloads, "TOTAL_SECONDS", 0.3)
     monkeypatch.setattr(downloads, "SECONDS", 0.2)  # never exceeded: each byte starts it again
-    began = time.monotonic()
     with dripping_server(start) as address, raises_naming(RunFolderError, f"{address}/a", "within 0.3 s"):
-        download(f"{address}/a", 10**6)
-    assert time.monotonic() - began < 5.0
+        download(f"{address}/a", 10**6)  # the headers never end: without the limit it never returns
 
 
 def test_a_slow_chain_of_redirections_is_left(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:

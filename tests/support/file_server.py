@@ -6,7 +6,6 @@ import contextlib
 import socketserver
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -108,7 +107,7 @@ def dripping_server(start: bytes = b"HTTP/1.1 200 OK\r\nX-Slow: ") -> Iterator[s
                 self.request.sendall(start)
                 while not stopped.is_set():
                     self.request.sendall(b"x")
-                    time.sleep(0.01)
+                    stopped.wait(0.01)
 
     class Server(socketserver.ThreadingTCPServer):
         daemon_threads = True
