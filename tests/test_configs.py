@@ -51,8 +51,8 @@ BUILT_BRAX = {"brax/hopper", "brax/swimmer"}
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_class_and_what_its_file_says_are_the_composed_agent(agent: str) -> None:
     """``build_from_config({"env": ...})`` and ``agent=<name>`` build equal workflows, up to settings of the file."""
-    env = "acrobot" if acts_in(agent) is ActionSpaces.DISCRETE else "gymnax/PointRobot-misc"  # has no experiments
-    config = composed(f"agent={agent}", f"env={env}", *_online(agent))
+    env = "acrobot" if acts_in(agent) is ActionSpaces.DISCRETE else "gymnax/PointRobot-misc"
+    config = composed(f"agent={agent}", f"env={env}", "~experiment", *_online(agent))
     file_config = said_by(f"agent/{agent}")
     cls = workflow_class(file_config.pop("workflow"))
     online = {"offline": False} if _online(agent) else {}
