@@ -7,10 +7,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.defaults.gain import GainRow, gain_row
+from benchmarks.defaults.gain import gain_of
+from benchmarks.defaults.page import missing
 from benchmarks.defaults.random_policy import random_return
 from benchmarks.defaults.task import TASKS
 from benchmarks.learning.schedule import pending
+from benchmarks.learning.tables import Row, row_of
 from benchmarks.learning.task import LearningTask
 from benchmarks.learning.training import train
 from benchmarks.machine import about
@@ -19,11 +21,11 @@ from benchmarks.results import load, record
 from evorl.config.names import no_such
 
 
-def show(row: GainRow) -> str:
+def show(row: Row) -> str:
     """Return the gain of a row as console output."""
-    if row.gain is None:
-        return f"    {'not recorded' if row.stale is None else row.stale}"
-    gain = row.gain
+    gain = gain_of(row)
+    if gain is None:
+        return f"    {missing(row)}"
     half = "half reached" if gain.is_half else "HALF NOT REACHED"
     returns = f"random {gain.random:,.2f}, ours {gain.ours:,.2f}, published {gain.published:,.2f}"
     return f"    {returns}: share {gain.share:.2f}, {half}"
@@ -36,9 +38,10 @@ def record_task(task: LearningTask, num_seeds: int) -> bool:
     result: dict[str, Any] = {**train(task, num_seeds), "random": random, **about()}
     result["command"] = f"python -m benchmarks.defaults {task.name} --seeds {num_seeds}"
     record("defaults", task.name, result)
-    row = gain_row(task, result)
+    row = row_of(task, result)
     print(show(row), flush=True)
-    return row.gain is not None and row.gain.is_half
+    gain = gain_of(row)
+    return gain is not None and gain.is_half
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,12 +7,9 @@ measures. Half of the published gain is required. The published training may be 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from typing import Any
 
-from benchmarks.learning.judgment import judge
-from benchmarks.learning.staleness import staleness
-from benchmarks.learning.task import LearningTask, Point
+from benchmarks.learning.tables import Row
+from benchmarks.learning.task import LearningTask
 from evorl.cli.config_tree import config_folder, settings_file
 
 REQUIRED_SHARE = 0.5
@@ -52,43 +49,12 @@ class Gain:
         return self.share >= REQUIRED_SHARE
 
 
-@dataclasses.dataclass(frozen=True)
-class GainRow:
-    """A task with its result.
-
-    Attributes:
-        task: the task.
-        result: the recorded result, or ``None``.
-        stale: the reason why the result does not count; ``None`` if it counts.
-        point: the last evaluation up to the published number of steps; ``None`` without a result that counts.
-        gain: the returns at that evaluation; ``None`` without one.
-    """
-
-    task: LearningTask
-    result: Mapping[str, Any] | None = None
-    stale: str | None = None
-    point: Point | None = None
-    gain: Gain | None = None
-
-
-def gain_row(task: LearningTask, result: Mapping[str, Any] | None) -> GainRow:
-    """Return the row of a task. Only results with the settings of today count."""
-    if result is None:
-        return GainRow(task)
-    stale = staleness(task, result)
-    if stale is not None:
-        return GainRow(task, result, stale)
-    judgment = judge(task, result)
-    if judgment.summary is None or judgment.point is None:
-        return GainRow(task, result, "it has no evaluation within the published number of steps")
-    assert task.published is not None
-    gain = Gain(result["random"]["mean"], judgment.summary.mean, task.published.center)
-    return GainRow(task, result, None, judgment.point, gain)
-
-
-def gain_rows(tasks: Iterable[LearningTask], results: Mapping[str, Any]) -> list[GainRow]:
-    """Return the rows of all tasks, in their order."""
-    return [gain_row(task, results.get(task.name)) for task in tasks]
+def gain_of(row: Row) -> Gain | None:
+    """Return the gain at the last evaluation within the published steps; ``None`` without one that counts."""
+    if row.result is None or row.judgment is None or row.judgment.summary is None:
+        return None
+    assert row.task.published is not None
+    return Gain(row.result["random"]["mean"], row.judgment.summary.mean, row.task.published.center)
 
 
 def environment_of(task: LearningTask) -> str:

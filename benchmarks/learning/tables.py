@@ -38,17 +38,16 @@ class Row:
     pictured: bool = False
 
 
-def rows_of(tasks: Iterable[LearningTask], results: Mapping[str, Any]) -> list[Row]:
-    """Return the row of every task, those with a result that counts first.
+def row_of(task: LearningTask, result: Mapping[str, Any] | None) -> Row:
+    """Return the row of a task. Only a result whose settings equal the task is judged."""
+    stale = None if result is None else staleness(task, result)
+    judgment = None if result is None or stale else judge(task, result)
+    return Row(task, result, stale, judgment)
 
-    Only results whose settings equal the task are judged.
-    """
-    rows = []
-    for task in tasks:
-        result = results.get(task.name)
-        stale = None if result is None else staleness(task, result)
-        judgment = None if result is None or stale else judge(task, result)
-        rows.append(Row(task, result, stale, judgment))
+
+def rows_of(tasks: Iterable[LearningTask], results: Mapping[str, Any]) -> list[Row]:
+    """Return the row of every task, those with a result that counts first."""
+    rows = [row_of(task, results.get(task.name)) for task in tasks]
     return sorted(rows, key=lambda row: (row.judgment is None, row.result is None))
 
 

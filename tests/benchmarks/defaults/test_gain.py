@@ -6,10 +6,12 @@ import dataclasses
 
 import pytest
 
-from benchmarks.defaults.gain import Gain, applied_settings, environment_of, gain_row, gain_rows
+from benchmarks.defaults.gain import Gain, applied_settings, environment_of, gain_of
+from benchmarks.defaults.page import missing
 from benchmarks.defaults.task import AGENTS, CHOSEN, TASKS
 from benchmarks.learning.published import Published
 from benchmarks.learning.staleness import composed
+from benchmarks.learning.tables import row_of
 from benchmarks.learning.task import LearningTask
 from evorl.cli.config_tree import config_folder, is_own_file
 from tests.benchmarks.learning.figures import point, result, task
@@ -46,22 +48,24 @@ def test_without_a_published_gain_there_is_no_share() -> None:
 
 
 def test_the_last_evaluation_up_to_the_published_steps_counts() -> None:
-    row = gain_row(LEARNED, recorded(LEARNED, point(100, 2.0, 2.0), point(200, 3.0, 5.0), point(300, 9.0, 9.0)))
-    assert row.point is not None
-    assert row.point["timesteps"] == 200
-    assert row.gain == Gain(1.0, 4.0, 7.0)
-    assert row.stale is None
+    row = row_of(LEARNED, recorded(LEARNED, point(100, 2.0, 2.0), point(200, 3.0, 5.0), point(300, 9.0, 9.0)))
+    assert row.judgment is not None
+    assert row.judgment.point is not None
+    assert row.judgment.point["timesteps"] == 200
+    assert gain_of(row) == Gain(1.0, 4.0, 7.0)
 
 
 def test_results_of_other_settings_and_without_an_evaluation_do_not_count() -> None:
     changed = dataclasses.replace(LEARNED, overrides=(*LEARNED.overrides, "discount=0.5"))
-    stale = gain_row(changed, recorded(LEARNED, point(200, 3.0)))
-    assert stale.gain is None
-    assert "discount" in str(stale.stale)
-    late = gain_row(LEARNED, recorded(LEARNED, point(300, 3.0)))
-    assert late.gain is None
-    assert "evaluation" in str(late.stale)
-    assert [row.result for row in gain_rows([LEARNED], {})] == [None]
+    stale = row_of(changed, recorded(LEARNED, point(200, 3.0)))
+    assert gain_of(stale) is None
+    assert "discount" in missing(stale)
+    late = row_of(LEARNED, recorded(LEARNED, point(300, 3.0)))
+    assert gain_of(late) is None
+    assert "evaluation" in missing(late)
+    none = row_of(LEARNED, None)
+    assert gain_of(none) is None
+    assert missing(none) == "not recorded"
 
 
 @pytest.mark.parametrize("name", TASKS)
