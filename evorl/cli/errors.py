@@ -15,7 +15,7 @@ from pathlib import Path
 
 from evorl.cli.config_tree import AGENT_PARTS, config_folder, config_names, long_names
 from evorl.config.custom_parts import describe_user_error
-from evorl.config.names import no_such
+from evorl.config.names import listed, no_such
 from evorl.execution.multiprocess import LOST_STATUS, describe_lost_process
 from evorl.ops.terminal_text import TerminalStream, escaped, raw_stream, sentence
 
@@ -106,10 +106,13 @@ def is_of_config(error: Exception) -> bool:
 def describe_config_error(error: Exception, folder: Path) -> str:
     """Return Hydra's error as one sentence, with the closest valid name."""
     text = str(error)
-    missing = re.search(r"Could not find '([^'/]+)/([^']+)'", text)
+    missing = re.search(r"Could not find '([^'/]+)/([^']*)'", text)
     if missing:
         group, name = missing.groups()
         group = "agent" if group in AGENT_PARTS else group
+        if not name:
+            names = config_names(folder / group)
+            return f"{group} has no value.{f' Available: {listed(names)}.' if names else ''}"
         if group == "env":
             return _unknown_env(name, folder)
         return sentence(no_such(group, name, config_names(folder / group)))

@@ -38,7 +38,7 @@ _SETTINGS = {
     "rollout_len batch_size timesteps_per_batch steps_per_epoch timesteps_per_actorbatch nsteps",
     "torso": "hidden_sizes hidden_layers hidden_dims hidden_dim hidden_size hidden_units net_arch layer_sizes features "
     "layers hidden_layer_sizes policy_hidden_layer_sizes input universe",
-    "network": "policy_kwargs network_factory agent_kwargs policy_network",
+    "network": "policy policy_kwargs policy_class network_factory agent_kwargs policy_network",
     "dtype": "compute_dtype mixed_precision",
     "recurrent": "use_lstm lstm_type lstm_num_cores lstm use_rnn rnn rnn_type lstm_hidden_size",
     "num_envs": "n_envs num_environments nenvs num_workers num_actors envs_per_worker parallel num_rollout_workers",

@@ -177,6 +177,10 @@ def test_a_divergence_is_reported_once_with_the_resume_command(run, tmp_path: Pa
     [
         (["env=brax/hoper"], ("env 'brax/hoper'", "'brax/hopper'")),
         (["agent=poo"], ("agent 'poo'",)),
+        (["env="], ("env has no value", "acrobot")),
+        (["agent="], ("agent has no value", "a2c")),
+        (["agent=ec/openes", "optimizer="], ("optimizer has no value",)),
+        (["policy=MlpPolicy"], ("'policy'", "'agent.network'")),
         (["agnet=ppo"], ("config key 'agnet'", "'agent'")),
         (["evn=hopper"], ("config key 'evn'", "'env'")),
         (["seed=-1"], ("seed", "whole number", "4,294,967,295, got -1.")),
