@@ -45,6 +45,28 @@ print(json.dumps([float(jnp.abs(together - alone).max()), float(jnp.abs(alone).m
 """
 
 
+# Rows of the product with which CMA-ES samples, for parts of a population and all of it. Devices have a thread each:
+# Eigen's kernels divide sums among threads, depending on the number of rows.
+ROWS = """
+import json
+
+import evorl
+import jax
+import jax.numpy as jnp
+
+differ = []
+for n in (64, 200, 257, 300, 512):
+    keys = jax.random.split(jax.random.key(n))
+    matrix, rows = jax.random.normal(keys[0], (n, n)), jax.random.normal(keys[1], (128, n))
+    product = jax.jit(lambda rows, matrix: rows @ matrix.T)
+    together = product(rows, matrix)
+    for count in (8, 16, 33, 48, 64, 65):
+        if (product(rows[:count], matrix) != together[:count]).any():
+            differ.append((n, count))
+print(json.dumps(differ))
+"""
+
+
 def run(program: str, **environment: str) -> str:
     """Return the output of a program in a new process that compiles as users do."""
     kept = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS")}
@@ -55,6 +77,11 @@ def run(program: str, **environment: str) -> str:
 def test_seeds_in_one_program_have_the_directions_of_seeds_by_themselves() -> None:
     difference, largest = json.loads(run(DIRECTIONS))
     assert difference < 1e-4 * largest
+
+
+@pytest.mark.parametrize("devices", ["1", "4"])
+def test_rows_of_a_product_do_not_depend_on_their_number_and_on_threads(devices: str) -> None:
+    assert json.loads(run(ROWS, JAX_NUM_CPU_DEVICES=devices)) == []
 
 
 def test_the_package_adds_its_flags_on_import() -> None:
