@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-# On CPUs, XLA fuses products, reductions and elementwise operations into kernels of YNNPACK. In jaxlib 0.10.2 and 0.11.2
-# such kernels read uninitialized memory: conjugate gradients over four batched policies returned other numbers in each
-# run, and NaN. Kernels of single products are correct. CMA-ES needs them: a row of ``x @ A.T`` does not depend on the
-# number of rows, while Eigen's kernels divide its sums among threads if there are few rows (tests/test_xla_flags.py).
+# On CPUs, XLA fuses products, reductions and elementwise operations into kernels of YNNPACK. In jaxlib 0.10.2 and
+# 0.11.2, such kernels read uninitialized memory: conjugate gradients over four batched policies returned other numbers
+# in each run, and NaN. Kernels of single products are correct. CMA-ES needs them: a row of ``x @ A.T`` does not depend
+# on the number of rows, while Eigen's kernels divide its sums among threads if there are few rows
+# (tests/test_xla_flags.py).
 CORRECT_RESULTS = {"--xla_cpu_experimental_ynn_fusion_type": "individual_dot"}
 
 

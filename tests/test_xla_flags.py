@@ -45,7 +45,7 @@ print(json.dumps([float(jnp.abs(together - alone).max()), float(jnp.abs(alone).m
 """
 
 
-# Rows of the product with which CMA-ES samples, for parts of a population and all of it. Devices have a thread each:
+# Rows of the product with which CMA-ES samples, for a whole population and for parts. Devices have a thread each:
 # Eigen's kernels divide sums among threads, depending on the number of rows.
 ROWS = """
 import json
