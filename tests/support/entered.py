@@ -55,10 +55,11 @@ class EnteredFunctions:
 
 def main() -> None:
     """Print the lines and files that ``evorl train agent=ppo env=cartpole`` enters before its first traced step."""
-    from evorl.cli.commands import main as evorl
-
     entered = EnteredFunctions("pure_step")
     with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_CACHE_HOME"] = folder  # what earlier runs of this machine have left enters further functions
+        from evorl.cli.commands import main as evorl
+
         arguments = ["train", "agent=ppo", "env=cartpole", f"runs_folder={folder}", "recorders.progress=false"]
         threading.setprofile(entered)
         sys.setprofile(entered)
