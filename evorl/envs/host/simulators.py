@@ -23,8 +23,8 @@ class Simulators:
     """Sets of simulators, by the number of simulators in a set; each set is created at its first reset.
 
     Simulators have internal state, but a compiled step is a pure function. Each result therefore has a ``token``, a
-    checksum of all inputs since the reset. The next step must pass this token, which verifies that the simulators are
-    in the state that the caller assumes.
+    checksum of the seeds, masks and actions since the reset. The next step must pass this token, which verifies that the
+    simulators are in the state that the caller assumes.
 
     Args:
         make: creates a given number of simulators of one kind.
@@ -136,7 +136,7 @@ class Simulators:
         self._go_to(request)
         mask, seeds = request["mask"], request["seeds"]
         start = self._started(request["obs"], mask, seeds)
-        token = zlib.crc32(mask.tobytes() + seeds.tobytes())
+        token = zlib.crc32(mask.tobytes() + seeds.tobytes(), int(request["token"].flat[0]))
         return {"start": start, **self._position(num_rows, token), **self._physics(num_rows)}
 
     def _started(self, obs: Arrays, mask: np.ndarray, seeds: np.ndarray) -> Arrays:

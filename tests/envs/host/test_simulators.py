@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evorl.envs import Box, Discrete
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
@@ -89,6 +91,19 @@ def test_tokens_tell_where_the_simulators_are() -> None:
     assert twin.step(step_arguments(start, actions=(1, 1)))["token"][0] != after["token"][0]
     with raises_naming(HostEnvError, "advanced beyond"):
         simulators.step(step_arguments(start))
+
+
+@given(calls=st.lists(st.one_of(st.none(), st.tuples(st.booleans(), st.booleans())), min_size=2, max_size=8))
+def test_only_the_last_of_all_states_is_live(calls: list[tuple[bool, bool] | None]) -> None:
+    """After any sequence of steps and restarts, also equal ones, every older state is recognized."""
+    simulators = Simulators(Counter, 2, None)
+    answers = [simulators.reset(SEEDS)]
+    for mask in calls:
+        arguments = step_arguments(answers[-1])
+        answers.append(
+            simulators.step(arguments) if mask is None else simulators.restart(arguments | {"mask": np.array(mask)})
+        )
+    assert [simulators.is_live(answer["token"]) for answer in answers] == [False] * len(calls) + [True]
 
 
 def test_a_restart_is_of_the_rows_it_names() -> None:
