@@ -206,7 +206,7 @@ def action_distribution(action_space: Space, squashed: bool = True, **options: A
 
 
 def policy_improvers() -> list[str]:
-    """Return the sorted names of evorl's algorithms whose agents can improve other policies of their kind."""
+    """Return the sorted names of evorl's algorithms whose ``actor_loss`` can train the policies of a population."""
     return sorted({agent.__module__.rpartition(".")[2] for agent in shipped_agents() if agent.improves_policies})
 
 

@@ -102,4 +102,4 @@ def _versions_by_side(versions: Mapping[str, Mapping[str, str]]) -> str:
         sides_by_versions.setdefault(show_versions(installed), []).append(side)
     if len(sides_by_versions) == 1:
         return next(iter(sides_by_versions))
-    return "; ".join(f"{', '.join(sides)}: {shown}" for shown, sides in sides_by_versions.items())
+    return "; ".join(f"{' and '.join(sides)}: {shown}" for shown, sides in sides_by_versions.items())

@@ -15,7 +15,7 @@ POOLS: Mapping[str, type[ActorPool]] = {"inline": InlinePool, "process": Process
 
 
 def make_pool(kind: str, worker: type[ActorWorker], settings_of: Callable[[int], Any]) -> ActorPool:
-    """Return a pool without actors.
+    """Return a pool whose actors are started later, with ``start``.
 
     Args:
         kind: inline, process or ray.

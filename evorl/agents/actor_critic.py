@@ -137,7 +137,7 @@ class ActorCriticNetwork(nn.Module):
         )
 
     def init_params(self, key: Key, policy_obs: jax.Array, value_obs: jax.Array) -> PyTreeDict:
-        """Return initial parameters of each part by name, from separate keys; observations: ``[1, *observation]``."""
+        """Return initial parameters by name of the part; observations have shape ``[1, *observation]``."""
         policy_key, value_key, shared_key = jax.random.split(key, 3)
         keys: dict[str, Key] = {"policy": policy_key, "value": value_key, "shared": shared_key}
         params = PyTreeDict()

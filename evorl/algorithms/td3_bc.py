@@ -46,7 +46,7 @@ class TD3BCAgent(TD3Agent):
 
 
 class TD3BCWorkflow(TD3Workflow):
-    """TD3+BC, offline."""
+    """TD3+BC on the recorded transitions that ``replay.load`` names, without environment steps."""
 
     agent: TD3BCAgent
     total_timesteps: float = 1e6

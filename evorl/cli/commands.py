@@ -20,7 +20,7 @@ from evorl.distribution import installed_version
 from evorl.execution.signals import handled_signals
 from evorl.recorders.screen import announced
 
-_OPTIONS_OF_A_TRAINING = "The options are the settings of a training; evorl {} agent=... env=... --cfg job lists them."
+_OPTIONS_OF_A_TRAINING = "Options are the settings of a training run; evorl {} agent=... env=... --cfg job lists them."
 # Commands of other tools, with those to use instead.
 _INSTEAD = {
     "enjoy": "render",

@@ -62,14 +62,14 @@ RENDER = {
     "checkpoint": Option("best", "checkpoint to play: best, latest or an iteration", checkpoint),
     "cells": Option(
         None,
-        "elites of an archive to play: a number, or a list of cells; null for 9, 0 for the best policy alone",
+        "for runs with an archive: how many elites to play, or a list of cells; null for 9, 0 for the best policy only",
         _cells,
     ),
     "seed": Option(
-        None, "random seed of the episodes; null for the episodes that evaluations of the checkpoint play", SEED
+        None, "random seed of the episodes; null for the same episodes as the evaluation of the checkpoint", SEED
     ),
     "seed_number": Option(
-        "best", "index of the seed to play, in a run of several; best for the one with the best score", seed_choice
+        "best", "index of the seed to play, in runs with several; best for the one with the highest score", seed_choice
     ),
     "trust": Option(False, "allow the run to load code outside evorl; only for runs from sources that you trust"),
 }
@@ -120,7 +120,9 @@ WATCH = {
 }
 
 REPORT = {
-    "to": Option(None, "output file; null for report.html in the given folder, or here for several folders", text=True),
+    "to": Option(
+        None, "output file; null for report.html in the one given folder, or in the current directory", text=True
+    ),
     "by": Option(None, "group runs by agent, env, run or settings, such as by=agent,optimizer.name", text=True),
     "metric": Option(
         None, "column of metrics.csv to compare, such as metric=eval/success; null for the return", text=True
@@ -203,8 +205,8 @@ NEW = {
 
 GENERATE = {
     "algorithm": Option(None, "copy this algorithm into the app, so that you can change it (or -a)", text=True),
-    "env": Option(None, f"replace the simulator by (or -e): {_KINDS}", text=True),
-    "docker": Option(False, "write a Dockerfile, compose.yaml and a wheel of this evorl, which they install"),
+    "env": Option(None, f"replace the simulator (or -e): {_KINDS}", text=True),
+    "docker": Option(False, "write a Dockerfile and compose.yaml, and the wheel of the installed evorl that they use"),
     "file": Option(APP_FILE, "settings file of the app (or -c)"),
 }
 
@@ -236,14 +238,14 @@ ACT = {
     "sample": Option(False, "sample actions as in training, instead of choosing the greedy ones"),
     "seed": Option(0, "random seed of sampled actions", SEED),
     "seed_number": Option(
-        "best", "index of the seed to use, in a run of several; best for the one with the best score", seed_choice
+        "best", "index of the seed to use, in runs with several; best for the one with the highest score", seed_choice
     ),
     "follow": Option(
         0.0, "check for a newer checkpoint at this interval in seconds, and switch to it; 0 disables", _SECONDS
     ),
     "bind": Option("127.0.0.1:7001", "address and port of the RLX protocol over TCP"),
     "web": Option(
-        None, "address and port of the WebSocket, of /healthz and of robot clients; needs the extra serve", text=True
+        None, "address and port for WebSocket clients, robots and /healthz; needs the extra serve", text=True
     ),
     "token": Option(None, "token that clients must send; required if other machines can connect", text=True),
     "cert": Option(None, "file of a TLS certificate; null disables TLS", text=True),
@@ -262,7 +264,7 @@ POLICY = {
     "checkpoint": Option("best", "checkpoint to use: best, latest or an iteration", checkpoint),
     "sample": Option(False, "sample actions as in training, instead of choosing the greedy ones"),
     "seed_number": Option(
-        "best", "index of the seed to use, in a run of several; best for the one with the best score", seed_choice
+        "best", "index of the seed to use, in runs with several; best for the one with the highest score", seed_choice
     ),
     "trust": Option(False, "allow the run to load code outside evorl; only for runs from sources that you trust"),
 }

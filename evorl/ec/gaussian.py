@@ -36,10 +36,12 @@ class GaussianStrategy(EvoOptimizer):
     takes_solutions: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.pop_size < 2 or (self.mirror_sampling and self.pop_size % 2):
+        if self.pop_size < 2:
+            raise ValueError(f"pop_size={self.pop_size} must be at least 2.")
+        if self.mirror_sampling and self.pop_size % 2:
             raise ValueError(
-                f"pop_size={self.pop_size}: mirrored sampling needs an even number of individuals, at least 2; choose "
-                "such a number, or set mirror_sampling=false."
+                f"pop_size={self.pop_size} must be even for mirrored sampling: choose {self.pop_size - 1} or "
+                f"{self.pop_size + 1}, or set mirror_sampling=false."
             )
 
     @property

@@ -259,7 +259,7 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
 
 
 class AsyncGymnasiumEnv(_GymnasiumEnv):
-    """Environments of Gymnasium, one process each, which write observations to shared memory.
+    """Gymnasium environments, each in a process, with observations in shared memory.
 
     Args:
         make: creates one environment; it is pickled for the worker processes.

@@ -24,11 +24,11 @@ class Draws(Protocol):
     """Random number generator with the interface of ``numpy.random.Generator``: each call returns new numbers."""
 
     def uniform(self, low: Any, high: Any, size: Any) -> Array:
-        """Return uniform numbers of shape ``size``."""
+        """Return samples of the uniform distribution on ``[low, high)``, of shape ``size``."""
         ...
 
     def standard_normal(self, size: Any) -> Array:
-        """Return normally distributed numbers of shape ``size``."""
+        """Return samples of the standard normal distribution, of shape ``size``."""
         ...
 
 

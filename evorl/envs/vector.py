@@ -126,7 +126,7 @@ class VectorEnv(EnvWrapper):
         return self._goals.go_on(self._continue(env_state, stepped), step, remembered, starts)
 
     def step_copies(self, inner: EnvState, action: Action) -> EnvState:
-        """Return the raw outcome of a step of each copy, without a new episode; ``inner`` is the copies' state."""
+        """Step the environments without autoreset, also where an episode ends; ``inner`` is their batched state."""
         return self._over_rows(self.env.step)(inner, action)
 
     def starts_of(self, keys: jax.Array, episode: jax.Array) -> EnvState:

@@ -1,4 +1,4 @@
-"""Remembers how long programs took to compile, in the cache folder, to announce the time of the next start."""
+"""Compile times of programs, stored in the cache folder to predict how long the next start takes."""
 
 from __future__ import annotations
 

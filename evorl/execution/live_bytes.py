@@ -33,7 +33,6 @@ _LOOPS = frozenset({"scan", "while"})
 def temporary_bytes(jaxpr: Any) -> int:
     """Return the largest number of bytes that a program needs in addition to its arguments, on one device.
 
-
     Args:
         jaxpr: (closed) program.
     """

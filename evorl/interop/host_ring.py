@@ -120,9 +120,9 @@ class HostRing:
             records[field] = leaf
 
     def take(self, indices: np.ndarray) -> PyTreeDict:
-        """Return copies ``[N, ...]`` of the transitions at ``indices`` (int32 ``[N]``, also an entry of the result).
+        """Return copies ``[N, ...]`` of the transitions at ``indices``, int32 ``[N]``.
 
-        The leaves are fields of one array.
+        The result has an additional entry ``indices``; the others are views of one structured array.
         """
         taken = self._records[indices].view(self._dtype)
         leaves: list[Any] = [taken[field] for field in self._fields]

@@ -242,12 +242,12 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
 
     Args:
         options: options from a config.
-        keeps_statistics: true if the caller stores the running statistics of ``batch_renorm`` with the parameters.
+        keeps_statistics: true if the caller stores running statistics of normalization with the parameters.
         **defaults: defaults for missing options.
 
     Raises:
         ValueError: an option, layer, activation or dtype is unknown; a size is not a positive integer; ``flatten`` is
-            missing after convolutions; or ``batch_renorm`` is used without a caller that keeps running statistics.
+            missing after convolutions; or a layer needs running statistics that the caller does not keep.
     """
     options = {**defaults, **options}
     known = ("torso", "activation", "layer_norm", "orthogonal", "dtype")
@@ -284,7 +284,7 @@ def build_layers(layers: Any, where: str, keeps_statistics: bool = False) -> tup
     if any(blocks.has_statistics(layer) for layer in built) and not keeps_statistics:
         raise ValueError(
             f"{where}: batch_renorm, batch_norm and flash need running statistics, which this algorithm does not keep. "
-            "Use CrossQ, or layer_norm, which all algorithms support."
+            "Use agent=crossq, xqc or flash_sac, or layer_norm, which all algorithms support."
         )
     if _is_spatial(built):
         flattened = built.index("flatten") if "flatten" in built else 0

@@ -56,7 +56,7 @@ def scores_by_label(groups: Sequence[Group]) -> dict[str, dict[str, np.ndarray]]
 
 
 def on_one_scale(scores: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
-    """Return scores by label and environment; with several environments, each is scaled to [0, 1]."""
+    """Return scores by label and environment; with several environments, scaled to [0, 1] over all labels of each."""
     envs = list(dict.fromkeys(env for of_label in scores.values() for env in of_label))
     if len(envs) == 1:
         return {label: dict(of_label) for label, of_label in scores.items()}

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 RESET = "reset"  # entry of an observation that starts an episode
-ONLY_NAMES = ("obs", "observation", "state")  # accepted names of an observation with a single array
+ONLY_NAMES = ("obs", "observation", "state")  # of the observation, if a message has several entries
 
 
 async def talk_to_robot(socket: web.WebSocketResponse, switchboard: Switchboard, metadata: Mapping[str, Any]) -> None:
     """Serve one client until it disconnects.
 
-    An observation is a map of arrays; a single array has one of ``ONLY_NAMES`` as its key. A true entry ``reset``
-    starts an episode. The response contains ``actions`` and ``server_timing.infer_ms``. After an error, sent as text,
-    the connection is closed.
+    An observation is a map of arrays; for a policy of one array, one of ``ONLY_NAMES`` or the only entry. A true entry
+    ``reset`` starts an episode. The response contains ``actions`` and ``server_timing.infer_ms``. After an error, sent
+    as text, the connection is closed.
     """
     from aiohttp import WSMsgType
 
@@ -85,7 +85,7 @@ class _Robot:
                 return parts[name]
         if len(parts) == 1:
             return next(iter(parts.values()))
-        raise ProtocolError(f"the observation of this policy must be one array named {' or '.join(ONLY_NAMES)}.")
+        raise ProtocolError(f"this policy takes one array: send no others, or name it {' or '.join(ONLY_NAMES)}.")
 
     def _take(self, answer: dict[str, Any]) -> None:
         if self._answer is not None and not self._answer.done():

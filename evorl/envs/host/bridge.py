@@ -79,8 +79,8 @@ class HostBackedEnv(VectorEnv):
         if main.action_repeat != repeats:
             self.simulators.close()
             raise ValueError(
-                f"action_repeat={repeats} needs a JAX environment, or one of Gymnasium: these simulators apply each "
-                f"action for {counted(main.action_repeat, 'step')}. Repeat it in a wrapper of the simulator."
+                f"action_repeat={repeats} needs a JAX or Gymnasium environment: these simulators apply each action for "
+                f"{counted(main.action_repeat, 'step')}. Remove it, or repeat actions inside the simulator."
             )
         self.is_remote = main.is_remote
         limits = [limit for limit in (options.max_episode_steps, main.max_episode_steps) if limit is not None]

@@ -63,7 +63,7 @@ class ChannelsLastWrapper(ChangesObservations, Wrapper):
         ):
             raise ValueError(
                 f"env.channels=first needs images [channels, height, width], but observations are {env.obs_space}: "
-                "remove it."
+                "remove env.channels."
             )
 
     @property
