@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ import numpy as np
 from evorl.ops.random import draw
 from evorl.types import Key, PyTreeData, pytree_field
 
+LogStdBound: TypeAlias = Literal["clip", "tanh", "add"]  # see ``ActionDistribution``
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _BORDER = 1e-6  # minimum distance of clipped tanh-normal actions from the bounds -1 and 1
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
@@ -182,7 +183,8 @@ class ActionDistribution:
         bounded: for each action dimension, True if actions are within [-1, 1]; empty if all are.
         min_log_std: lower bound on the log standard deviation.
         max_log_std: upper bound on the log standard deviation.
-        log_std_bound: ``clip`` clips outputs to the bounds; ``tanh`` maps them into the bounds, 0 to the middle.
+        log_std_bound: ``clip`` clips outputs to the bounds; ``tanh`` maps them into the bounds, 0 to the middle;
+            ``add`` adds the smallest deviation to theirs.
     """
 
     kind: str
@@ -190,7 +192,7 @@ class ActionDistribution:
     min_log_std: float = -20.0
     max_log_std: float = 2.0
     bounded: tuple[bool, ...] = ()
-    log_std_bound: Literal["clip", "tanh"] = "clip"
+    log_std_bound: LogStdBound = "clip"
 
     def __post_init__(self) -> None:
         kinds = ("categorical", "normal", "tanh_normal")
@@ -234,6 +236,8 @@ class ActionDistribution:
         low, high = self.min_log_std, self.max_log_std
         if self.log_std_bound == "clip":
             return jnp.clip(outputs, low, high)
+        if self.log_std_bound == "add":
+            return jnp.logaddexp(jnp.minimum(outputs, high), low)
         return low + 0.5 * (high - low) * (1.0 + jnp.tanh(outputs))
 
     def squash(self, samples: jax.Array) -> jax.Array:

@@ -126,6 +126,9 @@ def test_action_distributions_read_network_outputs() -> None:
     smooth = distribution_for(action_size=2, min_log_std=-10.0, log_std_bound="tanh")
     np.testing.assert_allclose(smooth(parameters).scale, np.exp([-4.0 + 6.0 * np.tanh(np.log(0.5)), 2.0]), rtol=1e-5)
     np.testing.assert_allclose(smooth(jnp.zeros(4)).scale, np.exp(-4.0), rtol=1e-5)  # the middle
+    sums = distribution_for(action_size=2, min_log_std=float(np.log(0.1)), log_std_bound="add")
+    np.testing.assert_allclose(sums(parameters).scale, [0.6, np.exp(2.0) + 0.1], rtol=1e-5)
+    assert jax.grad(lambda x: sums(x).scale[0])(jnp.array([0.0, 0.0, -2.0, 0.0]))[2] > 0.1  # also near the bound
     assert distribution_for(action_size=2) == squashed
     assert hash(distribution_for(action_size=2)) == hash(squashed)
     assert squashed != plain

@@ -12,7 +12,7 @@ from flax import linen as nn
 
 from evorl.agent import Agent, AgentState, action_distribution
 from evorl.agents.observations import allowed_only, observation_ndim, one_observation, preprocess
-from evorl.agents.part_settings import CriticEnsembleSettings, differing_torso
+from evorl.agents.part_settings import CriticEnsembleSettings, differing_torso, pop_deviation_bounds
 from evorl.config.values import checked_num_atoms
 from evorl.distributions import ActionDistribution
 from evorl.envs.env import Env
@@ -222,8 +222,7 @@ class StochasticPolicyAgent(Agent):
         Raises:
             ValueError: noise is to be repeated, but actions are discrete.
         """
-        bounds = {name: settings.pop(name) for name in ("min_log_std", "max_log_std", "log_std_bound")}
-        distribution = action_distribution(env.action_space, **bounds)
+        distribution = action_distribution(env.action_space, **pop_deviation_bounds(settings))
         if distribution.is_discrete and settings["noise_repetition"]["max_steps"] > 1:
             raise ValueError(
                 f"agent.noise_repetition.max_steps={settings['noise_repetition']['max_steps']} needs box actions, but "

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from evorl.distributions import LogStdBound
 from evorl.networks.layers import Dtype
 from evorl.networks.torsos import Torso, build_torso
 from evorl.types import PyTreeNode, pytree_field
@@ -150,28 +152,41 @@ class CategoricalCriticSettings(CriticEnsembleSettings):
     num_atoms: int | None = None
 
 
-class SoftActorCriticSettings(CriticEnsembleSettings):
+class DeviationSettings(PyTreeNode):
+    """Bounds on the standard deviation of a policy's normal distribution, before squashing.
+
+    Attributes:
+        min_log_std: smallest logarithm of the policy's standard deviation, before squashing.
+        max_log_std: largest logarithm of the policy's standard deviation.
+        log_std_bound: how that logarithm is bounded: ``clip`` clips it; ``tanh`` bounds it smoothly, mapping an output
+            of 0 to the middle; ``add`` adds the smallest deviation to that of the output.
+    """
+
+    min_log_std: float = -20.0
+    max_log_std: float = 2.0
+    log_std_bound: LogStdBound = "clip"
+
+
+def pop_deviation_bounds(settings: dict[str, Any]) -> dict[str, Any]:
+    """Remove the fields of ``DeviationSettings`` from the settings, and return them."""
+    return {field.name: settings.pop(field.name) for field in dataclasses.fields(DeviationSettings)}
+
+
+class SoftActorCriticSettings(CriticEnsembleSettings, DeviationSettings):
     """Network settings of a soft actor-critic.
 
     Attributes:
         policy_output_scale: gain of the initial weights of the policy's last layer.
-        min_log_std: smallest logarithm of the policy's standard deviation, before squashing.
-        max_log_std: largest logarithm of the policy's standard deviation.
-        log_std_bound: how that logarithm is bounded: ``clip`` clips it; ``tanh`` bounds it smoothly, mapping an output
-            of 0 to the middle.
     """
 
     policy_output_scale: float = 0.01
-    min_log_std: float = -20.0
-    max_log_std: float = 2.0
-    log_std_bound: Literal["clip", "tanh"] = "clip"
 
 
 class CategoricalSoftActorCriticSettings(SoftActorCriticSettings, CategoricalCriticSettings):
     """Network settings of a soft actor-critic whose critics may estimate distributions of returns."""
 
 
-class PredictiveCriticSettings(PyTreeNode):
+class PredictiveCriticSettings(DeviationSettings):
     """Network settings of an agent with a policy and one distributional critic, which also predicts the next step.
 
     Attributes:
@@ -182,7 +197,9 @@ class PredictiveCriticSettings(PyTreeNode):
         num_atoms: number of categories of the distribution of returns.
     """
 
-    network: TorsoSettings = TorsoSettings(torso=(512, 512, 512), activation="swish", layer_norm=True, orthogonal=False)
+    min_log_std: float = -2.3026  # a deviation of 0.1
+    log_std_bound: LogStdBound = "add"
+    network: TorsoSettings = TorsoSettings(torso=(512, 512), activation="swish", layer_norm=True, orthogonal=False)
     critic_network: TorsoDifferences = TorsoDifferences(torso=(512,))
     embedding_size: int = 512
     critic_heads: Any = pytree_field(static=True, default=(512,))

@@ -16,7 +16,7 @@ import optax
 from evorl.agent import AgentState, action_distribution
 from evorl.agents.critic_ensemble import CriticEnsembleAgent
 from evorl.agents.observations import observation_ndim, preprocess
-from evorl.agents.part_settings import PredictiveCriticSettings, differing_torso
+from evorl.agents.part_settings import PredictiveCriticSettings, differing_torso, pop_deviation_bounds
 from evorl.config.values import checked_num_atoms
 from evorl.distributions import ActionDistribution
 from evorl.envs.action_spaces import ActionSpaces
@@ -71,7 +71,7 @@ class REPPOAgent(CriticEnsembleAgent):
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
         """Build the networks and the distribution of actions from the settings."""
         options, size = settings.pop("network"), settings.pop("embedding_size")
-        distribution = action_distribution(env.action_space)
+        distribution = action_distribution(env.action_space, **pop_deviation_bounds(settings))
         ndims = {name: observation_ndim(env.obs_space, settings.get(f"{name}_obs_key")) for name in ("policy", "value")}
         support = [settings.get(name, getattr(cls, name)) for name in ("support_low", "support_high")]
         num_atoms = checked_num_atoms(settings.pop("num_atoms"), "categorical", *support) or 0

@@ -101,7 +101,7 @@ class RunCheckpointer:
         return None if best is None else self._score(best)
 
     def wants(self, score: float | None) -> bool:
-        """Return True if ``seconds`` have passed since the last save, or ``score`` is among the best of several kept."""
+        """Return True if ``seconds`` have passed since the last save, or ``score`` is among several best to keep."""
         if self.seconds > 0.0 and self._clock() - self._last_save >= self.seconds:
             return True
         if score is None or self.best_to_keep == 1 or not math.isfinite(score):

@@ -23,8 +23,8 @@ class Simulators:
     """Sets of simulators, by the number of simulators in a set; each set is created at its first reset.
 
     Simulators have internal state, but a compiled step is a pure function. Each result therefore has a ``token``, a
-    checksum of the seeds, masks and actions since the reset. The next step must pass this token, which verifies that the
-    simulators are in the state that the caller assumes.
+    checksum of the seeds, masks and actions since the reset. The next step must pass this token, which verifies that
+    the simulators are in the state that the caller assumes.
 
     Args:
         make: creates a given number of simulators of one kind.
