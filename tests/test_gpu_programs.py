@@ -183,6 +183,7 @@ def _while(condition: Callable, body: Callable, start: Callable) -> Callable[[ja
         _while(lambda c: c[0] < 9, lambda c: (c[0] + c[0], c[1]), lambda n: (1, n)),
         _while(lambda c: c[1], lambda c: (c[0] + 1, c[0] < 9), lambda n: (n, True)),
     ],
+    ids=["sum", "limit", "convergence", "start", "step", "doubling", "flag"],
 )
 def test_a_loop_that_asks_the_host_is_found(step: Callable[[jax.Array], Any]) -> None:
     (found,) = _broken(step)
