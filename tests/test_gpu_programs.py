@@ -273,6 +273,7 @@ def test_the_platform_is_asked_in_one_place() -> None:
         "jax.lax.platform_dependent(x, cpu=f, default=g)",
         "is_here = jax.devices()[0].platform == 'cpu'",
     ],
+    ids=["default", "import", "import_backend", "backend", "dependent", "device"],
 )
 def test_asking_jax_is_found(source: str) -> None:
     assert len(asks_jax(source)) == 1
@@ -298,6 +299,7 @@ def test_the_platform_is_asked_for_each_program() -> None:
         "@functools.cache\ndef f():\n    return on_cpu()",
         "@lru_cache(maxsize=3)\ndef f():\n    return lambda: platform()",
     ],
+    ids=["module", "class", "default", "default_of_lambda", "decorator", "cache", "lru_cache"],
 )
 def test_a_platform_that_is_kept_is_found(source: str) -> None:
     assert len(asks_once(source)) == 1
