@@ -230,7 +230,7 @@ def test_only_updates_of_a_nested_learner_are_of_unknown_number() -> None:
 
 
 def test_a_call_of_the_host_is_found() -> None:
-    """JAX refuses to lower it for a GPU that is not there, without the place of the call."""
+    """Without a GPU, JAX raises an error that does not name the place of the call."""
 
     def step(state: jax.Array) -> jax.Array:
         jax.debug.callback(lambda x: None, state)

@@ -45,7 +45,7 @@ BRANCHES: dict[str, Callable[[jax.Array], Any]] = {
     ),
     "workflows/nested_learner.in_blocks": lambda x: in_blocks(5, lambda i, n, x: x + i * n, x, 2),
 }
-# All others: their tests, or what they choose.
+# All other functions with such a branch: their tests, or the reason why no program depends on them.
 OTHERS = {
     "networks/layers._product": "below",
     "networks/layers._convolve": "below",

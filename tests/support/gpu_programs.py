@@ -37,7 +37,7 @@ _COUNTER = re.compile(r"tensor<u?i\d+>")
 def lowered_for_gpus(make: Callable[[], tuple[Callable[..., Any], Any]]) -> Any:
     """Return the program of ``step(state)`` that the compiler of a GPU reads.
 
-    Without a GPU, JAX refuses to lower calls of the host for one. A program with such calls is lowered for this machine
+    Without a GPU, JAX cannot lower calls of the host for one. A program with such calls is lowered for this machine
     instead, so that ``broken_rules`` reports their places.
 
     Args:
@@ -120,7 +120,7 @@ def _is_constant(value: Any) -> bool:
 
 
 def _places(operation: Any) -> list[str]:
-    """Return file and line of the calls outside of JAX, the innermost first; ``["unknown"]`` if there are none."""
+    """Return file and line of the calls outside of JAX, the innermost first, or ``["unknown"]``."""
     return [f"{path}:{line}" for path, line in _FILE.findall(str(operation.location))] or ["unknown"]
 
 

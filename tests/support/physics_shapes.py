@@ -62,7 +62,7 @@ def _with_physics(env: Env) -> Env:
     other = copy.copy(env)
     vars(other).pop("_hash", None)
     other.env = _with_physics(env.env)
-    if isinstance(other, VectorEnv):  # costs are those of one copy: measure them once for all numbers of copies
+    if isinstance(other, VectorEnv):  # costs are measured for one copy: once for all numbers of copies
         other.num_envs = other.num_agents
     return other
 
