@@ -99,8 +99,10 @@ def broken_rules(lowered: Any, open_loops: Mapping[str, int] = NO_LOOPS) -> list
 def _is_counted(loop: Any) -> bool:
     """Return True if the number of turns is known: a constant limit of a counter that starts and grows by constants."""
     condition, body = (region.blocks[0] for region in loop.regions)
-    *others, compare = list(condition.operations)[:-1] or [None]
-    if getattr(compare, "name", "") != "stablehlo.compare" or any(op.name != "stablehlo.constant" for op in others):
+    *others, compare, result = [None, *condition.operations]
+    if getattr(compare, "name", "") != "stablehlo.compare" or result.operands[0] != compare.results[0]:
+        return False
+    if any(op.name != "stablehlo.constant" for op in others[1:]):
         return False
     counter, limit = compare.operands
     arguments = list(condition.arguments)
@@ -125,9 +127,9 @@ def _places(operation: Any) -> list[str]:
 
 
 def _is_in(places: list[str], path: str) -> bool:
-    """Return True if the innermost call is in a file, and comes from the file that the first one requires."""
-    caller = _CALLED_BY.get(path, "")
-    return _is_file(places[0], path) and any(_is_file(place, caller) for place in places if caller) == bool(caller)
+    """Return True if the innermost call is in a file, and comes from the caller that the file requires."""
+    caller = _CALLED_BY.get(path, path)
+    return _is_file(places[0], path) and any(_is_file(place, caller) for place in places)
 
 
 def _is_file(place: str, path: str) -> bool:
