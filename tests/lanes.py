@@ -217,6 +217,7 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/ops/test_exploration\.py::test_the_scale_of_noise",
         r"tests/test_gpu_programs\.py::test_an_experiment\[",
         r"tests/test_gpu_programs\.py::test_a_family_of_workflows\[(?!ppo-C|sac|neuroevolution)",
+        r"tests/test_gpu_programs\.py::test_a_further_agent\[(?!random|ec/cmaes|ec/nsga2)",
         r"tests/test_gpu_programs\.py::test_a_rollout_in_an_environment",
     ),
     # Short: the first of each kind that requires a compiled program.

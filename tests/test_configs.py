@@ -21,7 +21,7 @@ from evorl.envs.action_spaces import ActionSpaces
 from evorl.envs.libraries import HOST_LIBRARIES, LIBRARIES
 from evorl.ops.schedules import value_at
 from evorl.ops.trees import named_leaves
-from tests.support.config_files import CONFIGS, acts_in, composed, leaves_of, said_by
+from tests.support.config_files import CONFIGS, acts_in, composed, leaves_of, online, said_by
 from tests.support.errors import raises_naming
 from tests.support.optional_packages import need
 from tests.support.physics_shapes import let_bodies_be_still
@@ -52,12 +52,12 @@ BUILT_BRAX = {"brax/hopper", "brax/swimmer"}
 def test_a_class_and_what_its_file_says_are_the_composed_agent(agent: str) -> None:
     """``build_from_config({"env": ...})`` and ``agent=<name>`` build equal workflows, up to settings of the file."""
     env = "acrobot" if acts_in(agent) is ActionSpaces.DISCRETE else "gymnax/PointRobot-misc"
-    config = composed(f"agent={agent}", f"env={env}", "~experiment", *_online(agent))
+    config = composed(f"agent={agent}", f"env={env}", "~experiment", *online(agent))
     file_config = said_by(f"agent/{agent}")
     cls = workflow_class(file_config.pop("workflow"))
-    online = {"offline": False} if _online(agent) else {}
+    offline = {"offline": False} if online(agent) else {}
     from_class = cls.build_from_config(
-        {"env": OmegaConf.to_container(config.env), "devices": 1, **file_config, **online}
+        {"env": OmegaConf.to_container(config.env), "devices": 1, **file_config, **offline}
     )
     from_file = workflow_from_config(config)
     assert jax.tree.structure(from_class) == jax.tree.structure(from_file)
@@ -160,12 +160,6 @@ def test_a_copied_file_is_noticed() -> None:
     ]
 
 
-def _online(agent: str) -> list[str]:
-    """Return the override with which an offline agent learns from its environment."""
-    usual = complete_config(workflow_class(said_by(f"agent/{agent}")["workflow"]), {})
-    return ["offline=false"] if usual.get("offline") else []
-
-
 @functools.cache
 def _abstract_step(*overrides: str) -> Any:
     """Trace a step, once for equal configs of agent, environment and experiment."""
@@ -185,7 +179,7 @@ def test_an_agent_builds(agent: str, env: str) -> None:
         with raises_naming(ValueError, "Discrete", *parts):
             workflow_from_config(composed(f"agent={agent}", f"env={env}"))
         return
-    _, state = _abstract_step(f"agent={agent}", f"env={env}", *_online(agent))
+    _, state = _abstract_step(f"agent={agent}", f"env={env}", *online(agent))
     assert "agent_state" in state.get("members", state)
 
 

@@ -19,7 +19,7 @@ from evorl.execution.memory import check_memory, check_program_memory
 from evorl.execution.trainable import SEED_AXIS, Execution, Trainable
 from evorl.ops.collectives import LOCAL_SEED_AXIS
 from evorl.ops.loops import in_loop, unpacked
-from evorl.ops.platform import on_cpu
+from evorl.ops.platform import platform
 from evorl.ops.random import keys_of_seeds
 from evorl.types import Entry, Key, PyTreeDict, State, check_entries, declared_entries
 
@@ -129,11 +129,15 @@ def state_shapes(workflow: Trainable, key: Key) -> State:
     return state
 
 
-@functools.cache
 def _init_program() -> Callable[[Trainable, Any], State]:
+    return _init_program_for(platform())
+
+
+@functools.cache
+def _init_program_for(name: str) -> Callable[[Trainable, Any], State]:
     # The program runs only once. On a CPU, where compilation dominates, it is therefore compiled without optimization,
     # in a third of the time. (The newer emitters need a megabyte per kernel during compilation.)
-    if not on_cpu():
+    if name != "cpu":
         return jax.jit(_initial_state)
     options = {"xla_backend_optimization_level": 0, **_known_option("xla_cpu_use_fusion_emitters", False)}
     return jax.jit(_initial_state, compiler_options=options)

@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec
 from evorl.execution import programs
 from evorl.execution.programs import SEED_AXIS, Execution
 from evorl.ops.collectives import DATA_AXIS
+from evorl.ops.platform import compiled_for
 from tests.support.small_workflows import assert_identical, small
 
 
@@ -77,3 +78,10 @@ def test_entries_without_a_seed_axis_are_shared() -> None:
 def test_compiler_options_that_this_xla_does_not_have_are_left_out() -> None:
     assert programs._known_option("xla_backend_optimization_level", 0) == {"xla_backend_optimization_level": 0}
     assert programs._known_option("xla_cpu_use_better_luck", True) == {}
+
+
+def test_the_program_of_the_set_up_is_that_of_the_platform() -> None:
+    on_a_cpu = programs._init_program()
+    with compiled_for("gpu"):
+        assert programs._init_program() is not on_a_cpu
+    assert programs._init_program() is on_a_cpu

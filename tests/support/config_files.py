@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from evorl.agent import Agent
-from evorl.assembly import workflow_class
+from evorl.assembly import complete_config, workflow_class
 from evorl.cli.composition import compose_config
 from evorl.cli.config_tree import AGENT_PARTS, config_folder
 from evorl.config.defaults import merged
@@ -70,6 +70,12 @@ def acts_in(agent: str) -> ActionSpaces:
         config["workflow"].endswith("SACWorkflow") and config.get("agent", {}).get("values") == "categorical"
     )
     return spaces & ActionSpaces.BOXES if is_categorical else spaces
+
+
+def online(agent: str) -> list[str]:
+    """Return the override with which an offline agent learns from its environment."""
+    usual = complete_config(workflow_class(said_by(f"agent/{agent}")["workflow"]), {})
+    return ["offline=false"] if usual.get("offline") else []
 
 
 def leaves_of(config: Any, prefix: str = "") -> list[tuple[str, Any]]:

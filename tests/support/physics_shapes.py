@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from typing import Any
 
@@ -9,10 +10,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from evorl.envs import brax, playground
+from evorl.envs import brax, playground, starts
 from evorl.envs.brax import BraxAdapter
-from evorl.envs.env import EnvState
+from evorl.envs.env import Env, EnvState, EnvWrapper
 from evorl.envs.goals import reacher
+from evorl.envs.vector import VectorEnv
 from evorl.types import Action, Key
 
 
@@ -23,6 +25,7 @@ class StillBodies:
     """
 
     def __init__(self, adapter: BraxAdapter) -> None:
+        self.adapter = adapter
         self.action_size = adapter.action_space.shape[0]
         self.backend = getattr(adapter.brax_env, "backend", None)
         self._start = jax.eval_shape(adapter.reset, jax.random.key(0))
@@ -51,9 +54,26 @@ def _without_physics(adapter: BraxAdapter) -> BraxAdapter:
     return type(adapter)(StillBodies(adapter), ("still", adapter))
 
 
+def _with_physics(env: Env) -> Env:
+    """Return an environment with the physics that ``StillBodies`` replaced."""
+    bodies = getattr(env, "brax_env", None)
+    if not isinstance(env, EnvWrapper):
+        return bodies.adapter if isinstance(bodies, StillBodies) else env
+    other = copy.copy(env)
+    vars(other).pop("_hash", None)
+    other.env = _with_physics(env.env)
+    if isinstance(other, VectorEnv):  # costs are measured for one copy: once for all numbers of copies
+        other.num_envs = other.num_agents
+    return other
+
+
 def let_bodies_be_still(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let brax and Playground environments be created without physics from now on."""
+    """Let brax and Playground environments be created without physics from now on.
+
+    Starts of their episodes are computed when they would be with physics.
+    """
     make_brax, make_playground = brax.make_brax_adapter, playground._make_adapter
+    resets_are_cheap = starts._resets_are_cheap
 
     def make_still_brax(*arguments: Any) -> BraxAdapter:
         return _without_physics(make_brax(*arguments))
@@ -65,3 +85,4 @@ def let_bodies_be_still(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (brax, reacher):
         monkeypatch.setattr(module, "make_brax_adapter", make_still_brax)
     monkeypatch.setattr(playground, "_make_adapter", make_still_playground)
+    monkeypatch.setattr(starts, "_resets_are_cheap", lambda env: resets_are_cheap(_with_physics(env)))
