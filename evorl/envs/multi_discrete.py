@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.envs.space import Space
+from evorl.ops.trees import shape_and_dtype
 
 
 class MultiDiscrete(Space):
@@ -48,7 +49,7 @@ class MultiDiscrete(Space):
     @property
     def spec(self) -> jax.ShapeDtypeStruct:
         """Shape and dtype of one element."""
-        return jax.ShapeDtypeStruct(self.shape, self.dtype)
+        return shape_and_dtype(self.shape, self.dtype)
 
     def sample(self, key: jax.Array) -> jax.Array:
         """Sample uniformly."""

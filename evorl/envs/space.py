@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.envs.space_bounds import check_size, filled_bound, fits_32_bits, known_bound, require_int32
+from evorl.ops.trees import shape_and_dtype
 from evorl.types import ByValue, PyTreeDict, is_entry_name
 
 GOAL_KEYS = frozenset({"observation", "achieved_goal", "desired_goal"})  # keys of observations with goals
@@ -92,7 +93,7 @@ class Box(Space):
     @property
     def spec(self) -> jax.ShapeDtypeStruct:
         """Shape and dtype of one element."""
-        return jax.ShapeDtypeStruct(self.shape, self.dtype)
+        return shape_and_dtype(self.shape, self.dtype)
 
     @property
     def is_bounded(self) -> bool:

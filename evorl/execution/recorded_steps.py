@@ -17,7 +17,7 @@ from evorl.envs.wrapped_row import WrappedRow
 from evorl.execution.programs import on_mesh, over_seeds
 from evorl.ops import processes
 from evorl.ops.collectives import local_indices
-from evorl.ops.trees import leaf_name
+from evorl.ops.trees import leaf_name, shape_and_dtype
 from evorl.replay_buffers.ring import ReplayState
 from evorl.replay_buffers.slots import SlotReplayBuffer, SlotReplayState
 from evorl.runs.minari_data import minari_columns, minari_conversion, minari_facts, open_minari_dataset
@@ -63,7 +63,7 @@ def check_recorded_steps(workflow: OffPolicyWorkflow, named: str, other_env: boo
         minari_conversion(dataset, workflow.env.action_space)
     if "columns" in facts:
         columns = {
-            name: jax.ShapeDtypeStruct((num_steps, *column["shape"]), np.dtype(column["dtype"]))
+            name: shape_and_dtype((num_steps, *column["shape"]), np.dtype(column["dtype"]))
             for name, column in facts["columns"].items()
         }
         _check_columns(_stored_spec(workflow), columns, named)

@@ -12,7 +12,7 @@ import numpy as np
 
 from evorl.config.names import no_such
 from evorl.interop.host_ring import DrawsAhead, HostRing
-from evorl.ops.trees import concatenate_trees, merged, num_rows
+from evorl.ops.trees import concatenate_trees, merged, num_rows, shape_and_dtype
 from evorl.replay_buffers.episode import EpisodeReplayBuffer
 from evorl.replay_buffers.latest import CombinedReplayBuffer
 from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer
@@ -123,7 +123,7 @@ class ReplayMemory:
         return num_rows(batch)
 
     def _empty(self, batch: PyTreeDict) -> ReplayState | HostRing:
-        spec = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), batch)
+        spec = jax.tree.map(lambda x: shape_and_dtype(x.shape[2:], x.dtype), batch)
         if type(self.buffer) in _ON_HOST:
             return HostRing(self._num_rows, self._num_envs, spec)
         return jax.jit(self.buffer.init)(spec)

@@ -1,4 +1,4 @@
-"""Layers: dense layers and convolutions with fast gradients, noisy layers and batch renormalization.
+"""Layers: dense layers with fast gradients, noisy layers and batch renormalization.
 
 Parameters are float32. A layer computes in one of ``DTYPES``; in bfloat16, inputs and parameters are rounded on use.
 The last layer of a network (see ``float32_outputs``) returns float32.
@@ -111,11 +111,22 @@ def _product(x: jax.Array, kernel: jax.Array | PerturbedMatrix, dimension_number
     return jax.lax.dot_general(x, transposed, (((x.ndim - 1,), (1,)), ((), ())), **options)
 
 
-def _promoted(*arrays: Any, dtype: Any = None, inexact: bool = True) -> list[Any]:
-    """Convert inputs, kernel and bias to a common dtype, as Flax does, unless the kernel is a perturbed matrix."""
+def promoted(*arrays: Any, dtype: Any = None, inexact: bool = True) -> list[Any]:
+    """Convert inputs and kernel to a common dtype, as Flax does, unless the kernel is a perturbed matrix.
+
+    The bias only with ``dtype=None``. Otherwise it remains float32, and so does its gradient: a sum over all rows, of
+    which bfloat16 would lose most, because 256 + 1 is 256.
+    """
     if any(isinstance(x, PerturbedMatrix) for x in arrays):
         return list(arrays)
+    if dtype is not None:
+        return [*(x.astype(dtype) for x in arrays[:2]), *arrays[2:]]
     return promote_dtype(*arrays, dtype=dtype, inexact=inexact)
+
+
+def rounded(layer: Any, outputs: jax.Array) -> jax.Array:
+    """Round the outputs of a layer to its dtype, unless its sums are to be float32 (``float32_outputs``)."""
+    return outputs.astype(layer.dtype) if layer.dtype is not None and layer.promote_dtype is promoted else outputs
 
 
 @jax.custom_jvp
@@ -162,8 +173,12 @@ class Dense(nn.Dense):
         existing = self.get_variable("params", name)
         return existing if np.shape(existing) == init_args[0] else super().param(name, init_fn, *init_args, **options)
 
+    def __call__(self, inputs: jax.Array) -> jax.Array:
+        """Map ``[..., I]`` to ``[..., features]``."""
+        return rounded(self, super().__call__(inputs))
 
-_PERTURBABLE: dict[str, Any] = {"dot_general": _product, "promote_dtype": _promoted}
+
+_PERTURBABLE: dict[str, Any] = {"dot_general": _product, "promote_dtype": promoted}
 _he_normal = jax.nn.initializers.he_normal()
 
 
@@ -189,7 +204,7 @@ def dense_kernels(network: nn.Module, params: Params, *inputs: Any) -> Params:
 
     def note(next_fn: Callable[..., Any], args: tuple, kwargs: Any, context: nn.module.InterceptorContext) -> Any:
         module = context.module
-        if isinstance(module, Dense) and module.promote_dtype is _promoted and module.dtype is None:
+        if isinstance(module, Dense) and module.promote_dtype is promoted and module.dtype is None:
             paths.add(("params", *module.path, "kernel"))
         return next_fn(*args, **kwargs)
 
@@ -203,57 +218,6 @@ def float32_outputs(dtype: Dtype) -> dict[str, Any]:
     if dtype == "float32":
         return {}
     return {"dtype": jnp.dtype(dtype), "promote_dtype": _narrow_factors, "dot_general": _output_product}
-
-
-def convolution(
-    filters: int, size: int, stride: int, border: str, orthogonal: bool, scale: float, *, dtype: Dtype = "float32"
-) -> nn.Conv:
-    """Return a convolution over square windows, ``[N, H, W, C] -> [N, H', W', filters]``, with zero biases.
-
-    Args:
-        filters: number of output channels.
-        size: side of a window.
-        stride: step in both directions.
-        border: ``same`` or ``valid``.
-        orthogonal: see ``kernel_initializer``.
-        scale: see ``kernel_initializer``.
-        dtype: dtype in which the layer computes, one of ``DTYPES``.
-    """
-    return nn.Conv(
-        filters,
-        (size, size),
-        stride,
-        border.upper(),
-        kernel_init=kernel_initializer(orthogonal, scale),
-        conv_general_dilated=_convolve,
-        dtype=compute_dtype(dtype),
-    )
-
-
-def _convolve(
-    x: jax.Array, kernel: jax.Array, strides: Sequence[int], padding: Any, *, dimension_numbers: Any, **options: Any
-) -> jax.Array:
-    """``jax.lax.conv_general_dilated`` of ``[N, H, W, C]`` and ``[h, w, C, F]``; on a CPU, one product of all windows.
-
-    The gradient of XLA's CPU convolutions is slow inside loops, where all training happens: 3 x 3 windows of a batch of
-    256 images of 10 x 10 x 4 take 17 ms, and 3 ms as a product.
-    """
-    if on_cpu():
-        return _windows(x, kernel.shape[:2], strides, padding) @ kernel.reshape(-1, kernel.shape[-1])
-    return jax.lax.conv_general_dilated(x, kernel, strides, padding, dimension_numbers=dimension_numbers, **options)
-
-
-def _windows(x: jax.Array, size: Sequence[int], strides: Sequence[int], padding: Any) -> jax.Array:
-    """Extract the windows of ``[N, H, W, C]``, each flattened to one row: ``[N, H', W', size * size * C]``."""
-    borders = jax.lax.padtype_to_pads(x.shape[1:3], size, strides, padding)
-    x = jnp.pad(x, ((0, 0), *borders, (0, 0)))
-    height, width = ((x.shape[i + 1] - size[i]) // strides[i] + 1 for i in range(2))
-    shifted = [
-        x[:, i : i + strides[0] * height : strides[0], j : j + strides[1] * width : strides[1]]
-        for i in range(size[0])
-        for j in range(size[1])
-    ]
-    return jnp.concatenate([part[:, :height, :width] for part in shifted], axis=-1)
 
 
 class NoisyDense(nn.Module):

@@ -26,7 +26,8 @@ from evorl.networks.activations import (
     custom_network_part,
 )
 from evorl.networks.blocks import RESIDUAL_BLOCKS, BatchRenormalization, Dense, ResidualBlocks
-from evorl.networks.layers import DTYPES, BatchRenorm, Dtype, compute_dtype, convolution, dense
+from evorl.networks.convolutions import convolution
+from evorl.networks.layers import DTYPES, BatchRenorm, Dtype, compute_dtype, dense
 
 
 @dataclasses.dataclass(frozen=True)

@@ -55,6 +55,11 @@ def split_leading_axis(tree: Tree, *sizes: int) -> Tree:
     return jax.tree.map(split, tree)
 
 
+def shape_and_dtype(shape: Sequence[int], dtype: Any) -> jax.ShapeDtypeStruct:
+    """Return a shape and the dtype in which JAX stores ``dtype``: JAX warns if 64 bits are requested and disabled."""
+    return jax.ShapeDtypeStruct(tuple(shape), jax.dtypes.canonicalize_dtype(dtype))
+
+
 def num_rows(tree: Any) -> int:
     """Return the length of the first axis of the leaves.
 

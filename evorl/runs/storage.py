@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from evorl.ops.processes import any_says, are_several, is_first, wait_for_all
@@ -61,7 +62,7 @@ def write_arrays(
         _array_store(ocp).save(
             plain / "state",
             args=ocp.args.PyTreeSave(
-                dict(arrays),
+                {name: _second(x) for name, x in arrays.items()},
                 save_args={name: ocp.SaveArgs(chunk_byte_size=CHUNK_BYTES) for name in arrays},
                 ocdbt_target_data_file_size=FILE_BYTES,
             ),
@@ -71,6 +72,17 @@ def write_arrays(
     (path / "structure.json").write_text(json.dumps({"leaves": list(structure)}, indent=1), encoding="utf-8")
     (path / "progress.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
     write_manifest(path, about["iterations"])
+
+
+def _second(x: Any) -> Any:
+    """Return a second ``jax.Array`` of the same buffers.
+
+    JAX 0.11 keeps the host copy of an array that was read until the array is deleted. On a CPU this copy shares the
+    buffer, which could then not be donated to the next iteration.
+    """
+    if not isinstance(x, jax.Array):
+        return x
+    return jax.make_array_from_single_device_arrays(x.shape, x.sharding, [shard.data for shard in x.addressable_shards])
 
 
 def _check_shared_disk(path: Path) -> None:

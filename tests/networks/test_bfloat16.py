@@ -20,7 +20,7 @@ from evorl.networks.recurrent import GRU, LSTM, DilatedLSTM, RecurrentNetwork, a
 from evorl.networks.torsos import Torso, build_torso
 from evorl.networks.virtual_batch import virtually_normalized
 from tests.support.errors import raises_naming
-from tests.support.products import factors
+from tests.support.products import factors, sums
 
 KEY = jax.random.key(0)
 ROUNDING = 2.0**-8  # largest relative error of one rounding to bfloat16
@@ -69,7 +69,9 @@ def compared(network: nn.Module, *inputs: Any) -> None:
     program = jax.jit(jax.grad(loss, has_aux=True), static_argnums=1)
     (gradients, outputs), (exact_gradients, exact) = program(params["params"], network), program(params["params"], wide)
     assert dtypes((gradients, outputs)) == {jnp.dtype("float32")}
-    assert factors(program.trace(params["params"], network).jaxpr) == {jnp.dtype("bfloat16")}
+    jaxpr = program.trace(params["params"], network).jaxpr
+    assert factors(jaxpr) == {jnp.dtype("bfloat16")}
+    assert jnp.dtype("bfloat16") not in sums(jaxpr)  # such as gradients of biases
     close(outputs, exact)
     close(gradients, exact_gradients)
     differences = [np.abs(a - b).max() for a, b in zip(*map(jax.tree.leaves, (outputs, exact)), strict=True)]
@@ -77,9 +79,14 @@ def compared(network: nn.Module, *inputs: Any) -> None:
 
 
 def close(actual: Any, expected: Any) -> None:
-    """A few roundings apart, relative to the largest number of each array."""
-    for a, b in zip(*map(jax.tree.leaves, (actual, expected)), strict=True):
-        assert np.abs(a - b).max() <= 16 * ROUNDING * max(np.abs(b).max(), 1e-3)
+    """A few roundings apart, relative to the largest number of each array: three for each layer of a deep network.
+
+    jaxlib 0.11 rounds after each operation, as a GPU does, and 0.10 only after each group of fused operations.
+    """
+    pairs = list(zip(*map(jax.tree.leaves, (actual, expected)), strict=True))
+    num_roundings = max(16, 3 * len(pairs) // 2)  # a layer has two arrays
+    for a, b in pairs:
+        assert np.abs(a - b).max() <= num_roundings * ROUNDING * max(np.abs(b).max(), 1e-3)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

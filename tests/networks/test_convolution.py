@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.networks.layers import convolution
+from evorl.networks.convolutions import convolution
 
 KEY = jax.random.key(0)
 

@@ -13,7 +13,8 @@ import pytest
 
 import evorl
 from evorl.evaluators.episodes import run_episodes
-from evorl.networks.layers import convolution, dense
+from evorl.networks.convolutions import convolution
+from evorl.networks.layers import dense
 from evorl.networks.linear_cells import linear_scan
 from evorl.ops import loops, returns
 from evorl.ops.loops import in_loop, precomputed, repeated, when_due
@@ -48,7 +49,7 @@ BRANCHES: dict[str, Callable[[jax.Array], Any]] = {
 # All other functions with such a branch: their tests, or the reason why no program depends on them.
 OTHERS = {
     "networks/layers._product": "below",
-    "networks/layers._convolve": "below",
+    "networks/convolutions._convolve": "below",
     "networks/linear_cells.unroll": "tests/networks/test_linear_cells.py",
     "agents/actor_critic._values_of_trajectory": "differs only for thousands of environments",
     "agents/adaptive_kl.with_policies": "tests/agents/test_adaptive_kl.py",

@@ -1,4 +1,4 @@
-"""Matrix products of traced programs, and configs whose networks compute in bfloat16."""
+"""Matrix products and sums of traced programs, and configs whose networks compute in bfloat16."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ def factors(jaxpr: Any) -> set[Any]:
         if eqn.primitive.name in ("dot_general", "conv_general_dilated")
         for var in eqn.invars
     }
+
+
+def sums(jaxpr: Any) -> set[Any]:
+    """Return the dtypes of the numbers that a program adds up, without those of products."""
+    return {eqn.invars[0].aval.dtype for eqn in _equations(jaxpr) if eqn.primitive.name in ("reduce_sum", "cumsum")}
 
 
 def is_narrow(x: Any) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from evorl.envs.env import EnvState, EnvWithSpaces
 from evorl.envs.space import Space
+from evorl.ops.trees import shape_and_dtype
 from evorl.types import Action, PyTreeDict
 
 
@@ -36,7 +36,7 @@ class HostRow(EnvWithSpaces):
         max_episode_steps: int | None,
     ) -> None:
         self._obs_space, self._action_space = obs_space, action_space
-        self._info_spec = {name: jax.ShapeDtypeStruct(shape, dtype) for name, (shape, dtype) in info_spec.items()}
+        self._info_spec = {name: shape_and_dtype(shape, dtype) for name, (shape, dtype) in info_spec.items()}
         self._max_episode_steps = max_episode_steps
 
     @property
