@@ -28,7 +28,7 @@ def factors(jaxpr: Any) -> set[Any]:
 
 
 def sums(jaxpr: Any) -> set[Any]:
-    """Return the dtypes of the numbers that a program adds up, without those of products."""
+    """Return the dtypes of the operands of sums in a program; products are not counted."""
     return {eqn.invars[0].aval.dtype for eqn in _equations(jaxpr) if eqn.primitive.name in ("reduce_sum", "cumsum")}
 
 
