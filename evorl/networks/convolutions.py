@@ -16,6 +16,7 @@ from evorl.ops.platform import on_cpu
 class Conv(nn.Conv):
     """Flax's convolution, with float32 biases; the name determines the names of parameters."""
 
+    @nn.nowrap  # as in a dense layer
     def __call__(self, inputs: jax.Array) -> jax.Array:
         """Map ``[N, H, W, C]`` to ``[N, H', W', features]``."""
         return rounded(self, super().__call__(inputs))

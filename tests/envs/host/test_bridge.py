@@ -205,7 +205,7 @@ def test_a_faulty_simulator_is_named_in_a_sentence(
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
-        ({"action_repeat": 2}, ("action_repeat", "JAX environment")),
+        ({"action_repeat": 2}, ("action_repeat", "JAX or Gymnasium environment")),
         ({"autoreset_mode": "fast"}, ("autoreset_mode=fast", "JAX environment")),
         ({"host": "lop"}, ("'lop'", "'loop'")),
     ],
