@@ -58,9 +58,7 @@ def test_an_episode_of_held_actions_counts_actions() -> None:
 
 
 def test_simulators_without_action_repeat_are_refused() -> None:
-    with raises_naming(
-        ValueError, "action_repeat=2", "JAX or Gymnasium", "inside the simulator"
-    ):
+    with raises_naming(ValueError, "action_repeat=2", "JAX or Gymnasium", "inside the simulator"):
         create_env({"library": "host", "name": "hopper", "action_repeat": 2, "parallel": 1})
     with raises_naming(ValueError, "action_repeat", "1.5"):
         create_env({"library": "gymnasium", "name": CAR, "action_repeat": 1.5, "parallel": 1})
