@@ -159,8 +159,6 @@ def network_input(obs: Observation, observation_ndim: int, input_ndim: int) -> j
     if observation_ndim == input_ndim:
         return x
     if input_ndim != 1:
-        raise ValueError(
-            f"this torso expects observations with {input_ndim} axes, got {observation_ndim}: choose another torso."
-        )
+        raise ValueError(f"this torso expects observations of {input_ndim} axes, got {observation_ndim}: use another.")
     leading = x.shape[: x.ndim - observation_ndim]
     return x.reshape(leading + (math.prod(x.shape[len(leading) :]),))

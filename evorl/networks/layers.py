@@ -91,37 +91,29 @@ def _(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]) -> tuple[
     return x @ kernel, x_tangent @ kernel + by_kernel
 
 
+# The gradient of a kernel ``[I, O]`` is ``x.T @ g``, which XLA's CPU products compute at a tenth of the usual speed if
+# O is small; that of a kernel ``[O, I]`` is ``g.T @ x``. The barrier prevents the compiler from swapping them.
 def _product(x: jax.Array, kernel: jax.Array | PerturbedMatrix, dimension_numbers: Any, **options: Any) -> jax.Array:
-    """Return ``x @ kernel``, ``[..., I] x [I, O] -> [..., O]``, in a form whose gradient is fast for few outputs.
-
-    The gradient of a kernel ``[I, O]`` is ``x.T @ g``, which XLA's CPU products compute at a tenth of the usual speed
-    if O is small; that of a kernel ``[O, I]`` is ``g.T @ x``. The barrier prevents the compiler from swapping them.
-    """
+    """Return ``x @ kernel``, ``[..., I] x [I, O] -> [..., O]``, in a form whose gradient is fast for few outputs."""
     if isinstance(kernel, PerturbedMatrix):
         return kernel.product(x)
-    num_outputs, num_inputs = kernel.shape[-1], kernel.shape[0]
-    num_rows = np.prod(x.shape[:-1])
+    num_outputs, num_inputs, num_rows = kernel.shape[-1], kernel.shape[0], np.prod(x.shape[:-1])
     is_large = num_outputs > NARROW and num_inputs >= MANY_INPUTS and num_rows >= MANY_ROWS
     if is_large and on_cpu():
-        rows = _with_transposed_inputs(x.reshape(-1, num_inputs), kernel)
-        return rows.reshape(*x.shape[:-1], num_outputs)
+        return _with_transposed_inputs(x.reshape(-1, num_inputs), kernel).reshape(*x.shape[:-1], num_outputs)
     if not on_cpu() or not 1 < num_outputs <= NARROW or num_rows <= FEW_ROWS:
         return jax.lax.dot_general(x, kernel, dimension_numbers, **options)
     transposed = jax.lax.optimization_barrier(kernel.T)
     return jax.lax.dot_general(x, transposed, (((x.ndim - 1,), (1,)), ((), ())), **options)
 
 
+# Biases remain float32, and so do their gradients, which are sums over all rows: in bfloat16, 256 + 1 is 256.
 def promoted(*arrays: Any, dtype: Any = None, inexact: bool = True) -> list[Any]:
-    """Convert inputs and kernel to a common dtype, as Flax does, unless the kernel is a perturbed matrix.
-
-    The bias only with ``dtype=None``. Otherwise it remains float32, and so does its gradient: a sum over all rows, of
-    which bfloat16 would lose most, because 256 + 1 is 256.
-    """
-    if any(isinstance(x, PerturbedMatrix) for x in arrays):
-        return list(arrays)
+    """Convert inputs and kernel to a dtype; with ``None`` also the bias, as Flax does. Perturbed kernels stay."""
     if dtype is not None:
         return [*(x.astype(dtype) for x in arrays[:2]), *arrays[2:]]
-    return promote_dtype(*arrays, dtype=dtype, inexact=inexact)
+    is_perturbed = any(isinstance(x, PerturbedMatrix) for x in arrays)
+    return list(arrays) if is_perturbed else promote_dtype(*arrays, inexact=inexact)
 
 
 def rounded(layer: Any, outputs: jax.Array) -> jax.Array:
