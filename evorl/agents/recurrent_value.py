@@ -72,14 +72,6 @@ class RecurrentValueAgent(ActionValueAgent):
         values, next_state = self.network.apply(params, preprocess(agent_state, obs, self.obs_key), recurrent_state)
         return allowed_only(values, obs), next_state
 
-    def q_values_along(
-        self, agent_state: AgentState, params: Params, obs: Observation, recurrent_state: Any, starts: jax.Array
-    ) -> tuple[jax.Array, Any]:
-        """Return unmasked values and recurrent states along sequences ``[T, B]``; see ``RecurrentNetwork.unroll``."""
-        obs = preprocess(agent_state, obs, self.obs_key)
-        values, recurrent_states = self.network.apply(params, obs, recurrent_state, starts, method="unroll")
-        return values, recurrent_states
-
     def _q_values_and_extras(
         self, agent_state: AgentState, sample_batch: SampleBatch
     ) -> tuple[jax.Array, PolicyExtras]:

@@ -120,9 +120,7 @@ WATCH = {
 }
 
 REPORT = {
-    "to": Option(
-        None, "output file; null for report.html in the one given folder, or in the current directory", text=True
-    ),
+    "to": Option(None, "output file; null for report.html in the folder, if one is given, or here", text=True),
     "by": Option(None, "group runs by agent, env, run or settings, such as by=agent,optimizer.name", text=True),
     "metric": Option(
         None, "column of metrics.csv to compare, such as metric=eval/success; null for the return", text=True

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from evorl.assembly import complete_config, workflow_class
-from evorl.cli.composition import completed_optimizer
 from evorl.cli.config_tree import AGENT_PARTS
 from evorl.config.descriptions import Setting, described_settings, field_descriptions
 from evorl.config.yaml_text import dump_yaml
 from evorl.runs.spec import RunSpec
-from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
 
 _SETTING = re.compile(r"^( *)([\w/]+):(?: +(.*?))? *(?:# (.*))?$")
 
@@ -51,11 +49,6 @@ def commented_settings(text: str) -> Iterator[Setting]:
         name = ".".join([*(parent for _, parent in parents), key])
         parents.append((indent, key))
         yield name, value, comment
-
-
-def optimizer_settings(config: Mapping[str, Any]) -> Iterator[Setting]:
-    """Return path, value and description of an evolutionary optimizer's settings, from ``configs/evolution``."""
-    return described_settings(EvolutionGuidedWorkflow, completed_optimizer(config))
 
 
 def run_comments() -> dict[str, str]:

@@ -5,7 +5,7 @@ Error messages suggest evorl's name for an unknown name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 # evorl's names, each with its synonyms. If a synonym belongs to several names, the first existing one is suggested. A
@@ -205,16 +205,6 @@ def _by_synonym() -> dict[str, tuple[str, ...]]:
 
 
 _NAMES_BY_SYNONYM = _by_synonym()
-
-
-def known_settings() -> Iterator[str]:
-    """Return every name of a setting that ``names_for_synonym`` may return, in the form of config keys."""
-    return (name.removeprefix("/") for name in _SETTINGS)
-
-
-def known_choices() -> Iterator[str]:
-    """Return every name of an agent or simulator library that ``names_for_synonym`` may return."""
-    return iter(_NAMES)
 
 
 def remark_on(name: str) -> str | None:

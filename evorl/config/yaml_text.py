@@ -135,19 +135,6 @@ def read_yaml(text: str, source: str) -> Any:
         raise ValueError(f"{source} cannot be read as YAML: {error}.") from error
 
 
-def read_yaml_file(path: Path | str, expected: str = "a file of settings") -> Any:
-    """Return the value that a YAML file describes.
-
-    Args:
-        path: path of the file, in UTF-8.
-        expected: expected content, with an article, for messages.
-
-    Raises:
-        ValueError: the file does not exist, is a folder, cannot be read or is not UTF-8; or see ``read_yaml``.
-    """
-    return read_yaml(read_text_file(path, expected), str(path))
-
-
 def read_text_file(path: Path | str, expected: str = "a file of settings") -> str:
     """Return the text of a user's file.
 

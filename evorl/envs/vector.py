@@ -15,9 +15,8 @@ copy's first row; the smallest independent block is then one copy.
 from __future__ import annotations
 
 import abc
-import copy
 import functools
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -86,13 +85,6 @@ class VectorEnv(EnvWrapper):
 
     def _identity(self) -> Any:
         return self.env, self.num_envs, self.goal_setter, self.starts
-
-    def with_starts(self, policy: StartPolicy) -> Self:
-        """Return the same environments with this policy for computing starts; results do not depend on the policy."""
-        env = copy.copy(self)
-        vars(env).pop("_hash", None)
-        env.starts = policy
-        return env
 
     @compiled
     def reset(self, key: Key) -> EnvState:

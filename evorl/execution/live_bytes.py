@@ -87,7 +87,8 @@ def num_equations(jaxpr: Any) -> int:
 def _result_bytes(eqn: Any, last: dict[Any, int], i: int, inside: list[list[int]]) -> list[int]:
     """Return the newly allocated bytes of each result; ``inside`` has the same for each inner program."""
     name = eqn.primitive.name
-    if name in _FUSED and not _narrows(eqn):
+    is_rounded = name == "convert_element_type" and eqn.outvars[0].aval.dtype == jnp.bfloat16  # stored for gradients
+    if name in _FUSED and not is_rounded:
         return [0] * len(eqn.outvars)
     if name not in _LOOPS and inside and all(len(outs) == len(eqn.outvars) for outs in inside):
         return [max(sizes) for sizes in zip(*inside, strict=True)]  # a call or a conditional
@@ -101,13 +102,6 @@ def _result_bytes(eqn: Any, last: dict[Any, int], i: int, inside: list[list[int]
         if _is_var(operand) and last.get(operand) == i:
             sizes[out] = 0
     return sizes
-
-
-def _narrows(eqn: Any) -> bool:
-    """Return True for a conversion to fewer bytes: networks in bfloat16 store such arrays for their gradients."""
-    if eqn.primitive.name != "convert_element_type":
-        return False
-    return eqn.outvars[0].aval.dtype == jnp.bfloat16 != eqn.invars[0].aval.dtype
 
 
 def _is_var(var: Any) -> bool:

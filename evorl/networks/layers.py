@@ -108,10 +108,10 @@ def _product(x: jax.Array, kernel: jax.Array | PerturbedMatrix, dimension_number
 
 
 # Biases remain float32, and so do their gradients, which are sums over all rows: in bfloat16, 256 + 1 is 256.
-def promoted(*arrays: Any, dtype: Any = None, inexact: bool = True) -> list[Any]:
+def promoted(*arrays: Any, dtype: Any = None, inexact: bool = True) -> Sequence[Any]:
     """Convert inputs and kernel to a dtype; with ``None`` also the bias, as Flax does. Perturbed kernels stay."""
     if dtype is not None:
-        return [*(x.astype(dtype) for x in arrays[:2]), *arrays[2:]]
+        return _narrow_factors(*arrays, dtype)
     is_perturbed = any(isinstance(x, PerturbedMatrix) for x in arrays)
     return list(arrays) if is_perturbed else promote_dtype(*arrays, inexact=inexact)
 

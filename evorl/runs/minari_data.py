@@ -13,7 +13,6 @@ from evorl.envs.gymnasium_spaces import action_space_of
 from evorl.envs.space import Box, Discrete, Space, leaf_spaces, leaf_values
 from evorl.runs.replay_file import ReplayFileError
 
-PREFIX = "minari:"
 _LEAVE_OUT = "record it again, or exclude it with the data set's filter_episodes."
 
 

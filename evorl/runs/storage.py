@@ -75,11 +75,7 @@ def write_arrays(
 
 
 def _second(x: Any) -> Any:
-    """Return a second ``jax.Array`` of the same buffers.
-
-    JAX 0.11 keeps the host copy of an array that was read until the array is deleted. On a CPU this copy shares the
-    buffer, which could then not be donated to the next iteration.
-    """
+    """Return a second array of the same buffers: JAX 0.11 keeps host copies of read arrays, which prevents donation."""
     if not isinstance(x, jax.Array):
         return x
     return jax.make_array_from_single_device_arrays(x.shape, x.sharding, [shard.data for shard in x.addressable_shards])

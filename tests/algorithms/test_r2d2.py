@@ -230,9 +230,8 @@ def test_stored_is_what_was_remembered_before_each_step(cell: str) -> None:
     starts = jnp.concatenate([jnp.ones((1, NUM_ENVS), bool), stored.dones[: num_rows - 1]])
     agent_state = state.agent_state
     nothing = workflow.agent.network.initial_state((NUM_ENVS,))
-    _, after = jax.jit(workflow.agent.q_values_along)(
-        agent_state, agent_state.params.online, stored.obs[:num_rows], nothing, starts
-    )
+    unroll = jax.jit(functools.partial(workflow.agent.network.apply, method="unroll"))
+    _, after = unroll(agent_state.params.online, stored.obs[:num_rows], nothing, starts)
     for before, later in zip(jax.tree.leaves(stored.extras.recurrent_state), jax.tree.leaves(after), strict=True):
         expected = jnp.where(starts[1:, :, None], 0.0, later[:-1])
         np.testing.assert_allclose(before[1:num_rows], expected, rtol=1e-4, atol=1e-5)

@@ -11,7 +11,7 @@ from evorl.cli.catalogs import AgentInfo, EnvInfo
 from evorl.cli.composition import compose_config
 from evorl.cli.config_tree import config_folder, config_names
 from evorl.cli.options import FAMILIES
-from evorl.config.yaml_text import read_yaml_file
+from evorl.config.yaml_text import read_text_file, read_yaml
 from tests.support.env_spaces import FILE, described_configs, spaces_of
 from tests.support.errors import raises_naming
 
@@ -32,11 +32,11 @@ def agents() -> dict[str, AgentInfo]:
 def test_spaces_are_those_of_the_environment(config: str) -> None:
     if config.startswith("atari/"):
         pytest.importorskip("ale_py")
-    assert read_yaml_file(FILE)[config] == spaces_of(config)
+    assert read_yaml(read_text_file(FILE), str(FILE))[config] == spaces_of(config)
 
 
 def test_every_config_has_spaces_and_nothing_else_has() -> None:
-    assert list(read_yaml_file(FILE)) == described_configs()
+    assert list(read_yaml(read_text_file(FILE), str(FILE))) == described_configs()
 
 
 def test_environments_have_paths_spaces_agents_and_requirements(envs: dict[str, EnvInfo]) -> None:

@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from evorl.cli.config_tree import config_folder
-from evorl.cli.settings import as_yaml, commented_settings, commented_yaml, optimizer_settings, workflow_settings
+from evorl.cli.settings import as_yaml, commented_settings, commented_yaml, workflow_settings
+from tests.support.doc_pages import optimizer_settings
 
 TEXT = """\
 # @package _global_

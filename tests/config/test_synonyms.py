@@ -12,7 +12,7 @@ from evorl.apps.kinds import KINDS
 from evorl.assembly import complete_config, workflow_class
 from evorl.cli.config_tree import config_folder, config_names
 from evorl.config.names import did_you_mean
-from evorl.config.synonyms import convert_layer, known_choices, known_settings, names_for_synonym, refuse_arguments
+from evorl.config.synonyms import _NAMES, _SETTINGS, convert_layer, names_for_synonym, refuse_arguments
 from evorl.config.values import dotted_keys
 from evorl.runs.spec import RunSpec
 from tests.support.errors import raises_naming
@@ -65,13 +65,13 @@ def keys_of(agent: str) -> tuple[str, ...]:
 AGENTS = config_names(FOLDER / "agent")
 
 
-@pytest.mark.parametrize("name", sorted(set(known_settings())))
+@pytest.mark.parametrize("name", sorted({name.removeprefix("/") for name in _SETTINGS}))
 def test_every_name_that_is_answered_is_a_setting_of_an_agent(name: str) -> None:
     assert any(key == name or key.endswith(f".{name}") for agent in AGENTS for key in ("agent", "env", *keys_of(agent)))
 
 
 def test_every_agent_and_simulator_that_is_answered_exists() -> None:
-    assert set(known_choices()) <= {*AGENTS, *KINDS}
+    assert set(_NAMES) <= {*AGENTS, *KINDS}
 
 
 # Names of agents' settings elsewhere: RELAAX, Stable-Baselines3, CleanRL, rejax, brax, xpag, Spinning Up.

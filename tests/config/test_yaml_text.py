@@ -10,7 +10,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorl.config.yaml_text import MAX_DEPTH, dump_yaml, read_text_file, read_yaml, read_yaml_file
+from evorl.config.yaml_text import MAX_DEPTH, dump_yaml, read_text_file, read_yaml
 from tests.support.errors import raises_naming
 
 PARSER = OverridesParser.create()
@@ -85,7 +85,7 @@ def test_errors_name_file_line_and_remedy(text: str, line: int, parts: list[str]
     file = tmp_path / "app.yaml"
     file.write_text(text, encoding="utf-8")
     with raises_naming(ValueError, f"{file}, line {line}", *parts):
-        read_yaml_file(file)
+        read_yaml(read_text_file(file), str(file))
 
 
 def test_a_value_of_the_command_line_is_named_as_it_was_given() -> None:
@@ -103,11 +103,11 @@ def test_files_that_cannot_be_read_are_refused_with_their_path(tmp_path: Path) -
         tmp_path / "a\0b": ["cannot be read"],
     }.items():
         with raises_naming(ValueError, *parts):
-            read_yaml_file(path, "an app's settings")
+            read_yaml(read_text_file(path, "an app's settings"), str(path))
 
 
 def test_files_of_other_editors_are_read_alike(tmp_path: Path) -> None:
     file = tmp_path / "app.yaml"
     file.write_bytes("a: é\r\nb: 1e3\r\n".encode("utf-8-sig"))
     assert read_text_file(file) == "a: é\nb: 1e3\n"
-    assert read_yaml_file(file) == {"a": "é", "b": 1000.0}
+    assert read_yaml(read_text_file(file), str(file)) == {"a": "é", "b": 1000.0}

@@ -19,6 +19,7 @@ from evorl.envs.wrappers import VectorEnv
 from evorl.ops.collectives import DATA_AXIS, over_agents
 from evorl.types import PyTreeDict
 from tests.support.small_workflows import arrays, assert_close
+from tests.support.toy_envs import with_starts
 
 NUM_ENVS, MANY_KEYS = 4, 2000
 Rolled = tuple[EnvState, EnvState, dict[str, Any]]  # see ``EnvContract.roll``
@@ -214,7 +215,7 @@ class EnvContract:
 
         A step is compiled in another program, and may round differently.
         """
-        other_start, _, others = rollout(env.with_starts("every_step"), jax.random.key(3), self.num_steps)
+        other_start, _, others = rollout(with_starts(env, "every_step"), jax.random.key(3), self.num_steps)
         others = jax.tree.map(np.asarray, others)
         np.testing.assert_array_equal(others["done"], records["done"])
         starts, other_starts = (jax.tree.map(lambda x: x[records["done"]], x["obs"]) for x in (records, others))

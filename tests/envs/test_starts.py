@@ -14,7 +14,7 @@ from evorl.envs.wrappers import EpisodeWrapper, VmapAutoResetWrapper
 from evorl.ops.platform import compiled_for
 from evorl.types import PyTreeDict
 from tests.support.optional_packages import need
-from tests.support.toy_envs import ToyEnv, TugOfWar, toy_state
+from tests.support.toy_envs import ToyEnv, TugOfWar, toy_state, with_starts
 
 
 class Laborious(ToyEnv):
@@ -60,7 +60,7 @@ def test_starts_are_computed_at_every_step_where_that_is_cheap(env: ToyEnv, expe
     assert start_policy(of_copies(env)) == "when_needed"  # on a CPU always
     with compiled_for("gpu"):
         assert start_policy(of_copies(env)) == expected
-        assert start_policy(of_copies(env).with_starts("when_needed")) == "when_needed"
+        assert start_policy(with_starts(of_copies(env), "when_needed")) == "when_needed"
 
 
 @pytest.mark.parametrize(

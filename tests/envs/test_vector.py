@@ -27,7 +27,7 @@ from evorl.types import PyTreeDict
 from tests.conformance.env import VectorEnvContract
 from tests.support.errors import raises_naming
 from tests.support.probe_envs import ProbeEnv, make_probe
-from tests.support.toy_envs import ToyEnv, TugOfWar, toy_state
+from tests.support.toy_envs import ToyEnv, TugOfWar, toy_state, with_starts
 
 
 class Walk(ToyEnv):
@@ -128,7 +128,7 @@ def test_starts_are_renewed_for_all_when_one_needs_it(on_a_cpu: None) -> None:
 def test_a_state_goes_on_under_either_policy_of_starts() -> None:
     """A checkpoint of one platform is continued on another one, with the same episodes."""
     lazy = walk(VmapAutoResetWrapper)
-    eager = lazy.with_starts("every_step")
+    eager = with_starts(lazy, "every_step")
     assert lazy != eager
     assert (lazy.starts, eager.starts) == (None, "every_step")
     state = lazy.reset(jax.random.key(0))

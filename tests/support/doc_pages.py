@@ -18,9 +18,11 @@ from benchmarks.learning.page import with_learning
 from benchmarks.results import load
 from evorl.cli.command_table import COMMANDS
 from evorl.cli.commands import help_of
-from evorl.cli.settings import as_yaml, commented_settings, optimizer_settings, run_comments, workflow_settings
-from evorl.config.descriptions import Setting
+from evorl.cli.composition import completed_optimizer
+from evorl.cli.settings import as_yaml, commented_settings, run_comments, workflow_settings
+from evorl.config.descriptions import Setting, described_settings
 from evorl.runs.spec import RunSpec
+from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
 
 ROOT = Path(__file__).resolve().parents[2]
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -57,6 +59,11 @@ def settings_table(file: Path) -> str:
         shown = "" if (isinstance(value, Mapping) and value) or value == "" else f"`{_shown(value)}`"
         rows.append(f"| `{name}` | {shown} | {comment.replace('|', chr(92) + '|')} |")
     return "\n".join(rows) + "\n"
+
+
+def optimizer_settings(config: Mapping[str, Any]) -> Iterator[Setting]:
+    """Return path, value and description of an evolutionary optimizer's settings, from ``configs/evolution``."""
+    return described_settings(EvolutionGuidedWorkflow, completed_optimizer(config))
 
 
 def settings(file: Path) -> Iterator[Setting]:

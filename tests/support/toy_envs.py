@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 # pyright: reportIncompatibleMethodOverride=false, reportAssignmentType=false, reportIncompatibleVariableOverride=false
+import copy
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.envs import Box, DictSpace, Discrete, Env, EnvState, MultiDiscrete, Space
+from evorl.envs.starts import StartPolicy
 from evorl.ops.collectives import agent_number, of_all_agents
 from evorl.types import PyTreeDict
 
@@ -179,3 +181,11 @@ class TugOfWar(ToyEnv):
         me = agent_number()
         obs = jnp.stack([jnp.where(me == 0, rope, -rope), jnp.asarray(me, jnp.float32)])
         return toy_state(PyTreeDict(rope=rope, key=key), obs, pulls[me] - pulls[1 - me], over)
+
+
+def with_starts(env: Any, policy: StartPolicy) -> Any:
+    """Return the same environments with this policy for computing starts; results do not depend on the policy."""
+    env = copy.copy(env)
+    vars(env).pop("_hash", None)
+    env.starts = policy
+    return env
