@@ -108,10 +108,10 @@ def _product(x: jax.Array, kernel: jax.Array | PerturbedMatrix, dimension_number
 
 
 # Biases remain float32, and so do their gradients, which are sums over all rows: in bfloat16, 256 + 1 is 256.
-def promoted(*arrays: Any, dtype: Any = None, inexact: bool = True) -> Sequence[Any]:
+def promoted(*arrays: Any, dtype: Any = None, inexact: bool = True) -> list[Any]:
     """Convert inputs and kernel to a dtype; with ``None`` also the bias, as Flax does. Perturbed kernels stay."""
     if dtype is not None:
-        return _narrow_factors(*arrays, dtype)
+        return _narrow_factors(*arrays, dtype=dtype)
     is_perturbed = any(isinstance(x, PerturbedMatrix) for x in arrays)
     return list(arrays) if is_perturbed else promote_dtype(*arrays, inexact=inexact)
 
@@ -147,9 +147,9 @@ def _output_product(x: jax.Array, kernel: jax.Array, dimension_numbers: Any, **o
     return _float32_sums(x, kernel)
 
 
-def _narrow_factors(x: jax.Array, kernel: jax.Array, bias: jax.Array | None, dtype: Any) -> tuple[Any, ...]:
+def _narrow_factors(*arrays: Any, dtype: Any) -> list[Any]:
     """Round the factors of a product; the bias, which is added to float32 sums, remains float32."""
-    return x.astype(dtype), kernel.astype(dtype), bias
+    return [*(x.astype(dtype) for x in arrays[:2]), *arrays[2:]]
 
 
 class Dense(nn.Dense):
