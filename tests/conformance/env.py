@@ -131,9 +131,7 @@ class EnvContract:
 
     @classmethod
     def roll(cls, env: VectorEnv) -> Rolled:
-        """Play random actions from a reset; return the first state, the last, and the records ``[T, B, ...]`` of all
-        steps.
-        """
+        """Play random actions from a reset; return the first state, the last, and records ``[T, B, ...]``."""
         start, last, records = rollout(env, jax.random.key(3), cls.steps_to_play())
         return start, last, jax.tree.map(np.asarray, records)
 
