@@ -6,6 +6,7 @@ import contextlib
 import functools
 import gc
 import importlib.metadata
+import inspect
 import io
 import itertools
 import os
@@ -39,6 +40,7 @@ import jax
 import pytest
 
 from evorl.execution.runtime import collect_garbage_seldom, prepare_runtime, release_programs
+from evorl.recorders.screen import announced
 from tests.lanes import Part, reason_for_long, unused_patterns
 
 NUM_DEVICES = 4
@@ -147,6 +149,14 @@ def flags() -> str:
     """Return the compiler flags before any test, once the number of devices is fixed."""
     jax.devices()
     return os.environ["XLA_FLAGS"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def silent_commands() -> Iterator[None]:
+    """Disable the line that a command prints after a second: its presence depends on the load of the machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inspect.unwrap(announced), "__defaults__", (3600.0,))
+        yield
 
 
 @pytest.fixture(scope="session")

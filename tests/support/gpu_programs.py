@@ -26,11 +26,17 @@ OPEN_LOOPS = {
     "evorl/ops/loops.py": "the updates of a block of nested_learner.py, from nowhere else",
     "evorl/envs/vector.py": "starts of episodes where resets are expensive, see evorl.envs.starts",
 }
+# Reasons for branches: a GPU waits for the host at each, too.
+BRANCHES = {
+    "evorl/ops/loops.py": "updates that are due once in several steps, which are skipped otherwise",
+    "evorl/evaluators/episodes.py": "blocks of steps are skipped once all episodes have ended",
+}
 NO_LOOPS: Mapping[str, int] = MappingProxyType({})
 # Loops in the first file are accepted only if the second one calls them: other callers pass static numbers.
 _CALLED_BY = {"evorl/ops/loops.py": "evorl/workflows/nested_learner.py"}
 _FILE = re.compile(r'"([^"]+\.py)":(\d+)')
 _WIDE = re.compile(r"f64\b")
+_BRANCH = "stablehlo.case"  # of every ``cond`` and ``switch``
 _COUNTER = re.compile(r"tensor<u?i\d+>")
 
 
@@ -57,8 +63,8 @@ def lowered_for_gpus(make: Callable[[], tuple[Callable[..., Any], Any]]) -> Any:
 def broken_rules(lowered: Any, open_loops: Mapping[str, int] = NO_LOOPS) -> list[str]:
     """Return everything in a program that makes a GPU wait or slow; empty for a good program.
 
-    A loop with a number of turns that is not known before; a call of the host; numbers of 64 bits; and barriers between
-    operations, which are a workaround for CPUs.
+    A loop with a number of turns that is not known before; a branch that is not in ``BRANCHES``; a call of the host;
+    numbers of 64 bits; and barriers between operations, which are a workaround for CPUs.
 
     Args:
         lowered: the program.
@@ -81,6 +87,9 @@ def broken_rules(lowered: Any, open_loops: Mapping[str, int] = NO_LOOPS) -> list
                 found[f"loop: {places[0]}"] = None
             else:
                 accepted[path].add(places[0])
+        elif name == _BRANCH and not _is_constant(operation.operands[0]):
+            if not any(_is_file(places[0], path) for path in BRANCHES):
+                found[f"branch: {places[0]}"] = None
         elif name == "stablehlo.custom_call" and "callback" in str(operation.attributes["call_target_name"]):
             found[f"host: {places[0]}"] = None
         elif name == "stablehlo.optimization_barrier":
@@ -118,7 +127,12 @@ def _is_counted(loop: Any) -> bool:
 
 
 def _is_constant(value: Any) -> bool:
-    return getattr(value.owner, "name", "") == "stablehlo.constant"
+    """Return True if the compiler knows a value: a constant, a conversion of one, or a known branch of constants."""
+    owner = value.owner
+    name = getattr(owner, "name", "")
+    ends = [list(region.blocks[0].operations)[-1].operands for region in owner.regions] if name == _BRANCH else []
+    inputs = [*owner.operands, *(x for end in ends for x in end)] if name in (_BRANCH, "stablehlo.convert") else []
+    return name == "stablehlo.constant" or (bool(inputs) and all(map(_is_constant, inputs)))
 
 
 def _places(operation: Any) -> list[str]:
