@@ -57,7 +57,9 @@ def main() -> None:
     """Print the lines and files that ``evorl train agent=ppo env=cartpole`` enters before its first traced step."""
     entered = EnteredFunctions("pure_step")
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["XDG_CACHE_HOME"] = folder  # what earlier runs of this machine have left enters further functions
+        # Earlier runs on this machine and the folder of the tests' programs change which functions are entered.
+        os.environ["XDG_CACHE_HOME"] = folder
+        os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
         from evorl.cli.commands import main as evorl
 
         arguments = ["train", "agent=ppo", "env=cartpole", f"runs_folder={folder}", "recorders.progress=false"]
