@@ -141,7 +141,7 @@ class Agent(PyTreeNode):
         return AgentState(params=self.init_params(obs_space, action_space, key), obs_preprocessor_state=statistics)
 
     def at_progress(self, agent_state: AgentState, progress: jax.Array) -> AgentState:
-        """Return the state with exploration set for ``progress``, the completed fraction of training in [0, 1]."""
+        """Return the state with exploration set for ``progress``, a fraction in [0, 1]; by default, the same state."""
         return agent_state
 
     @abstractmethod

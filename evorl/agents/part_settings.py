@@ -222,7 +222,7 @@ class RecurrentNetworkSettings(TorsoSettings):
     """Settings of a recurrent action-value network.
 
     Attributes:
-        recurrent: recurrent cell after the torso: gru, lstm, dilated_lstm, min_gru, lru or gtrxl, or a mapping.
+        recurrent: recurrent cell after the torso: gru, lstm, dilated_lstm, min_gru, lru or gtrxl, or its settings.
         heads: head that reads the outputs of the cell.
     """
 
@@ -241,10 +241,10 @@ class RecurrentValueSettings(PyTreeNode):
 
 
 class MemoryNetworkSettings(TorsoSettings):
-    """Settings of a memory and of the networks that read it.
+    """Settings of a recurrent network, and of the actor and the critics on its output.
 
     Attributes:
-        recurrent: recurrent cell after the torso: gru, lstm, dilated_lstm, min_gru, lru or gtrxl, or a mapping.
+        recurrent: recurrent cell after the torso: gru, lstm, dilated_lstm, min_gru, lru or gtrxl, or its settings.
         heads: additional layers of each network, after the recurrent part.
     """
 

@@ -61,7 +61,7 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Build the networks from the settings, and the distribution for the action space."""
+        """Build the actor, the critics and the action distribution."""
         distribution, num_atoms = cls.pop_distribution(settings, env), cls.pop_num_atoms(settings, env)
         parts = cls.build_networks(settings, env, distribution.num_parameters, num_atoms)
         return {**parts, "distribution": distribution}

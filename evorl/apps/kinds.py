@@ -62,7 +62,7 @@ _FAST = {"reinforce": 0.005, "ppo": 0.01, "a2c": 0.005, "impala": 0.003, "dqn": 
 
 
 def default_training(agent: str, kind: str, is_off_policy: bool) -> dict[str, Any]:
-    """Return the training settings in ``app.yaml`` that override the agent's defaults for a kind of simulator.
+    """Return the section ``training`` of a new ``app.yaml``; empty if the agent's defaults suit this kind.
 
     Args:
         agent: name of the agent, as in ``evorl train agent=``.

@@ -187,7 +187,7 @@ WORK = {
     "worker": Option(0, "index of this worker, from 0; each index has its own random keys", whole(0, LONGEST_AXIS)),
     "token": Option(None, "token of the server; env:NAME reads an environment variable", text=True),
     "cert": Option(None, "file of the server's TLS certificate; null disables TLS", text=True),
-    "profile_dir": Option(None, "folder for a profile of the run time, trace.json", text=True),
+    "profile_dir": Option(None, "folder for trace.json, a profile of the host's time; null disables it", text=True),
     "serve": Option({}, "with env=remote: server for simulators, as in evorl serve, such as serve.bind=127.0.0.1:7001"),
     "trust": Option(
         False, "allow the server to make this worker load code outside evorl; only for servers that you trust"

@@ -30,10 +30,10 @@ def field_types(cls: type) -> Mapping[str, Any]:
 
 
 def plain(config: Any, resolve: bool = True) -> dict[str, Any]:
-    """Return a config, such as an OmegaConf node, as plain dicts, lists and scalars.
+    """Return a config as plain containers: all of an OmegaConf node, and the nested mappings of another mapping.
 
     Args:
-        config: mapping; may contain OmegaConf nodes.
+        config: mapping or OmegaConf node.
         resolve: resolve interpolations, ``${...}``; False leaves them as text.
     """
     if type(config).__module__.startswith("omegaconf"):

@@ -190,7 +190,7 @@ class PettingZooVectorEnv(HostVectorEnv):
         """Raise ``HostEnvError`` unless every part of a result is a dict with an entry for each of ``agents``."""
         for name, part in parts.items():
             if not isinstance(part, Mapping):
-                raise HostEnvError(f"{name} of copy {copy} must be a dict by agent, got {type(part).__name__}.")
+                raise HostEnvError(f"{name} of copy {copy} must be a dict keyed by agent, got {type(part).__name__}.")
             missing = [str(agent) for agent in agents if agent not in part]
             if missing:
                 raise HostEnvError(

@@ -37,8 +37,8 @@ class GoalRegion:
 def by_goal(table: Mapping[str, np.ndarray], goal_space: Box, cells: int = 3) -> list[GoalRegion]:
     """Group episodes by regions of their goals; regions without episodes are omitted.
 
-    If there are few distinct goals, each is a region. Goals of one or two dimensions are grouped by the cells of an
-    even grid over their space; others by quartiles of their distance from the start of the episode.
+    At most ``FEW_GOALS`` distinct goals are a region each, if they have two episodes on average. Otherwise, one or two
+    dimensions are divided by a grid over their space, or over their range; more, by quartiles of the distance to go.
 
     Args:
         table: columns of N episodes: ``desired`` and ``start`` ``[N, G]``; ``success``, ``success_ever`` and ``return``

@@ -130,7 +130,7 @@ def population_action_fn(action_fn: ActionFn, policies: Params, num_rows: int) -
 def join_action_fns(first_fn: ActionFn, second_fn: ActionFn, num_first: int) -> ActionFn:
     """Return an action function that uses ``first_fn`` in the first ``num_first`` rows, ``second_fn`` in the others.
 
-    Of the policies' extras, only the recurrent state is returned.
+    It needs a key for each row. Of the policies' extras, only the recurrent state is returned.
     """
 
     def act(agent_state: AgentState, sample_batch: SampleBatch, keys: Key) -> tuple[Action, PolicyExtras]:
@@ -148,5 +148,5 @@ def join_action_fns(first_fn: ActionFn, second_fn: ActionFn, num_first: int) -> 
 
 
 def with_policy(agent_state: AgentState, policy: Params) -> AgentState:
-    """Return the agent state with another policy."""
+    """Return the agent state with ``policy`` as the parameters of its policy."""
     return agent_state.replace(params=agent_state.params.replace(policy=policy))

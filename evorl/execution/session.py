@@ -27,7 +27,7 @@ from evorl.types import PyTreeDict, State
 
 
 class TrainingDiverged(ArithmeticError):
-    """A loss, a parameter or an environment's output became NaN or infinite."""
+    """Raised when a metric, a parameter or an environment's output becomes NaN or infinite."""
 
 
 class Checkpointer(Protocol):
@@ -218,7 +218,7 @@ class RunSession:
         self.means.add(metrics, self._rules.latest_metrics)
 
     def is_due(self, interval: Interval | None) -> bool:
-        """Return True if an interval ends with the last iteration."""
+        """Return True if ``interval`` ends with the iteration just completed; False if it is ``None``."""
         if interval is None:
             return False
         iterations = np.asarray([self.iterations - 1, self.iterations])

@@ -142,7 +142,7 @@ def _read_stablehlo(path: Path, trust: bool) -> tuple[dict[str, Any], Callable[.
         exported = jax.export.deserialize(bytearray(content))
         calls = set(_CALLS.findall(exported.mlir_module())) - KNOWN_CALLS
     except Exception as error:  # raised by flatbuffers, MLIR or jax
-        raise RunFolderError(f"{path} is not a program of jax.export: {_in_one_line(error)}") from error
+        raise RunFolderError(f"{path} is unreadable, export it with this JAX: {_in_one_line(error)}") from error
     if calls and not trust:
         raise RunFolderError(
             f"{path} calls {', '.join(sorted(calls))}, which evorl's policies do not: set trust=true if you trust its "

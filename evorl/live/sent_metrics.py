@@ -69,7 +69,7 @@ def _client(item: Mapping[str, Any]) -> str | None:
     if client is None:
         return None
     if not isinstance(client, str) or len(client) > LONGEST_CLIENT or not client.isprintable():
-        raise MetricsRefusedError(f"client: expected at most {LONGEST_CLIENT} printable characters.")
+        raise MetricsRefusedError(f"client: expected a string of at most {LONGEST_CLIENT} printable characters.")
     return client
 
 

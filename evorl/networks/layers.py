@@ -207,7 +207,7 @@ def dense_kernels(network: nn.Module, params: Params, *inputs: Any) -> Params:
 
 
 def float32_outputs(dtype: Dtype) -> dict[str, Any]:
-    """Return options of a dense layer that multiplies in ``dtype`` and outputs float32."""
+    """Return options of a dense layer that rounds inputs and weights to ``dtype``; sums and outputs are float32."""
     if dtype == "float32":
         return {}
     return {"dtype": jnp.dtype(dtype), "promote_dtype": _narrow_factors, "dot_general": _output_product}

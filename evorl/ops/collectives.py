@@ -96,7 +96,7 @@ def sum_shards(tree: Tree) -> Tree:
 
 
 def max_over_shards(x: jax.Array) -> jax.Array:
-    """Return the maximum over shards of equally shaped arrays."""
+    """Return the elementwise maximum of ``x`` over shards."""
     return jax.lax.pmax(x, DATA_AXIS) if _on_mesh() else x
 
 

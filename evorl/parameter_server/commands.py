@@ -58,12 +58,12 @@ class ParameterCommands:
     """State of a parameter server, and the commands that read and change it.
 
     Args:
-        settings: combination of pushes.
+        settings: settings of the server, such as how pushes are combined.
         state: initial state; its buffers are donated.
         rest: agent arrays that no optimizer updates, sent to workers that join.
         total_steps: number of accepted environment steps after which training ends.
-        after_push: callback for every push except repeated ones, called before the response is sent.
-        save: writes a checkpoint and returns the number of pushes that it contains.
+        after_push: called before the response to every push, accepted or stale, that is not repeated.
+        save: writes a checkpoint and returns the number of pushes that it contains; ``None`` rejects the command.
         max_steps: maximum number of environment steps of one push, see ``max_steps_per_push``.
 
     Raises:
@@ -71,7 +71,7 @@ class ParameterCommands:
 
     Attributes:
         state: current state.
-        rest: agent arrays of the last accepted push that no optimizer updates.
+        rest: agent arrays that no optimizer updates, from the last accepted push.
         pushes: number of accepted pushes.
         ending: set to True to end training early.
         worker_config: config that workers may request; ``None`` to reject such requests.

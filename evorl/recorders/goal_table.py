@@ -59,7 +59,7 @@ def goal_table(episodes: EvaluationMetrics) -> dict[str, np.ndarray]:
     """
     goals = episodes.goals
     if goals is None or episodes.success_at_end is None or episodes.success_ever is None:
-        raise ValueError("the goals of these episodes were not recorded: evaluate with keep_goals=True.")
+        raise ValueError("these episodes have no goals: evaluate an environment with goals, with keep_goals=True.")
     outcomes = {
         "success": np.asarray(episodes.success_at_end, np.int32),
         "success_ever": np.asarray(episodes.success_ever, np.int32),

@@ -94,7 +94,7 @@ class MlflowRecorder(Recorder):
         if stored.exists():
             self._run_id = stored.read_text(encoding="utf-8", errors="replace").strip()
             if not re.fullmatch(r"\w+", self._run_id, flags=re.ASCII):
-                raise RunFolderError(f"{stored} contains no valid run id: remove it to create a new one.")
+                raise RunFolderError(f"{stored} contains no valid MLflow run id: delete the file to start a new run.")
             client.update_run(self._run_id, status="RUNNING")
         else:
             experiment = client.get_experiment_by_name(self._experiment)

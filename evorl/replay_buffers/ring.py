@@ -117,7 +117,7 @@ def take(data: Tree, rows: jax.Array, envs: jax.Array, num_envs: int) -> Tree:
     """Return the transitions at ``(rows, envs)``, leaves ``[*rows.shape, ...]``.
 
     On a mesh, ``envs`` (or columns, if environments have several) are global indices, identical on all devices. Each
-    device contributes its stored transitions and zeros for others; the sum does not depend on the number of devices.
+    device contributes the transitions that it stores to a sum over devices. With ``num_envs`` 1, each stores all.
     """
     if num_shards() == 1 or num_envs == 1:
         return jax.tree.map(lambda storage: storage[rows, envs], data)

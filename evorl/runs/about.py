@@ -73,7 +73,7 @@ def read_starts(path: Path) -> list[dict[str, Any]]:
 
 
 def processor_name() -> str:
-    """Return the processor's model name, or ``unknown`` if the system does not report it."""
+    """Return the processor's model name, or its architecture; ``unknown`` if the system reports neither."""
     with contextlib.suppress(OSError):
         match = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
         if match:

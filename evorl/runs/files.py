@@ -38,7 +38,7 @@ _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 class RunFolderError(OSError):
-    """Raised for a run folder that is missing, invalid, not trusted or not writable; the message suggests a fix."""
+    """Raised for a run folder or a policy file that is missing, invalid, not trusted or not writable."""
 
 
 @contextlib.contextmanager

@@ -80,14 +80,14 @@ class Conversation:
             raise CheckFailedError(expected, f"bytes that are not RLX ({error})") from None
 
     def receive_command(self, command: str, **entries: Any) -> dict[str, Any]:
-        """Return the client's next message after checking its command and some of its entries.
+        """Return the client's next message after checking its command and ``entries``.
 
         Args:
             command: expected command.
             entries: expected keys and values.
 
         Raises:
-            CheckFailedError: one of them differs, or no message was received.
+            CheckFailedError: one of these differs or is missing, or no valid message was received.
         """
         expected = {"command": command, **entries}
         message = self.receive(f"the message {shown(expected)}")

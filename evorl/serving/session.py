@@ -65,11 +65,11 @@ class Refused(SessionError):
 
 
 class Session:
-    """State of one session, independent of the transport of its messages.
+    """Server side of a client's session, over any transport: checks messages, and passes requests to ``host``.
 
     Args:
         host: server that answers the requests.
-        reply: callback that receives each response, a message.
+        reply: callback that sends a response to the client.
         trusted: true if the connection is already authenticated.
     """
 

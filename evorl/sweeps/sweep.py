@@ -135,7 +135,7 @@ def _recorders(log: Path, title: str, part: Part) -> list[Recorder]:
 
 
 def spec_of(spec: RunSpec, setting: Mapping[str, Any], **others: Any) -> RunSpec:
-    """Return the settings of one run: the shared settings with the given values, for one seed and one device.
+    """Return ``spec`` with ``setting``, then ``others``; by default one seed on one device without evaluation, actors.
 
     Raises:
         ValueError: a value contains ``${``. Settings of a trial are read from a file that may be untrusted.

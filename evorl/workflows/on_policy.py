@@ -175,7 +175,7 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
         return state
 
     def acting(self, state: OnPolicyState) -> tuple[Acting, OnPolicyState]:
-        """Return the acting state for the next rollout, and the workflow's state with a new key."""
+        """Return the inputs of the policy in the next rollout, and the workflow's state with a new key."""
         key, rollout_key = jax.random.split(state.key)
         agent_state = self.agent.at_progress(state.agent_state, self.progress(state))
         return Acting(agent_state=agent_state, key=rollout_key), state.replace(key=key)

@@ -65,5 +65,5 @@ def test_without_goals_there_is_no_table(tmp_path: Path) -> None:
     recorder = GoalTableRecorder(tmp_path / "goals.csv")
     recorder.evaluation(1, 100, episodes)
     assert not list(tmp_path.iterdir())
-    with raises_naming(ValueError, "goals", "recorded"):
+    with raises_naming(ValueError, "goals", "keep_goals=True"):
         goal_table(episodes)

@@ -113,7 +113,7 @@ def test_a_resumed_run_keeps_its_run_on_the_server(tmp_path: Path, client: type[
     assert [call[0] for call in client.calls].count("create") == 1
     assert ("update", "abc", "RUNNING") in client.calls
     (tmp_path / "mlflow_run_id.txt").write_text("../x")
-    with raises_naming(RunFolderError, "mlflow_run_id.txt", "valid run id"):
+    with raises_naming(RunFolderError, "mlflow_run_id.txt", "MLflow run id"):
         MlflowRecorder(tmp_path, "http://server").start(make_plan())
 
 

@@ -17,11 +17,11 @@ def small_frame(
     Args:
         frame: ``[height, width, channels]`` or ``[height, width]``, 0 to 255.
         size: height and width of the result; ``None`` keeps the size of the crop.
-        grey: convert RGB to a single channel.
+        grey: convert frames of three channels to one; others keep their channels.
         crop: ``[top, left, height, width]`` of the region to keep; ``None`` keeps the whole frame.
 
     Returns:
-        ``[size, size, channels]``, uint8. Each pixel is the mean of the input pixels that it covers.
+        ``[size, size, channels]``, uint8. Shrinking averages the covered pixels, enlarging repeats the nearest one.
     """
     pixels = np.asarray(frame, np.float32)
     if pixels.ndim == 2:

@@ -75,11 +75,11 @@ def nsga2_order(objectives: jax.Array) -> jax.Array:
 
 
 def hypervolume_2d(points: jax.Array, reference: jax.Array) -> jax.Array:
-    """Return the area, a scalar, that points dominate above a reference (Zitzler & Thiele 1998, for two objectives).
+    """Return the hypervolume of two maximized objectives, a scalar: the area of the points (Zitzler & Thiele 1998).
 
     Args:
-        points: objectives ``[P, 2]``, in any order, possibly dominated; points that are not above the reference in both
-            objectives are ignored.
+        points: objectives ``[P, 2]``, in any order, possibly dominated; points that are not finite, or not above the
+            reference in both, are ignored.
         reference: reference point ``[2]``.
     """
     heights = jnp.maximum(_without_failures(points) - reference, 0.0)

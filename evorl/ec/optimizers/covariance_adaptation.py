@@ -109,9 +109,9 @@ class AdaptationConstants:
 
     @classmethod
     def by_parents(cls, n: int, pop_size: int, num_parents: jax.Array, diagonal: bool) -> AdaptationConstants:
-        """Return the parameters for the ``num_parents`` best individuals, int32 scalar, with positive weights only.
+        """Return the constants for the ``num_parents`` best individuals, with positive weights only, as float32 arrays.
 
-        They are arrays, looked up in a table for 1 to ``pop_size`` parents.
+        ``num_parents`` is an int32 scalar, clipped to ``[1, pop_size]``; it may be traced.
         """
         table = [cls.default(n, pop_size, k, diagonal, positive_weights=True) for k in range(1, pop_size + 1)]
         row = jnp.clip(num_parents, 1, pop_size) - 1

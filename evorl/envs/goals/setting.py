@@ -171,8 +171,8 @@ def required_goal_task(env: Env, setting: str) -> GoalTask:
         layer = layer.env
     task = env.goal_task
     if task is None:
-        goal_dict = "a dict of observation, achieved_goal and desired_goal"
-        problem = "does not define their reward" if is_goal_space(env.obs_space) else f"does not observe {goal_dict}"
+        keys = "keys observation, achieved_goal and desired_goal in observations"
+        problem = f"has no {'rewards of other goals' if is_goal_space(env.obs_space) else keys}"
         raise ValueError(
             f"{setting} needs an environment with goals, but this one {problem}: use one of env=goal/..., or wrap "
             "yours in a GoalWrapper."
