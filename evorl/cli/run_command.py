@@ -60,7 +60,6 @@ def run_command(
         if is_stored:
             task(RunSpec(stored=stored_run_settings(arguments)), arguments)
             return
-
         if _is_asked_for_config(arguments):
             overrides = [argument for argument in arguments if not argument.startswith("-") and "=" in argument]
             print(commented_yaml(plain(compose_config(overrides)), config_folder()), end="")

@@ -52,12 +52,8 @@ class CompileTimes:
         task = [str(spec.workflow.get("workflow")), env, installed_version(), jax.__version__, devices]
         settings = learning_settings(spec.as_config()) | {"seed": None}  # all seeds have the same programs
         text = json.dumps(settings, sort_keys=True, default=str)
-        return cls(
-            file=Path(folder) / _FILE if folder else None,
-            task=", ".join(task),
-            name=short_title(env),
-            settings=hashlib.sha256(text.encode()).hexdigest()[:16],
-        )
+        fingerprint = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return cls(Path(folder) / _FILE if folder else None, ", ".join(task), short_title(env), fingerprint)
 
     def announce(self) -> str | None:
         """Return the message at the start of a compilation; ``None`` if it is expected to be short."""
@@ -100,8 +96,7 @@ class CompileTimes:
                 return {}
             stored = json.loads(self.file.read_text(encoding="utf-8"))
             return {
-                str(task): {str(name): float(seconds) for name, seconds in times.items() if _is_time(seconds)}
-                for task, times in stored.items()
+                task: {name: float(x) for name, x in times.items() if _is_time(x)} for task, times in stored.items()
             }
         except (OSError, ValueError, AttributeError, RecursionError, RunFolderError):
             return {}

@@ -67,16 +67,13 @@ def env_faults(experience: Any) -> jax.Array | None:
     shape = experience.dones.shape
     # A non-finite action comes from a diverged policy: the environment is not at fault for what follows.
     first_action = _first_bad(experience.actions, shape)
-    rewards, obs, next_obs = (
-        _first_bad(part, shape) for part in (experience.rewards, experience.obs, experience.next_obs)
-    )
+    rewards, obs, next_obs = (_first_bad(getattr(experience, x), shape) for x in ("rewards", "obs", "next_obs"))
     firsts = [
         jnp.where(rewards < first_action, rewards, _NONE),
         jnp.where(obs <= first_action, obs, _NONE),  # observed before the action of the same step
         jnp.where(next_obs < first_action, next_obs, _NONE),
     ]
-    # [B, 3], with the environments of all devices.
-    steps = collectives.gather_rows(jnp.stack(firsts, axis=1))
+    steps = collectives.gather_rows(jnp.stack(firsts, axis=1))  # [B, 3], with the environments of all devices
     index = jnp.argmin(steps)
     return jnp.stack([steps.ravel()[index], index // len(_KINDS), index % len(_KINDS)]).astype(jnp.int32)
 

@@ -135,7 +135,7 @@ def _recorders(log: Path, title: str, part: Part) -> list[Recorder]:
 
 
 def spec_of(spec: RunSpec, setting: Mapping[str, Any], **others: Any) -> RunSpec:
-    """Return ``spec`` with ``setting``, then ``others``; by default one seed on one device without evaluation, actors.
+    """Return ``spec`` with ``setting``, then ``others``; by default one seed and one device, no evaluation, no actors.
 
     Raises:
         ValueError: a value contains ``${``. Settings of a trial are read from a file that may be untrusted.
