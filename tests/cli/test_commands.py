@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from evorl.cli import commands, evaluation, save_replay, train
 from evorl.cli.command_options import read_options
 from evorl.cli.command_table import COMMANDS
 from evorl.config.names import load
+from evorl.recorders import screen
 from tests.support.apps import ROOT
 from tests.support.errors import assert_names, raises_naming
 from tests.support.run_folders import make_run
@@ -112,6 +115,16 @@ def test_no_such_command_is_told_with_the_nearest(
     printed = capsys.readouterr().err
     assert printed.startswith("Error: ")
     assert_names(printed, "command 'trian'", "'train'")
+
+
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.working])
+def test_a_command_that_takes_long_tells_what_it_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown, is_shown = [], threading.Event()
+    monkeypatch.setattr(screen, "print_line", lambda text, _: (shown.append(text), is_shown.set()))
+    monkeypatch.setattr(inspect.unwrap(screen.announced), "__defaults__", (0.0,))
+    monkeypatch.setattr(commands, "load", lambda _: lambda _: is_shown.wait(60.0))
+    assert commands.run([name])
+    assert shown == [COMMANDS[name].working]
 
 
 @pytest.mark.parametrize(("name", "module"), [("train", train), ("evaluate", evaluation), ("save-replay", save_replay)])
