@@ -7,13 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from evorl.cli.arguments import given_text
-from evorl.cli.combinations import (
-    combinations,
-    describe_parallel_runs,
-    naming_setting,
-    split_arguments,
-    split_launcher,
-)
+from evorl.cli.combinations import combinations, describe_parallel_runs, naming_setting, split_arguments, split_launcher
 from evorl.cli.errors import failure_text
 from evorl.cli.launcher import launch
 from evorl.cli.run_names import sweep_folder

@@ -25,6 +25,7 @@ class RenderOptions(TypedDict, total=False):
     format: Literal["webp", "gif", "png", "mp4", "html"]
     to: str | Path | None
     frames: int
+    steps: int | None
     fps: float
     size: int
     checkpoint: str | int

@@ -57,6 +57,7 @@ RENDER = {
     ),
     "to": Option(None, "output file; null for a new one in the folder videos of the run", text=True),
     "frames": Option(100, "maximum number of frames of the longest episode", NUM_FRAMES),
+    "steps": Option(None, "draw only the first steps of each episode; null for all of them", whole(1, LONGEST_AXIS)),
     "fps": Option(20, "frames per second", FPS),
     "size": Option(240, "height of each episode's image, in pixels", PIXELS),
     "checkpoint": Option("best", "checkpoint to play: best, latest or an iteration", checkpoint),

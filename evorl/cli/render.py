@@ -12,9 +12,7 @@ from typing import Any
 import jax
 
 from evorl.assembly import as_paid_by_the_environment, seeded, workflow_from_config
-from evorl.cli.command_options import (
-    read_options,
-)
+from evorl.cli.command_options import read_options
 from evorl.cli.options import RENDER, RENDER_FORMATS
 from evorl.config.command_lines import user_path
 from evorl.config.gate import scope
@@ -54,6 +52,7 @@ class Request:
     format: str
     to: Path | None
     frames: int
+    steps: int | None
     fps: float
     size: int
     checkpoint: str
@@ -192,6 +191,7 @@ def _draw(request: Request, folder: RunFolder, spec: RunSpec, workflow: Workflow
         jax.random.fold_in(key, counter.low),
         size=request.size,
         num_frames=request.frames,
+        num_steps=request.steps,
         as_bodies=request.format != "html",
     )
     with _pages_explained(request.format), episodes as shown:

@@ -13,15 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from evorl.config.values import short_repr
-from evorl.parameter_server.frames import (
-    LENGTHS,
-    MAX_BODY,
-    CommandRefused,
-    WireError,
-    frame,
-    lengths,
-    parsed_header,
-)
+from evorl.parameter_server.frames import LENGTHS, MAX_BODY, CommandRefused, WireError, frame, lengths, parsed_header
 from evorl.sockets.access import host_and_port
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 6.0  # seconds between two connection attempts

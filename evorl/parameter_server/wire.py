@@ -16,15 +16,7 @@ import ssl
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeAlias
 
-from evorl.parameter_server.frames import (
-    LENGTHS,
-    MAX_HEADER,
-    CommandRefused,
-    WireError,
-    frame,
-    lengths,
-    parsed_header,
-)
+from evorl.parameter_server.frames import LENGTHS, MAX_HEADER, CommandRefused, WireError, frame, lengths, parsed_header
 from evorl.sockets.frame_server import HELLO_BYTES, FrameConnection, FrameServer, refused_token
 from evorl.sockets.socket_server import ConnectionLimits
 

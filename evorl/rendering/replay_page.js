@@ -86,10 +86,10 @@ class Tile {
     this.canvas.onwheel = e => { e.preventDefault(); view.distance *= Math.exp(e.deltaY / 1000); drawAll(); };
   }
   draw(moment) {
-    const {moments, returns, title} = this.told;
+    const {moments, returns, title, isWhole} = this.told;
     let frame = 0;
     while (frame + 1 < moments.length && moments[frame + 1] <= moment) frame++;
-    const isOver = frame === moments.length - 1;
+    const isOver = isWhole && frame === moments.length - 1;
     this.caption.textContent = `${title}  step ${moments[frame]}${isOver ? " (end)" : ""}  return ${returns[frame]}`;
     this.caption.className = isOver ? "end" : "";
     const ratio = window.devicePixelRatio || 1, width = this.canvas.clientWidth, height = Math.round(width * 0.75);

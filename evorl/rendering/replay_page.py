@@ -123,6 +123,7 @@ def _scene(each: Shown, env: VectorEnv, num_frames: int) -> dict[str, Any]:
     return {
         "title": each.title,
         "moments": moments.tolist(),
+        "isWhole": each.is_whole,
         "returns": [figures(value) for value in returns],
         "center": center.round(5).tolist(),
         "reach": round(float(reach), 5),

@@ -40,6 +40,7 @@ def shown_episodes(
     *,
     size: int,
     num_frames: int,
+    num_steps: int | None = None,
     as_bodies: bool = True,
 ) -> Iterator[list[Shown]]:
     """Context manager that plays episodes and yields them with renderers, releasing their resources at the end.
@@ -55,28 +56,31 @@ def shown_episodes(
         key: key of the evaluation whose first episodes are played.
         size: image height, in pixels.
         num_frames: number of images per episode.
+        num_steps: show only the first steps of each episode, at most this number; ``None`` for whole episodes.
         as_bodies: true renders bodies with MuJoCo; false yields them without images, for replay pages.
 
     Raises:
         HostEnvError: no renderer works, or a simulator failed.
     """
+    longest = most_steps(env) if num_steps is None else num_steps
     has_own_render = draws_itself(env)
     if has_own_render or (env.mujoco_model is None and env.steps_on_host and hasattr(env, "render")):
         single = _rendering_env(env, env_config)
         try:
             look = drawn_by_user(single, size) if has_own_render else drawn_by_simulator(single, size)
-            yield seen_live(single, action_fn, players, key, look, num_frames)
+            yield seen_live(single, action_fn, players, key, look, num_frames=num_frames, num_steps=longest)
         finally:
             single.close()
         return
     episodes = replay_episodes(env, action_fn, players, key)
     if env.mujoco_model is None:
-        yield drawn_by_lines(episodes, size)
+        yield [each.first(longest) for each in drawn_by_lines(episodes, size)]
     elif as_bodies:
         with drawn_as_bodies(episodes, env, size) as shown:
-            yield shown
+            yield [each.first(longest) for each in shown]
     else:
-        yield [Shown(title, episode.arrays["reward"], _not_drawn, episode) for title, episode in episodes]
+        whole = [Shown(title, episode.arrays["reward"], _not_drawn, episode) for title, episode in episodes]
+        yield [each.first(longest) for each in whole]
 
 
 def _not_drawn(step: int) -> np.ndarray:
@@ -119,7 +123,9 @@ def seen_live(
     players: Sequence[Player],
     key: Key,
     look: Callable[[EnvState], np.ndarray],
+    *,
     num_frames: int,
+    num_steps: int,
 ) -> list[Shown]:
     """Play episodes sequentially and render them while they run, for renderers that need the live environment.
 
@@ -131,6 +137,7 @@ def seen_live(
         key: key of the evaluation whose first episodes are played.
         look: function from a state to an image, uint8 ``[height, width, 3]``.
         num_frames: number of images stored per episode; up to twice as many are stored.
+        num_steps: play at most this number of steps.
     """
     rows = jnp.arange(env.num_envs)  # one, or one per agent
 
@@ -147,14 +154,17 @@ def seen_live(
             env_state = with_recurrent_state(env.reset(reset_keys), agent_state)
             album, rewards = Album(num_frames), []
             album.add(0, lambda state=env_state: look(state))
-            for moment in range(most_steps(env)):
+            for moment in range(num_steps):
                 env_state, outcome = step(agent_state, env_state, action_keys, jnp.int32(moment))
                 reward, done = jax.device_get(outcome)
                 rewards.append(reward)
-                album.add(moment + 1, lambda state=env_state: look(state), is_last=bool(done))
-                if done:
+                is_last = bool(done) or moment + 1 == num_steps
+                album.add(moment + 1, lambda state=env_state: look(state), is_last)
+                if is_last:
                     break
-            shown.append(Shown(episode_title(title, episode, number), np.array(rewards, np.float32), album.picture))
+            is_whole = bool(done) or num_steps >= most_steps(env)
+            title_of_episode = episode_title(title, episode, number)
+            shown.append(Shown(title_of_episode, np.array(rewards, np.float32), album.picture, is_whole=is_whole))
     return shown
 
 

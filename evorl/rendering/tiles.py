@@ -26,13 +26,15 @@ class Shown:
         rewards: float ``[T]``.
         draw: function from the index of a moment, 0 to T, to its image, uint8 ``[height, width, 3]``, always of the
             same size.
-        episode: arrays of the episode; ``None`` if only images were stored.
+        episode: arrays of the episode, possibly of more than T steps; ``None`` if only images were stored.
+        is_whole: the episode ends after T steps; otherwise only its first T steps are shown.
     """
 
     title: str
     rewards: np.ndarray
     draw: Callable[[int], np.ndarray]
     episode: SavedEpisode | None = None
+    is_whole: bool = True
 
     @property
     def length(self) -> int:
@@ -41,8 +43,13 @@ class Shown:
 
     def caption(self, moment: int) -> str:
         """Return the caption of a moment: the title, the time in steps, and the return so far."""
-        end = " (end)" if moment == self.length else ""
+        end = " (end)" if moment == self.length and self.is_whole else ""
         return f"{self.title}  step {moment}{end}  return {figures(self.rewards[:moment].sum())}"
+
+    def first(self, num_steps: int) -> Shown:
+        """Return the first ``num_steps`` steps of the episode."""
+        is_whole = self.is_whole and self.length <= num_steps
+        return dataclasses.replace(self, rewards=self.rewards[:num_steps], is_whole=is_whole)
 
 
 def moments_of(shown: Sequence[Shown], num_frames: int) -> np.ndarray:
@@ -92,7 +99,7 @@ def _tile(each: Shown, moment: int, size: tuple[int, int], font: Any, band: int)
 
     height, width = size
     image = Image.new("RGB", (width, band + height), _PAPER)
-    color = _GRAY if moment == each.length else _INK
+    color = _GRAY if moment == each.length and each.is_whole else _INK
     ImageDraw.Draw(image).text((1, 1), each.caption(moment), fill=color, font=font)
     picture = Image.fromarray(np.ascontiguousarray(each.draw(moment)))
     image.paste(picture, ((width - picture.width) // 2, band + (height - picture.height) // 2))

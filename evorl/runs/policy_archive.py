@@ -22,14 +22,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from evorl.runs.files import (
-    RunFolderError,
-    make_private_folder,
-    open_to_write,
-    refuse_link,
-    user_cache,
-    writing_to,
-)
+from evorl.runs.files import RunFolderError, make_private_folder, open_to_write, refuse_link, user_cache, writing_to
 from evorl.runs.folder import RunFolder
 from evorl.runs.storage import read_about, read_structure, write_arrays
 from evorl.runs.structure import SMALL, CheckpointError

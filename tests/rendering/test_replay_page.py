@@ -42,7 +42,7 @@ def hop(model: Any, title: str = "episode 1") -> Shown:
 @pytest.fixture(scope="module")
 def page(env: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "replay.html"
-    shown = [hop(env.mujoco_model), hop(env.mujoco_model, "<i>second</i>")]
+    shown = [hop(env.mujoco_model), hop(env.mujoco_model, "<i>second</i>").first(NUM_MOMENTS // 2)]
     assert write_body_page(path, TITLE, shown, env, 250) == 0
     return path
 
@@ -68,6 +68,8 @@ def test_bodies_are_where_they_were(env: Any, page: Path) -> None:
     moments = np.array(scene["moments"])
     assert (len(moments), moments[0], moments[-1]) == (250, 0, NUM_MOMENTS - 1)
     assert scene["returns"] == [f"{moment:.1f}" for moment in moments]
+    assert [tile["isWhole"] for tile in data["tiles"]] == [True, False]
+    assert data["tiles"][1]["moments"] == list(range(NUM_MOMENTS // 2 + 1))
     numbers = np.frombuffer(base64.b64decode(scene["poses"]), "<i2").reshape(250, -1, 7) / 32767
     expected = poses_of(model, hop(model).episode.arrays["qpos"][moments])  # pyright: ignore[reportOptionalMemberAccess]
     np.testing.assert_allclose(numbers[..., :3] * scene["reach"] + scene["center"], expected[..., :3], atol=1e-4)

@@ -46,6 +46,11 @@ def test_of_lines_the_episodes_are_those_of_an_evaluation() -> None:
         # Independent of the agent's observations.
         assert shown[0].episode.arrays["theta"].shape == (shown[0].length + 1,)
         assert (shown[0].draw(0) != shown[0].draw(shown[0].length)).any()
+    with shown_episodes(
+        env, config, lean_left_or_right, [Player("", SOMEBODY, 2)], KEY, size=40, num_frames=5, num_steps=3
+    ) as first:
+        assert [(each.length, each.is_whole) for each in first] == [(3, False)] * 2
+        assert [each.rewards.tolist() for each in first] == [each.rewards[:3].tolist() for each in shown]
 
 
 class Lamp(toy_envs.Countdown):
@@ -76,6 +81,12 @@ def test_an_environment_of_the_user_draws_itself() -> None:
                 10 * moment for moment in range(each.length + 1)
             ]
             assert each.draw(0).shape == (16, 16, 3)
+    lengths = [each.length for each in shown]
+    for num_steps in range(1, max(lengths) + 1):
+        with shown_episodes(env, config, act, players, KEY, size=16, num_frames=1, num_steps=num_steps) as first:
+            expected = [(min(length, num_steps), length <= num_steps) for length in lengths]
+            assert [(each.length, each.is_whole) for each in first] == expected
+            assert int(first[0].draw(first[0].length)[0, 0, 0]) == 10 * first[0].length
 
 
 def test_an_album_has_the_first_the_last_and_few_between() -> None:

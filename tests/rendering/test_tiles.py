@@ -56,3 +56,12 @@ def test_who_has_ended_stays_at_the_end_and_is_drawn_no_more() -> None:
     left = frames[:, :, : frames.shape[2] // 2]
     assert (left[1] == left[4]).all()
     assert (left[0] != left[1]).any()
+
+
+def test_the_first_steps_have_no_end() -> None:
+    shown = [episode(0, 3).first(4), episode(1, 12).first(4)]
+    assert [each.caption(each.length) for each in shown] == ["e0  step 3 (end)  return 1.5", "e1  step 4  return 2.0"]
+    assert moments_of(shown, 5).tolist() == [0, 1, 2, 3, 4]
+    ended, cut = (picture_grid([each], 5)[-1][4:14].min() for each in shown)  # darkest letters of the last caption
+    assert ended >= 140  # gray
+    assert cut < 60
