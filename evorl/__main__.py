@@ -1,4 +1,4 @@
-"""Entry point of ``python -m evorl``, the command ``evorl``."""
+"""Entry point of ``python -m evorl``, which is equivalent to the command ``evorl``."""
 
 from evorl.cli.commands import main
 

@@ -1,4 +1,4 @@
-"""Agents: networks and losses as methods; an ``AgentState`` holds the parameters."""
+"""Base class of agents: methods apply networks and compute losses, and an ``AgentState`` holds the parameters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from evorl.ops.optimization import Optimizer, gradient_step
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Params, PolicyExtras, PyTreeData, PyTreeDict, PyTreeNode, pytree_field
 
-_BASELINE = "evorl.agents.random_actions"  # module of an agent without an algorithm
+_BASELINE = "evorl.agents.random_actions"  # module of the only agent that does not belong to an algorithm
 
 
 class AgentState(PyTreeData):
@@ -32,8 +32,8 @@ class AgentState(PyTreeData):
     Attributes:
         params: network parameters, by network name.
         obs_preprocessor_state: running statistics of the observations; ``None`` without normalization.
-        extra_state: additional state needed for acting.
-        recurrent_state: recurrent state at the start of an episode, leaves ``[*]``; ``None`` for non-recurrent agents.
+        extra_state: other state of the agent, such as the current epsilon or statistics of batch normalization.
+        recurrent_state: recurrent state of one environment at the start of an episode; ``None`` if not recurrent.
     """
 
     params: Params
@@ -50,7 +50,7 @@ class Agent(PyTreeNode):
     """Policy and losses of an algorithm. Methods are pure; everything that changes is in ``AgentState``.
 
     Attributes:
-        normalize_obs: normalize observations by running statistics.
+        normalize_obs: normalize observations by their running mean and standard deviation.
     """
 
     normalize_obs: bool = pytree_field(static=True, default=False, kw_only=True)
@@ -59,19 +59,19 @@ class Agent(PyTreeNode):
     acts_in: ClassVar[ActionSpaces] = ActionSpaces.DISCRETE_AND_BOXES
     # True if ``actor_loss`` can improve other policies on replayed transitions, see ``agents.critic_ensemble``.
     improves_policies: ClassVar[bool] = False
-    learns: ClassVar[bool] = True  # false for baselines without parameters
-    # Settings read by ``parts``, with their defaults.
+    learns: ClassVar[bool] = True  # False for baselines without parameters
+    # Settings that ``parts`` reads, with their defaults.
     part_settings: ClassVar[PyTreeNode] = NoParts()
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Build the fields described by a config's ``agent``, mainly networks, for the spaces of ``env``.
+        """Return the fields, by name, that a config's ``agent`` describes, mainly networks for the spaces of ``env``.
 
-        ``settings`` has an entry for every field of ``part_settings``. Entries that are used are removed; the remaining
-        entries are values of other fields.
+        ``settings`` has an entry for every field of ``part_settings``. The method removes the entries that it uses; the
+        remaining entries are values of other fields.
 
         Raises:
-            ValueError: a description is invalid.
+            ValueError: a setting is invalid.
         """
         return {}
 
@@ -120,7 +120,7 @@ class Agent(PyTreeNode):
 
     @classmethod
     def complete_config(cls, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the section ``agent`` of a config, completed with the class's defaults."""
+        """Return ``config``, the section ``agent`` of a run's config, completed with the defaults of this class."""
         config = plain(checked_mapping(config, "agent"))
         parts = type(cls.part_settings)
         part_values = {name: value for name, value in config.items() if name in field_types(parts)}
@@ -141,17 +141,17 @@ class Agent(PyTreeNode):
         return AgentState(params=self.init_params(obs_space, action_space, key), obs_preprocessor_state=statistics)
 
     def at_progress(self, agent_state: AgentState, progress: jax.Array) -> AgentState:
-        """Return the state with exploration set for ``progress``, a fraction in [0, 1]; by default, the same state."""
+        """Return the state with scheduled exploration at ``progress``, a fraction in [0, 1]; by default unchanged."""
         return agent_state
 
     @abstractmethod
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Return exploratory actions for ``sample_batch.obs`` ``[B, ...]``, and extras for the learner.
+        """Return exploratory actions for ``sample_batch.obs``, leaves ``[B, ...]``, and extra outputs for the learner.
 
-        A recurrent agent reads its state from ``sample_batch.extras.recurrent_state`` and returns the next one as
-        ``recurrent_state`` in the extras.
+        A recurrent agent reads its recurrent state from ``sample_batch.extras.recurrent_state`` and returns the next
+        recurrent state as ``recurrent_state`` in the extra outputs.
 
         ``key`` is one key for the batch, or one per environment ``[B]``.
         """
@@ -160,11 +160,11 @@ class Agent(PyTreeNode):
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Return greedy actions, with the arguments and results of ``compute_actions``."""
+        """Return greedy actions; arguments and results are as in ``compute_actions``."""
 
 
 def agents_acting_in(kind: ActionSpaces) -> list[str]:
-    """Return the sorted names of evorl's agents that support ``kind``."""
+    """Return the sorted names of evorl's agents that support action spaces of this kind."""
     return sorted({_name_of(agent) for agent in shipped_agents() if kind in agent.acts_in})
 
 
@@ -189,7 +189,7 @@ def action_distribution(action_space: Space, squashed: bool = True, **options: A
 
     Args:
         action_space: action space of the agent.
-        squashed: squash samples; otherwise, call ``ActionDistribution.squash`` on samples.
+        squashed: True if samples are squashed by tanh; otherwise the caller applies ``ActionDistribution.squash``.
         **options: bounds of the log standard deviation, see ``ActionDistribution``.
 
     Raises:
@@ -198,7 +198,7 @@ def action_distribution(action_space: Space, squashed: bool = True, **options: A
     kind = kind_of(action_space)
     if kind is ActionSpaces.OTHERS:
         known = describe_kinds(ActionSpaces.DISCRETE_AND_BOXES)
-        raise ValueError(f"policies have distributions over {known}, but this action space is {action_space!r}.")
+        raise ValueError(f"policies act in {known}, but this action space is {action_space!r}: convert the space.")
     if kind is ActionSpaces.DISCRETE:
         return distribution_for(num_actions=num_outputs(action_space), **options)
     bounded = bounded_dimensions(action_space)
@@ -218,7 +218,7 @@ def update_params(
     *args: Any,
     progress: jax.Array,
 ) -> tuple[AgentState, Any, PyTreeDict]:
-    """Take a gradient step on ``loss_fn(params, agent_state, *args)``; return the new states and the metrics."""
+    """Take a gradient step on ``loss_fn(params, agent_state, *args) -> (loss, metrics)``; return states and metrics."""
     params, opt_state, metrics = gradient_step(
         loss_fn, optimizer, agent_state.params, opt_state, agent_state, *args, progress=progress
     )

@@ -1,4 +1,4 @@
-"""Builds a workflow's fields from a config: nested mappings become nodes, unknown names raise errors."""
+"""Builds a workflow's fields from a config: nested mappings become nodes, and unknown names raise errors."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ Workflow: TypeAlias = Any
 WorkflowClass: TypeAlias = Any
 
 _STRUCTURE = frozenset({"env", "agent", "num_envs", "autoreset_mode"})
-# Keys of a run's config that the workflow does not use.
+# Keys of a run's config that are not settings of the workflow.
 RUN_KEYS = (RunSpec.keys() - RunSpec.keys("builds")) | {"workflow", "seed"}
-# Keys that are not fields themselves, but from which fields are built.
+# Keys that are not fields of a workflow, but from which its fields are built.
 BUILD_KEYS = _STRUCTURE | (RunSpec.keys("builds") - {"seed"})
 # Options of an environment that apply to training only, not to evaluations.
 TRAINING_OPTIONS = frozenset(
@@ -45,7 +45,7 @@ _NO_TRAINING = {
 
 
 def config_keys(cls: WorkflowClass) -> frozenset[str]:
-    """Return the valid config keys of this workflow, in addition to the keys of a run."""
+    """Return the config keys that are valid for this workflow, in addition to ``RUN_KEYS``."""
     settings = {field.name for field in dataclasses.fields(cls) if field.metadata.get("setting", True)}
     return frozenset((settings | BUILD_KEYS) - set(cls.foreign_keys))
 
@@ -75,7 +75,7 @@ def refuse_replay(cls: WorkflowClass, config: Mapping[str, Any]) -> None:
     """Raise an error if the config has ``replay`` but the workflow has no replay buffer.
 
     Raises:
-        ValueError: the config has ``replay``; the message names the key of the inner workflow that accepts it.
+        ValueError: ``replay`` is invalid here; the message names the key of the inner workflow that may accept it.
     """
     if "replay" not in config or "replay" in config_keys(cls):
         return
@@ -88,7 +88,7 @@ def refuse_replay(cls: WorkflowClass, config: Mapping[str, Any]) -> None:
         replay = config["replay"] if isinstance(config["replay"], Mapping) else {}
         settings = [f"{part}.replay.{name}={value}" for name, value in replay.items() if value is not None]
         instead = (
-            f"the workflow of {part} may have one, configured by "
+            "its inner workflow may have a buffer, which you configure with "
             f"{' '.join(settings) or f'{part}.replay.hindsight=future'}"
         )
     raise ValueError(
@@ -97,14 +97,14 @@ def refuse_replay(cls: WorkflowClass, config: Mapping[str, Any]) -> None:
 
 
 def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the constructor arguments of ``cls`` from a config. See ``Workflow.build_from_config``."""
+    """Return the constructor arguments of ``cls`` that a config describes; for errors see ``build_from_config``."""
     seed = config.get("seed", 0)
     config = {key: value for key, value in plain(config).items() if key not in RUN_KEYS}
     if "replay" in config:
         refuse_replay(cls, config)
     check_names(config, config_keys(cls) | RUN_KEYS, "config key")
     if "env" not in config:
-        raise ValueError("The config has no environment: set env, for example {'library': 'gymnax', 'name': ...}.")
+        raise ValueError("The config has no environment: set env, e.g. {'library': 'gymnax', 'name': 'CartPole-v1'}.")
     total = config.get("total_timesteps", getattr(cls, "total_timesteps", None))
     config = {key: value if key == "env" else with_shares(value, total, key) for key, value in config.items()}
     settings = {key: value for key, value in config.items() if key not in BUILD_KEYS}
@@ -144,10 +144,10 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
 
 
 def with_shares(config: Any, total_timesteps: Any, where: str) -> Any:
-    """Replace ``steps`` of schedules, in environment steps, by ``share``, the fraction of training.
+    """Return a config with ``share``, a fraction of training, in place of the environment ``steps`` of schedules.
 
     Args:
-        config: any value of a config.
+        config: any value of a config; values other than mappings are returned unchanged.
         total_timesteps: environment steps of the whole training run; ``None`` if unknown.
         where: dotted path of ``config``, for messages.
 
@@ -164,7 +164,7 @@ def with_shares(config: Any, total_timesteps: Any, where: str) -> Any:
         return result
     if total_timesteps is None:
         raise ValueError(
-            f"{where}.steps cannot be used here, because this part does not determine the length of the training: set "
+            f"{where}.steps cannot be used here, because the length of the training is unknown in this section: set "
             f"{where}.share instead."
         )
     total, steps = (
@@ -175,7 +175,7 @@ def with_shares(config: Any, total_timesteps: Any, where: str) -> Any:
 
 
 def _make_actors(cls: WorkflowClass, config: Mapping[str, Any], num_envs: int) -> tuple[Any, int]:
-    """Build the actors of a config; return them and the number of environments per iteration of the learner.
+    """Build the actors of a config; return the actors and the number of environments per iteration of the learner.
 
     Raises:
         ValueError: the environments cannot be divided evenly among the actors, or a setting is invalid.
@@ -201,7 +201,7 @@ def workflow_from_config(config: Mapping[str, Any], name: str = "workflow") -> W
 
     Args:
         config: mapping with the dotted path of a class as ``workflow``, such as ``evorl.algorithms.ppo.PPOWorkflow``.
-        name: name of that setting, for messages.
+        name: name of the setting ``workflow``, for messages.
 
     Raises:
         ValueError: the class does not exist, or the config is invalid.
@@ -234,16 +234,16 @@ def workflow_class(path: Any, name: str = "workflow") -> WorkflowClass:
 def inner_workflow(
     config: Mapping[str, Any], name: str, shared: tuple[str, ...], not_its_own: tuple[str, ...]
 ) -> Workflow:
-    """Build the inner workflow described by a section of a config.
+    """Build the inner workflow that a section of a config describes.
 
     Args:
         config: config of the outer workflow.
         name: key of the section, a mapping with a ``workflow`` key.
-        shared: settings of the outer workflow that also apply to the inner one.
-        not_its_own: additional settings that only the outer workflow has.
+        shared: settings of the outer workflow that also apply to the inner workflow.
+        not_its_own: settings of the outer workflow that do not apply to the inner workflow.
 
     Raises:
-        ValueError: the section has a setting of the outer workflow, or is invalid.
+        ValueError: the section contains one of these settings, or is invalid.
     """
     part = checked_mapping(config.get(name), name)
     for setting in (*shared, *not_its_own):
@@ -255,15 +255,15 @@ def inner_workflow(
 
 
 def make_env(config: Mapping[str, Any] | str, num_envs: int, autoreset_mode: AutoresetMode) -> Any:
-    """Create the vector environment of a config."""
+    """Create ``num_envs`` parallel environments from the section ``env`` of a config, or from a name."""
     return create_env(config, parallel=num_envs, autoreset_mode=autoreset_mode)
 
 
 def training_mode(mode: str | AutoresetMode) -> AutoresetMode:
-    """Return the autoreset mode of training environments.
+    """Return ``mode``, which may be a name, as the autoreset mode of training environments.
 
     Raises:
-        ValueError: the mode is unknown, or unsuitable for training because of its idle steps.
+        ValueError: the mode is unknown, or unsuitable for training: with idle steps, or without resets.
     """
     if not isinstance(mode, AutoresetMode):
         check_names([str(mode).upper()], AutoresetMode.__members__, "autoreset_mode")
@@ -276,14 +276,14 @@ def training_mode(mode: str | AutoresetMode) -> AutoresetMode:
 
 
 def seeded(config: Mapping[str, Any] | str, seed: int) -> Mapping[str, Any] | str:
-    """Add the simulators' seed to an environment's config, if compiled programs cannot pass it to the simulators."""
+    """Return an environment's config, with the simulators' ``seed`` added if ``host=compiled`` and it sets none."""
     if not isinstance(config, Mapping) or config.get("host") != "compiled":
         return config
     return {"seed": seed, **config}
 
 
 def as_paid_by_the_environment(config: Mapping[str, Any] | str) -> Mapping[str, Any] | str:
-    """Remove training-only options from an environment's config, so that evaluations report the original reward."""
+    """Return an environment's config without training-only options, so that evaluations report original rewards."""
     if not isinstance(config, Mapping):
         return config
     excluded = set(TRAINING_OPTIONS)
@@ -293,6 +293,6 @@ def as_paid_by_the_environment(config: Mapping[str, Any] | str) -> Mapping[str, 
 
 
 def eval_rows(num_episodes: int, multiple_of: int = 1, at_most: int = 128) -> int:
-    """Return the number of parallel environments of an evaluation: one per episode, up to a limit."""
+    """Return the number of parallel environments, about ``at_most`` or fewer, that play episodes in equal rounds."""
     rounds = math.ceil(num_episodes / at_most)
     return math.ceil(num_episodes / rounds / multiple_of) * multiple_of

@@ -2,7 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-# The names evorl and evorl-jax belong to other projects, which also install a package evorl.
+# On package indexes, the names evorl and evorl-jax belong to other projects, which also install a package evorl.
 DISTRIBUTION = "evorl-engine"
 
 

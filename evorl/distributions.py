@@ -1,7 +1,7 @@
 """Action distributions with sample, log_prob, entropy, mode and kl.
 
 The parameters of a distribution are its leaves, ``[..., event]``. ``sample`` takes one key for the whole batch or one
-per element of the leading axes. ``entropy`` takes a key in every class, but only classes without a closed form use it.
+key per element of the leading axes. ``entropy`` takes a key in every class, but only ``TanhNormal`` uses the key.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
 
 
 class Categorical(PyTreeData):
-    """Categorical distribution over the last axis.
+    """Categorical distribution over A actions.
 
     Attributes:
         logits: ``[..., A]``, unnormalized; ``-inf`` excludes an action.
@@ -52,7 +52,7 @@ class Categorical(PyTreeData):
         return action, self.log_prob(action)
 
     def log_prob(self, action: jax.Array) -> jax.Array:
-        """Return the log-probability of integer actions ``[...]``."""
+        """Return the log-probabilities ``[...]`` of integer actions ``[...]``."""
         # XLA fuses a masked sum best for few actions, and its gradient needs no scatter.
         chosen = action[..., None] == jnp.arange(self.logits.shape[-1])
         return jnp.sum(jnp.where(chosen, self.log_probs, 0.0), axis=-1)
@@ -73,7 +73,7 @@ class Categorical(PyTreeData):
 
 
 class Normal(PyTreeData):
-    """Independent normal distributions; the last axis is one event.
+    """Independent normal distributions of A action dimensions, which form one event.
 
     Attributes:
         loc: means, ``[..., A]``.
@@ -93,7 +93,7 @@ class Normal(PyTreeData):
         return self.loc + self.scale * noise, self._log_prob_of_noise(noise)
 
     def log_prob(self, action: jax.Array) -> jax.Array:
-        """Return the log-density, ``[...]``."""
+        """Return the log-densities ``[...]`` of actions ``[..., A]``."""
         return self._log_prob_of_noise((action - self.loc) / self.scale)
 
     def entropy(self, key: Key | None = None) -> jax.Array:
@@ -121,7 +121,7 @@ class TanhNormal(PyTreeData):
     Attributes:
         loc: means before tanh, ``[..., A]``.
         scale: standard deviations before tanh, broadcastable to the shape of ``loc``.
-        bounded: for each dimension, true if tanh is applied; the others remain normal. Empty means all are bounded.
+        bounded: for each dimension, True if tanh is applied, False if not; empty if tanh is applied to all dimensions.
     """
 
     loc: jax.Array
@@ -138,19 +138,19 @@ class TanhNormal(PyTreeData):
         return squash(self.base.sample(key), self.bounded)
 
     def sample_and_log_prob(self, key: Key) -> tuple[jax.Array, jax.Array]:
-        """Return sampled actions ``[..., A]`` and their log-densities ``[...]``, exact even next to the bounds."""
+        """Return sampled actions ``[..., A]`` and their log-densities ``[...]``, accurate even next to the bounds."""
         pre_tanh, log_prob = self.base.sample_and_log_prob(key)
         return squash(pre_tanh, self.bounded), log_prob - jnp.sum(self._log_slope(pre_tanh), axis=-1)
 
     def log_prob(self, action: jax.Array) -> jax.Array:
-        """Return the log-density ``[...]``; actions are first clipped to at least 1e-6 inside the bounds."""
+        """Return log-densities ``[...]`` of actions ``[..., A]``, which are clipped to 1e-6 inside the bounds first."""
         pre_tanh = _where_bounded(self.bounded, jnp.arctanh(jnp.clip(action, -1.0 + _BORDER, 1.0 - _BORDER)), action)
         return self.base.log_prob(pre_tanh) - jnp.sum(self._log_slope(pre_tanh), axis=-1)
 
     def entropy(self, key: Key | None = None) -> jax.Array:
         """Return the differential entropy in nats, ``[...]``.
 
-        With a key, return the standard estimate ``-log_prob`` of one sample. Without, return
+        With a key, return the standard estimate, ``-log_prob`` of one sample. Without a key, return
         ``H(base) + E[log(1 - tanh^2 x)]`` by Gauss-Hermite quadrature, which has no noise and is accurate to about 1e-3
         per dimension for scales up to 2.
         """
@@ -162,7 +162,7 @@ class TanhNormal(PyTreeData):
         return self.base.entropy() + jnp.sum(slope, axis=-1)
 
     def mode(self) -> jax.Array:
-        """Return tanh of the mean, ``[..., A]``: the deterministic action."""
+        """Return the deterministic action, ``[..., A]``: tanh of ``loc`` in bounded dimensions."""
         return squash(self.loc, self.bounded)
 
     def kl(self, other: TanhNormal) -> jax.Array:
@@ -182,9 +182,9 @@ class ActionDistribution:
         size: number of discrete actions, or of action dimensions.
         bounded: for each action dimension, True if actions are within [-1, 1]; empty if all are.
         min_log_std: lower bound on the log standard deviation.
-        max_log_std: upper bound on the log standard deviation.
-        log_std_bound: ``clip`` clips outputs to the bounds; ``tanh`` maps them into the bounds, 0 to the middle;
-            ``add`` adds the smallest deviation to theirs.
+        max_log_std: upper bound on the log standard deviation; ``add`` only clips the outputs to it.
+        log_std_bound: ``clip`` clips outputs to the bounds; ``tanh`` maps outputs into the bounds, 0 to the middle;
+            ``add`` adds ``exp(min_log_std)`` to the standard deviation.
     """
 
     kind: str
@@ -197,11 +197,11 @@ class ActionDistribution:
     def __post_init__(self) -> None:
         kinds = ("categorical", "normal", "tanh_normal")
         if self.kind not in kinds:
-            raise ValueError(f"unknown action distribution {self.kind!r}; available: {', '.join(kinds)}.")
+            raise ValueError(f"an action distribution must be one of {', '.join(kinds)}; got {self.kind!r}.")
         if self.size < 1:
-            raise ValueError(f"an action distribution needs at least one action, got size {self.size}.")
+            raise ValueError(f"an action distribution needs at least one action or dimension, got size {self.size}.")
         if self.min_log_std >= self.max_log_std:
-            raise ValueError(f"min_log_std {self.min_log_std} must be below max_log_std {self.max_log_std}.")
+            raise ValueError(f"min_log_std={self.min_log_std} must be below max_log_std={self.max_log_std}.")
         if self.bounded and len(self.bounded) != self.size:
             raise ValueError(f"bounded needs an entry for each of {self.size} dimensions, got {len(self.bounded)}.")
 
@@ -212,7 +212,7 @@ class ActionDistribution:
 
     @property
     def num_parameters(self) -> int:
-        """Required number of network outputs: the logits, or means followed by log standard deviations."""
+        """Required number of network outputs: logits, or means followed by log standard deviations."""
         return self.size if self.is_discrete else 2 * self.size
 
     def __call__(self, parameters: jax.Array) -> Categorical | Normal | TanhNormal:
@@ -258,9 +258,9 @@ def distribution_for(
     Args:
         num_actions: number of actions of a discrete space.
         action_size: number of dimensions of a box.
-        squashed: for boxes, a tanh-normal with actions in (-1, 1) instead of an unbounded normal.
-        bounded: for each dimension of a box, True if bounded and therefore squashed; empty if all are.
-        **options: ``min_log_std``, ``max_log_std`` and ``log_std_bound``.
+        squashed: for boxes, True for a tanh-normal with actions in (-1, 1), False for an unbounded normal.
+        bounded: for each dimension of a box, True if it is bounded and therefore squashed; empty if all are.
+        **options: ``min_log_std``, ``max_log_std`` and ``log_std_bound``, see ``ActionDistribution``.
 
     Raises:
         ValueError: not exactly one of the two sizes is passed, or ``bounded`` does not have ``action_size`` entries.
@@ -299,6 +299,6 @@ def _log_tanh_slope(x: jax.Array) -> jax.Array:
 
 
 def _weighted(probs: jax.Array, values: jax.Array) -> jax.Array:
-    """Return ``probs * values``, but 0 where ``probs`` is 0 even if the value is infinite, also in the gradient."""
+    """Return ``probs * values``; result and gradient are 0 where ``probs`` is 0, even if the value is infinite."""
     possible = probs > 0.0
     return jnp.where(possible, probs * jnp.where(possible, values, 0.0), 0.0)

@@ -1,4 +1,4 @@
-"""Names that a package exports, loaded on first access (PEP 562), so that importing the package stays cheap."""
+"""Names that a package exports, imported on first access (PEP 562), so that importing the package stays fast."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Exports(NamedTuple):
-    """Special names of a package with exports.
+    """Special names of a package whose exports are imported on first access.
 
     Attributes:
         getattr: ``__getattr__`` of the package.
@@ -22,15 +22,15 @@ class Exports(NamedTuple):
 
 
 def lazy_exports(package: str, modules: Mapping[str, str], packages: str = "", others: str = "") -> Exports:
-    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package that loads its names on first access.
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package that imports its names on first access.
 
-    Type checkers do not see these names: the package also imports them under ``TYPE_CHECKING``. The architecture tests
-    compare both lists.
+    Type checkers do not see these names, so the package also imports them under ``TYPE_CHECKING``. The architecture
+    tests compare both lists.
 
     Args:
         package: ``__name__`` of the package.
-        modules: modules below the package, ``"ppo"`` or ``"cli.python_api"``, with the names that each exports,
-            separated by spaces.
+        modules: for each module below the package, such as ``"ppo"`` or ``"cli.python_api"``, the names that it
+            exports, separated by spaces.
         packages: packages below the package that are exported as a whole, separated by spaces.
         others: names that the package defines itself, separated by spaces.
     """

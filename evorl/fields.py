@@ -15,12 +15,12 @@ import numpy as np
 
 
 def pytree_field(*, static: bool | None = None, setting: bool = True, **kwargs: Any) -> Any:
-    """Declare a dataclass field as static (part of the tree structure) or data (leaves).
+    """Declare a dataclass field as static (part of the tree structure) or as data (leaves).
 
     Args:
-        static: ``True`` for a field that changes shapes or control flow; its values must be hashable. ``False`` for
-            data. With ``None``, ``PyTreeData`` treats the field as data, ``PyTreeNode`` decides by the annotation.
-        setting: True if configs may set the field; False if it is derived or set by another class.
+        static: ``True`` for a field that affects shapes or control flow; its values must be hashable. ``False`` for
+            data. With ``None``, the field is data in a ``PyTreeData``; a ``PyTreeNode`` decides by the annotation.
+        setting: True if configs may set the field; False if other code sets it.
         **kwargs: arguments of ``dataclasses.field``.
     """
     metadata = dict(kwargs.pop("metadata", None) or {})
@@ -32,13 +32,13 @@ def pytree_field(*, static: bool | None = None, setting: bool = True, **kwargs: 
 class Within:
     """Interval of a field's values: ``tau: Annotated[float, Within("[0, 1]")] = 0.005``.
 
-    Checked when a config is read, see ``evorl.config.values``.
+    The values are checked when a config is read, see ``evorl.config.values``, but not by the class itself.
 
     Attributes:
-        interval: bounds, with square brackets for inclusive ones: ``(0, 1]``, ``[0, inf)``.
+        interval: lower and upper bound; square brackets mark bounds that are included: ``(0, 1]``, ``[0, inf)``.
 
     Raises:
-        ValueError: ``interval`` is malformed or empty.
+        ValueError: ``interval`` is malformed, or contains no numbers.
     """
 
     interval: str
@@ -58,7 +58,7 @@ _STATIC_TYPES = (bool, int, str, bytes, enum.Enum, type, np.dtype)
 
 
 def _annotation_is_static(annotation: Any) -> bool:
-    """Return True if values of this annotation are always structure: int, bool, str, Enum, Callable, tuples of them."""
+    """Return True if all values of an annotation are structure: int, bool, str, enum, callable, or tuples of these."""
     origin = typing.get_origin(annotation)
     if origin is typing.Annotated:
         return _annotation_is_static(typing.get_args(annotation)[0])
@@ -73,7 +73,7 @@ def _annotation_is_static(annotation: Any) -> bool:
 
 
 def _resolved(cls: type, name: str, annotation: Any) -> Any:
-    """Return an annotation as an object. Raises ``TypeError`` if its names are not known at runtime."""
+    """Return an annotation, evaluated if it is a string. Raises ``TypeError`` if its names are unknown at runtime."""
     if not isinstance(annotation, str):
         return annotation
     namespace = vars(sys.modules.get(cls.__module__, python_types.ModuleType("none")))
@@ -94,7 +94,7 @@ def _is_class_variable(annotation: Any) -> bool:
 
 
 def mark_static_by_annotation(cls: type) -> None:
-    """Set ``static`` from the annotation for the fields of a node that do not declare it.
+    """Set ``static`` by annotation for the fields of a ``PyTreeNode`` class that do not declare it.
 
     Raises:
         TypeError: the annotation of such a field cannot be evaluated.

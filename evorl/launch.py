@@ -1,8 +1,8 @@
 """Launches several processes of one training run: ``python -m evorl.launch -n 2 agent=ppo env=hopper``.
 
-The launcher starts the processes and supervises them. It shows the output of process 0; of the others, only the last
-lines of a failed process. When one process ends with an error, the others stop: either they notice the loss in their
-next collective operation, or the launcher sends signals.
+The launcher starts the processes and supervises them. It shows the output of process 0. If another process fails, it
+shows the last lines of its output. When one process ends with an error, the others stop: either they notice the loss in
+their next collective operation, or the launcher sends signals.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from evorl.execution.multiprocess import LOST_STATUS, ProcessInfo
 from evorl.execution.signals import SHOW_CURSOR
 from evorl.ops.processes import without_working_directory
 
-PATIENCE = 5.0  # seconds for the other processes to end by themselves, and again after the signal to stop
-# Start of the log lines, some pages long, in which JAX reports a lost process before it ends the current one.
+PATIENCE = 5.0  # seconds for the other processes to end by themselves, and again after each signal to stop
+# Start of the log lines in which JAX reports a lost process, at great length, before it ends the current process.
 _LOSS = re.compile(r"[EF]\d{4} [\d:.]+ +\d+ (coordination_service|client\.h)")
 _SLURM = ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NODELIST")
 
@@ -34,8 +34,8 @@ class Process:
     """One process of the training run.
 
     Args:
-        info: index of this process, and the address at which it reaches the others.
-        arguments: settings of the run; or a Python file followed by its arguments.
+        info: position of this process in the program.
+        arguments: settings of ``evorl train``; or a Python file followed by its arguments.
     """
 
     def __init__(self, info: ProcessInfo, arguments: Sequence[str]) -> None:
@@ -46,8 +46,8 @@ class Process:
         program = (
             [] if arguments and arguments[0].endswith(".py") else [*without_working_directory(), "-m", "evorl.cli"]
         )
-        # A separate process group: Ctrl-C reaches only this launcher, which forwards it once. Standard input stays open
-        # while the launcher lives.
+        # In a separate process group, Ctrl-C reaches only this launcher, which forwards it once. Standard input stays
+        # open while the launcher lives.
         self._child = subprocess.Popen(
             [sys.executable, *program, *arguments],
             env={**os.environ, **info.as_variable()},
@@ -73,7 +73,7 @@ class Process:
 
     @property
     def status(self) -> int | None:
-        """Exit status, or the negative number of the signal that ended the process; ``None`` while it runs."""
+        """Exit status, or the negated number of the signal that ended the process; ``None`` while it runs."""
         return self._child.poll()
 
     @property
@@ -87,7 +87,7 @@ class Process:
         self._child.send_signal(number)
 
     def describe_end(self) -> str:
-        """Return the predicate of a sentence that explains how the process ended."""
+        """Return a text that continues a sentence about the process, such as ``ended with status 1``."""
         if self.stopped_by == signal.SIGKILL:
             return "did not respond"
         status = self.status or 0
@@ -95,7 +95,7 @@ class Process:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Start the processes that the command line describes, wait for them, and return the exit status."""
+    """Start the processes that the command line describes; return 0, or the status of the first process to fail."""
     options, settings = _parser().parse_known_args(arguments)
     processes = [Process(info, settings) for info in process_infos(options, os.environ)]
     received: list[int] = []
@@ -124,23 +124,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m evorl.launch",
-        description="Train with several processes. Under SLURM's srun each task is one process: leave all options out.",
-        epilog="All other arguments are passed to evorl train.",
+        description="Train with several processes. Under SLURM's srun, each task is one process: omit -n.",
+        epilog="Other arguments are passed to evorl train, or are a Python file to run instead and its arguments.",
         allow_abbrev=False,
     )
-    parser.add_argument("-n", type=int, metavar="N", help="processes on this machine")
-    parser.add_argument("--devices-per-process", type=int, metavar="K", help="devices (CPU: cores) per process")
+    parser.add_argument("-n", type=int, metavar="N", help="number of processes on this machine")
+    parser.add_argument("--devices-per-process", type=int, metavar="K", help="accelerators, or CPU cores, per process")
     parser.add_argument("--hosts", type=int, default=1, metavar="H", help="number of machines, each with N processes")
-    parser.add_argument("--host", type=int, default=0, metavar="I", help="index of this machine, from 0")
-    parser.add_argument("--coordinator", metavar="NAME:PORT", help="a free port of host 0; required with several hosts")
+    parser.add_argument("--host", type=int, default=0, metavar="I", help="index of this machine, from 0 to H - 1")
+    parser.add_argument("--coordinator", metavar="NAME:PORT", help="host 0 and a free port on it; required if H > 1")
     return parser
 
 
 def process_infos(options: argparse.Namespace, environment: Mapping[str, str]) -> list[ProcessInfo]:
-    """Return the position of each process to start on this machine.
+    """Return the position in the program of each process to start on this machine.
 
     Raises:
-        SystemExit: the number of processes is missing, or the options are inconsistent.
+        SystemExit: the number of processes is missing, an option is invalid, or the coordinator's port is in use.
     """
     command = "python -m evorl.launch"
     devices = options.devices_per_process
@@ -153,10 +153,10 @@ def process_infos(options: argparse.Namespace, environment: Mapping[str, str]) -
         _parser().error("-n, --hosts and --devices-per-process must be 1 or more, and --host from 0 to --hosts - 1")
     if options.hosts > 1 and not re.fullmatch(r".+:\d+", options.coordinator or ""):
         _parser().error(
-            "several hosts need a common port of host 0: pass the same --coordinator name:port on each of them"
+            "several hosts need a common port of host 0: pass the same --coordinator name:port on each host"
         )
     if options.host == 0 and options.coordinator and not _is_free(port := int(options.coordinator.rpartition(":")[2])):
-        _parser().error(f"port {port} of this machine is in use: choose another --coordinator")
+        _parser().error(f"port {port} of this machine is in use: choose another port in --coordinator on all hosts")
     command += f" -n {options.n}" + (f" --devices-per-process {devices}" if devices else "")
     if options.hosts > 1:
         command += f" --hosts {options.hosts} --host {options.host} --coordinator {options.coordinator}"
@@ -178,7 +178,7 @@ def _is_free(port: int) -> bool:
 
 
 def _stop(processes: Sequence[Process]) -> None:
-    """Stop the running processes: wait, then send SIGTERM twice, then SIGKILL, with ``PATIENCE`` after each step."""
+    """Stop the running processes: wait, then send SIGTERM twice, then SIGKILL; wait ``PATIENCE`` after each step."""
     for numbers in ((), (signal.SIGTERM, signal.SIGTERM), (signal.SIGKILL,)):
         for number in numbers:
             for process in processes:
@@ -196,7 +196,7 @@ def _stop(processes: Sequence[Process]) -> None:
 
 
 def _first_to_fail(processes: Sequence[Process]) -> Process:
-    """Return the process that caused the stop: one that failed by itself, did not respond, or lost a remote process."""
+    """Return the process that caused the stop: it failed by itself, did not respond, or lost a remote process."""
 
     def is_consequence(process: Process) -> tuple[bool, bool, bool]:
         return process.lost_another, process.stopped_by != 0, process.stopped_by != signal.SIGKILL
@@ -216,7 +216,7 @@ def _report(first: Process, processes: Sequence[Process], settings: Sequence[str
             print(f"[{first.info.index}] {line}", file=sys.stderr)
     message = f"{name} {first.describe_end()}, and the others were stopped."
     if first.lost_another:
-        message = f"{name} ended because another one has ended, or cannot be reached."
+        message = f"{name} ended because another process has ended, or cannot be reached."
     if not ended_itself:
         arguments = [each for each in settings if each.startswith(("runs_folder=", "trust="))]
         resume = shlex.join(["resume=latest", *arguments])

@@ -29,7 +29,7 @@ class WideCounter(PyTreeData):
 
     @classmethod
     def create(cls, value: int = 0) -> Self:
-        """Return a counter with the given value.
+        """Return a counter with this value.
 
         Raises:
             ValueError: ``value`` is negative or needs more than 64 bits.
@@ -39,7 +39,7 @@ class WideCounter(PyTreeData):
         return cls(high=jnp.asarray(value // _WORD, jnp.uint32), low=jnp.asarray(value % _WORD, jnp.uint32))
 
     def add(self, amount: jax.Array | int) -> Self:
-        """Return the counter increased by ``amount``: a Python int, or a traced integer from 0 to 2^32 - 1."""
+        """Return the counter increased by ``amount``, a non-negative int or a traced integer from 0 to 2^32 - 1."""
         high = jnp.uint32(0)
         if isinstance(amount, int):
             high, amount = jnp.uint32(amount // _WORD), amount % _WORD
@@ -48,7 +48,7 @@ class WideCounter(PyTreeData):
         return self.replace(high=self.high + high + carry, low=low)
 
     def times(self, factor: int) -> Self:
-        """Return the count times an integer from 0 to 2^32 - 1, computed from products of half words."""
+        """Return the counter multiplied by an int from 0 to 2^32 - 1, computed from products of half words."""
         upper, lower = jnp.uint32(factor >> 16), jnp.uint32(factor & 0xFFFF)
         high, low = self.low >> 16, self.low & 0xFFFF
         first, second, third = low * lower, low * upper, high * lower
@@ -57,21 +57,21 @@ class WideCounter(PyTreeData):
         return self.replace(high=self.high * jnp.uint32(factor) + carry, low=(middle << 16) | (first & 0xFFFF))
 
     def as_float(self) -> jax.Array:
-        """Return the count as float32, exact up to 2^24 and to 7 digits beyond: for schedules inside a trace."""
+        """Return the count as float32, exact up to 2^24 and to 7 digits beyond; for schedules in traced code."""
         return self.high.astype(jnp.float32) * float(_WORD) + self.low.astype(jnp.float32)
 
     def __int__(self) -> int:
-        """Return the exact count, on the host; for a batch of counters (one per seed), the count of the first."""
+        """Return the exact count as a Python int; for a batch of counters (one per seed), the first seed's count."""
         return int(np.ravel(self.high)[0]) * _WORD + int(np.ravel(self.low)[0])
 
     def total(self) -> int:
-        """Return the exact sum of a batch of counters, on the host."""
+        """Return the exact sum of a batch of counters as a Python int."""
         high, low = (int(np.asarray(word).sum(dtype=np.uint64)) for word in (self.high, self.low))
         return high * _WORD + low
 
 
 class EpisodeStatistics(PyTreeData):
-    """Mergeable sums over finished episodes.
+    """Sums over finished episodes, which can be merged; scalars, or arrays of one shape.
 
     Attributes:
         count: number of episodes, float32.
@@ -98,7 +98,7 @@ class EpisodeStatistics(PyTreeData):
         return self.length_sum / jnp.where(self.count > 0, self.count, jnp.nan)
 
     def merge(self, other: EpisodeStatistics) -> EpisodeStatistics:
-        """Return the statistics of the episodes of both."""
+        """Return the statistics of the episodes of both, elementwise."""
         return EpisodeStatistics(
             count=self.count + other.count,
             return_sum=self.return_sum + other.return_sum,
@@ -108,7 +108,7 @@ class EpisodeStatistics(PyTreeData):
         )
 
     def over(self, axis: int = 0, where: jax.Array | bool = True) -> EpisodeStatistics:
-        """Return the statistics over an axis, restricted to entries where ``where`` holds."""
+        """Return the statistics merged over an axis, restricted to entries where ``where``, bools, is True."""
         sums = (jnp.sum(x, axis, where=where) for x in (self.count, self.return_sum, self.length_sum))
         smallest = jnp.min(self.return_min, axis, initial=jnp.inf, where=where)
         largest = jnp.max(self.return_max, axis, initial=-jnp.inf, where=where)
@@ -116,12 +116,12 @@ class EpisodeStatistics(PyTreeData):
 
 
 def episode_statistics(dones: jax.Array, episode_returns: jax.Array, episode_lengths: jax.Array) -> EpisodeStatistics:
-    """Return statistics of the episodes that ended within a batch.
+    """Return statistics, as scalars, of the episodes that ended within a batch of steps.
 
     Args:
         dones: True where an episode ended, ``[...]``.
-        episode_returns: running returns including that step, ``[...]``.
-        episode_lengths: running lengths including that step, ``[...]``.
+        episode_returns: return of the running episode up to and including each step, ``[...]``.
+        episode_lengths: length of the running episode up to and including each step, ``[...]``.
     """
     chex.assert_equal_shape([dones, episode_returns, episode_lengths])
     ended = dones.astype(bool)
@@ -135,16 +135,16 @@ def episode_statistics(dones: jax.Array, episode_returns: jax.Array, episode_len
 
 
 class EvaluationMetrics(PyTreeData):
-    """Result of an evaluation.
+    """Result of an evaluation of N episodes.
 
     Attributes:
-        episode_returns: returns, discounted or not as the evaluator chooses, ``[N]``.
+        episode_returns: returns, ``[N]``; the evaluator decides if they are discounted.
         episode_lengths: lengths in steps, ``[N]``.
         success_at_end: True if an episode's last step is at its goal, bool ``[N]``; ``None`` without goals.
-        success_ever: True if any step is at the goal, bool ``[N]``; ``None`` without goals.
+        success_ever: True if any step of the episode is at its goal, bool ``[N]``; ``None`` without goals.
         goals: arrays ``[N, G]`` named ``start`` (achieved at the start of the episode), ``achieved`` (at its end) and
             ``desired``; ``None`` unless recorded.
-        steps: every step of the first n episodes, an ``EpisodeSteps``; ``None`` unless recorded.
+        steps: every step of the first few episodes, an ``EpisodeSteps``; ``None`` unless recorded.
     """
 
     episode_returns: jax.Array | np.ndarray
@@ -157,7 +157,7 @@ class EvaluationMetrics(PyTreeData):
     def summary(self) -> PyTreeDict:
         """Return mean, standard deviation, extremes and median of the returns, the mean length, and success rates.
 
-        If goals or steps are recorded, ``episodes`` is this object.
+        If goals or steps are recorded, the additional entry ``episodes`` is this object.
         """
         returns = self.episode_returns
         successes = {"success": self.success_at_end, "success_ever": self.success_ever}

@@ -20,12 +20,12 @@ Tree = TypeVar("Tree")
 
 
 class PaddedBatch(PyTreeData, Generic[Tree]):
-    """Rows of steps. Entries after a row's length are padding with arbitrary values.
+    """B rows of T steps. The steps of a row after its length are padding with arbitrary values.
 
     Attributes:
         data: any pytree, often a ``SampleBatch``; leaves ``[B, T, ...]``.
         lengths: number of valid steps of each row, int32 ``[B]``.
-        info: per-row data, such as the actor, the environment and the initial recurrent state; leaves ``[B, ...]``.
+        info: data of whole rows, such as environment and initial recurrent state, leaves ``[B, ...]``; or ``None``.
     """
 
     data: Tree
@@ -45,7 +45,7 @@ class PaddedBatch(PyTreeData, Generic[Tree]):
 
     @property
     def mask(self) -> Any:
-        """True for valid steps, false for padding, bool ``[B, T]``."""
+        """True for valid steps, False for padding, bool ``[B, T]``."""
         return array_library(self.lengths).arange(self.num_steps) < self.lengths[:, None]
 
     def __getitem__(self, rows: Any) -> PaddedBatch[Tree]:
@@ -56,7 +56,7 @@ class PaddedBatch(PyTreeData, Generic[Tree]):
         """
         if isinstance(rows, int | np.integer):
             raise TypeError(
-                f"batch[{rows}] is not a batch: use batch.episodes()[{rows}] for that row without its padding."
+                f"batch[{rows}] would be a single row: use batch.episodes()[{rows}] for this row without its padding."
             )
         return jax.tree.map(lambda x: x[rows], self)
 
@@ -66,7 +66,7 @@ class PaddedBatch(PyTreeData, Generic[Tree]):
         """Return steps ``start`` to ``stop - 1`` of every row; rows that end before ``start`` have length 0.
 
         Raises:
-            ValueError: ``0 <= start <= stop`` is violated.
+            ValueError: ``start`` is negative, or greater than ``stop``.
         """
         if not 0 <= start <= stop:
             raise ValueError(f"between expects 0 <= start <= stop, got between({start}, {stop}).")
@@ -76,11 +76,11 @@ class PaddedBatch(PyTreeData, Generic[Tree]):
         )
 
     def at(self, steps: Any) -> Tree:
-        """Return one step of every row, leaves ``[B, ...]``; ``steps`` is one index or ``[B]``. See ``mask``."""
+        """Return one step of every row, leaves ``[B, ...]``, which may be padding; ``steps``: one index or ``[B]``."""
         return jax.tree.map(lambda x: x[np.arange(self.num_rows), steps], self.data)
 
     def running_at(self, step: int) -> tuple[Tree, np.ndarray]:
-        """Return ``step`` of the rows that have it, leaves ``[R, ...]``, and their indices ``[R]``. Not traceable."""
+        """Return one step of all longer rows, leaves ``[R, ...]``, and the rows' indices ``[R]``. Not traceable."""
         rows = np.flatnonzero(self._lengths_on_host("running_at") > step).astype(np.int32)
         return jax.tree.map(lambda x: x[rows, np.full_like(rows, step)], self.data), rows
 
@@ -96,7 +96,7 @@ class PaddedBatch(PyTreeData, Generic[Tree]):
         """
         if num_rows < self.num_rows:
             raise ValueError(
-                f"a batch of {self.num_rows} rows cannot be expanded to {num_rows}: take batch[:{num_rows}]."
+                f"a batch of {self.num_rows} rows cannot be expanded to {num_rows} rows: use batch[:{num_rows}]."
             )
         return jax.tree.map(lambda x: _with_zeros(x, num_rows - self.num_rows, axis=0), self)
 
@@ -118,12 +118,12 @@ def padded_batch(data: Tree, lengths: Any = None, info: Any = None) -> PaddedBat
     """Create a batch from arrays that are already padded.
 
     Args:
-        data: leaves ``[B, T, ...]``.
-        lengths: integers ``[B]``; defaults to T for every row.
-        info: leaves ``[B, ...]``.
+        data: steps, leaves ``[B, T, ...]``.
+        lengths: number of valid steps of each row, integers ``[B]``; defaults to T for every row.
+        info: data of whole rows, leaves ``[B, ...]``.
 
     Raises:
-        ValueError: the leading axes differ, or a length exceeds T.
+        ValueError: the leading axes of the arguments differ, or a length is not from 0 to T.
     """
     shapes = {leaf.shape[:2] for leaf in jax.tree.leaves(data)}
     if len(shapes) != 1 or len(next(iter(shapes))) != 2:
@@ -141,11 +141,11 @@ def padded_batch(data: Tree, lengths: Any = None, info: Any = None) -> PaddedBat
 
 
 def pad_episodes(episodes: Sequence[Tree], info: Any = None) -> PaddedBatch[Tree]:
-    """Create a batch of episodes, padded with zeros to the longest.
+    """Create a batch of episodes, padded with zeros to the length of the longest.
 
     Args:
         episodes: pytrees of the same structure; the leaves of each are ``[length, ...]``.
-        info: leaves ``[len(episodes), ...]``.
+        info: data of whole episodes, leaves ``[len(episodes), ...]``.
 
     Raises:
         ValueError: ``episodes`` is empty, or the leaves of an episode differ in length.
@@ -180,15 +180,15 @@ def concatenate(batches: Sequence[PaddedBatch[Tree]]) -> PaddedBatch[Tree]:
 
 
 def split_episodes(trajectory: Tree, dones: Any) -> PaddedBatch[Tree]:
-    """Split a window into episodes, one per row, ordered by environment; partial ones are included. Not traceable.
+    """Split a window of T steps into episodes, one per row, ordered by environment. Not traceable.
 
     Args:
         trajectory: leaves ``[T, B, ...]``, as returned by a rollout.
-        dones: true where an episode ended, ``[T, B]``.
+        dones: True where an episode ended, ``[T, B]``.
 
     Returns:
-        The rows. Their ``info`` holds the environment index ``env`` and the first step ``starts``, both int32, and
-        ``ended``, true if the episode ended within the window.
+        Complete and partial episodes. Their ``info`` has the environment index ``env`` and the first step ``starts``,
+        both int32, and ``ended``, True if the episode ended within the window.
     """
     ended = np.asarray(dones, bool)
     rows: list[tuple[int, int, int]] = []  # environment, first step, last step + 1

@@ -20,7 +20,7 @@ from evorl.types import Action, Key, PolicyExtras, PyTreeData, PyTreeDict, State
 
 EnvFn = Callable[[EnvState, Action], EnvState]
 ActionFn = Callable[[AgentState, SampleBatch, Key], tuple[Action, PolicyExtras]]
-_RECURRENT_STATE = "recurrent_state"  # key in the internal data of an environment state
+_RECURRENT_STATE = "recurrent_state"  # key of the agent's recurrent state in ``EnvState._internal``
 
 
 def rollout(
@@ -47,13 +47,13 @@ def rollout(
         key: a single key.
         rollout_length: number of steps T.
         env_extra_fields: entries of ``env_state.info`` to record under ``extras.env_extras``.
-        env_chunk: number of environments that are stepped together through all T steps, so that their state stays in
-            the processor's cache; ``None`` steps all of them together. The result is the same.
+        env_chunk: maximum number of environments that are stepped together through all T steps, so that their state
+            stays in the processor's cache; ``None`` steps all of them together. The result is the same.
 
     Returns:
         The trajectory, leaves ``[T, B, ...]``, and the last environment state. ``next_obs`` is the true successor of
         ``obs``, also where the episode ended and the environment was reset. ``extras.recurrent_state`` is the agent's
-        recurrent state before each step; the current one is in the environment state.
+        recurrent state before each step; the environment state has the recurrent state after the last step.
 
     Raises:
         ValueError: an entry of ``env_extra_fields`` is missing from ``info``.
@@ -101,8 +101,8 @@ def env_step(
 ) -> tuple[EnvState, SampleBatch]:
     """Step the agent and its environments once; return the next state and the transition, leaves ``[B, ...]``.
 
-    An agent's recurrent state is part of the episode's state: the agent reads it from ``extras.recurrent_state`` and
-    returns the next one in the policy's extras; it is reset to zeros where an episode ended.
+    The environment state includes the agent's recurrent state, which the agent reads from ``extras.recurrent_state``.
+    The agent returns the next recurrent state in its extra outputs; zeros replace this state where an episode ended.
     """
     actions, policy_extras = choose_actions(action_fn, env_state, agent_state, key)
     next_state = env_fn(without_recurrent_state(env_state), actions)
@@ -112,7 +112,7 @@ def env_step(
 def choose_actions(
     action_fn: ActionFn, env_state: EnvState, agent_state: AgentState, key: Key
 ) -> tuple[Action, PolicyExtras]:
-    """Return the agent's actions ``[B, ...]`` and extras; the first half of ``env_step``."""
+    """Return the agent's actions ``[B, ...]`` and its extra outputs; the first half of ``env_step``."""
     return action_fn(agent_state, SampleBatch(obs=env_state.obs, extras=_acting_extras(env_state)), key)
 
 
@@ -123,7 +123,7 @@ def transition_after(
     next_state: EnvState,
     env_extra_fields: Sequence[str] = (),
 ) -> tuple[EnvState, SampleBatch]:
-    """Return ``next_state`` with the recurrent state, and the transition to it; the second half of ``env_step``."""
+    """Return ``next_state`` with the next recurrent state, and the transition; the second half of ``env_step``."""
     extras = _acting_extras(env_state)
     if extras:
         after = zeros_where(next_state.done, policy_extras.pop("recurrent_state"))
@@ -150,17 +150,17 @@ def act_again(
 ) -> tuple[Action, PolicyExtras]:
     """Compute an agent's actions for recorded observations, step by step.
 
-    A recurrent agent starts every row from ``batch.info.recurrent_state``, or from zeros if missing, and is reset to
-    zeros where an episode of ``batch.data.dones`` has ended. Gradients flow through all steps.
+    In every row, a recurrent state starts as ``batch.info.recurrent_state``, or as zeros if missing, and is reset to
+    zeros after steps at which ``batch.data.dones`` is True. Gradients flow through all steps.
 
     Args:
         action_fn: ``agent.compute_actions`` or ``agent.evaluate_actions``.
         agent_state: state of the agent.
-        batch: recorded steps, leaves ``[B, T, ...]``; uses only observations, dones and the recurrent state.
+        batch: recorded steps, leaves ``[B, T, ...]``; only ``obs``, ``dones`` and the recurrent state are used.
         key: a single key, from which a key is derived for each step of each row.
 
     Returns:
-        Actions and extras, leaves ``[B, T, ...]``.
+        Actions and extra outputs of the agent, leaves ``[B, T, ...]``.
     """
     key = as_typed_key(key)
     recurrent_state = None
@@ -186,7 +186,7 @@ def act_again(
 
 
 def with_recurrent_state(env_state: EnvState, agent_state: AgentState) -> EnvState:
-    """Add the agent's initial recurrent state to an environment state, unless it has one already."""
+    """Return the environment state with the agent's initial recurrent state, unless it already has one."""
     if agent_state.recurrent_state is None or recurrent_state_of(env_state) is not None:
         return env_state
     rows = env_state.done.shape
@@ -195,7 +195,7 @@ def with_recurrent_state(env_state: EnvState, agent_state: AgentState) -> EnvSta
 
 
 def recurrent_state_of(env_state: EnvState) -> Any:
-    """Return the recurrent state in the running episodes, leaves ``[B, ...]``; ``None`` for stateless agents."""
+    """Return the agent's recurrent state in the running episodes, leaves ``[B, ...]``; ``None`` without one."""
     return env_state._internal.get(_RECURRENT_STATE) if isinstance(env_state._internal, Mapping) else None
 
 
@@ -208,16 +208,16 @@ def without_recurrent_state(env_state: EnvState) -> EnvState:
 
 
 def block_size(num_envs: int, env_chunk: int | None) -> int:
-    """Return the largest divisor of ``num_envs`` that is at most ``env_chunk``; ``num_envs`` for ``None``."""
+    """Return the largest divisor of ``num_envs`` that is at most ``env_chunk``, or ``num_envs`` if that is ``None``."""
     if env_chunk is None or env_chunk >= num_envs:
         return num_envs
     return next(size for size in range(max(env_chunk, 1), 0, -1) if num_envs % size == 0)
 
 
 def step_keys(key: Key, env_state: EnvState, steps: jax.Array) -> Key:
-    """Return the keys of the steps ``steps`` ``[T]`` of a rollout, for use inside a loop.
+    """Return the keys for the steps with indices ``steps`` ``[T]`` of a rollout, for use inside a loop.
 
-    Their shape is ``[T, B]`` for vectorized environments, ``[T]`` for a single one.
+    The shape of the keys is ``[T, B]`` for vectorized environments, ``[T]`` for a single environment.
     """
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, steps)
     env_id = env_state._internal.get("env_id") if isinstance(env_state._internal, Mapping) else None
@@ -241,7 +241,7 @@ class Acting(PyTreeData):
     Attributes:
         agent_state: state of the agent.
         key: key of the rollout.
-        warming_up: bool, True if actions are random; ``None`` for workflows without warm-up.
+        warming_up: bool scalar, True if actions are random; ``None`` for workflows without warm-up.
     """
 
     agent_state: AgentState
@@ -264,12 +264,12 @@ class ActsInRollouts(Protocol[S]):
 
     @property
     def rollout_length(self) -> int:
-        """Number of steps T."""
+        """Number of steps T of a rollout."""
         ...
 
     @property
     def env_chunk(self) -> int | None:
-        """Number of environments that are stepped together; ``None`` for all."""
+        """Maximum number of environments that are stepped together, see ``rollout``; ``None`` for all."""
         ...
 
     def acting(self, state: S) -> tuple[Acting, S]:
@@ -277,7 +277,7 @@ class ActsInRollouts(Protocol[S]):
         ...
 
     def action_fn(self, acting: Acting) -> ActionFn:
-        """Return the function that computes actions."""
+        """Return the function that computes actions with these inputs, such as ``agent.compute_actions``."""
         ...
 
     def collected(self, trajectory: SampleBatch) -> SampleBatch:
@@ -286,7 +286,7 @@ class ActsInRollouts(Protocol[S]):
 
 
 def collect_rollout(workflow: ActsInRollouts[S], state: S) -> tuple[SampleBatch, S]:
-    """Run a rollout in this device's environments; return the trajectory ``[T, B, ...]`` and the new state."""
+    """Run a rollout in this device's environments; return the trajectory ``[T, B, ...]`` and the workflow's state."""
     acting, state = workflow.acting(state)
     trajectory, env_state = rollout(
         workflow.env.step,

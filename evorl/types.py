@@ -1,4 +1,4 @@
-"""PyTree containers, and the axis names used in the whole package.
+"""Pytree containers, and the axis names used in the whole package.
 
 Axis legend, used in comments at the end of lines that create arrays::
 
@@ -6,10 +6,10 @@ Axis legend, used in comments at the end of lines that create arrays::
     P  population       S  random seeds              A  actions     O  observation features
     K  members of an ensemble
 
-Three containers are registered as JAX pytrees. ``PyTreeDict`` stores named data, ``PyTreeData`` is a frozen
-dataclass for data, and ``PyTreeNode`` is the base of logic classes (agents, evaluators, workflows): numbers that
-only change values are its leaves; fields that change shapes or control flow are static. A node is therefore a valid
-argument of a jitted function, and changing one of its numbers does not recompile.
+Three containers are registered as JAX pytrees. ``PyTreeDict`` stores named data, ``PyTreeData`` is the base of frozen
+dataclasses for data, and ``PyTreeNode`` is the base of logic classes (agents, evaluators, workflows). The leaves of a
+node are numbers that only affect values; fields that affect shapes or control flow are static. A node is therefore a
+valid argument of a jitted function, and changing one of its numbers does not recompile.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ T = TypeVar("T")
 class PyTreeDict(dict):
     """A dict whose entries are also attributes, registered as a pytree with sorted keys.
 
-    Nested plain mappings are converted, so ``d.a.b`` works at any depth. Insertion order does not affect the structure.
+    Nested dicts become ``PyTreeDict``, so ``d.a.b`` works at any depth. The structure ignores the order of insertion.
 
     Raises:
-        AttributeError: a key has the name of a method (``items`` ...) or is not a string: ``is_entry_name``.
+        AttributeError: a key is not a string, or is the name of a dict method such as ``items``; see ``is_entry_name``.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -104,7 +104,7 @@ class PyTreeDict(dict):
         return self
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with existing entries replaced. Raises ``AttributeError`` for a missing name."""
+        """Return a copy with existing entries replaced. Raises ``AttributeError`` for a name that is not an entry."""
         unknown = sorted(set(changes) - set(self))
         if unknown:
             raise AttributeError(f"cannot replace {', '.join(unknown)}; available: {', '.join(sorted(self))}")
@@ -115,7 +115,7 @@ class PyTreeDict(dict):
 
 
 def is_entry_name(name: Any) -> bool:
-    """Return True if ``name`` can be a key of a ``PyTreeDict``: a string that is not the name of a method."""
+    """Return True if ``name`` can be a key of a ``PyTreeDict``: a string that is not an attribute of the class."""
     return isinstance(name, str) and name not in _METHODS
 
 
@@ -173,7 +173,7 @@ def _register(cls: type) -> None:
 
 @dataclass_transform(field_specifiers=(pytree_field, dataclasses.field), frozen_default=True)
 class PyTreeData:
-    """Base of frozen dataclasses that are registered as pytrees; inherit and annotate the fields.
+    """Base of frozen dataclasses that are registered as pytrees; a subclass annotates its fields.
 
     Every field is data unless it is declared ``pytree_field(static=True)``. ``replace`` returns a changed copy.
     """
@@ -201,7 +201,7 @@ def _describe_illegal_leaf(leaf: Any) -> str | None:
 
 
 def _as_hashable(value: Any) -> Any:
-    """Convert nested lists, as read from YAML, to tuples: static values are compared and hashed by value."""
+    """Convert nested lists, as read from YAML, to tuples, so that static values can be compared and hashed by value."""
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
         return tuple(_as_hashable(item) for item in value)
     return value
@@ -231,7 +231,7 @@ class PyTreeNode:
         cls.__init__ = _freeze_after(cls.__init__)
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with some fields changed, after ``__post_init__``. Raises ``TypeError`` for unknown fields."""
+        """Return a copy with some fields changed; runs ``__post_init__``. Raises ``TypeError`` for unknown fields."""
         return dataclasses.replace(self, **changes)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -301,8 +301,8 @@ class Entry(NamedTuple):
     """Properties of a declared entry of a state, as in ``env_state: Annotated[EnvState, Entry(axis=0)]``.
 
     Attributes:
-        axis: axis of the entry's leaves with one row per environment or population member; ``None`` for other entries.
-        optional: True if the entry is absent in some states.
+        axis: axis of the entry's leaves that indexes environments or population members; ``None`` for other entries.
+        optional: True if the entry may be absent.
     """
 
     axis: int | None = None
@@ -322,7 +322,7 @@ class State(PyTreeDict):
 
 @functools.cache
 def declared_entries(cls: type[State]) -> Mapping[str, Entry]:
-    """Return the entries that a class of states declares, by name; none for ``State`` itself."""
+    """Return the entries that a subclass of ``State`` declares, by name; an empty dict for ``State`` itself."""
     hints = get_type_hints(cls, include_extras=True)
     metadata = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
     return {name: next((x for x in marks if isinstance(x, Entry)), Entry()) for name, marks in metadata.items()}
@@ -341,7 +341,7 @@ def check_entries(state: State) -> State:
         if names:
             raise TypeError(
                 f"{type(state).__name__} {problem} {', '.join(names)}: it declares {', '.join(sorted(declared))}. "
-                "setup must return the declared entries; a subclass of the state declares others."
+                "setup must return exactly these entries; declare additional entries in a subclass of the state."
             )
     return state
 

@@ -1,7 +1,7 @@
 """Warm start: initializes a new run's agent with parameters and observation statistics of another run.
 
-Only arrays of the other run are read. No code named by its config is executed, so starting from an untrusted run is
-safe.
+Only arrays are read from the other run. Code that its config names is not executed, so it is safe to start from an
+untrusted run.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ Leaves = dict[str, LeafSpec]  # leaves of one seed, by their path within the par
 
 @dataclasses.dataclass(frozen=True)
 class WarmStart:
-    """Arrays of another run to start a run with.
+    """Arrays of another run with which a new run starts.
 
     Attributes:
         workflow: workflow of the new run.
         arrays: loaded parameters and statistics by their paths in the state, with a leading axis S if the other run has
             several seeds.
-        messages: messages about loaded and omitted parts.
+        messages: sentences for the user about loaded and omitted parts.
     """
 
     workflow: Workflow
@@ -53,7 +53,7 @@ class WarmStart:
     messages: tuple[str, ...]
 
     def first_state(self, key: Key | int = 0) -> State:
-        """Return the state of ``workflow.init`` with the loaded arrays."""
+        """Return ``workflow.init(key)`` with the loaded arrays; an evolutionary search is restarted around them."""
         state = self.workflow.init(key)
         agent_state = jax.tree.map_with_path(self._loaded, {"agent_state": state.agent_state})["agent_state"]
         state = programs.place(self.workflow, state.replace(agent_state=agent_state))
@@ -70,7 +70,7 @@ class WarmStart:
 def warm_start(
     workflow: Workflow, run: Path | str, parts: Sequence[str] | None = None, which: str | int = "best"
 ) -> WarmStart:
-    """Load the parts of another run's agent that ``workflow`` starts with.
+    """Load the parts of another run's agent with which ``workflow`` starts.
 
     Args:
         workflow: workflow of the new run; its algorithm may differ if parts have the same names and shapes.
@@ -81,7 +81,7 @@ def warm_start(
             ``latest``.
 
     Raises:
-        ValueError: the agents have no common part, a part is unknown, or shapes differ.
+        ValueError: parts, shapes, seeds or normalization of the agents do not match, or a run has no single agent.
         CheckpointError: the checkpoint does not exist or is corrupted.
     """
     checkpointer = RunCheckpointer(Path(run) / "checkpoints")
@@ -114,7 +114,7 @@ def warm_start(
 
 
 def _search_around(workflow: EvolutionWorkflow, state: State) -> tuple[PyTreeDict, State]:
-    """Initialize the evolutionary optimizer around the loaded policy."""
+    """Return empty metrics, and the state with a new search of the evolutionary optimizer around the loaded policy."""
 
     def begin(state: State) -> tuple[PyTreeDict, State]:
         key, optimizer_key = jax.random.split(state.key)
@@ -128,10 +128,10 @@ def _search_around(workflow: EvolutionWorkflow, state: State) -> tuple[PyTreeDic
 
 
 def _shapes_here(workflow: Workflow) -> Leaves:
-    """Return the leaves of this run's agent, without the axis of seeds.
+    """Return the shapes and dtypes of this run's agent, without the axis of seeds.
 
     Raises:
-        ValueError: the workflow does not train a single agent, or uses virtual batch normalization.
+        ValueError: the workflow is not on-policy, off-policy or evolutionary, or uses virtual batch normalization.
     """
     name = type(workflow).__name__.removesuffix("Workflow")
     if not isinstance(workflow, OnPolicyWorkflow | OffPolicyWorkflow | EvolutionWorkflow):
@@ -150,7 +150,7 @@ def _shapes_here(workflow: Workflow) -> Leaves:
 
 
 def _shapes_there(checkpointer: RunCheckpointer, which: str | int, run: Path) -> tuple[Leaves, int | None]:
-    """Return the leaves of the other run's agent, without the axis of seeds, and the number of seeds.
+    """Return shapes and dtypes of the other run's agent, without the axis of seeds, and the number of seeds or None.
 
     Raises:
         CheckpointError: the checkpoint does not exist.
@@ -192,7 +192,7 @@ def _check_seeds(execution: Execution, there: int | None, run: Path | str) -> No
 
 
 def _by_part(leaves: Leaves) -> dict[str, Leaves]:
-    """Group parameters by part; paths within a part omit the level ``params`` that some parts have."""
+    """Return the parameters grouped by part, without the level ``params`` that some parts have in their paths."""
     parts: dict[str, Leaves] = {}
     for path, spec in _under(leaves, _PARAMS).items():
         name, _, within = path.partition("/")
@@ -207,7 +207,7 @@ def _under(leaves: Leaves, prefix: str) -> Leaves:
 def _parts_to_load(
     here: Mapping[str, Leaves], there: Mapping[str, Leaves], requested: Sequence[str] | None, run: Path | str
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the parts to load, and target networks that the other run lacks, which are copied from loaded parts.
+    """Return the parts to load, and the loaded part to copy for each target network that the other run lacks.
 
     Raises:
         ValueError: a requested part is not in both agents, or the agents have no common part.
@@ -220,7 +220,7 @@ def _parts_to_load(
     if not loaded:
         raise ValueError(
             f"{run} has {', '.join(there)}, but this run's agent has {', '.join(here) or 'no parameters'}: the agents "
-            "have no common part. Start from a run of a similar agent."
+            "have no common part. Start from a run whose agent has one of the parts of this run's agent."
         )
     copies = {}
     for name in list(loaded):
@@ -247,7 +247,7 @@ def _compare(part: str, there: Leaves, here: Leaves, loaded: Sequence[str], run:
             leaves, only = (there, str(run)) if path in there else (here, "this run")
             difference = f"{name} ({leaves[path]}) is only in {only}"
         others = [other for other in loaded if other.removeprefix("target_") != part.removeprefix("target_")]
-        advice = f"Skip it by init_from.parts=[{', '.join(others)}], or use" if others else "Use"
+        advice = f"Omit it with init_from.parts=[{', '.join(others)}], or use" if others else "Use"
         raise ValueError(f"init_from: {difference}. {advice} an environment with the same spaces and the same network.")
 
 
@@ -255,7 +255,7 @@ def _statistics(here: Leaves, there: Leaves, run: Path | str) -> tuple[bool, tup
     """Return True if observation statistics are loaded, and messages about them.
 
     Raises:
-        ValueError: the other run normalizes observations, but this run does not, or with different shapes.
+        ValueError: only the other run normalizes observations, or the shapes of the observations differ.
     """
     if there and not here:
         raise ValueError(
@@ -264,8 +264,8 @@ def _statistics(here: Leaves, there: Leaves, run: Path | str) -> tuple[bool, tup
         )
     if here and not there:
         remark = (
-            "The other run did not normalize observations, but this one does, so that the networks get inputs on "
-            "another scale than in training. Set agent.normalize_obs=false to keep the scale."
+            "The other run did not normalize observations, but this run does, so that the networks get inputs on "
+            "another scale than before. Set agent.normalize_obs=false to keep the scale."
         )
         return False, (remark,)
     if there:
@@ -276,7 +276,7 @@ def _statistics(here: Leaves, there: Leaves, run: Path | str) -> tuple[bool, tup
 def _read(
     checkpointer: RunCheckpointer, which: str | int, specs: Sequence[LeafSpec], num_seeds: int | None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Read the arrays of these leaves, by path, and the progress of the run stored in the checkpoint."""
+    """Return the arrays of these leaves, by path, and the progress of the other run, both read from its checkpoint."""
     template: dict[str, Any] = {}
     seeds = () if num_seeds is None else (num_seeds,)
     for spec in specs:

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 
 # On CPUs, XLA fuses products, reductions and elementwise operations into kernels of YNNPACK. In jaxlib 0.10.2 and
 # 0.11.2, such kernels read uninitialized memory: conjugate gradients over four batched policies returned other numbers
-# in each run, and NaN. Kernels of single products are correct. CMA-ES needs them: a row of ``x @ A.T`` does not depend
-# on the number of rows, while Eigen's kernels divide its sums among threads if there are few rows
+# in each run, and NaN. Kernels of single products are correct. CMA-ES needs these kernels, in which a row of
+# ``x @ A.T`` does not depend on the number of rows. Eigen's kernels divide sums among threads if there are few rows
 # (tests/test_xla_flags.py).
 CORRECT_RESULTS = {"--xla_cpu_experimental_ynn_fusion_type": "individual_dot"}
 
 
 def add_xla_flags(flags: Mapping[str, str]) -> None:
-    """Add flags to the environment variable ``XLA_FLAGS``; flags that the user has set take precedence."""
+    """Add flags, values by name, to the environment variable ``XLA_FLAGS``, except for flags that the user has set."""
     present = os.environ.get("XLA_FLAGS", "")
     added = [f"{name}={value}" for name, value in flags.items() if name not in present]
     os.environ["XLA_FLAGS"] = " ".join([present, *added]).strip()

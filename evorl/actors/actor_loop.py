@@ -26,7 +26,7 @@ class Actors(ByValue):
 
     Args:
         settings: number and kind of actors, and how the learner waits for them.
-        config: config of the workflow of one actor.
+        config: config of a workflow with the environments of one actor.
     """
 
     def __init__(self, settings: ActorSettings, config: Mapping[str, Any]) -> None:
@@ -89,7 +89,7 @@ class Actors(ByValue):
         return self._supervisor
 
     def _whole_rollout(self, workflow: Any, state: State, actors: Supervisor) -> tuple[PyTreeDict, State]:
-        """Run one iteration with all actors, each with a part of the environments; results equal a single process's."""
+        """Run one iteration with all actors, each with part of the environments; results equal a run in one process."""
         acting, state = _begin(workflow, state)
         acting_leaves, count = leaves_of(acting), self.settings.count
         rows = leaves_of(state.env_state)
@@ -108,7 +108,7 @@ class Actors(ByValue):
         return _learn(workflow, state, tree_of(trajectory, trajectory_template))
 
     def _next_slice(self, workflow: Any, state: State, actors: Supervisor) -> tuple[PyTreeDict, State]:
-        """Run one iteration on the first available rollout; no rollout is older than ``max_lag`` updates."""
+        """Request rollouts of idle actors, and learn from the first one available, at most ``max_lag`` updates old."""
         idle = [i for i in range(self.settings.count) if i not in actors.busy]
         for i in idle:
             acting, state = _begin(workflow, state)
@@ -123,7 +123,7 @@ class Actors(ByValue):
         return metrics | {"policy_lag": jnp.asarray(lag, jnp.float32)}, state
 
     def _leaves_time_for_others(self, number: int) -> bool:
-        """Return True if all other rollouts can still be used within ``max_lag`` after this one is used next."""
+        """Return True if no other rollout exceeds ``max_lag`` updates when this actor's rollout is used next."""
         others = sorted(at for i, at in self._requested_at.items() if i != number)
         return all(self._num_updates + 1 + i <= at + self.settings.max_lag for i, at in enumerate(others))
 

@@ -1,4 +1,4 @@
-"""Settings of actors."""
+"""Settings of the actors that collect rollouts."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class ActorSettings(PyTreeNode):
     Attributes:
         kind: inline (in this process), process (on this machine) or ray (Ray actors, on a cluster).
         count: number of actors, which share the environments.
-        mode: sync waits for all actors, whose rollouts use the same policy; async learns from each as it arrives.
-        max_lag: in async mode, largest age of a rollout's policy, in updates, when it is used for learning.
-        timeout: seconds allowed per rollout; an actor that takes longer is replaced.
+        mode: sync waits for rollouts of all actors with the same policy; async learns from each rollout as it arrives.
+        max_lag: in async mode, largest age in updates of the policy of a rollout when the learner uses the rollout.
+        timeout: seconds allowed per rollout after an actor's first; an actor that takes longer is replaced.
     """
 
     kind: str = pytree_field(static=True, default="process")
@@ -47,7 +47,7 @@ class ActorSettings(PyTreeNode):
 
     @property
     def is_async(self) -> bool:
-        """True if rollouts of older policies are used for learning."""
+        """True if the learner may use rollouts of older policies."""
         return self.mode == "async"
 
 

@@ -1,8 +1,8 @@
 """Training iterations with simulators on the host: a Python loop steps them between calls of compiled programs.
 
-An iteration consists of a step of the simulators, then ``advance`` and another step, repeated for the length of the
-rollout, then ``end``, which learns and computes the first actions of the next iteration. The results equal an iteration
-in one compiled program (see ``evorl.rollout.collect_rollout``).
+Between two steps of the simulators, the compiled program ``_advance`` chooses actions. After the last step, the program
+``_end`` learns from the rollout and chooses the first actions of the next iteration. The results equal an iteration in
+one compiled program (see ``evorl.rollout.collect_rollout``).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Rollout(PyTreeData):
     Attributes:
         env_state: state of the environments.
         actions: actions of the agent, ``[B, ...]``.
-        policy_extras: extras of these actions.
-        trajectory: steps so far, packed: ``[T, B, features]``.
+        policy_extras: outputs of the policy for these actions, such as log probabilities.
+        trajectory: transitions so far, packed ``[T, B, features]``; zeros for later steps.
     """
 
     env_state: Any
@@ -75,7 +75,7 @@ class HostLoop(ProgramCollector):
     def iterate(
         self, workflow: Any, state: State, num_iterations: int, message: Callable[[str], None]
     ) -> tuple[PyTreeDict | None, State]:
-        """Run iterations, see ``iterate_on_host``."""
+        """Run iterations with ``iterate_on_host``."""
         return iterate_on_host(workflow, state, num_iterations)
 
 
@@ -83,7 +83,7 @@ HOST_LOOP: Collector = HostLoop(is_one_program=False)
 
 
 def stacked_rows(rows: list[PyTreeDict]) -> PyTreeDict:
-    """Stack the metrics of iterations to ``[N, ...]``, on the host."""
+    """Stack the metrics of N iterations to NumPy arrays ``[N, ...]``."""
     return jax.tree.map(lambda *x: np.stack(x), *jax.device_get(rows))
 
 
@@ -100,7 +100,7 @@ def _step_to_the_last(workflow: Any, constant: Flat, begun: _Begun) -> tuple[Fla
     advance: Any = None
     for step in range(workflow.rollout_length - 1):
         answer, number = Flat.of(_answer(workflow, request.tree())), Flat.of(step)
-        if advance is None:  # looking it up takes as long as a step of some simulators
+        if advance is None:  # finding the program takes as long as a step of some simulators
             treedefs = tuple(flat.treedef for flat in (constant, acting, rollout, answer, number))
             advance = _program(_advance, treedefs, donated=(2,))
         leaves, request_leaves = advance(constant.leaves, acting.leaves, rollout.leaves, answer.leaves, number.leaves)
@@ -120,7 +120,7 @@ def _program(fn: Callable[..., Any], treedefs: tuple[Any, ...], donated: tuple[i
 
 
 def _advance(workflow: Any, acting: Any, rollout: Rollout, answer: dict[str, Any], step: Any) -> tuple[list, list]:
-    """Add the simulators' response at ``step``, and act again; return the leaves of the rollout and of the request."""
+    """Add the simulators' response at ``step``, and act again; return the leaves of the rollout and the request."""
 
     def one_seed(acting: Any, rollout: Rollout, answer: dict[str, Any]) -> tuple[Rollout, Any]:
         rollout = _with_step(workflow, rollout, answer, step)
@@ -135,8 +135,8 @@ def _advance(workflow: Any, acting: Any, rollout: Rollout, answer: dict[str, Any
 def _end(workflow: Any, state: State, rollout: Rollout, answer: dict[str, Any]) -> tuple[PyTreeDict, *tuple[list, ...]]:
     """Finish a rollout, learn from it, and begin the next one, for every seed.
 
-    This is one program, because each call has a cost. Returns the metrics, and the leaves of the state (without
-    ``env_state``) and of the results of ``_begin``.
+    This is one program, because each call has a cost. Returns the metrics, the leaves of the state without
+    ``env_state``, and the leaves of the three parts of ``_Begun``.
     """
 
     def one_seed(state: State) -> tuple[Any, State]:

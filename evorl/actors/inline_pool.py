@@ -13,8 +13,8 @@ class InlinePool(ActorPool):
     """Actors in this process, which run sequentially when their results are requested.
 
     Args:
-        worker: see ``ActorPool``.
-        settings_of: see ``ActorPool``.
+        worker: class of an ``ActorWorker``.
+        settings_of: returns the settings of the worker for an actor's number; called whenever an actor starts.
     """
 
     def __init__(self, worker: type[ActorWorker], settings_of: Callable[[int], Any]) -> None:
@@ -29,7 +29,7 @@ class InlinePool(ActorPool):
         self._requests[number] = request
 
     def answers(self, timeout: float) -> list[tuple[int, str, Any]]:
-        """Run the oldest request and return its result."""
+        """Run the oldest request and return its result, or an empty list without requests."""
         if not self._requests:
             return []
         number = next(iter(self._requests))

@@ -11,7 +11,7 @@ SILENT_SECONDS = 6.0  # an actor without a heartbeat for this long counts as hun
 
 
 class ActorWorker(Protocol):
-    """Worker inside an actor, created from settings."""
+    """Interface of the worker inside an actor, which is created from settings."""
 
     def __init__(self, settings: Any, /) -> None: ...
 
@@ -37,7 +37,7 @@ class ActorPool(abc.ABC):
 
     @abc.abstractmethod
     def start(self, number: int) -> None:
-        """Start an actor; also to replace a stopped one."""
+        """Start actor ``number``, for the first time or after ``stop``."""
 
     @abc.abstractmethod
     def send(self, number: int, request: tuple[Any, ...]) -> None:
@@ -45,7 +45,7 @@ class ActorPool(abc.ABC):
 
     @abc.abstractmethod
     def answers(self, timeout: float) -> list[tuple[int, str, Any]]:
-        """Wait up to ``timeout`` seconds; return triples: number, ``"done"`` or ``"failed"``, result or reason."""
+        """Wait up to ``timeout`` seconds; return ``(number, "done", result)`` and ``(number, "failed", reason)``."""
 
     @abc.abstractmethod
     def why_dead(self, number: int) -> str | None:

@@ -1,4 +1,4 @@
-"""Kinds of actor pools."""
+"""Actor pools by kind: inline, process and ray."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ POOLS: Mapping[str, type[ActorPool]] = {"inline": InlinePool, "process": Process
 
 
 def make_pool(kind: str, worker: type[ActorWorker], settings_of: Callable[[int], Any]) -> ActorPool:
-    """Return a pool whose actors are started later, with ``start``.
+    """Return a pool without actors; ``ActorPool.start`` starts each actor.
 
     Args:
         kind: inline, process or ray.
-        worker: see ``ActorPool``.
-        settings_of: see ``ActorPool``.
+        worker: class of an ``ActorWorker``; other processes import it by its name.
+        settings_of: returns the settings of the worker for an actor's number; called whenever an actor starts.
 
     Raises:
         ValueError: the kind is unknown.

@@ -22,11 +22,11 @@ class ProcessPool(ActorPool):
     """Pool with one process per actor, connected by pipes.
 
     Each process updates a heartbeat twice a second from a separate thread. This distinguishes a process that was
-    stopped, or that holds Python's lock forever, from one with slow environments.
+    stopped, or that never releases Python's global lock, from a process with slow environments.
 
     Args:
-        worker: see ``ActorPool``.
-        settings_of: see ``ActorPool``.
+        worker: class of an ``ActorWorker``; other processes import it by its name.
+        settings_of: returns the settings of the worker for an actor's number; called whenever an actor starts.
     """
 
     def __init__(self, worker: type[ActorWorker], settings_of: Callable[[int], Any]) -> None:
@@ -63,7 +63,7 @@ class ProcessPool(ActorPool):
             actor.process.join(1.0)  # the pipe of a process closes shortly before it exits
         exit_code = actor.process.exitcode
         if exit_code is not None:
-            return f"ended by signal {signal.Signals(-exit_code).name}" if exit_code < 0 else f"exit status {exit_code}"
+            return f"ended by signal {signal.Signals(-exit_code).name}" if exit_code < 0 else f"exited with {exit_code}"
         if actor.is_silent:
             return "closed its pipe"
         now = time.monotonic()
@@ -137,7 +137,7 @@ def prepare_actor(jax_settings: Mapping[str, Any]) -> None:
 
 
 def _serve(pipe: Connection, beat: Any, worker: str, settings: Any, jax_settings: Mapping[str, Any]) -> None:
-    """Serve requests until the learner closes its end of the pipe."""
+    """Run a worker and answer its requests until the learner closes its end of the pipe."""
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # a terminal sends Ctrl-C to all its processes; the learner stops the actors
@@ -158,7 +158,7 @@ def _serve(pipe: Connection, beat: Any, worker: str, settings: Any, jax_settings
 
 
 def describe_error(error: BaseException) -> str:
-    """Describe an actor's error, as the learner reports it."""
+    """Return the message of an actor's error for the learner, with the type of the error if it is unexpected."""
     expected = isinstance(error, ValueError | OSError | ArithmeticError)
     return str(error) if expected else f"{type(error).__name__}: {error}"
 

@@ -14,13 +14,13 @@ MAX_DEATHS = 5  # deaths of one actor without a rollout in between
 
 
 class Supervisor:
-    """Supervises actors with at most one request each.
+    """Sends requests to actors, at most one at a time to each, and replaces actors that die or hang.
 
     Args:
         pool: pool in which the actors run.
         count: number of actors.
-        timeout: seconds allowed per rollout.
-        message: called with a sentence when an actor is replaced.
+        timeout: seconds allowed per rollout after an actor's first; an actor that takes longer is replaced.
+        message: callback for a message when an actor is replaced.
     """
 
     def __init__(self, pool: ActorPool, count: int, timeout: float, message: Callable[[str], None]) -> None:
@@ -33,7 +33,7 @@ class Supervisor:
             pool.start(number)
 
     def submit(self, number: int, request: tuple[Any, ...]) -> None:
-        """Request a rollout, see ``ActorWorker.answer``; the actor must not have another request."""
+        """Send ``request``, the arguments of ``ActorWorker.answer``, to an actor that has no pending request."""
         self._requests[number] = (request, time.monotonic())
         self._pool.send(number, request)
 
@@ -43,10 +43,10 @@ class Supervisor:
         return [*self._requests, *self._done]
 
     def take(self, numbers: Collection[int]) -> tuple[int, Any]:
-        """Wait for a rollout of any of the ``numbers`` actors; return the first one available.
+        """Wait for a rollout of one of the actors ``numbers``; return ``(number, rollout)`` of the first one available.
 
         Raises:
-            HostEnvError: an actor failed, or keeps dying.
+            HostEnvError: an actor failed, or died more than ``MAX_DEATHS`` times without a rollout.
         """
         while True:
             for number in numbers:

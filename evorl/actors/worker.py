@@ -23,7 +23,7 @@ Leaves = list[np.ndarray]
 
 
 def leaves_of(tree: Any) -> Leaves:
-    """Return the leaves of a tree on the host, keys as key data."""
+    """Return the leaves of a tree as NumPy arrays; random keys become their key data."""
     return [np.asarray(leaf) for leaf in jax.tree.leaves(jax.tree.map(_as_numbers, tree))]
 
 
@@ -51,7 +51,7 @@ def acting_template(workflow: Any) -> tuple[Any, Any, Any]:
 
 
 def roll(workflow: Any, acting: Any, env_state: Any) -> tuple[SampleBatch, Any]:
-    """Run a rollout of a workflow's environments as one program; return data for learning, and the final state."""
+    """Run a rollout of a workflow's environments; return its data for learning, and the final environment state."""
     trajectory, env_state = rollout(
         workflow.env.step,
         workflow.action_fn(acting),
@@ -89,9 +89,9 @@ class Worker:
         """Collect a rollout.
 
         Args:
-            acting: leaves of the policy inputs.
+            acting: leaves of the policy inputs, ``evorl.rollout.Acting``.
             env_state: leaves of the environment state; ``None`` continues this actor's last rollout.
-            start_key: key data for the first episodes, if this is the first rollout.
+            start_key: key data for the first episodes; used only by a first rollout without ``env_state``.
 
         Returns:
             The leaves of the trajectory, and of the environment state if it was passed, else an empty list.

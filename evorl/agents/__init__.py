@@ -1,4 +1,4 @@
-"""Base agents of algorithm families: actor-critics, action values with a target network, policies without critic."""
+"""Base agents of algorithm families: actor-critics, action values, policies without a critic, random actions."""
 
 from typing import TYPE_CHECKING
 

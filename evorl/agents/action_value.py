@@ -38,9 +38,9 @@ class ActionValueAgent(Agent):
         network: maps an observation to values ``[..., A]``.
         epsilon: probability of a random action.
         max_final_epsilon: every episode samples the final value of its epsilon schedule uniformly between the
-            schedule's final value and this one, so that environments explore to different degrees; ``None`` uses one
-            epsilon. (Mnih et al. 2016, section 5.1, sample the final epsilon of each asynchronous learner.)
-        obs_key: entry of a dict observation that the network reads.
+            schedule's final value and this one, so that environments explore to different degrees; ``None`` uses
+            ``epsilon`` everywhere. (Mnih et al. 2016, section 5.1, sample the final epsilon of each learner.)
+        obs_key: entry of a dict observation that the network reads; ``None`` for the whole observation.
     """
 
     network: nn.Module = pytree_field(static=True)
@@ -59,7 +59,7 @@ class ActionValueAgent(Agent):
 
     @classmethod
     def build_network(cls, settings: dict[str, Any], env: Env, **heads: Any) -> QNetwork:
-        """Build the network from the entry ``network`` of the settings; ``heads`` are more options of ``QNetwork``.
+        """Build the network from the entry ``network`` of the settings; ``heads`` are other fields of ``QNetwork``.
 
         Raises:
             ValueError: a setting is invalid.
@@ -85,7 +85,7 @@ class ActionValueAgent(Agent):
             )
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Return initial parameters; with ``max_final_epsilon`` also the initial recurrent state, one per episode."""
+        """Return the initial state; with ``max_final_epsilon``, ``recurrent_state`` stores a sample of epsilon."""
         state = super().init(obs_space, action_space, key)
         if self.max_final_epsilon is None:
             return state
@@ -103,9 +103,9 @@ class ActionValueAgent(Agent):
         key: Key | None = None,
         fractions: jax.Array | None = None,
     ) -> jax.Array:
-        """Return the outputs of the network; a noisy network without a key has no noise.
+        """Return the outputs of the network, ``[..., A]`` or ``[..., A, M]``; no noise without a key.
 
-        ``fractions`` are the second input of an implicit quantile network, ``[..., M]``.
+        ``fractions`` ``[..., M]`` are the second input of an implicit quantile network.
         """
         obs = preprocess(agent_state, obs, self.obs_key)
         return apply_network(self.network, params, obs, fractions, key if self.network.noisy else None)
@@ -119,7 +119,7 @@ class ActionValueAgent(Agent):
         return params
 
     def at_progress(self, agent_state: AgentState, progress: jax.Array) -> AgentState:
-        """Return the state with epsilon, or the range of final epsilons, set for this fraction of training."""
+        """Return the state with epsilon, or the bounds of epsilon over episodes, at this fraction of training."""
         return agent_state.replace(extra_state=self._epsilon_at(progress))
 
     def _epsilon_at(self, progress: jax.Array | float) -> Any:
@@ -173,7 +173,7 @@ def values_of_actions_along(values: jax.Array, actions: jax.Array) -> jax.Array:
 
 
 def init_online_optimizer(optimizer: Optimizer, agent_state: AgentState) -> PyTreeDict:
-    """Return the optimizer's state as ``network``, and the number of updates."""
+    """Return the initial state of the optimizer as ``network``, and ``num_updates``, an int32 zero."""
     return PyTreeDict(network=optimizer.init(agent_state.params.online), num_updates=jnp.zeros((), jnp.int32))
 
 

@@ -17,7 +17,7 @@ from evorl.agent import Agent, AgentState, action_distribution
 from evorl.agents.observations import allowed_only, observation_ndim, one_observation, preprocess
 from evorl.agents.part_settings import ActorCriticSettings
 from evorl.config.names import no_such
-from evorl.config.values import checked_mapping, positive
+from evorl.config.values import checked_mapping, checked_value, positive
 from evorl.distributions import ActionDistribution
 from evorl.envs.env import Env
 from evorl.envs.space import Space
@@ -40,7 +40,7 @@ class Estimates(NamedTuple):
 
     Attributes:
         policy: (unsquashed) action distributions, of batch shape ``[...]``.
-        values: ``[...]``; ``None`` for an agent without a value function.
+        values: values of the observations, ``[...]``; ``None`` for an agent without a value function.
         recurrent_state: recurrent state after each observation, leaves ``[..., *]``; empty for non-recurrent agents.
         quantiles: quantiles of the returns, whose means are the values, ``[..., N]``; ``None`` for expected values.
     """
@@ -59,11 +59,11 @@ class ActorCriticBatch(PyTreeData):
         raw_actions: unsquashed actions, ``[...]`` or ``[..., A]``.
         log_probs: log-probabilities of these actions under the behavior policy, ``[...]``.
         targets: value targets, ``[...]``; ``None`` before they are computed.
-        advantages: ``[...]``; ``None`` before they are computed.
+        advantages: advantages of the actions, ``[...]``; ``None`` before they are computed.
         values: values at collection, ``[...]``; ``None`` without a value function.
         weights: weights of the steps, with mean 1, ``[...]``; ``None`` for equal weights.
-        dones: for recurrent agents, True where an episode ends, ``[T, B]``.
-        recurrent_state: for recurrent agents, the state before the first step, ``[1, B, *]``.
+        dones: for recurrent agents, True where an episode ends, ``[T, B]``; otherwise ``None``.
+        recurrent_state: for recurrent agents, the state before the first step, ``[1, B, *]``; otherwise ``None``.
         policy: (unsquashed) action distributions at collection, ``[...]``; ``None`` if the loss does not need them.
     """
 
@@ -108,8 +108,8 @@ class ActorCriticNetwork(nn.Module):
         """Return distribution parameters ``[..., M]``, values (or quantiles), and the next recurrent states.
 
         Args:
-            policy_obs: observation of the policy (and of a shared network), ``[..., *observation]``.
-            value_obs: observation of the value function.
+            policy_obs: observations of the policy (and of a shared network), ``[..., *observation]``.
+            value_obs: observations of the value function; unused with a shared network.
             recurrent_state: state of each recurrent part by name, before each observation ``[..., *]``; or, with
                 ``starts``, before each sequence, ``[B, *]``.
             starts: True where an observation of a sequence is the first of an episode, ``[T, B]``.
@@ -168,8 +168,8 @@ class ActorCriticAgent(Agent):
     Attributes:
         network: maps observations to parameters of the action distribution and to values.
         distribution: (unsquashed) action distribution.
-        policy_obs_key: entry of a dict observation that the policy reads.
-        value_obs_key: entry of a dict observation that the value function reads.
+        policy_obs_key: entry of a dict observation that the policy reads; ``None`` for the whole observation.
+        value_obs_key: entry of a dict observation that the value function reads; ``None`` for the whole observation.
     """
 
     network: ActorCriticNetwork = pytree_field(static=True)
@@ -181,7 +181,7 @@ class ActorCriticAgent(Agent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Build the networks from the entry ``network`` of the settings, for the spaces of ``env``."""
+        """Build networks and distribution from the entry ``network`` of the settings, for the spaces of ``env``."""
         distribution = action_distribution(env.action_space, squashed=False)
         obs_ndims = {
             name: observation_ndim(env.obs_space, settings.get(f"{name}_obs_key")) for name in ("policy", "value")
@@ -219,7 +219,7 @@ class ActorCriticAgent(Agent):
         recurrent_state: Any = None,
         starts: jax.Array | None = None,
     ) -> Estimates:
-        """Return policy and values for observations ``[..., *observation]``; see the network for other arguments."""
+        """Return policy and values for observations ``[..., *observation]``; see ``ActorCriticNetwork.__call__``."""
         policy_obs = value_obs = preprocess(agent_state, obs, self.policy_obs_key)
         if self.value_obs_key != self.policy_obs_key:
             value_obs = preprocess(agent_state, obs, self.value_obs_key)
@@ -240,7 +240,7 @@ class ActorCriticAgent(Agent):
         return values
 
     def estimates_of_batch(self, agent_state: AgentState, params: Params, batch: ActorCriticBatch) -> Estimates:
-        """Return policy and values for the observations of a batch, or of sequences ``[T, B]`` if recurrent."""
+        """Return policy and values for the observations of a batch; recurrent agents unroll sequences ``[T, B]``."""
         if batch.dones is None:
             return self.estimates(agent_state, params, batch.obs)
         starts = jnp.concatenate([jnp.zeros_like(batch.dones[:1]), batch.dones[:-1]])
@@ -257,7 +257,7 @@ class ActorCriticAgent(Agent):
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Sample actions; the extras contain the unsquashed sample and its log-probability."""
+        """Sample actions; the extras are ``raw_action`` (unsquashed), its ``log_prob`` and any ``recurrent_state``."""
         policy, extras = self._policy_and_extras(agent_state, sample_batch)
         raw, log_prob = policy.sample_and_log_prob(key)
         return self.distribution.squash(raw), extras | {"raw_action": raw, "log_prob": log_prob}
@@ -317,7 +317,7 @@ def build_network(
     """Build the network that ``agent.network`` describes.
 
     Args:
-        options: options of ``build_torso``, and ``shared``, ``recurrent`` and ``heads`` (additional layers by head).
+        options: fields of ``ActorCriticNetworkSettings``.
         distribution: action distribution.
         obs_ndims: number of axes of one observation of the ``policy`` and of the ``value`` function.
         num_quantiles: number of quantiles that the value network outputs; ``None`` for values.
@@ -326,8 +326,8 @@ def build_network(
         ValueError: an option is unknown, or a value is invalid.
     """
     shared, cell = options.pop("shared"), build_cell(options.pop("recurrent"))
-    if not isinstance(shared, bool):
-        raise ValueError(f"agent.network.shared must be true or false, got {shared!r}.")
+    shared = checked_value(shared, bool, "agent.network.shared")
+    log_std = checked_value(options.pop("initial_log_std"), float, "agent.network.initial_log_std", "[-20, 2]")
     heads = checked_mapping(options.pop("heads"), "agent.network.heads")
     for name in heads:
         if name not in obs_ndims:
@@ -336,8 +336,8 @@ def build_network(
     torso = build_torso(options)
 
     def policy_head(torso: nn.Module, ndim: int) -> nn.Module:
-        size = distribution.num_parameters
-        return PolicyNetwork(torso, size, ndim, state_independent_std=not distribution.is_discrete)
+        std = {"state_independent_std": not distribution.is_discrete, "initial_log_std": log_std}
+        return PolicyNetwork(torso, distribution.num_parameters, ndim, **std)
 
     def part(name: str, head: Any) -> nn.Module:
         layers = build_layers(heads.get(name, ()), f"heads.{name}")

@@ -21,7 +21,7 @@ from evorl.ops.platform import on_cpu
 from evorl.ops.schedules import Schedule
 from evorl.types import Params, PyTreeDict
 
-FACTOR = 1.5  # of each change of the learning rate
+FACTOR = 1.5  # of one change of the learning rate
 LOWEST, HIGHEST = 1e-5, 1e-2  # bounds of the learning rate
 
 
@@ -45,7 +45,7 @@ def init_adaptive(optimizer: Optimizer, params: Params) -> PyTreeDict:
 
 
 def with_policies(agent: ActorCriticAgent, agent_state: AgentState, batch: ActorCriticBatch) -> ActorCriticBatch:
-    """Return the batch of a trajectory ``[T, B]`` with the distributions of its actions as ``policy``."""
+    """Return the batch of a trajectory ``[T, B]`` with the current action distributions as ``policy``."""
     num_steps, num_envs = batch.log_probs.shape
     at_once = max(1, ROWS_AT_ONCE // num_envs)
     if on_cpu() or agent.is_recurrent or at_once >= num_steps:
@@ -83,8 +83,8 @@ def adaptive_gradient_step(
         desired_kl: desired divergence.
         loss_fn: ``(params, *args) -> (loss, metrics)``, where ``metrics.kl`` is the mean over the minibatch of
             ``KL(old || new)``, from the policy that collected the trajectory to that of ``params``.
-        optimizer: optimizer; its learning rate is replaced.
-        params: parameters.
+        optimizer: optimizer; its learning rate is replaced by that of ``opt_state``, adapted.
+        params: parameters to train.
         opt_state: state created by ``init_adaptive``.
         *args: additional arguments of the loss.
 

@@ -34,18 +34,18 @@ from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDi
 class CriticEnsembleAgent(Agent):
     """A policy and an ensemble of critics; the parameters of target networks are named ``target_<name>``.
 
-    Subclasses define ``actor_loss(policy_params, agent_state, batch, keys)``, which returns a loss and its metrics. It
-    reads ``obs`` and ``actions``, ``[N, ...]``, and ``extras.weights`` ``[N]`` from ``batch``. ``policy_params`` may
-    belong to a policy other than the agent's own, because this loss also improves the policies of populations.
+    Subclasses define ``actor_loss(policy_params, agent_state, batch, keys)``, which returns a loss and its metrics. The
+    loss reads ``obs`` and ``actions``, ``[N, ...]``, and ``extras.weights`` ``[N]`` from ``batch``. ``policy_params``
+    may belong to a policy other than the agent's own, because this loss also improves the policies of populations.
 
     Attributes:
         policy_network: maps an observation to the parameters ``[..., M]`` of the policy.
         critic_network: maps observation and action to values ``[K, ...]``, or an observation to values of all discrete
             actions ``[K, ..., A]``; with one more axis for distributions of returns.
-        policy_obs_key: entry of a dict observation that the policy reads.
-        value_obs_key: entry of a dict observation that the critics read.
+        policy_obs_key: entry of a dict observation that the policy reads; ``None`` for the whole observation.
+        value_obs_key: entry of a dict observation that the critics read; ``None`` for the whole observation.
         support_low: lowest return on the grid of distributions, if the critics estimate distributions of returns.
-        support_high: highest return on that grid.
+        support_high: highest return on the grid of distributions.
     """
 
     policy_network: nn.Module = pytree_field(static=True)
@@ -66,7 +66,7 @@ class CriticEnsembleAgent(Agent):
     def build_networks(
         cls, settings: dict[str, Any], env: Env, num_policy_outputs: int, num_atoms: int | None = None
     ) -> dict[str, Any]:
-        """Build the networks from the settings ``network``, ``critic_network`` (overrides) and ``num_critics``."""
+        """Remove ``network``, ``critic_network`` and ``num_critics`` from the settings; return both networks."""
         options, differences, keeps = settings.pop("network"), settings.pop("critic_network"), cls.keeps_statistics
         ndims = {name: observation_ndim(env.obs_space, settings.get(f"{name}_obs_key")) for name in ("policy", "value")}
         num_actions = env.action_space.n if isinstance(env.action_space, Discrete) else None
@@ -92,16 +92,16 @@ class CriticEnsembleAgent(Agent):
         return params | {f"target_{name}": jax.tree.map(jnp.copy, params[name]) for name in self.target_names}
 
     def init_critics(self, network: nn.Module, obs_space: Space, action_space: Space, key: Key) -> Params:
-        """Return initial parameters of a network with the inputs of ``critic_network``."""
+        """Return initial parameters of ``network``, which must have the inputs of ``critic_network``."""
         action = () if isinstance(action_space, Discrete) else (action_space.zeros()[None],)
         return network.init(key, one_observation(obs_space, self.value_obs_key), *action)
 
     def policy_statistics(self, agent_state: AgentState) -> Any:
-        """Return the policy's state other than its parameters; evolvable policies have no such state."""
+        """Return the policy's state other than its parameters; only policies without such a state can be evolved."""
         return agent_state.extra_state
 
     def policy_outputs(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> jax.Array:
-        """Return the outputs of the policy network for observations ``[N, ...]``, ``[N, M]``."""
+        """Return the outputs ``[N, M]`` of the policy network for observations ``[N, ...]``."""
         return apply_network(self.policy_network, policy_params, preprocess(agent_state, obs, self.policy_obs_key))
 
     def critics(
@@ -112,8 +112,8 @@ class CriticEnsembleAgent(Agent):
         Args:
             agent_state: state whose statistics normalize the observations.
             params: parameters of the critics or of their target networks.
-            obs: ``[N, ...]``.
-            actions: ``[N, ...]``, or ``None`` for all discrete actions: the outputs are then ``[K, N, A]``.
+            obs: observations, ``[N, ...]``.
+            actions: actions, ``[N, ...]``, or ``None`` for all discrete actions: the outputs are then ``[K, N, A]``.
             network: another ensemble over observations and actions; defaults to ``critic_network``.
         """
         network = self.critic_network if network is None else network
@@ -128,7 +128,7 @@ class CriticEnsembleAgent(Agent):
         return {"policy": self.policy_network, "critic": self.critic_network}
 
     def recyclable_inputs(self, agent_state: AgentState, batch: SampleBatch) -> dict[str, tuple[Any, ...]]:
-        """Return the inputs ``[N, ...]`` of these networks for transitions, by name."""
+        """Return the inputs ``[N, ...]`` of the ``recyclable_networks`` for a batch of transitions, by name."""
         policy_obs, obs = (preprocess(agent_state, batch.obs, x) for x in (self.policy_obs_key, self.value_obs_key))
         actions = (batch.actions,) if self.critic_network.num_actions is None else ()
         return {"policy": (policy_obs,), "critic": (obs, *actions)}
@@ -138,7 +138,7 @@ class CriticEnsembleAgent(Agent):
         """Remove ``values`` and ``num_atoms`` from the settings; return the size of the grid, ``None`` for no grid.
 
         Raises:
-            ValueError: see ``checked_num_atoms``; or distributions are requested for discrete actions.
+            ValueError: ``checked_num_atoms`` rejects a setting, or ``values`` is categorical for discrete actions.
         """
         support = [settings.get(name, getattr(cls, name)) for name in ("support_low", "support_high")]
         values = settings.pop("values", "expected")
@@ -151,7 +151,7 @@ class CriticEnsembleAgent(Agent):
 
     @property
     def support(self) -> jax.Array:
-        """Grid of categorical values, ``[M]``."""
+        """Grid of the returns of categorical critics, ``[M]``."""
         return jnp.linspace(self.support_low, self.support_high, self.critic_network.num_atoms)
 
     def expected(self, outputs: jax.Array) -> jax.Array:
@@ -188,11 +188,11 @@ class CriticEnsembleAgent(Agent):
             outputs: critics' outputs for ``(s, a)``, ``[K, N, *]``.
             next_outputs: pooled values ``[N]`` of the next state, or logits ``[K, N, M]`` of all critics.
             next_costs: cost ``alpha log pi`` of the next action, ``[N]``.
-            batch: transitions ``[N, ...]``; ``extras.weights`` are weights of transitions, ``[N]``, or of transitions
-                per critic, ``[K, N]``.
+            batch: transitions ``[N, ...]``; ``extras.weights`` are the weights of transitions, ``[N]``, or separate
+                weights for each critic, ``[K, N]``.
 
         Returns:
-            The loss, and the metrics to report with ``td_errors`` ``[K, N]``.
+            The loss, and the metrics ``critic_loss``, ``q_value`` and ``td_errors`` ``[K, N]``.
         """
         rewards, discounts, half = batch.rewards, batch.extras.discounts, 0.5
         if self.critic_network.num_atoms is None:
@@ -205,7 +205,7 @@ class CriticEnsembleAgent(Agent):
 
 
 class StochasticPolicyAgent(Agent):
-    """Agent with a stochastic policy, a base of soft actor-critics in addition to ``CriticEnsembleAgent``.
+    """Base of soft actor-critics, in addition to ``CriticEnsembleAgent``: an agent with a stochastic policy.
 
     Attributes:
         distribution: action distribution: tanh-normal or categorical.
@@ -220,7 +220,7 @@ class StochasticPolicyAgent(Agent):
         """Remove the distribution's options from the settings; return the distribution for the action space.
 
         Raises:
-            ValueError: noise is to be repeated, but actions are discrete.
+            ValueError: ``noise_repetition`` is enabled, but the actions are discrete.
         """
         distribution = action_distribution(env.action_space, **pop_deviation_bounds(settings))
         if distribution.is_discrete and settings["noise_repetition"]["max_steps"] > 1:
@@ -232,10 +232,10 @@ class StochasticPolicyAgent(Agent):
 
     @abstractmethod
     def policy_outputs(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> jax.Array:
-        """Return the parameters of the distributions for observations ``[N, ...]``, ``[N, M]``."""
+        """Return the parameters ``[N, M]`` of the action distributions for observations ``[N, ...]``."""
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Initialize the agent; with repetition of noise, ``recurrent_state`` is the initial state of the noise."""
+        """Initialize the agent; with repeated noise, ``recurrent_state`` is the initial state of the noise."""
         state = super().init(obs_space, action_space, key)
         if self.noise_repetition.max_steps == 1:
             return state
@@ -253,7 +253,7 @@ class StochasticPolicyAgent(Agent):
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Sample exploring actions; with repetition of noise, ``recurrent_state`` is the state of the noise."""
+        """Sample exploring actions; with repeated noise, the extras contain its new ``recurrent_state``."""
         policy = self.exploring_policy(agent_state, sample_batch.obs)
         if agent_state.recurrent_state is None:
             return policy.sample(key), PyTreeDict()
@@ -319,13 +319,13 @@ def update_if_due(
     agent_state: AgentState,
     opt_state: PyTreeDict,
 ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-    """Apply ``update`` at the first and then every ``delay``-th call; return the last metrics in between.
+    """Apply ``update`` at the first call, then at every ``delay``-th; other calls return the last metrics.
 
     Args:
         update: ``(agent_state, opt_state) -> (agent_state, opt_state, metrics)``.
-        delay: calls per update.
+        delay: number of calls per update.
         agent_state: state of the agent.
-        opt_state: optimizer states by name; with a delay above 1, with the entries of ``delay_state``.
+        opt_state: optimizer states by name; for a delay above 1, also the entries of ``delay_state``.
     """
     if delay == 1:
         return update(agent_state, opt_state)
@@ -340,7 +340,7 @@ def update_if_due(
 
 
 def delay_state(delay: int, *loss_names: str) -> PyTreeDict:
-    """Return the entries of ``opt_state`` that ``update_if_due`` needs: a count, and the metrics of the last update."""
+    """Return a count and zero metrics, which ``update_if_due`` needs in ``opt_state``; empty for a delay of 1."""
     if delay == 1:
         return PyTreeDict()
     losses = PyTreeDict({name: jnp.zeros(()) for name in loss_names})

@@ -25,7 +25,7 @@ class E3B(ICM):
     predict the action. The last step of an episode has no bonus.
 
     Attributes:
-        ridge: regularization of ``C``: without earlier steps, the bonus is ``|phi|^2 / ridge``.
+        ridge: regularization of ``C``: at the first step of an episode, the bonus is ``|phi|^2 / ridge``.
     """
 
     ridge: Annotated[float, Within("(0, inf)")] = 0.1
@@ -44,7 +44,7 @@ class E3B(ICM):
         return state
 
     def bonuses(self, intrinsic: IntrinsicState, batch: SampleBatch) -> jax.Array:
-        """Return the unscaled bonuses of a trajectory ``[T, B]`` whose first steps start episodes."""
+        """Return the unscaled bonuses of a trajectory ``[T, B]``, assuming that its first steps start episodes."""
         features = self._features(intrinsic.params, self._inputs(intrinsic, batch))
         return self._along(self._start(*features.shape[1:]), features, batch.dones)[1]
 

@@ -23,7 +23,7 @@ def describe_flat_images(agent: Any, obs_space: Space) -> str | None:
 
     Args:
         agent: agent with networks among its fields.
-        obs_space: observation space.
+        obs_space: observation space of the agent.
     """
     networks = list(_networks(agent))
     shape = obs_space.shape

@@ -59,12 +59,12 @@ class IntrinsicReward(PyTreeNode):
     Attributes:
         weight: factor of the bonus, which is in units of the root mean square of all bonuses so far.
         environment_weight: factor of the environment's reward.
-        num_updates: gradient steps of the model per trajectory.
+        num_updates: number of gradient steps of the model per trajectory.
         network: settings of the network that computes the features of an observation.
         optimizer: optimizer of the model.
-        obs_key: entry of a dict observation that the model uses; null for the policy's default.
-        model: networks of the model.
-        action_space: action space of the agent.
+        obs_key: entry of a dict observation that the model reads; ``None`` for the whole observation.
+        model: networks of the model, set by ``built``.
+        action_space: action space of the agent, set by ``built``.
     """
 
     weight: Annotated[float, Within("[0, inf)")] = 0.1
@@ -85,7 +85,7 @@ class IntrinsicReward(PyTreeNode):
 
     @abstractmethod
     def init_params(self, obs: jax.Array, key: Key) -> tuple[Params, Params]:
-        """Initialize and return the trainable and the fixed parameters; ``obs`` is ``[1, *observation]``."""
+        """Return initial trainable and fixed parameters (or ``None``); ``obs`` is ``[1, *observation]``."""
 
     @abstractmethod
     def errors(
@@ -141,11 +141,11 @@ class IntrinsicReward(PyTreeNode):
     def step_bonuses(
         self, intrinsic: IntrinsicState, inputs: tuple[jax.Array, ...], batch: SampleBatch, state: State
     ) -> tuple[jax.Array, State]:
-        """Return the bonuses of a batch, whose inputs of ``errors`` are ``inputs``, and the workflow's new state."""
+        """Return the bonuses of a batch and the workflow's new state; ``inputs`` are the arguments of ``errors``."""
         return self.errors(intrinsic.params, intrinsic.fixed, *inputs)[0], state
 
     def pay(self, batch: SampleBatch, state: State) -> tuple[SampleBatch, State]:
-        """Add the bonuses to the rewards of a trajectory ``[T, B, ...]`` of this device, then train the model on it.
+        """Add bonuses to the rewards of this device's trajectory ``[T, B, ...]``; train the model on the trajectory.
 
         Observation statistics are updated before the bonuses are computed.
 
@@ -178,7 +178,7 @@ class IntrinsicReward(PyTreeNode):
         return batch, state.replace(intrinsic=intrinsic, intrinsic_metrics=metrics)
 
     def unit(self, squares: RunningStatistics) -> jax.Array | float:
-        """Return the divisor of the bonuses given statistics of their squares: by default their root mean square."""
+        """Return the divisor of bonuses, given statistics of their squares: by default the root mean square."""
         return jnp.sqrt(jnp.maximum(squares.mean, _SMALLEST))
 
     def _inputs(self, intrinsic: IntrinsicState, batch: SampleBatch) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -233,7 +233,7 @@ class ICM(IntrinsicReward):
 class RND(IntrinsicReward):
     """Random network distillation (Burda et al. 2018, https://arxiv.org/abs/1810.12894).
 
-    The bonus is the error of a predictor of a fixed random network's output at the next observation.
+    The bonus is the error of a predictor of the output of a fixed, random network for the next observation.
 
     Attributes:
         size: number of outputs of the two networks.

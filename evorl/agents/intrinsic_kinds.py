@@ -18,8 +18,8 @@ def make_intrinsic(config: Any, env: VectorEnv, *, on_policy: bool = True) -> In
     """Build the intrinsic reward from a name, or from a mapping with ``name`` and fields of its class.
 
     Args:
-        config: name or mapping.
-        env: environment of the training run.
+        config: name of a kind, such as ``icm``, or mapping.
+        env: training environments.
         on_policy: true for an on-policy algorithm, which collects the steps of each environment in their order.
 
     Raises:

@@ -17,7 +17,7 @@ from evorl.types import Observation, PyTreeDict
 
 
 def select_observation(obs: Observation, key: str | None) -> Observation:
-    """Return the entry ``key`` of a dict observation; with ``None``, all entries that ``read_of_entries`` selects.
+    """Return the entry ``key`` of a dict observation; for ``None``, that of ``read_of_entries``, or an array itself.
 
     Raises:
         ValueError: the entry does not exist, the observation is not a dict, or it cannot be concatenated with its goal.
@@ -48,7 +48,7 @@ def read_of_entries(obs: Mapping[str, Any]) -> Observation:
 
 
 def allowed_only(outputs: jax.Array, obs: Observation) -> jax.Array:
-    """Set ``outputs`` of discrete actions to ``-inf`` where the ``action_mask`` of an observation forbids the action.
+    """Set ``outputs`` of discrete actions to ``-inf`` where the ``action_mask`` of an observation forbids an action.
 
     All masks are applied here: to policy logits, and to action values before an action is selected. A mask that forbids
     every action, as can happen after the end of an episode, is ignored.
@@ -77,7 +77,7 @@ def joined_with_goal(obs: Mapping[str, Any]) -> jax.Array:
     """Concatenate an observation and its desired goal, ``[..., O + G]``.
 
     Raises:
-        ValueError: the observation is not a vector.
+        ValueError: the observation is not an array, or has another number of axes than the goal.
     """
     observation, goal = obs["observation"], obs["desired_goal"]
     if not hasattr(observation, "ndim") or observation.ndim != goal.ndim:
@@ -90,7 +90,7 @@ def joined_with_goal(obs: Mapping[str, Any]) -> jax.Array:
 
 
 def preprocess(agent_state: AgentState, obs: Observation, obs_key: str | None = None) -> jax.Array:
-    """Return the input of a network: normalized observations, then the entry ``obs_key``.
+    """Return the input of a network: the entry ``obs_key`` of the normalized observations.
 
     All observations are normalized here: for acting, losses and evaluation.
 
@@ -117,6 +117,6 @@ def observation_ndim(obs_space: Space, obs_key: str | None) -> int:
     if not isinstance(obs, jax.Array):
         raise ValueError(
             f"observations have several entries, {obs_space!r}, and a network reads one: name it with "
-            "agent.policy_obs_key and agent.value_obs_key, or set env.flatten_obs=true."
+            "agent.policy_obs_key and agent.value_obs_key (or agent.obs_key), or set env.flatten_obs=true."
         )
     return obs.ndim

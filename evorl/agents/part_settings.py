@@ -19,9 +19,9 @@ class TorsoSettings(PyTreeNode):
         torso: list of layers, where a number is a dense layer of that width; or minatar, nature, classic, impala or
             universe; or package.module:name for a user-defined layer.
         activation: name of an activation; kaf, or {name: kaf, kernel: rbf2d}, for activations learned per neuron; or
-            package.module:name for a user-defined one.
-        layer_norm: normalize before each activation.
-        orthogonal: initialize weights orthogonally.
+            package.module:name for a user-defined activation.
+        layer_norm: layer normalization between each dense layer and its activation.
+        orthogonal: initial weights are orthogonal matrices; false samples them uniformly.
         dtype: float32 or bfloat16: number format that the layers compute in; parameters, outputs, losses and
             statistics are always float32.
     """
@@ -37,11 +37,11 @@ class TorsoDifferences(PyTreeNode):
     """Settings of a torso that override ``network``.
 
     Attributes:
-        torso: layers; null for the same.
-        activation: activation; null for the same.
-        layer_norm: normalize before each activation; null for the same.
-        orthogonal: initialize weights orthogonally; null for the same.
-        dtype: float32 or bfloat16; null for the same.
+        torso: list of layers; null for that of ``network``.
+        activation: activation; null for that of ``network``.
+        layer_norm: layer normalization between each dense layer and its activation; null for that of ``network``.
+        orthogonal: initial weights are orthogonal matrices; null for that of ``network``.
+        dtype: number format that the layers compute in, float32 or bfloat16; null for that of ``network``.
     """
 
     torso: Any = pytree_field(static=True, default=None)
@@ -60,8 +60,8 @@ class CellSettings(PyTreeNode):
     """Settings of a recurrent cell, see ``build_cell``.
 
     Attributes:
-        name: gru, lstm, dilated_lstm, min_gru, lru or gtrxl.
-        size: number of units.
+        name: kind of cell: gru, lstm, dilated_lstm, min_gru, lru or gtrxl.
+        size: number of units of the cell.
     """
 
     name: str = "lstm"
@@ -72,8 +72,8 @@ class ActorCriticHeads(PyTreeNode):
     """Additional layers of each network, after the shared or recurrent part.
 
     Attributes:
-        policy: additional layers of the policy.
-        value: additional layers of the value function.
+        policy: additional layers of the policy, a list as for the torso.
+        value: additional layers of the value function or critics, a list as for the torso.
     """
 
     policy: Any = pytree_field(static=True, default=())
@@ -84,14 +84,16 @@ class ActorCriticNetworkSettings(TorsoSettings):
     """Settings of the networks of a policy and a value function.
 
     Attributes:
-        shared: use one shared network below both heads instead of two.
+        shared: policy and value function share one torso, on which both have heads, instead of separate networks.
         recurrent: recurrent cell after the torso: null, gru, lstm, dilated_lstm, min_gru, lru or gtrxl, or a mapping,
             {name: lstm, size: 128}.
+        initial_log_std: initial logarithm of the standard deviation of continuous actions, before squashing.
         heads: additional layers of each network, after the shared or recurrent part.
     """
 
     shared: bool = False
     recurrent: Any = pytree_field(static=True, default=None)
+    initial_log_std: float = 0.0
     heads: ActorCriticHeads = ActorCriticHeads()
 
 
@@ -109,8 +111,8 @@ class QuantileNetworkSettings(ActorCriticNetworkSettings):
     """Settings of the networks of a policy and a value function that may estimate quantiles.
 
     Attributes:
-        num_quantiles: number of quantiles of the return that the value function estimates; their mean is the value.
-            null for the expected value.
+        num_quantiles: number of quantiles of the return that the value function estimates, whose mean is the value;
+            null to estimate the expected value instead.
     """
 
     num_quantiles: int | None = None
@@ -132,7 +134,7 @@ class CriticEnsembleSettings(PyTreeNode):
     Attributes:
         network: network of the policy, and of the critics unless overridden by critic_network.
         critic_network: overrides of ``network`` for the critics.
-        num_critics: size of the ensemble.
+        num_critics: number of critics in the ensemble.
     """
 
     network: TorsoSettings = TorsoSettings(torso=(256, 256), activation="relu", orthogonal=False)
@@ -145,7 +147,7 @@ class CategoricalCriticSettings(CriticEnsembleSettings):
 
     Attributes:
         values: output of the critics: ``expected`` values, or ``categorical`` distributions of returns.
-        num_atoms: number of categories; null for expected values.
+        num_atoms: number of grid points of categorical distributions; null for expected values.
     """
 
     values: Literal["expected", "categorical"] = "expected"
@@ -157,9 +159,9 @@ class DeviationSettings(PyTreeNode):
 
     Attributes:
         min_log_std: smallest logarithm of the policy's standard deviation, before squashing.
-        max_log_std: largest logarithm of the policy's standard deviation.
-        log_std_bound: how that logarithm is bounded: ``clip`` clips it; ``tanh`` bounds it smoothly, mapping an output
-            of 0 to the middle; ``add`` adds the smallest deviation to that of the output.
+        max_log_std: largest logarithm of the policy's standard deviation, before squashing.
+        log_std_bound: bounds of the logarithm of the standard deviation: ``clip`` clips the output to them; ``tanh``
+            maps it between them, 0 to the middle; ``add`` adds the smallest deviation to the deviation ``exp(output)``.
     """
 
     min_log_std: float = -20.0
@@ -191,10 +193,10 @@ class PredictiveCriticSettings(DeviationSettings):
 
     Attributes:
         network: network of the policy; its settings also apply to the critic unless overridden by critic_network.
-        critic_network: overrides for the critic; its torso is below the embedding.
+        critic_network: overrides of ``network`` for the critic; its torso is below the embedding.
         embedding_size: size of the embedding of an observation and an action.
-        critic_heads: layers above the embedding; the values and the prediction have separate copies of them.
-        num_atoms: number of categories of the distribution of returns.
+        critic_heads: layers above the embedding, with separate parameters for the values and the prediction.
+        num_atoms: number of grid points of the distribution of returns.
     """
 
     min_log_std: float = -2.3026  # a deviation of 0.1
@@ -210,8 +212,8 @@ class RecurrentHeads(PyTreeNode):
     """Head of a recurrent action-value network.
 
     Attributes:
-        dueling: compute values as state value plus advantages of the actions.
-        layers: additional layers below the values.
+        dueling: compute action values as a state value plus the advantages of the actions.
+        layers: additional layers between the recurrent cell and the values.
     """
 
     dueling: bool = True
@@ -222,8 +224,8 @@ class RecurrentNetworkSettings(TorsoSettings):
     """Settings of a recurrent action-value network.
 
     Attributes:
-        recurrent: recurrent cell after the torso: gru, lstm, dilated_lstm, min_gru, lru or gtrxl, or its settings.
-        heads: head that reads the outputs of the cell.
+        recurrent: cell after the torso: gru, lstm, dilated_lstm, min_gru, lru or gtrxl, or {name: gru, size: 64}.
+        heads: settings of the head that maps the outputs of the cell to action values.
     """
 
     recurrent: CellSettings = CellSettings(size=64)
@@ -244,7 +246,7 @@ class MemoryNetworkSettings(TorsoSettings):
     """Settings of a recurrent network, and of the actor and the critics on its output.
 
     Attributes:
-        recurrent: recurrent cell after the torso: gru, lstm, dilated_lstm, min_gru, lru or gtrxl, or its settings.
+        recurrent: cell after the torso: gru, lstm, dilated_lstm, min_gru, lru or gtrxl, or {name: gru, size: 64}.
         heads: additional layers of each network, after the recurrent part.
     """
 
@@ -256,8 +258,8 @@ class MemoryCriticSettings(PyTreeNode):
     """Network settings of an agent whose policy and ensemble of critics read a memory.
 
     Attributes:
-        network: memory, and the networks that read it.
-        num_critics: size of the ensemble.
+        network: the recurrent network (memory), and the actor and the critics that read its output.
+        num_critics: number of critics in the ensemble.
     """
 
     network: MemoryNetworkSettings = MemoryNetworkSettings(torso=(64,), activation="relu", orthogonal=False)
@@ -278,8 +280,8 @@ class DQNHeads(PyTreeNode):
     """Settings of the network's heads.
 
     Attributes:
-        dueling: estimate a state value and an advantage of each action, instead of action values directly.
-        noisy: explore by learned noise on the weights.
+        dueling: estimate a state value and the advantage of each action, instead of action values directly.
+        noisy: explore by learned noise on the weights of the heads.
     """
 
     dueling: bool = False
@@ -290,19 +292,19 @@ class DQNNetworkSettings(TorsoSettings):
     """Settings of the Q-network.
 
     Attributes:
-        heads: settings of its heads.
+        heads: settings of the Q-network's heads.
     """
 
     heads: DQNHeads = DQNHeads()
 
 
 class DQNSettings(PyTreeNode):
-    """Settings of the networks.
+    """Network settings of a DQN agent.
 
     Attributes:
         network: settings of the Q-network.
-        num_atoms: number of categories, of quantiles, or, for implicit quantiles, of sampled fractions; null for
-            expected values.
+        num_atoms: number of grid points (categorical), of quantiles, or of sampled fractions (implicit quantiles); null
+            for expected values.
     """
 
     network: DQNNetworkSettings = DQNNetworkSettings(torso=(120, 84), activation="relu", orthogonal=False)

@@ -30,8 +30,8 @@ class PolicyAgent(Agent):
     Attributes:
         policy_network: maps observations to outputs.
         discrete: true for discrete actions.
-        bounded: for each dimension of a Box, true if actions are in [-1, 1]; empty for all.
-        policy_obs_key: entry of a dict observation that the policy reads.
+        bounded: for each dimension of a Box, True if actions are within [-1, 1]; empty if all are.
+        policy_obs_key: entry of a dict observation that the policy reads; ``None`` for the whole observation.
     """
 
     policy_network: nn.Module = pytree_field(static=True)
@@ -59,7 +59,7 @@ class PolicyAgent(Agent):
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Return the policy's actions."""
+        """Return the policy's actions for ``sample_batch.obs``; deterministic, so ``key`` is unused."""
         obs = preprocess(agent_state, sample_batch.obs, self.policy_obs_key)
         outputs = apply_network(self.policy_network, agent_state.params.policy, obs)
         if self.discrete:
@@ -69,7 +69,7 @@ class PolicyAgent(Agent):
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Return the policy's actions."""
+        """Return the same actions as ``compute_actions``."""
         return self.compute_actions(agent_state, sample_batch, key)
 
     def factored_policies(self, agent_state: AgentState, policies: Params, obs_space: Space) -> Params:

@@ -17,7 +17,7 @@ from evorl.types import Params, PyTreeDict
 
 
 class QuantileCriticSettings(SoftActorCriticSettings):
-    """Settings of the networks.
+    """Network settings of a soft actor-critic with quantile critics.
 
     Attributes:
         num_atoms: number of quantiles of each critic.
@@ -39,7 +39,7 @@ class QuantileCriticsAgent(CriticEnsembleAgent):
         return {**parts, "critic_network": parts["critic_network"].clone(num_atoms=num_atoms)}
 
     def expected(self, outputs: jax.Array) -> jax.Array:
-        """Return the means of the distributions ``[..., M]``."""
+        """Return the means ``[...]`` of distributions with quantiles ``[..., M]``."""
         return outputs.mean(axis=-1)
 
     def pool_critics(self, outputs: jax.Array) -> jax.Array:

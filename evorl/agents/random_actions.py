@@ -19,7 +19,7 @@ from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDa
 
 
 class RandomAgent(Agent):
-    """Samples actions uniformly and learns nothing: a baseline, and the policy during warm-up."""
+    """Samples actions uniformly and learns nothing: a baseline."""
 
     acts_in: ClassVar[ActionSpaces] = ActionSpaces.ANY
     learns: ClassVar[bool] = False
@@ -53,7 +53,7 @@ class _ActionSpace(PyTreeData):
 
 
 def random_actions(action_space: Space, key: Key, num_rows: int, obs: Observation = None) -> Action:
-    """Sample allowed actions ``[num_rows, ...]`` uniformly; ``key`` is one key or one per row, ``[num_rows]``."""
+    """Sample allowed actions ``[num_rows, ...]`` uniformly; ``key`` may be one per row, ``obs`` may have a mask."""
     keys = jax.random.split(key, num_rows) if key.ndim == 0 else key
     has_mask = isinstance(obs, Mapping) and ACTION_MASK in obs
     return _random_allowed(num_outputs(action_space), keys, obs) if has_mask else jax.vmap(action_space.sample)(keys)

@@ -84,7 +84,7 @@ class RecurrentValueAgent(ActionValueAgent):
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Return epsilon-greedy actions."""
+        """Return epsilon-greedy actions; the extras contain the next ``recurrent_state``."""
         q_values, extras = self._q_values_and_extras(agent_state, sample_batch)
         epsilon = value_at(self.epsilon, 0.0) if agent_state.extra_state is None else agent_state.extra_state
         return epsilon_greedy(key, q_values, epsilon), extras
@@ -108,7 +108,7 @@ class RecurrentValueAgent(ActionValueAgent):
             params: parameters of the network.
             batch: sequences ``[T, N, ...]``; ``extras`` has ``recurrent_state`` ``[N, *]`` before the first step and
                 ``starts`` ``[T, N]``, True where an episode starts with that step.
-            burn_in: number of first steps without values.
+            burn_in: number of initial steps without values.
         """
         obs, next_obs = (preprocess(agent_state, x, self.obs_key) for x in (batch.obs, batch.next_obs))
         memory = (batch.extras.recurrent_state, batch.extras.starts, burn_in)

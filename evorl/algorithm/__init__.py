@@ -22,7 +22,7 @@ class _SameModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return a spec for the algorithms that exist."""
+        """Return the import spec of an existing algorithm's module; ``None`` for any other name."""
         name = fullname.removeprefix(_HERE)
         if name == fullname or importlib.util.find_spec(_THERE + name) is None:
             return None
@@ -35,7 +35,7 @@ class _SameModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Return an algorithm's module that was not imported yet."""
+    """Import and return the module of an algorithm; raise ``AttributeError`` if it does not exist."""
     try:
         return importlib.import_module(_HERE + name)
     except ModuleNotFoundError as error:

@@ -1,7 +1,7 @@
 """Advantage actor-critic (Mnih et al. 2016, https://arxiv.org/abs/1602.01783, algorithm S3), in its synchronous form.
 
-Takes one gradient step on each short trajectory: a policy gradient weighted by advantages, and a regression of the
-value function on returns. Vectorized environments replace the paper's asynchronous learners.
+Each short trajectory gives one gradient step: a policy gradient weighted by advantages, and a regression of the value
+function on returns. Vectorized environments replace the paper's asynchronous learners.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class A2CAgent(ActorCriticAgent):
         value_coefficient: weight of the value loss.
         entropy_coefficient: weight of the entropy bonus.
         normalize_advantages: standardize advantages over each trajectory.
-        policy_loss_clip: the policy loss is clipped to [-bound, bound], so that its gradient is zero outside; ``None``
-            disables clipping.
-        value_loss_clip: upper bound to which the value loss is clipped; ``None`` disables clipping.
+        policy_loss_clip: largest absolute value of the policy loss; a larger loss is clipped and has no gradient.
+            ``None`` disables clipping.
+        value_loss_clip: largest value loss; a larger one is clipped and has no gradient. ``None`` disables clipping.
     """
 
     value_coefficient: Annotated[float, Within("[0, inf)")] = 0.5
@@ -43,9 +43,9 @@ class A2CAgent(ActorCriticAgent):
     def loss(
         self, params: Params, agent_state: AgentState, batch: ActorCriticBatch, progress: jax.Array
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the mean of ``-log pi(a|s) A`` and ``(V(s) - G)^2`` (section 4), minus an entropy bonus.
+        """Return ``mean(-log pi(a|s) A) + c_v mean((V(s) - G)^2) - c_e entropy`` (section 4), and the three terms.
 
-        ``batch`` has shape ``[T, B]``.
+        ``batch`` has shape ``[T, B]``; ``c_v`` and ``c_e`` are the coefficients. The first two terms may be clipped.
         """
         policy, values, *_ = self.estimates_of_batch(agent_state, params, batch)
         policy_loss = policy_gradient(policy.log_prob(batch.raw_actions), batch.advantages).mean()
@@ -64,7 +64,7 @@ class A2CWorkflow(ActorCriticWorkflow):
     """A2C: one gradient step on each trajectory.
 
     Attributes:
-        gae_lambda: lambda of generalized advantage estimation (GAE); 1 for the returns of the paper.
+        gae_lambda: lambda of generalized advantage estimation (GAE); 1 gives the bootstrapped returns of the paper.
     """
 
     agent: A2CAgent

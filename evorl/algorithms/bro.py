@@ -1,9 +1,9 @@
 """BRO, bigger, regularized, optimistic (Nauman et al. 2024, https://arxiv.org/abs/2405.16158).
 
-Soft actor-critic with wide residual critics, which estimate quantiles of the return and whose mean, not minimum, is
-the target. A second policy explores: it shifts the means of the first one towards actions on whose values the critics
-disagree, within an adaptive distance. Networks and optimizers are reset early in training. The defaults follow BRO
-(fast), with two updates per step.
+Soft actor-critic with wide residual critics that estimate quantiles of the return. Targets are the mean of the critics,
+not their minimum. A second policy explores: it shifts the means of the first policy towards actions on which the
+critics disagree; an adaptive weight limits the divergence of the two policies. Networks and optimizers are reset early
+in training. The defaults follow BRO (fast), with two updates per step.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from evorl.ops.random import split_rows
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Observation, Params, PyTreeDict, PyTreeNode, pytree_field
 
-MIN_LOG_FACTOR, MAX_LOG_FACTOR = -10.0, 7.5  # of optimism and divergence weight
+MIN_LOG_FACTOR, MAX_LOG_FACTOR = -10.0, 7.5  # bounds of the logarithms of optimism and divergence weight
 
 
 class BROAgent(QuantileCriticsAgent, SACAgent):
@@ -41,9 +41,9 @@ class BROAgent(QuantileCriticsAgent, SACAgent):
     Attributes:
         shift_network: maps an observation and the policy's means before ``tanh`` to shifts of these means.
         optimism: initial weight of the critics' disagreement in the loss of the optimistic policy.
-        divergence_weight: initial weight, in that loss, of the divergence between the two policies.
-        target_divergence: target of this divergence, in nats per action dimension.
-        exploration_scale: standard deviation of the optimistic policy, relative to the policy's.
+        divergence_weight: initial weight of the divergence between the policies in the loss of the optimistic policy.
+        target_divergence: target of the divergence between the two policies, in nats per action dimension.
+        exploration_scale: ratio of the optimistic policy's standard deviation to that of the policy.
     """
 
     shift_network: nn.Module = pytree_field(static=True, kw_only=True)
@@ -112,7 +112,7 @@ class BROAgent(QuantileCriticsAgent, SACAgent):
     def shift_loss(
         self, shift_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the optimistic policy's loss: its divergence minus the values, which include a disagreement bonus.
+        """Return the loss ``weight * divergence - values - optimism * disagreement`` of the optimistic policy.
 
         The disagreement is the mean distance of the critics' quantiles from their mean over critics, which is
         ``|Q_1 - Q_2| / 2`` for two critics.
@@ -140,7 +140,7 @@ class BROAgent(QuantileCriticsAgent, SACAgent):
 
 
 def factor_of_number(number: jax.Array) -> jax.Array:
-    """Return ``exp`` of a number that ``tanh`` maps to [-10, 7.5]."""
+    """Map an unbounded number to a positive factor: ``exp`` of the number after ``tanh`` maps it to [-10, 7.5]."""
     return jnp.exp(MIN_LOG_FACTOR + 0.5 * (MAX_LOG_FACTOR - MIN_LOG_FACTOR) * (1.0 + jnp.tanh(number)))
 
 
@@ -182,7 +182,7 @@ class BROWorkflow(SACWorkflow):
     def update_actor(
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-        """Update policy and temperature, then, given the new policy, the optimistic policy and its factors."""
+        """Update policy and temperature, then, using the new policy, the optimistic policy and its two factors."""
         keys, shift_keys = split_rows(keys)
         agent_state, opt_state, losses = super().update_actor(agent_state, opt_state, batch, keys, progress)
         inputs: tuple[Any, ...] = (agent_state, batch, shift_keys)

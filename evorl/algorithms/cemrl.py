@@ -2,7 +2,7 @@
 
 The cross-entropy method samples a generation of policies around a mean. Before the generation is evaluated, some of its
 policies (half in the paper) take gradient steps on the value of a critic, which learns from every transition of every
-generation. The mean follows the policies that become elites; the others are discarded.
+generation. The mean then moves towards the elites, the fittest policies; all others are discarded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from evorl.workflows.policy_improvement import improved_policies
 
 
 class CEMRLWorkflow(EvolutionGuidedWorkflow):
-    """CEM-RL: evaluates a generation, updates the critics, then improves part of the next generation by gradients.
+    """CEM-RL: evaluates a generation, then updates the critics and improves part of the next generation by gradients.
 
     Attributes:
         improved_share: fraction of each generation improved by gradients, rounded to whole individuals.

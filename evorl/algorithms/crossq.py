@@ -2,8 +2,8 @@
 
 Wide critics with batch renormalization evaluate both ends of each transition, (s, a) and (s', a'), in one forward pass,
 so that the batch statistics cover the distributions of both. The same pass yields the targets. With target networks,
-categorical values and projected weights this is XQC (Palenicek et al. 2026, https://arxiv.org/abs/2509.25174); with
-residual blocks and repeated exploration noise FlashSAC (Kim et al. 2026, https://arxiv.org/abs/2604.04539).
+categorical values and projected weights this is XQC (Palenicek et al. 2026, https://arxiv.org/abs/2509.25174). XQC with
+residual blocks and repeated exploration noise is FlashSAC (Kim et al. 2026, https://arxiv.org/abs/2604.04539).
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class CrossQAgent(SACAgent):
     Attributes:
         target_critics: compute targets with target networks, which have separate statistics and also normalize over
             observations and next observations together. By default, the critics' forward pass yields the targets.
-        joint_policy: also normalize the policy over observations and next observations together; its loss covers only
-            the observations.
+        joint_policy: normalize the policy in training over observations and next observations together; the policy's
+            loss still covers only the observations. By default, normalize it over the observations alone.
     """
 
     target_critics: bool = pytree_field(static=True, default=False, kw_only=True)
@@ -65,7 +65,7 @@ class CrossQAgent(SACAgent):
         return state.replace(params=params, extra_state=statistics)
 
     def policy_statistics(self, agent_state: AgentState) -> Any:
-        """Return the running statistics of the policy network; empty if the network has no ``batch_renorm``."""
+        """Return the running statistics of the policy network; empty without batch normalization layers."""
         return agent_state.extra_state.policy
 
     def policy(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> Any:
@@ -75,7 +75,7 @@ class CrossQAgent(SACAgent):
     def critics(
         self, agent_state: AgentState, params: Params, obs: Observation, actions: Action | None, network: Any = None
     ) -> jax.Array:
-        """Return all critics' values ``[K, N]`` of actions ``[N, ...]``, using running statistics."""
+        """Return the outputs ``[K, N, *]`` of all critics for actions ``[N, ...]``, using running statistics."""
         params = {**params, STATISTICS: agent_state.extra_state.critic}
         return super().critics(agent_state, params, obs, actions, network)
 
@@ -104,7 +104,7 @@ class CrossQAgent(SACAgent):
     def actor_loss(
         self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the loss of SAC; the policy uses batch statistics, the critics their running statistics."""
+        """Return the loss of SAC; the policy uses batch statistics, the critics use their running statistics."""
         ends = (batch.obs, batch.next_obs) if self.joint_policy else (batch.obs,)
         obs = jnp.concatenate([preprocess(agent_state, x, self.policy_obs_key) for x in ends])
         outputs, statistics = apply_in_training(self.policy_network, policy_params, agent_state.extra_state.policy, obs)
@@ -113,10 +113,10 @@ class CrossQAgent(SACAgent):
 
 
 class CrossQWorkflow(SACWorkflow):
-    """CrossQ: updates the critics at each step, and policy and temperature at every ``policy_delay``-th step.
+    """CrossQ: each update trains the critics; every ``policy_delay``-th also trains policy and temperature.
 
     Attributes:
-        tau: Polyak step size of the target networks; 0 without target networks (``agent.target_critics``).
+        tau: Polyak step size of the target networks; must be 0 without target networks (``agent.target_critics``).
     """
 
     agent: CrossQAgent
@@ -137,7 +137,7 @@ class CrossQWorkflow(SACWorkflow):
     def update_critics(
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-        """Update the critics once, with the running statistics of critics and target networks."""
+        """Update the critics once, and the running statistics of critics and target networks."""
         agent_state, opt_state, losses = super().update_critics(agent_state, opt_state, batch, keys, progress)
         statistics = agent_state.extra_state.replace(**losses.pop("statistics"))
         return agent_state.replace(extra_state=statistics), opt_state, losses

@@ -1,7 +1,7 @@
 """DisCor (Kumar et al. 2020, https://arxiv.org/abs/2003.07305): soft actor-critic with distribution correction.
 
-Learning from inaccurate targets is useless or harmful. Error networks estimate how far each critic is from the true
-values; a transition has less weight the larger the estimated error of its target (the value of its next state).
+Learning from inaccurate targets is useless or harmful. Error networks estimate the distance of each critic from the
+true values. A transition has a smaller weight if the estimated error of its target, the next state's value, is larger.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from evorl.types import Key, Params, PyTreeDict, PyTreeNode, pytree_field
 
 
 class DisCorSettings(SoftActorCriticSettings):
-    """Settings of the networks.
+    """Network settings of a DisCor agent.
 
     Attributes:
-        error_network: settings of the error networks that differ from ``network``.
+        error_network: overrides of ``network`` for the error networks.
     """
 
     error_network: TorsoDifferences = TorsoDifferences(torso=(256, 256, 256))
 
 
 class DisCorAgent(SACAgent):
-    """A soft actor-critic with an error network per critic, which estimates its accumulated error, and target networks.
+    """A soft actor-critic with one error network per critic, which estimates the accumulated error of that critic.
 
     Attributes:
         error_network: maps an observation and an action to errors ``[K, ...]``, or to ``[K, ..., A]`` for all discrete
             actions.
-        error_temperature: initial temperature of the weights ``exp(-error / temperature)``.
+        error_temperature: initial temperature of the weights ``exp(-error / temperature)``; then tracks the mean error.
     """
 
     error_network: nn.Module = pytree_field(static=True, kw_only=True)
@@ -89,7 +89,7 @@ class DisCorAgent(SACAgent):
         td_errors: jax.Array,
         next_errors: jax.Array,
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the squared error to ``|Q(s, a) - y| + discount * Delta'(s', a')``, both terms ``[K, N]``."""
+        """Return half the squared error to ``|Q(s, a) - y| + discount * Delta'(s', a')``, both terms ``[K, N]``."""
         errors = self.critics(agent_state, error_params, batch.obs, batch.actions, self.error_network)
         targets = jax.lax.stop_gradient(jnp.abs(td_errors) + next_errors)
         loss = squared_error(errors, targets).mean(axis=-1).sum()
@@ -98,14 +98,14 @@ class DisCorAgent(SACAgent):
 
 
 class DisCorWorkflow(SACWorkflow):
-    """DisCor: updates critics (weighted), error networks, actor, temperature and all target networks, in this order."""
+    """DisCor: updates critics (weighted), error networks, policy, temperature, then all target networks."""
 
     agent: DisCorAgent
 
     loss_names: ClassVar[tuple[str, ...]] = (*SACWorkflow.loss_names, "error_loss", "error_temperature")
 
     def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
-        """Return the optimizer states; a second state of the critics' optimizer serves the error networks."""
+        """Return the optimizers' states; the error networks use the critics' optimizer with a separate state."""
         error = self.critic_optimizer.init(agent_state.params.error)
         return super().init_optimizers(agent_state) | PyTreeDict(error=error)
 

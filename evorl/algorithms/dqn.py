@@ -48,14 +48,14 @@ class DQNAgent(ActionValueAgent):
         network: maps an observation to values ``[..., A]``, or to parameters ``[..., A, M]`` of distributions.
         values: output of the network: ``expected`` values, logits of ``categorical`` distributions on a grid,
             ``quantile`` values, or ``implicit`` quantiles at sampled fractions.
-        support_low: lowest return on the grid.
-        support_high: highest return on the grid.
+        support_low: lowest return on the grid of categorical distributions.
+        support_high: highest return on the grid of categorical distributions.
         double: select the bootstrap action with the online instead of the target network (double Q-learning).
         absolute_errors: use the absolute instead of the squared TD error as loss of expected values.
-        huber_delta: error at which the Huber loss of expected or quantile values turns linear; ``None`` for squared
-            errors of expected values, and 1 for quantiles.
+        huber_delta: error at which the Huber loss of expected values or quantiles turns linear; ``None`` uses squared
+            errors, for expected values only: quantiles need a number.
         munchausen: add the log-probability of a softmax of the target network's values to rewards, and bootstrap from
-            soft values instead of ``double``; ``None`` disables it.
+            soft values, without double Q-learning; ``None`` disables it.
     """
 
     values: Literal["expected", "categorical", "quantile", "implicit"] = pytree_field(static=True, default="expected")
@@ -107,7 +107,7 @@ class DQNAgent(ActionValueAgent):
         return PyTreeDict(online=online, target=jax.tree.map(jnp.copy, online))
 
     def recyclable_networks(self) -> dict[str, nn.Module]:
-        """Return the network whose dormant units can be recycled, by the name of its parameters; none if noisy."""
+        """Return the network whose dormant units can be recycled, by the name of its parameters; empty if noisy."""
         return {} if self.network.noisy else {"online": self.network}
 
     def recyclable_inputs(self, agent_state: AgentState, batch: SampleBatch) -> dict[str, tuple[Any, ...]]:
@@ -179,16 +179,17 @@ class DQNAgent(ActionValueAgent):
         if self.values == "categorical":
             return categorical_losses(chosen, rewards, discounts, jax.nn.softmax(next_chosen), self.support)
         targets = jax.lax.stop_gradient(rewards[:, None] + discounts[:, None] * next_chosen)
-        delta = 1.0 if self.huber_delta is None else self.huber_delta
-        return quantile_huber(chosen, targets, delta, fractions), targets.mean(axis=-1) - chosen.mean(axis=-1)
+        errors = targets.mean(axis=-1) - chosen.mean(axis=-1)
+        assert self.huber_delta is not None  # checked when the agent is built
+        return quantile_huber(chosen, targets, self.huber_delta, fractions), errors
 
 
 class DQNWorkflow(OffPolicyWorkflow):
-    """DQN: one gradient step per batch, with periodic (hard or Polyak) updates of the target network.
+    """DQN: one gradient step per batch, with periodic hard or Polyak updates of the target network.
 
     Attributes:
         optimizer: optimizer of the network.
-        target_update_interval: gradient steps between two updates of the target network.
+        target_update_interval: number of gradient steps between two updates of the target network.
         tau: Polyak step size of a target update; 1 copies the online network.
     """
 

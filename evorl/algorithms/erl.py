@@ -1,8 +1,8 @@
 """Evolutionary reinforcement learning (ERL, Khadka & Tumer 2018, https://arxiv.org/abs/1805.07917).
 
 A population of policies evolves by its episode returns, and an off-policy learner learns from every transition of the
-population. Periodically the learner's policy replaces an individual: selection spreads it if it is fit and removes it
-otherwise. The paper uses a genetic algorithm; here any optimizer that accepts injected individuals works,
+population. Periodically the learner's policy replaces an individual: selection keeps the policy if it is fit, and
+removes it otherwise. The paper uses a genetic algorithm; here any optimizer that accepts injected individuals works,
 such as evolution strategies or the cross-entropy method.
 """
 
@@ -21,13 +21,13 @@ from evorl.workflows.nested_learner import learn_in_blocks, row_of
 
 
 class ERLWorkflow(EvolutionGuidedWorkflow):
-    """ERL: plays episodes, updates learners, breeds the next generation and, if due, injects the learners' policies.
+    """ERL: plays episodes, breeds the next generation, updates the learners and, if due, injects their policies.
 
     Attributes:
         num_rl_agents: number of learners K, which sample separate minibatches from one shared replay buffer.
-        exploration_episodes: exploration episodes of each learner per generation.
-        injection_period: generations between injections; an injection replaces the last K individuals by the learners'
-            policies.
+        exploration_episodes: number of episodes that each learner plays per generation with exploring actions.
+        injection_period: number of generations between injections, which replace the last K individuals by the
+            learners' policies.
     """
 
     num_rl_agents: int = 1
@@ -91,9 +91,9 @@ class ERLWorkflow(EvolutionGuidedWorkflow):
         return jax.tree.map(lambda x: x.mean(axis=0), losses), state.replace(learners=learners)
 
     def evaluation(self, state: EvolutionGuidedState) -> PyTreeDict:
-        """Evaluate the optimizer's solution and the learners' policies (mean return ``rl_episode_return``).
+        """Evaluate the optimizer's solution and the learners' policies, on the same episodes.
 
-        All policies are evaluated on the same episodes.
+        ``rl_episode_return`` is the learners' mean return; all other metrics describe the solution.
         """
         solution, learner_policies = state.agent_state.params.policy, state.learners.agent_state.params.policy
         policies = jax.tree.map(lambda x, rows: jnp.concatenate([x[None], rows]), solution, learner_policies)

@@ -28,12 +28,12 @@ class IMPALAAgent(ActorCriticAgent):
     """A stochastic policy and a value function.
 
     Attributes:
-        vtrace_lambda: factor lambda of the trace coefficients c (the remark to eq. 1): 1 for n-step targets, 0 for
-            one-step targets.
-        clip_rho: upper bound of the ratios rho of the temporal differences; determines which policy's value is learned.
+        vtrace_lambda: factor lambda of the trace coefficients c (remark on eq. 1 in the paper): 1 gives n-step targets,
+            0 gives one-step targets.
+        clip_rho: upper bound of the importance ratios rho of temporal differences; determines the evaluated policy.
         clip_c: upper bound of the trace coefficients c, which propagate later temporal differences back; determines the
             speed of convergence.
-        clip_policy_rho: upper bound of the ratios of the policy gradient.
+        clip_policy_rho: upper bound of the importance ratios in the policy gradient.
         value_coefficient: weight of the value loss.
         entropy_coefficient: weight of the entropy bonus.
         normalize_advantages: standardize advantages in each minibatch.
@@ -89,9 +89,9 @@ class IMPALAWorkflow(ActorCriticWorkflow):
     """IMPALA: several passes over each trajectory, in minibatches of environments.
 
     Attributes:
-        num_epochs: passes over each trajectory.
+        num_epochs: number of passes (epochs) over each trajectory.
         num_minibatches: minibatches per epoch, each with the whole trajectories of some of the environments.
-        schedule_step: when schedules advance: once per trajectory, with the environment steps (``environment``), or
+        schedule_step: schedules advance once per trajectory, with the environment steps (``environment``), or
             with every gradient step (``update``). Both reach the same final value.
     """
 

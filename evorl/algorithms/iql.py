@@ -36,16 +36,16 @@ MIN_LOG_STD, MAX_LOG_STD = -5.0, 2.0
 class IQLAgent(CriticEnsembleAgent):
     """A stochastic policy, an ensemble of critics with target networks, and a state-value network.
 
-    ``tanh`` keeps the policy's means within the action bounds; its standard deviation does not depend on the state.
+    ``tanh`` keeps the means of bounded actions within [-1, 1]. The standard deviation does not depend on observations.
 
     Attributes:
         value_network: maps an observation to state values ``[...]``.
         discrete: True for discrete actions.
         bounded: for each dimension of a Box, True if actions are in [-1, 1]; empty if all are.
-        expectile: expectile tau of the recorded actions' values that the state-value network learns: 0.5 is the mean, 1
-            the maximum.
-        advantage_scale: inverse temperature beta of the advantage weights: 0 weighs all actions equally.
-        greatest_weight: upper bound of an action's weight.
+        expectile: expectile tau of the recorded actions' values that the state-value network learns: 0.5 is the mean;
+            near 1, the maximum.
+        advantage_scale: inverse temperature beta of the advantage weights: 0 weights all actions equally.
+        greatest_weight: upper bound of the weight of a recorded action in the policy's loss.
     """
 
     value_network: nn.Module = pytree_field(static=True, kw_only=True)
@@ -103,7 +103,7 @@ class IQLAgent(CriticEnsembleAgent):
         return apply_network(self.value_network, value_params, preprocess(agent_state, obs, self.value_obs_key))
 
     def values(self, agent_state: AgentState, params: Params, obs: Observation) -> jax.Array:
-        """Return every critic's values of the greedy actions, ``[K, N]``."""
+        """Return every critic's values of the policy's greedy actions, ``[K, N]``."""
         actions = self.policy(agent_state, params["policy"], obs).mode()
         return self.critics(agent_state, params["critic"], obs, actions)
 
@@ -148,7 +148,7 @@ class IQLAgent(CriticEnsembleAgent):
 
 
 class IQLWorkflow(OffPolicyWorkflow):
-    """IQL, offline: updates state values, policy, critics and target networks, in this order.
+    """IQL, offline: each update trains the state-value network, policy and critics, then moves the target networks.
 
     Attributes:
         actor_optimizer: optimizer of the policy.
@@ -168,7 +168,7 @@ class IQLWorkflow(OffPolicyWorkflow):
     loss_names: ClassVar[tuple[str, ...]] = ("value_loss", "critic_loss", "q_value", "actor_loss")
 
     def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
-        """Return one optimizer state per group of parameters, by its name."""
+        """Return the optimizers' states by the name of their parameters."""
         params = agent_state.params
         return PyTreeDict(
             policy=self.actor_optimizer.init(params.policy),
@@ -179,7 +179,7 @@ class IQLWorkflow(OffPolicyWorkflow):
     def learn_from(
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-        """Update each part once; deterministic, ``keys`` are unused."""
+        """Update each network once, then the target networks; the losses are deterministic: ``keys`` are unused."""
         losses = PyTreeDict()
         for name, loss_fn, optimizer in (
             ("value", self.agent.value_loss, self.value_optimizer),

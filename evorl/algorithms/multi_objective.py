@@ -27,13 +27,13 @@ RETURN = "return"  # name of the objective that is the episode return
 
 
 class MultiObjectiveWorkflow(EvolutionWorkflow):
-    """Evolves a population of policies with several objectives. The agent acts with the policy at one end of the front.
+    """Evolves policies with several objectives. The agent acts with a policy at one end of the Pareto front.
 
     Attributes:
         optimizer: NSGA-II or RVEA.
         objectives: objectives to maximize: ``return``, or entries of ``info`` summed over the episode, see
             ``evaluators.episodes.info_entries``; the prefix ``-`` minimizes an objective.
-        reference: reference point ``[M]`` of the hypervolume, which is reported for two objectives.
+        reference: reference point ``[M]`` of the hypervolume, only for two objectives; minimized ones are negated.
     """
 
     agent: PolicyAgent
@@ -73,7 +73,7 @@ class MultiObjectiveWorkflow(EvolutionWorkflow):
         return tuple(name.removeprefix("-") for name in self.objectives if name.removeprefix("-") != RETURN)
 
     def objective_values(self, outcomes: EpisodeOutcomes, fitness: jax.Array) -> jax.Array:
-        """Return the objectives ``[P, M]``, averaged over episodes."""
+        """Return the maximized objectives ``[P, M]``, averaged over episodes; minimized ones are negated."""
         totals = {**outcomes.totals, RETURN: outcomes.returns}
         for name, total in totals.items():
             if total.shape != outcomes.returns.shape:
@@ -86,7 +86,7 @@ class MultiObjectiveWorkflow(EvolutionWorkflow):
         return jnp.stack(columns, axis=1) * jnp.asarray(signs)
 
     def update(self, state: EvolutionState, batch: EpisodeOutcomes) -> tuple[PyTreeDict, EvolutionState]:
-        """Pass the objectives to the optimizer, and measure the front of the selected parents."""
+        """Pass the objectives to the optimizer; the metrics describe the Pareto front of the selected parents."""
         ec_state = self.optimizer.at_progress(state.ec_state, self.progress(state))
         metrics, state = super().update(state.replace(ec_state=ec_state), batch)
         objectives = state.ec_state.objectives

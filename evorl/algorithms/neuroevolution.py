@@ -1,6 +1,6 @@
 """Neuroevolution: gradient-free search for policy parameters by episode returns.
 
-The optimizer selects the method: an evolution strategy such as OpenES (Salimans et al. 2017,
+The setting ``optimizer`` selects the method: an evolution strategy such as OpenES (Salimans et al. 2017,
 https://arxiv.org/abs/1703.03864), augmented random search, the cross-entropy method, CMA-ES, a genetic algorithm (Such
 et al. 2017, https://arxiv.org/abs/1712.06567), or any strategy of evosax.
 """
@@ -11,4 +11,4 @@ from evorl.workflows.evolution import EvolutionWorkflow
 
 
 class NeuroevolutionWorkflow(EvolutionWorkflow):
-    """Evolves a population of policies; one iteration is one generation, compiled as a whole."""
+    """Evolves a population of policies: one iteration evaluates a generation and breeds the next, in one program."""

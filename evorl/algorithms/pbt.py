@@ -1,7 +1,7 @@
 """Population-based training (Jaderberg et al. 2017, https://arxiv.org/abs/1711.09846).
 
-The members of a population, each an instance of any other workflow, train in parallel with different hyperparameters.
-After every generation the worst members copy the states of the best and perturb their hyperparameters.
+The members of a population train in parallel with the same algorithm and different hyperparameters. After every
+generation the worst members copy the states of the best and perturb their hyperparameters.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ class PBTWorkflow(Workflow[PopulationState]):
     """A population of workflows that train in parallel, with selection and variation of their hyperparameters.
 
     Attributes:
-        inner: workflow of every member; each member sets the hyperparameters in the search space.
-        search_space: hyperparameters that differ between members.
+        inner: workflow of every member; the values of the search space replace its hyperparameters.
+        search_space: bounds and scales of the hyperparameters that differ between members.
         pop_size: size of the population P.
-        generation_interval: environment steps of each member between selections, rounded to (the longest) iterations.
-        score: ``training``: mean return of completed episodes; ``evaluation``: that of ``eval_episodes``.
-        exploit: how the worst members copy the best; ``multi_frequency`` also copies between sub-populations.
+        generation_interval: environment steps of each member between selections, rounded to whole iterations.
+        score: mean return that is compared: of completed episodes in ``training``, or of an ``evaluation``.
+        exploit: true: the worst members copy the best; false: no selection; ``multi_frequency``: by sub-population.
         frequencies: generations between selections, one number per sub-population of ``multi_frequency``.
-        explore: variation of replaced members: ``perturb``, or ``cso`` (competitive swarm optimization).
+        explore: change of replaced members' hyperparameters: ``perturb``, or ``cso`` (competitive swarm optimization).
         truncation: fraction of members that are replaced, by members sampled from the same fraction of the best.
-        perturbation_factor: see ``SearchSpace.perturb``.
+        perturbation_factor: factor up or down of ``perturb``; a linear scale moves by (factor - 1) times its range.
         resample_probability: probability of resampling a hyperparameter of a replaced member from the search space.
-        social_factor: see ``competitive_swarm_step``.
+        social_factor: attraction of ``cso`` to the mean of the population.
         shared_replay: off-policy members store their transitions in one replay buffer and sample from all of them.
         history_length: number of generations recorded for the chart of the best member's schedule.
     """
@@ -139,7 +139,7 @@ class PBTWorkflow(Workflow[PopulationState]):
         return (*member_entries, "hyper_parameters", "scores", "eval_key", "iterations")
 
     def member(self, hyper_parameters: jax.Array) -> Workflow:
-        """Return the inner workflow with the hyperparameters ``[D]`` of one member."""
+        """Return the inner workflow with one member's hyperparameters ``[D]`` and share of ``total_timesteps``."""
         share = {"total_timesteps": self.total_timesteps / self.pop_size}
         return with_leaves(self.inner, self.search_space.named(hyper_parameters) | share)
 
@@ -170,8 +170,8 @@ class PBTWorkflow(Workflow[PopulationState]):
 
         Returns:
             A batch and the new state. ``rewards`` are the scores ``[P]``; ``extras`` has the members' ``metrics``
-            ``[P]`` and the mask ``healthy`` ``[P]``. A member with a non-finite metric is not healthy and scores -inf;
-            one without a completed episode scores NaN.
+            ``[P]`` and the mask ``healthy`` ``[P]``. A member with a non-finite metric is not healthy and scores -inf.
+            Without a completed training episode a member keeps its previous score, initially NaN.
         """
         rows = collectives.local_indices(self.pop_size, MEMBER_AXIS)
         members = state.members | state.shared | {"hyper_parameters": state.hyper_parameters[rows]}

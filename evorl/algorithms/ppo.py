@@ -1,7 +1,7 @@
 """Proximal policy optimization (Schulman et al. 2017, https://arxiv.org/abs/1707.06347).
 
-Trains for several epochs on each trajectory; the probability ratio to the policy that collected it is clipped, so that
-updates stay near that policy. Advantages are estimated by GAE.
+Trains for several epochs on each trajectory. Clipping the probability ratio between the current policy and the policy
+that collected the trajectory keeps the two close. Advantages are estimated by GAE.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class PPOAgent(ActorCriticAgent):
 
     Attributes:
         surrogate: objective of the policy: ``clip`` for the clipped ratio, or ``dpo`` for the drift function of
-            discovered policy optimization, which does not use ``clip_epsilon`` (Lu et al. 2022).
-        clip_epsilon: the ratio is clipped to ``[1 - clip_epsilon, 1 + clip_epsilon]``.
-        value_clip_epsilon: bound of the change of values since collection; ``None`` disables it. For quantiles, the
-            error at which the Huber loss turns linear; ``None`` means 1.
+            discovered policy optimization (Lu et al. 2022), which does not depend on ``clip_epsilon``.
+        clip_epsilon: the probability ratio is clipped to ``[1 - clip_epsilon, 1 + clip_epsilon]``.
+        value_clip_epsilon: bound of the change of values since collection in the value loss; ``None`` disables it. For
+            quantiles, the error at which the Huber loss turns linear instead; ``None`` means 1.
         value_coefficient: weight of the value loss.
-        value_l2: weight of the L2 penalty on the value network's parameters; ``None`` disables it.
+        value_l2: weight of the sum of squares of the value network's parameters in the loss; ``None`` disables it.
         entropy_coefficient: weight of the entropy bonus.
         normalize_advantages: standardize advantages in each minibatch.
     """
@@ -67,7 +67,7 @@ class PPOAgent(ActorCriticAgent):
     def loss(
         self, params: Params, agent_state: AgentState, batch: ActorCriticBatch, progress: jax.Array
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the loss of a minibatch: clipped surrogate, value error and entropy bonus (eq. 9 of the paper)."""
+        """Return the loss of a minibatch, surrogate plus value error minus entropy bonus (eq. 9), and its metrics."""
         policy, values, _, quantiles = self.estimates_of_batch(agent_state, params, batch)
         log_ratio = policy.log_prob(batch.raw_actions) - batch.log_probs
         clip_epsilon = value_at(self.clip_epsilon, progress)
@@ -101,17 +101,17 @@ class PPOWorkflow(ActorCriticWorkflow):
 
     Attributes:
         gae_lambda: lambda of generalized advantage estimation (GAE).
-        num_epochs: passes over each trajectory.
+        num_epochs: number of passes (epochs) over each trajectory.
         num_value_epochs: passes of the value function over each trajectory; ``num_epochs`` then counts passes of the
             policy. Each network then has a separate optimizer with the same settings, and the network with more passes
             continues alone. ``None`` updates both together, ``num_epochs`` times.
-        num_minibatches: minibatches per epoch.
-        schedule_step: when schedules advance: once per trajectory, with the environment steps (``environment``), or
+        num_minibatches: number of minibatches per epoch.
+        schedule_step: schedules advance once per trajectory, with the environment steps (``environment``), or
             with every gradient step (``update``). Both reach the same final value.
         whole_trajectories: minibatches contain whole trajectories of some environments instead of single steps; always
             true for recurrent agents.
-        target_kl: stop updating the policy on a trajectory once the approximate KL divergence from the policy that
-            collected it exceeds this value; ``None`` never stops early. Passes of the value function alone continue.
+        target_kl: skip further updates on a trajectory once a minibatch's approximate KL divergence from the collecting
+            policy exceeds this value; ``None`` never skips any. Passes that train only the value function continue.
         desired_kl: adapt the learning rate before each gradient step, within [1e-5, 1e-2], to keep the KL divergence
             from the policy that collected the trajectory near this value; ``None`` uses the optimizer's learning rate.
     """
@@ -149,7 +149,7 @@ class PPOWorkflow(ActorCriticWorkflow):
         return self.whole_trajectories or self.agent.is_recurrent
 
     def init_optimizers(self, agent_state: AgentState) -> Any:
-        """Return the optimizer state: one per network with ``num_value_epochs``; plus the rate with ``desired_kl``."""
+        """Return one optimizer state, or one per network with ``num_value_epochs``; ``desired_kl`` adds the rate."""
         if self.desired_kl is not None:
             return init_adaptive(self.optimizer, agent_state.params)
         if self.num_value_epochs is None:

@@ -62,10 +62,10 @@ class PQNWorkflow(OnPolicyWorkflow):
     """PQN: computes targets once per trajectory, then trains for several epochs of minibatches.
 
     Attributes:
-        q_lambda: lambda of the Q(lambda) returns: 0 for one-step targets, 1 for returns over the whole trajectory.
-        num_epochs: passes over each trajectory.
-        num_minibatches: minibatches per epoch.
-        schedule_step: when schedules advance: once per trajectory, with the environment steps (``environment``), or
+        q_lambda: lambda of the Q(lambda) returns: 0 gives one-step targets, 1 returns over the whole trajectory.
+        num_epochs: number of passes (epochs) over each trajectory.
+        num_minibatches: number of minibatches per epoch.
+        schedule_step: schedules advance once per trajectory, with the environment steps (``environment``), or
             with every gradient step (``update``). Both reach the same final value.
     """
 
@@ -101,11 +101,11 @@ class PQNWorkflow(OnPolicyWorkflow):
     def batch_of(
         self, agent_state: AgentState, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[SampleBatch, Key]:
-        """Return the inputs of the losses for a trajectory ``[T, B]``, and the key that shuffles them."""
+        """Return the inputs of the losses for a trajectory ``[T, B]``, and the key that shuffles minibatches."""
         return self.agent.batch_with_targets(agent_state, trajectory, self.discount, self.q_lambda), key
 
     def update_from(
         self, agent_state: AgentState, opt_state: Any, minibatch: SampleBatch, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """Update the parameters once; return the new states and the losses."""
+        """Update the parameters once; return the states of agent and optimizer, and the losses."""
         return update_params(self.agent.loss, self.optimizer, agent_state, opt_state, minibatch, progress=progress)

@@ -1,4 +1,4 @@
-"""PQN for continuous actions (Gallici et al. 2024, https://arxiv.org/abs/2407.04811, and their purejaxql, 2025).
+"""PQN for continuous actions (Gallici et al. 2024, https://arxiv.org/abs/2407.04811, and their code purejaxql, 2025).
 
 A deterministic policy maximizes the mean of several critics, without target networks or replay. Targets are
 SARSA(lambda) returns of the noisy actions of each trajectory. A penalty limits the policy's change per trajectory.
@@ -30,11 +30,11 @@ from evorl.types import Key, Params, PyTreeDict, PyTreeNode, pytree_field
 
 
 class PQNContinuousAgent(TD3Agent):
-    """Critics, and the policy and exploration of TD3; networks should have layer normalization (the default).
+    """Policy with the exploration of TD3, and critics; networks should have layer normalization (the default).
 
     Attributes:
         penalty: weight of the distance between the policy's actions before and after updates on a trajectory.
-        penalty_threshold: mean distance over the action's dimensions above which the penalty applies.
+        penalty_threshold: mean absolute distance over action dimensions above which the penalty applies.
     """
 
     noise: ActionNoise = ActionNoise(scale=Schedule(1.0, 0.15))
@@ -65,7 +65,7 @@ class PQNContinuousAgent(TD3Agent):
         q_lambda: jax.Array | float,
         keys: Key,
     ) -> SampleBatch:
-        """Return the losses' inputs for a trajectory ``[T, B]``: observations, actions, ``targets``, ``old_actions``.
+        """Return inputs of the losses for a trajectory ``[T, B]``; ``extras`` are ``targets`` and ``old_actions``.
 
         ``G_t = r_t + discount [lambda G_{t+1} + (1 - lambda) Q(s_{t+1}, a_{t+1})]`` with the mean Q of the critics and
         the next action of the trajectory. Where an episode or the trajectory ends, a new noisy action is sampled.
@@ -104,9 +104,9 @@ class PQNContinuousAgent(TD3Agent):
     def actor_loss(
         self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key | None = None
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the negated mean value of the policy's actions plus the penalty on their distance from old actions.
+        """Return the negated mean value of the policy's actions plus a penalty on their distance from old actions.
 
-        The distance is ``|a - a_old|``; the penalty is its smooth L1 norm (Huber loss), both means over dimensions.
+        If ``mean |a - a_old|`` exceeds ``penalty_threshold``, the penalty is ``penalty`` times the mean Huber loss.
         """
         actions = self.policy_actions(agent_state, policy_params, batch.obs)
         values = self.critics(agent_state, agent_state.params.critic, batch.obs, actions).mean(axis=0)
@@ -144,7 +144,7 @@ class PQNContinuousWorkflow(PQNWorkflow):
     def update_from(
         self, agent_state: AgentState, opt_state: Any, minibatch: SampleBatch, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """Update the critics once, then the policy."""
+        """Update the critics once, then the policy; return the states of agent and optimizers, and the losses."""
         losses = PyTreeDict()
         for name, loss_fn in (("critic", self.agent.critic_loss), ("policy", self.agent.actor_loss)):
             step = {"loss_fn": loss_fn, "optimizer": self.optimizer, "progress": progress}
@@ -154,7 +154,7 @@ class PQNContinuousWorkflow(PQNWorkflow):
 
 
 def _recurrent_state(agent_state: AgentState, rows: tuple[int, ...]) -> PyTreeDict:
-    """Return extras with the initial state of correlated noise, one per row; empty for independent noise."""
+    """Return extras with the initial state of the noise for each of ``rows``; empty for stateless noise."""
     state = agent_state.recurrent_state
     if state is None:
         return PyTreeDict()

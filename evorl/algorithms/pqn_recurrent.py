@@ -1,8 +1,8 @@
 """PQN with memory (Gallici et al. 2024, https://arxiv.org/abs/2407.04811, section 5.3): recurrent Q-learning without
 replay or target network.
 
-Minibatches are whole trajectories of some environments. Each update unrolls the network along them, starting from the
-recurrent state that was used to act, and computes the Q(lambda) targets with the same current parameters.
+Minibatches are whole trajectories of some environments. Each update unrolls the network along the trajectories from the
+recurrent state with which their first action was chosen. The same current parameters compute the Q(lambda) targets.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class PQNRecurrentAgent(RecurrentValueAgent):
         discount: jax.Array | float,
         q_lambda: jax.Array | float,
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return half the squared error to the Q(lambda) returns of trajectories ``[T, N, ...]`` from ``batch_of``."""
+        """Return half the squared error to Q(lambda) returns of ``batch_of``, ``[T, N, ...]``, after the burn-in."""
         first = jax.tree.map(lambda x: x[0], batch.extras.recurrent_state)
         batch = batch.replace(extras=batch.extras.replace(recurrent_state=first))
         values, next_values = self.values_after_burn_in(agent_state, params, batch, burn_in)
@@ -73,8 +73,8 @@ class PQNRecurrentWorkflow(PQNWorkflow):
     """PQN with memory: trains for several epochs of minibatches of whole trajectories.
 
     Attributes:
-        burn_in: number of initial steps of each trajectory that only refresh the stored recurrent state, computed by
-            older parameters, with the current parameters; ``None`` means 0.
+        burn_in: number of initial steps of each trajectory without loss: they recompute the recurrent state with the
+            current parameters. ``None`` means 0.
     """
 
     agent: PQNRecurrentAgent  # pyright: ignore[reportIncompatibleVariableOverride]  # another kind of agent

@@ -1,8 +1,8 @@
 """R2D2: recurrent replay (Kapturowski et al. 2019, https://openreview.net/forum?id=r1lyTjAqYX).
 
-Q-learning with a recurrent network. Replays sequences, each starting from the recurrent state that was stored with its
-first step; the first steps only update that state ("burn-in"), the loss covers the others. Uses double Q-learning,
-dueling heads, n-step returns and prioritized replay, as the paper, but no distributed actors.
+Q-learning with a recurrent network on replayed sequences. A sequence starts from the recurrent state that was stored
+with its first step. The first steps only update that state ("burn-in"); the loss covers the remaining steps. Double
+Q-learning, dueling heads, n-step returns and prioritized replay are as in the paper; the actors are not distributed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class R2D2Agent(RecurrentValueAgent):
 
     Attributes:
         double: select the bootstrap action with the online instead of the target network (double Q-learning).
-        rescaling_epsilon: constant epsilon of the value rescaling; ``None`` disables rescaling.
+        rescaling_epsilon: epsilon of the rescaling of values, see ``evorl.ops.value_rescaling``; ``None`` disables it.
         priority_mix: weight eta of the maximum absolute TD error in a sequence's priority; the mean has weight 1 - eta.
     """
 
@@ -65,7 +65,7 @@ class R2D2Agent(RecurrentValueAgent):
         n_step: int,
         discount: jax.Array | float,
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the TD loss of sequences ``[N, T, ...]`` (section 2.3); truncated steps bootstrap."""
+        """Return the TD loss after the burn-in of sequences ``[N, T, ...]`` (section 2.3); truncations bootstrap."""
         batch = with_swapped_axes(batch)
         values, next_values = self.values_after_burn_in(agent_state, params, batch, burn_in)
         _, target_values = self.values_after_burn_in(agent_state, agent_state.params.target, batch, burn_in)
@@ -87,15 +87,15 @@ class R2D2Agent(RecurrentValueAgent):
 class R2D2Workflow(OffPolicyWorkflow):
     """R2D2: one gradient step per batch of sequences, with periodic (hard or Polyak) updates of the target network.
 
-    A batch has ``batch_size`` sequences. Training starts when the replay buffer has a complete sequence.
+    A batch has ``batch_size`` sequences. Updates start after ``learning_starts`` steps, once a sequence is stored.
 
     Attributes:
         optimizer: optimizer of the network.
-        target_update_interval: gradient steps between two updates of the target network.
+        target_update_interval: number of gradient steps between two updates of the target network.
         tau: Polyak step size of a target update; 1 copies the online network.
         burn_in: number of initial steps of a sequence that only update the recurrent state; ``None`` means 0.
         sequence_length: number of steps covered by the loss, after the burn-in.
-        sequence_period: environment steps between the starts of consecutive sequences of an environment.
+        sequence_period: steps of an environment between the starts of consecutive sequences.
     """
 
     agent: R2D2Agent

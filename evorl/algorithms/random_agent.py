@@ -1,6 +1,6 @@
 """Random baseline: acts uniformly at random and does not learn.
 
-Measures the return of a random policy and the throughput of an environment.
+This baseline measures the return of a random policy and the throughput of an environment.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from evorl.workflows.on_policy import OnPolicyWorkflow
 
 
 class RandomAgentWorkflow(OnPolicyWorkflow):
-    """Runs rollouts of a ``RandomAgent`` and reports its episodes."""
+    """Runs rollouts of a ``RandomAgent`` and reports the statistics of its episodes."""
 
     agent: RandomAgent
     total_timesteps: float = 1e5

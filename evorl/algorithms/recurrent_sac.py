@@ -45,7 +45,7 @@ class RecurrentSACAgent(SACAgent):
 
     Attributes:
         memory: maps an observation and a recurrent state to features ``[..., F]`` and the next recurrent state.
-        obs_key: entry of a dict observation that the memory reads.
+        obs_key: entry of a dict observation that the memory reads; ``None`` for the whole observation.
         priority_mix: weight eta of the maximum absolute TD error in a sequence's priority; the mean has weight 1 - eta.
     """
 
@@ -61,13 +61,13 @@ class RecurrentSACAgent(SACAgent):
         """Build memory and heads from the entry ``network`` of the settings, and the action distribution."""
         for name in ("policy_obs_key", "value_obs_key"):
             if settings.get(name) is not None:
-                raise ValueError(f"agent.{name} has no effect, since the heads read a memory: set agent.obs_key.")
+                raise ValueError(f"agent.{name} has no effect, because the heads read a memory: use agent.obs_key.")
         if settings["noise_repetition"]["max_steps"] > 1:
-            raise ValueError("agent.noise_repetition.max_steps must be 1: only the memory has a recurrent state here.")
+            raise ValueError("agent.noise_repetition.max_steps must be 1, since only the memory has a recurrent state.")
         options, distribution = settings.pop("network"), action_distribution(env.action_space)
         cell = build_cell(options.pop("recurrent"))
         if cell is None:
-            raise ValueError("Recurrent SAC needs agent.network.recurrent, but it is null: use agent=sac instead.")
+            raise ValueError("Recurrent SAC needs agent.network.recurrent, but it is null: set it, or use agent=sac.")
         heads = checked_mapping(options.pop("heads"), "agent.network.heads")
         check_names(heads, ("policy", "value"), "key of agent.network.heads")
         torso = build_torso(options)
@@ -180,14 +180,14 @@ class RecurrentSACAgent(SACAgent):
 
 
 class RecurrentSACWorkflow(SACWorkflow):
-    """Recurrent SAC: one update per batch of sequences, in the order of SAC.
+    """Recurrent SAC: updates as SAC does, from batches of ``batch_size`` sequences.
 
-    A batch has ``batch_size`` sequences. Training starts when the replay buffer has a complete sequence.
+    Updates start after ``learning_starts`` steps, as soon as the replay buffer has a complete sequence.
 
     Attributes:
         burn_in: number of initial steps of a sequence that only update the recurrent state; ``None`` means 0.
         sequence_length: number of steps covered by the losses, after the burn-in.
-        sequence_period: environment steps between the starts of consecutive sequences of an environment.
+        sequence_period: steps of an environment between the starts of consecutive sequences.
     """
 
     agent: RecurrentSACAgent
@@ -219,7 +219,7 @@ class RecurrentSACWorkflow(SACWorkflow):
     def update_critics(
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-        """Update critics and memory once."""
+        """Update critics and memory once; return the states of the agent and the optimizers, and the metrics."""
         settings = {"burn_in": self.burn_in or 0, "n_step": self.n_step, "discount": self.discount}
         loss = functools.partial(self.agent.sequence_loss, **settings)
         step = {"loss_fn": loss, "optimizer": self.critic_optimizer, "progress": progress}

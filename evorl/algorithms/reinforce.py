@@ -27,7 +27,7 @@ from evorl.workflows.on_policy import ActorCriticWorkflow
 
 
 class ReinforceSettings(ActorCriticSettings):
-    """Settings of the networks.
+    """Network settings of a REINFORCE agent.
 
     Attributes:
         baseline: learn a value function and subtract it from the returns.
@@ -61,7 +61,7 @@ class ReinforceAgent(ActorCriticAgent):
     def batch_with_returns(
         self, agent_state: AgentState, trajectory: SampleBatch, discount: jax.Array | float
     ) -> ActorCriticBatch:
-        """Return a trajectory ``[T, B]`` with sampled returns as targets, and advantages over the baseline.
+        """Return the batch of a trajectory ``[T, B]``: targets are sampled returns, advantages subtract the baseline.
 
         Weights are 0 for steps of episodes that did not end within the trajectory. With a baseline, episodes truncated
         by a time limit bootstrap from the value of their last observation.

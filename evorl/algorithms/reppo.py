@@ -43,14 +43,14 @@ class REPPOAgent(CriticEnsembleAgent):
     """A stochastic policy, one distributional critic, and the multipliers of entropy and KL divergence.
 
     Attributes:
-        distribution: action distribution.
+        distribution: distribution of Box actions: normal, squashed by tanh in bounded dimensions.
         temperature: initial entropy coefficient alpha.
         target_entropy_scale: the target entropy is minus this number per action dimension.
         multiplier: initial weight mu of the KL divergence.
-        kl_bound: bound of the KL divergence from the policy that collected the trajectory.
+        kl_bound: upper bound, in nats, of the KL divergence from the policy that collected the trajectory.
         prediction_weight: weight of the auxiliary loss, which predicts the next embedding and reward.
         support_low: lowest return on the grid of the distributions; should not exceed any discounted return.
-        support_high: highest return on that grid.
+        support_high: highest return on the grid of the distributions; no discounted return should exceed it.
     """
 
     distribution: ActionDistribution = pytree_field(static=True)
@@ -146,9 +146,9 @@ class REPPOAgent(CriticEnsembleAgent):
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the mean over ``[N, ...]`` of cross-entropies to HL-Gauss targets plus squared errors of predictions.
+        """Return the mean over ``[N, ...]`` of cross-entropies to HL-Gauss targets plus weighted errors of predictions.
 
-        Predictions of the last step of an episode have no weight.
+        Errors of predictions are squared; at the last step of an episode their weight is 0.
         """
         logits, _, predictions = self.critic(agent_state, critic_params, batch.obs, batch.actions)
         returns = batch.extras.targets
@@ -192,9 +192,9 @@ class REPPOWorkflow(OnPolicyWorkflow):
 
     Attributes:
         td_lambda: lambda of the TD(lambda) returns.
-        num_epochs: passes over each trajectory.
-        num_minibatches: minibatches per epoch.
-        schedule_step: when schedules advance: once per trajectory, with the environment steps (``environment``), or
+        num_epochs: number of passes (epochs) over each trajectory.
+        num_minibatches: number of minibatches per epoch.
+        schedule_step: schedules advance once per trajectory, with the environment steps (``environment``), or
             with every gradient step (``update``). Both reach the same final value.
     """
 

@@ -1,8 +1,8 @@
 """RLPD (Ball et al. 2023, https://arxiv.org/abs/2302.02948): reinforcement learning with prior data.
 
 Soft actor-critic that learns online, with half of each batch from recorded transitions (``replay.mixed``). An ensemble
-of critics with layer normalization permits many updates per step. Each update samples a few target critics (REDQ, Chen
-et al. 2021, https://arxiv.org/abs/2101.05982); the policy follows the mean of all critics.
+of critics with layer normalization permits many updates per step. Targets are the minimum over a random subset of the
+target critics (REDQ, Chen et al. 2021, https://arxiv.org/abs/2101.05982); the policy maximizes the mean of all critics.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from evorl.workflows.replay_settings import ReplaySettings
 
 
 class RLPDAgent(SACAgent):
-    """A stochastic policy, an ensemble of critics with target networks, and a temperature.
+    """Agent of SAC whose targets are the minimum over randomly sampled target critics.
 
     Attributes:
-        num_target_critics: number of target critics sampled by each update; their minimum is the target.
+        num_target_critics: number of target critics that each update samples; their minimum is the target.
         entropy_in_targets: subtract the policy's log-probability, times the temperature, from the targets.
     """
 
@@ -73,9 +73,9 @@ class RLPDAgent(SACAgent):
 
 
 class RLPDWorkflow(SACWorkflow):
-    """RLPD: updates critics and target networks at each step, policy and temperature at every ``policy_delay``-th step.
+    """RLPD: each update trains critics and target networks; every ``policy_delay``-th also policy and temperature.
 
-    By default, this is the last step of each iteration. ``replay.load`` names the recorded transitions.
+    By default, that is the last of the 20 updates of an iteration. ``replay.load`` names the recorded transitions.
     """
 
     agent: RLPDAgent
@@ -88,7 +88,7 @@ class RLPDWorkflow(SACWorkflow):
 
     @property
     def updates_per_policy_update(self) -> int:
-        """Updates of the critics per update of the policy."""
+        """Number of critic updates per policy update."""
         return self.policy_delay
 
     def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:

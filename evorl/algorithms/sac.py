@@ -1,10 +1,10 @@
 """Soft actor-critic (SAC, Haarnoja et al. 2018, https://arxiv.org/abs/1812.05905), also for discrete actions
 (Christodoulou 2019, https://arxiv.org/abs/1910.07207).
 
-An off-policy actor-critic that maximizes the return and the policy's entropy; the temperature, which weighs the
-entropy, is adapted so that the entropy stays near a target. The minimum over an ensemble of critics limits
-overestimation. Equation numbers refer to the first paper, for discrete actions to the second. TQC, DisCor,
-CrossQ, BRO, RLPD and recurrent SAC derive from this module.
+An off-policy actor-critic that maximizes the sum of the return and the policy's entropy. The temperature, the weight
+of the entropy, is adapted to keep the entropy near a target. The minimum over an ensemble of critics limits
+overestimation. Equation numbers refer to the first paper unless the second is named. TQC, DisCor, CrossQ, BRO, RLPD
+and recurrent SAC inherit from these classes.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
 
     Attributes:
         temperature: initial entropy coefficient alpha.
-        adaptive_temperature: adapt the temperature so that the entropy approaches its target.
-        target_entropy_scale: the target entropy is minus this number per dimension of a box, or this fraction of the
-            maximum entropy of discrete actions; ``None`` for 1.0 and 0.5.
-        support_low: lowest return on the grid of categorical values.
-        support_high: highest return on that grid.
+        adaptive_temperature: adapt the temperature so that the entropy approaches its target; false keeps it constant.
+        target_entropy_scale: the target entropy is minus this number per dimension of a Box, or this fraction of the
+            maximum entropy of discrete actions; ``None`` means 1.0 for a Box and 0.5 for discrete actions.
+        support_low: lowest return on the grid of categorical values; unused for expected values.
+        support_high: highest return on the grid of categorical values; unused for expected values.
     """
 
     temperature: Annotated[float, Within("(0, inf)")] = 1.0
@@ -61,7 +61,7 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Build the actor, the critics and the action distribution."""
+        """Build the networks of policy and critics, and the action distribution, from the settings."""
         distribution, num_atoms = cls.pop_distribution(settings, env), cls.pop_num_atoms(settings, env)
         parts = cls.build_networks(settings, env, distribution.num_parameters, num_atoms)
         return {**parts, "distribution": distribution}
@@ -85,9 +85,9 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
         return self.expected(self.critics(agent_state, params["critic"], obs, actions))
 
     def sample_actions(self, policy: Any, keys: Key) -> tuple[Action | None, jax.Array, jax.Array]:
-        """Return sampled actions, their log-probability ``[N]``, and the entropy ``[N]``.
+        """Return sampled actions, their log-probabilities ``[N]``, and the entropy estimates ``-log_prob`` ``[N]``.
 
-        Discrete actions are not sampled: the first result is ``None``, the second the expected log-probability.
+        Discrete actions are not sampled: the results are ``None``, the expected log-probability, and the exact entropy.
         """
         if self.distribution.is_discrete:
             entropy = policy.entropy()
@@ -96,7 +96,7 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
         return actions, log_prob, -log_prob
 
     def expectation(self, policy: Any, outputs: jax.Array) -> jax.Array:
-        """Return expectations over a discrete policy, ``[..., N, A]`` to ``[..., N]``, or ``outputs`` if continuous."""
+        """Return the expectation of ``outputs`` ``[..., N, A]`` over a discrete policy; ``outputs`` if continuous."""
         return (policy.probs * outputs).sum(axis=-1) if self.distribution.is_discrete else outputs
 
     def pool_critics(self, outputs: jax.Array) -> jax.Array:
@@ -108,7 +108,7 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Return the pooled value, the log-probability and the entropy of the policy for each observation, ``[N]``.
 
-        The first two are expectations over discrete actions, or estimates from one sampled continuous action.
+        They are exact expectations over discrete actions, or estimates from one sampled continuous action.
         """
         actions, log_prob, entropy = self.sample_actions(policy, keys)
         values = self.pool_critics(self.critics(agent_state, critic_params, obs, actions))
@@ -119,7 +119,7 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
     ) -> tuple[jax.Array, PyTreeDict]:
         """Return the soft Bellman loss of all critics, see ``soft_bellman_loss`` (eq. 5 and 6).
 
-        Truncated steps bootstrap from the value of their last observation.
+        Truncated steps bootstrap from the value of their last observation. There is one key per transition, ``[N]``.
         """
         params = agent_state.params
         policy = self.policy(agent_state, params.policy, batch.next_obs)
@@ -139,26 +139,26 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
     def policy_loss(
         self, policy: Any, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return ``actor_loss`` of the action distributions for ``batch.obs``."""
+        """Return ``actor_loss`` and its metrics; ``policy`` are the action distributions for ``batch.obs``."""
         params = agent_state.params
         values, log_prob, entropy = self.soft_values(policy, agent_state, params.critic, batch.obs, keys)
         loss = (jnp.exp(params.log_temperature) * log_prob - values).mean()
         return loss, PyTreeDict(actor_loss=loss, entropy=entropy.mean())
 
     def temperature_loss(self, log_temperature: jax.Array, entropy: jax.Array) -> tuple[jax.Array, PyTreeDict]:
-        """Return the temperature loss (eq. 18, as a function of log alpha).
+        """Return the temperature loss (eq. 18, with log alpha in place of alpha) and the temperature.
 
-        Its gradient step raises the temperature while the entropy is below its target.
+        A gradient step on the loss raises the temperature while ``entropy``, the batch mean, is below its target.
         """
         loss = log_temperature * jax.lax.stop_gradient(entropy - self.target_entropy)
         return loss, PyTreeDict(temperature=jnp.exp(log_temperature))
 
 
 class SACWorkflow(OffPolicyWorkflow):
-    """SAC: updates critics, policy, temperature and target networks, in this order.
+    """SAC: each update trains the critics, then policy and temperature if due, then moves the target networks.
 
     Attributes:
-        policy_delay: updates of the critics per update of policy and temperature.
+        policy_delay: number of critic updates per update of policy and temperature.
         actor_optimizer: optimizer of the policy.
         critic_optimizer: optimizer of the critics.
         temperature_optimizer: optimizer of the logarithm of the temperature.
@@ -180,13 +180,13 @@ class SACWorkflow(OffPolicyWorkflow):
         super().__post_init__()
 
     def init_learning(self, key: Key) -> LearnerState:
-        """Initialize the learner; weights are projected as the optimizers do."""
+        """Initialize the learner; the projections of the optimizers are applied to the initial weights."""
         state = super().init_learning(key)
         optimizers = {"policy": self.actor_optimizer, "critic": self.critic_optimizer}
         return state.replace(agent_state=with_projections(state.agent_state, **optimizers))
 
     def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
-        """Return one optimizer state per group of parameters, by its name."""
+        """Return the optimizers' states by name of their parameters, and the entries of ``delay_state``."""
         params = agent_state.params
         return PyTreeDict(
             critic=self.critic_optimizer.init(params.critic),
@@ -198,7 +198,7 @@ class SACWorkflow(OffPolicyWorkflow):
     def learn_from(
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-        """Update each part once; policy and temperature only if due."""
+        """Update the critics once, policy and temperature if due, then the target networks."""
         critic_keys, actor_keys = split_rows(keys)
         agent_state, opt_state, losses = self.update_critics(agent_state, opt_state, batch, critic_keys, progress)
 
@@ -213,14 +213,14 @@ class SACWorkflow(OffPolicyWorkflow):
     def update_critics(
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-        """Update the critics once."""
+        """Update the critics once; return the states of the agent and the optimizers, and the metrics."""
         step = {"loss_fn": self.agent.critic_loss, "optimizer": self.critic_optimizer, "progress": progress}
         return update_part("critic", agent_state, opt_state, agent_state, batch, keys, **step)
 
     def update_actor(
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-        """Update the policy once, using the updated critics, and the temperature."""
+        """Update the policy once, using the updated critics, then the temperature if it is adaptive."""
         step = {"loss_fn": self.agent.actor_loss, "optimizer": self.actor_optimizer, "progress": progress}
         agent_state, opt_state, losses = update_part("policy", agent_state, opt_state, agent_state, batch, keys, **step)
         step |= {"loss_fn": self.agent.temperature_loss, "optimizer": self.temperature_optimizer}

@@ -1,9 +1,9 @@
 """Twin delayed deep deterministic policy gradient (TD3, Fujimoto et al. 2018, https://arxiv.org/abs/1802.09477).
 
-A deterministic policy maximizes the value of a critic. Targets are the minimum over several critics, which limits
-overestimation, at a slightly noisy action; the policy is updated less often than the critics. With one critic, no
-target noise and no delay this is DDPG (Lillicrap et al. 2016, https://arxiv.org/abs/1509.02971); with many
-environments, large batches and categorical critics it is FastTD3 (Seo et al. 2025, https://arxiv.org/abs/2505.22642).
+A deterministic policy maximizes the value of a critic. Targets are the minimum over several critics at a slightly
+noisy action, which limits overestimation. The policy is updated less often than the critics. With one critic, no target
+noise and no delay this is DDPG (Lillicrap et al. 2016, https://arxiv.org/abs/1509.02971); with many environments, large
+batches and categorical critics it is FastTD3 (Seo et al. 2025, https://arxiv.org/abs/2505.22642).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class TD3Agent(CriticEnsembleAgent):
     The policy network outputs actions before ``tanh``.
 
     Attributes:
-        support_low: lowest return on the grid of categorical values.
-        support_high: highest return on that grid.
-        noise: exploration noise, added to actions.
+        support_low: lowest return on the grid of categorical values; unused for expected values.
+        support_high: highest return on the grid of categorical values; unused for expected values.
+        noise: exploration noise, added to the policy's actions during training.
         target_noise: standard deviation of the noise on target actions (target policy smoothing).
-        target_noise_bound: bound to which that noise is clipped.
+        target_noise_bound: largest absolute value of the noise on target actions; larger noise is clipped.
     """
 
     support_low: float = pytree_field(default=-10.0, kw_only=True)
@@ -61,7 +61,7 @@ class TD3Agent(CriticEnsembleAgent):
         return cls.build_networks(settings, env, num_outputs(env.action_space), cls.pop_num_atoms(settings, env))
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Initialize the agent; ``recurrent_state`` is the initial state of correlated noise."""
+        """Initialize the agent; ``recurrent_state`` is the initial state of the noise, ``None`` if stateless."""
         recurrent_state = self.noise.initial_state(action_space.shape[0])
         return super().init(obs_space, action_space, key).replace(recurrent_state=recurrent_state)
 
@@ -70,18 +70,18 @@ class TD3Agent(CriticEnsembleAgent):
         return jnp.tanh(self.policy_outputs(agent_state, policy_params, obs))
 
     def values(self, agent_state: AgentState, params: Params, obs: Observation) -> jax.Array:
-        """Return the expected returns of the policy's actions by each critic, ``[K, ...]``."""
+        """Return each critic's expected values of the policy's actions for observations ``[N, ...]``, ``[K, N]``."""
         actions = self.policy_actions(agent_state, params.policy, obs)
         return self.expected(self.critics(agent_state, params.critic, obs, actions))
 
     def at_progress(self, agent_state: AgentState, progress: jax.Array) -> AgentState:
-        """Return the acting state at this training progress, with the scale of the noise if it is scheduled."""
+        """Return the state with the scale of the noise at this fraction of training, ``None`` if it is constant."""
         return agent_state.replace(extra_state=self.noise.at_progress(progress))
 
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Return the policy's actions with noise; ``recurrent_state`` is the state of the noise."""
+        """Return the policy's actions with noise; the extras contain the noise's ``recurrent_state``, if any."""
         actions = self.policy_actions(agent_state, agent_state.params.policy, sample_batch.obs)
         scale = agent_state.extra_state
         noise = self.noise if scale is None else self.noise.replace(scale=scale)
@@ -99,7 +99,7 @@ class TD3Agent(CriticEnsembleAgent):
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the critics' loss against the minimum target (algorithm 1), with one key per transition, ``[N]``.
+        """Return the loss against the minimum over target critics (algorithm 1), with one key per transition ``[N]``.
 
         Truncated steps bootstrap from the value of their last observation.
         """
@@ -124,19 +124,19 @@ class TD3Agent(CriticEnsembleAgent):
         return loss, PyTreeDict(actor_loss=loss)
 
     def first_values(self, agent_state: AgentState, obs: Observation, actions: jax.Array) -> jax.Array:
-        """Return the values ``[N]`` of ``actions`` ``[N, A]`` by the first critic."""
+        """Return the first critic's expected values ``[N]`` of ``actions`` ``[N, A]``."""
         obs = preprocess(agent_state, obs, self.value_obs_key)
         first_critic = jax.tree.map(lambda x: x[:1], agent_state.params.critic)
         return self.expected(apply_network(self.critic_network.clone(num_critics=1), first_critic, obs, actions))[0]
 
 
 class TD3Workflow(OffPolicyWorkflow):
-    """TD3: updates the critics at each step, the policy and all target networks at every ``policy_delay``-th step.
+    """TD3: each update trains the critics; every ``policy_delay``-th also the policy and all target networks.
 
     Attributes:
         actor_optimizer: optimizer of the policy.
         critic_optimizer: optimizer of the critics.
-        policy_delay: updates of the critics per update of the policy and of the target networks.
+        policy_delay: number of critic updates per update of the policy and of all target networks.
         tau: Polyak step size of the target networks.
     """
 
@@ -151,11 +151,11 @@ class TD3Workflow(OffPolicyWorkflow):
 
     @property
     def updates_per_policy_update(self) -> int:
-        """Updates of the critics per update of the policy."""
+        """Number of critic updates per policy update."""
         return self.policy_delay
 
     def init_optimizers(self, agent_state: AgentState) -> Any:
-        """Return the optimizer states, a count of the updates, and the last loss of the policy."""
+        """Return the optimizers' states, a count of critic updates, and the last loss of the policy, initially 0."""
         params = agent_state.params
         return PyTreeDict(
             critic=self.critic_optimizer.init(params.critic),

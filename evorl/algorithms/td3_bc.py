@@ -1,6 +1,6 @@
 """TD3+BC (Fujimoto & Gu 2021, https://arxiv.org/abs/2106.06860): TD3 with behavior cloning, for offline learning.
 
-A policy trained offline must stay near the actions of the dataset, because nothing corrects the critics elsewhere. The
+A policy trained offline must stay near the actions of the dataset, because no data correct the critics elsewhere. The
 policy's loss therefore combines the normalized values of its actions and their squared distance from recorded actions.
 """
 
@@ -21,7 +21,7 @@ from evorl.types import Key, Params, PyTreeDict, pytree_field
 
 
 class TD3BCAgent(TD3Agent):
-    """The agent of TD3 with a behavior-cloning term in the policy's loss.
+    """Agent of TD3 with a behavior-cloning term in the policy's loss.
 
     Attributes:
         value_weight: weight of the values relative to the behavior-cloning term, alpha of the paper.
@@ -46,7 +46,7 @@ class TD3BCAgent(TD3Agent):
 
 
 class TD3BCWorkflow(TD3Workflow):
-    """TD3+BC on the recorded transitions that ``replay.load`` names, without environment steps."""
+    """TD3+BC: learns from the recorded transitions that ``replay.load`` names, without environment steps."""
 
     agent: TD3BCAgent
     total_timesteps: float = 1e6

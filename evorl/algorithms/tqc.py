@@ -35,7 +35,7 @@ class TQCAgent(QuantileCriticsAgent, SACAgent):
         if (self.dropped_atoms or 0) >= self.critic_network.num_atoms:
             raise ValueError(
                 f"agent.dropped_atoms={self.dropped_atoms} must be less than agent.num_atoms="
-                f"{self.critic_network.num_atoms}, the quantiles of a critic: drop fewer."
+                f"{self.critic_network.num_atoms}, the number of quantiles per critic: drop fewer."
             )
 
     def critic_loss(
@@ -52,6 +52,6 @@ class TQCAgent(QuantileCriticsAgent, SACAgent):
 
 
 class TQCWorkflow(SACWorkflow):
-    """TQC: updates critics, actor, temperature and target critics, in this order."""
+    """TQC: each update trains the critics, then policy and temperature if due, then moves the target critics."""
 
     agent: TQCAgent

@@ -1,8 +1,8 @@
 """Trust region policy optimization (Schulman et al. 2015, https://arxiv.org/abs/1502.05477) with GAE.
 
 Each update is a natural-gradient step on the surrogate objective, constrained in KL divergence from the policy that
-collected the trajectory. The Fisher matrix comes from second derivatives of the divergence (``trpo-d2``) or from first
-derivatives of the log-probabilities (``trpo-d1``); ``ppo`` takes clipped gradient steps instead.
+collected the trajectory. The setting ``kind`` selects the source of the Fisher matrix, second derivatives of the
+divergence (``trpo-d2``) or first derivatives of log-probabilities (``trpo-d1``), or clipped gradient steps (``ppo``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TRPOAgent(ActorCriticAgent):
 
     Attributes:
         normalize_advantages: standardize advantages over each trajectory.
-        clip_epsilon: clipped gradient steps clip the ratio to ``[1 - clip_epsilon, 1 + clip_epsilon]``.
+        clip_epsilon: with ``kind=ppo``, the ratio is clipped to ``[1 - clip_epsilon, 1 + clip_epsilon]``.
     """
 
     normalize_advantages: bool = True
@@ -66,12 +66,12 @@ class TRPOAgent(ActorCriticAgent):
         return policy.log_prob(batch.raw_actions) - batch.log_probs
 
     def surrogate(self, policy_params: Params, agent_state: AgentState, batch: ActorCriticBatch) -> jax.Array:
-        """Return the mean of ``pi(a|s) / pi_old(a|s) A`` (eq. 14 of the paper)."""
+        """Return the weighted mean of ``pi(a|s) / pi_old(a|s) A`` (eq. 14 of the paper)."""
         ratio = jnp.exp(self.log_ratio(policy_params, agent_state, batch))
         return (batch.weights * ratio * batch.advantages).mean()
 
     def divergence(self, policy_params: Params, agent_state: AgentState, batch: ActorCriticBatch) -> jax.Array:
-        """Return the mean of ``KL(pi_old || pi)`` over the observations (section 4)."""
+        """Return the weighted mean of ``KL(pi_old || pi)`` over the observations (section 4)."""
         old = self.policy_along(agent_state.params.policy, agent_state, batch)
         new = self.policy_along(policy_params, agent_state, batch)
         return (batch.weights * old.kl(new)).mean()
@@ -79,7 +79,7 @@ class TRPOAgent(ActorCriticAgent):
     def clipped_loss(
         self, policy_params: Params, agent_state: AgentState, batch: ActorCriticBatch
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the clipped surrogate loss (Schulman et al. 2017, eq. 7)."""
+        """Return the clipped surrogate loss (Schulman et al. 2017, eq. 7), and metrics with an estimate ``kl``."""
         log_ratio = self.log_ratio(policy_params, agent_state, batch)
         losses = clipped_surrogate(log_ratio, batch.advantages, self.clip_epsilon)
         loss = (batch.weights * losses).mean()
@@ -88,7 +88,7 @@ class TRPOAgent(ActorCriticAgent):
     def value_loss(
         self, value_params: Params, agent_state: AgentState, batch: ActorCriticBatch
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the mean of ``(V(s) - G)^2``, where ``G`` are the GAE targets."""
+        """Return the weighted mean of ``(V(s) - G)^2``, where ``G`` are the value targets by GAE."""
         values = self.estimates_of_batch(agent_state, agent_state.params.replace(value=value_params), batch).values
         loss = (batch.weights * squared_error(values, batch.targets)).mean()
         return loss, PyTreeDict(value_loss=loss)
@@ -99,7 +99,7 @@ class TRPOWorkflow(OnPolicyWorkflow):
 
     Attributes:
         optimizer: optimizer of the value function.
-        policy_optimizer: optimizer of the policy, with ``kind="ppo"``.
+        policy_optimizer: optimizer of the policy with ``kind=ppo``; unused otherwise.
         kind: update of the policy: natural gradient from second derivatives of the divergence (``trpo-d2``) or from
             first derivatives of the log-probabilities (``trpo-d1``), or clipped gradient steps (``ppo``).
         linesearch: start of the line search: the full step (``origin``), or near the last accepted fraction
@@ -109,10 +109,10 @@ class TRPOWorkflow(OnPolicyWorkflow):
             second ones, and so on. Each trajectory then starts with new episodes, and other steps are ignored. ``None``
             learns from every step.
         gae_lambda: lambda of generalized advantage estimation (GAE).
-        num_epochs: passes over each trajectory, of the value function and, with ``ppo``, of the policy.
+        num_epochs: passes of the value function and, with ``kind=ppo``, of the policy over each trajectory.
         num_value_epochs: passes of the value function over each trajectory; ``None`` means ``num_epochs``.
-        num_minibatches: minibatches per epoch.
-        schedule_step: when schedules advance: once per trajectory (``environment``), or with every gradient step
+        num_minibatches: number of minibatches per epoch.
+        schedule_step: schedules advance once per trajectory (``environment``), or with every gradient step
             (``update``).
     """
 
@@ -150,7 +150,7 @@ class TRPOWorkflow(OnPolicyWorkflow):
             )
 
     def init_optimizers(self, agent_state: AgentState) -> Any:
-        """Return the optimizers' states, and the fraction at which the next line search starts."""
+        """Return the optimizers' states and, unless ``kind`` is ``ppo``, the line search's first fraction, 1."""
         opt_state = PyTreeDict(value=self.optimizer.init(agent_state.params.value))
         if self.kind == "ppo":
             return opt_state | {"policy": self.policy_optimizer.init(agent_state.params.policy)}
@@ -162,7 +162,7 @@ class TRPOWorkflow(OnPolicyWorkflow):
         return self.episodes_per_batch is not None
 
     def _weights(self, dones: jax.Array) -> jax.Array:
-        """Return weights ``[T, B]`` of mean 1 over all devices, 0 for steps that the loss ignores."""
+        """Return weights of steps ``[T, B]``, with mean 1 over all devices, 0 for steps that the losses ignore."""
         if self.episodes_per_batch is None:
             return jnp.ones_like(dones, jnp.float32)
         chosen = first_episodes(

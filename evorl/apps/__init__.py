@@ -1,1 +1,1 @@
-"""Apps: folders with a plain-Python simulator and one settings file, ``app.yaml``; created and run by commands."""
+"""Apps: folders with a simulator and settings, ``app.yaml``. ``evorl new`` creates one, and ``evorl run`` starts it."""

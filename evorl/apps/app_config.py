@@ -69,7 +69,7 @@ class SharedParameters:
     Attributes:
         address: address of the parameter server.
         servers: number of training servers per machine.
-        settings: other entries of the section, as in ``evorl serve-parameters parameters.mode=averaging``.
+        settings: other entries of the section ``parameters``, settings of ``evorl serve-parameters`` such as ``mode``.
     """
 
     address: Address
@@ -86,7 +86,7 @@ class AppConfig:
         agent: name of the algorithm, as in ``evorl train agent=``.
         algorithm: folder of the app's own algorithms, relative to ``folder``; ``None`` without one.
         training: overrides of the agent's settings, as in ``evorl train``.
-        environment: the whole section, which the simulator also reads.
+        environment: all settings of the section ``environment``, which the simulator reads as well.
         server: address of the training server.
         metrics: address of the live metrics page; ``None`` disables it.
         parameters: shared parameter server; ``None`` if the training server keeps its own parameters.
@@ -122,8 +122,8 @@ def read_app(file: str | Path = APP_FILE, variables: Mapping[str, str] = os.envi
         variables: environment variables, looked up by the names in ``bind_by_env_var`` and ``token_by_env_var``.
 
     Raises:
-        ValueError: the file does not exist, is for another version of evorl, or has an unknown entry or an invalid
-            value.
+        ValueError: the file does not exist, is not a YAML mapping, is for another version of evorl, or has an unknown
+            entry or an invalid value.
     """
     path = Path(file)
     if not path.exists():
@@ -198,5 +198,5 @@ def _address(section: Any, name: str, variables: Mapping[str, str]) -> Address:
     host, colon, port = str(bind).rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isdecimal() or len(port) > 5 or int(port) > 65535:
-        raise ValueError(f"{name}.bind must be like 127.0.0.1:{_PORTS[name]}, got {short_repr(bind)}.")
+        raise ValueError(f"{name}.bind must be host:port, such as 127.0.0.1:{_PORTS[name]}, got {short_repr(bind)}.")
     return Address(host, int(port), None if token is None else str(token))

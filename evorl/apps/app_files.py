@@ -24,8 +24,8 @@ _AGENT_GROUP = "own"
 
 _HEAD = """\
 # An app of evorl: a simulator that requests actions from a training server. Commands in this folder:
-#   evorl run all              train;  evorl run all -n 4  with four simulators
-#   evorl config               list algorithms;  evorl config -a sac  choose another one
+#   evorl run all              train; evorl run all -n 4 trains with four simulators
+#   evorl config               list algorithms; evorl config -a sac chooses another one
 #   evorl generate -a {agent}  copy an algorithm to this folder, to modify it
 version: {version} # version of evorl
 """
@@ -36,17 +36,17 @@ server: # the training server
   token: null # secret that simulators must send
   token_by_env_var: EVORL_SERVER_TOKEN
 
-metrics: # the live page, for a browser
+metrics: # the live metrics page, opened in a browser
   bind: 127.0.0.1:7002
   bind_by_env_var: EVORL_METRICS_BIND
   token_by_env_var: EVORL_METRICS_TOKEN
 
-parameters: null # {servers: 2, mode: averaging, num_gradients: 2}: two training servers that share a parameter server
+parameters: null # {servers: 2, mode: averaging, num_gradients: 2} starts two training servers and a parameter server
 
 """
 _RUN = """\
 run:
-  max_episodes: {max_episodes} # per simulator; then the servers end too
+  max_episodes: {max_episodes} # episodes per simulator; afterwards the servers end too
   infinite_run: false # ignore max_episodes
   start_seconds: 300 # timeout for a server to start
   stop_seconds: 30 # grace period for a process to end; afterwards it is killed
@@ -67,7 +67,7 @@ def make_app(folder: Path, kind_name: str, agent: str, training: Mapping[str, An
         The files that were written.
 
     Raises:
-        ValueError: the folder, or a file of that name, already exists; nothing is changed.
+        ValueError: ``folder`` exists, or the agent does not support the simulator's images; nothing is written.
     """
     if folder.exists():
         raise ValueError(f"{folder} already exists: choose another name, or use evorl generate in that folder.")
@@ -88,7 +88,7 @@ def make_app(folder: Path, kind_name: str, agent: str, training: Mapping[str, An
 
 
 def training_entry(training: Mapping[str, Any]) -> str:
-    """Return the text of the section ``training``."""
+    """Return the text of the section ``training`` of ``app.yaml``."""
     if not training:
         return "training: {} # overrides of the agent's settings; list all with evorl train agent=... --cfg job\n"
     head, _, rest = as_entry("training", dict(training)).partition("\n")
@@ -101,7 +101,7 @@ def environment_entry(kind: Kind, in_boxes: bool, values: Mapping[str, str] | No
     Args:
         kind: kind of simulator.
         in_boxes: True if the actions must be a Box.
-        values: entries to override, as YAML.
+        values: YAML values of entries to replace or add, by key.
 
     Raises:
         ValueError: the simulator sends images, and the agent supports only Box actions.
@@ -116,7 +116,7 @@ def environment_entry(kind: Kind, in_boxes: bool, values: Mapping[str, str] | No
 
 
 def write_environment(folder: Path, kind: Kind) -> list[Path]:
-    """Write an app's folder ``environment``: the script, the modules that it imports, and the client."""
+    """Write an app's folder ``environment``: the script, its modules and the client. Return the files."""
     environment = folder / "environment"
     environment.mkdir()
     written = []
@@ -164,7 +164,7 @@ def write_containers(
         folder: app folder.
         configs: config tree of evorl, packed into its wheel.
         with_parameter_server: use a parameter server and several training servers.
-        packages: packages that the simulator requires and evorl does not.
+        packages: names of packages that the simulator requires and evorl does not.
 
     Returns:
         The wheel of evorl in ``wheels``, ``Dockerfile``, ``compose.yaml`` and ``.dockerignore``.

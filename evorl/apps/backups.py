@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from evorl.runs.files import refuse_link, write_atomically
 
 
 def set_aside(path: Path) -> Path | None:
-    """Rename a file, folder or link to its next backup name, and return the name; ``None`` if nothing exists there."""
+    """Rename a file, folder or link to its next backup path, and return that; ``None`` if ``path`` does not exist."""
     if not (path.exists() or path.is_symlink()):
         return None
     backup = next_backup(path)
     path.rename(backup)
     return backup
+
+
+@contextlib.contextmanager
+def replaced(path: Path, backups: list[Path | None]) -> Iterator[None]:
+    """Context manager for rewriting a folder: append its backup to ``backups``, or restore it after an error."""
+    backup = set_aside(path)
+    try:
+        yield
+    except BaseException:
+        if backup is not None:
+            shutil.rmtree(path, ignore_errors=True)
+            backup.rename(path)
+        raise
+    backups.append(backup)
 
 
 def replace_text(path: Path, text: str) -> Path | None:
@@ -39,7 +55,7 @@ def replace_text(path: Path, text: str) -> Path | None:
 
 
 def next_backup(path: Path) -> Path:
-    """Return the next backup name, numbered one above the highest in use, so that numbers are ordered by age."""
+    """Return the next backup path, numbered one above the highest in use, so that later backups are numbered higher."""
     pattern = re.compile(re.escape(path.name) + r"\.~(\d+)~")
     numbers = [int(match[1]) for other in path.parent.iterdir() if (match := pattern.fullmatch(other.name))]
     return path.with_name(f"{path.name}.~{max(numbers, default=0) + 1}~")

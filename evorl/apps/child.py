@@ -64,7 +64,7 @@ class Child:
 
     @property
     def failed(self) -> bool:
-        """Return True if the process ended with an error before it was terminated."""
+        """True if the process ended with an error before ``request_end`` or ``end`` stopped it."""
         return not self._end_requested and self.status not in (None, 0)
 
     def request_end(self) -> None:

@@ -10,12 +10,12 @@ class Kind(NamedTuple):
     """A simulator for apps.
 
     Attributes:
-        description: description for help texts.
+        description: noun phrase for help texts and messages, such as "a ViZDoom scenario".
         script: file name without ``.py``; the ``.yaml`` file of the same name is the section ``environment``.
         agent: default agent.
         max_episodes: default number of episodes.
         further_files: other files that the script imports.
-        continuous: entries of the section for agents that support only Box actions.
+        continuous: YAML values of entries of the section, replaced for agents that support only Box actions.
         packages: packages that the script imports and evorl does not require.
     """
 
@@ -49,7 +49,7 @@ KINDS: dict[str, Kind] = {
 }
 IMAGE_KINDS = ("vizdoom", "deepmind-lab")
 
-# Batches small enough for a bandit's hundred episodes of 64 pulls.
+# Rollouts short enough for many updates during a bandit's hundred episodes of 64 pulls.
 _SMALL_BATCHES: dict[str, dict[str, Any]] = {
     "reinforce": {"num_envs": 1, "rollout_length": 64},
     "ppo": {"num_envs": 1, "rollout_length": 64},

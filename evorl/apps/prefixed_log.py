@@ -41,11 +41,11 @@ class PrefixedLog:
             print_line(f"{head} {line}".rstrip(), self._stream, colors=self._stream.isatty())
 
     def follow(self, name: str, lines: Iterable[str]) -> threading.Thread:
-        """Start a thread that prints the lines of a process until they end, and return it."""
+        """Start a thread that prints the lines of process ``name`` until they end, and return the thread."""
 
         def read() -> None:
             for line in lines:
-                # Of a line that is overwritten with carriage returns, print only the last version.
+                # If carriage returns overwrite a line, only its last version is printed.
                 text = line.rstrip("\r\n").rpartition("\r")[2]
                 self.say(name, text if self._stream.isatty() else _CONTROL.sub("", text))
 

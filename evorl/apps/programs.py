@@ -27,7 +27,7 @@ def server_program(app: AppConfig, extra: Sequence[str] = ()) -> Program:
 
     Args:
         app: app that the server belongs to.
-        extra: additional arguments; with ``resume=`` the settings of the stored run replace the app's.
+        extra: additional arguments of ``evorl serve``; with ``resume=``, the stored run's settings replace the app's.
     """
     arguments, variables = _bound("serve", app.server, _TOKEN)
     command = [*_EVORL, "serve", *_training(app, extra), *arguments, *extra, *own_configs(app)]
@@ -41,12 +41,12 @@ def parameter_programs(
 
     Args:
         app: app that the servers belong to.
-        chosen: components to run here; the others are started elsewhere.
-        settings: options of the command.
-        extra: additional arguments for training.
+        chosen: components of ``evorl run`` to run here; the others are started elsewhere.
+        settings: options of ``evorl run``: ``servers``, their number here, and ``worker``, the number of the first.
+        extra: additional arguments for training, used by the parameter server.
 
     Raises:
-        ValueError: the app has no parameter server, or training settings are given without the parameter server.
+        ValueError: the app has no parameter server, or ``extra`` is passed but ``chosen`` lacks ``parameters``.
     """
     shared = app.parameters
     if shared is None:
@@ -78,10 +78,10 @@ def parameter_programs(
 
 
 def server_addresses(app: AppConfig, settings: Mapping[str, Any]) -> list[Address]:
-    """Return the addresses of the training servers: several with a parameter server, else one.
+    """Return the addresses of the training servers: several with a parameter server, otherwise one.
 
     Raises:
-        ValueError: ``servers`` is given, but the app has no parameter server.
+        ValueError: the option ``servers`` is set, but the app has no parameter server.
     """
     if app.parameters is None:
         if settings["servers"] is not None:
@@ -122,10 +122,10 @@ def _own_modules(app: AppConfig) -> dict[str, str]:
 
 
 def metrics_programs(app: AppConfig, needed: bool) -> list[Program]:
-    """Return the live page of the app's runs.
+    """Return a list with the live metrics page of the app's runs; for ``needed``, see ``Program``.
 
     Raises:
-        ValueError: ``app.yaml`` has no address for it.
+        ValueError: ``app.yaml`` has no section ``metrics``.
     """
     address = app.metrics
     if address is None:
@@ -138,8 +138,8 @@ def metrics_programs(app: AppConfig, needed: bool) -> list[Program]:
 def environment_programs(app: AppConfig, settings: dict[str, Any]) -> list[Program]:
     """Return the simulators of an app, distributed evenly over its servers.
 
-    They receive ``app.yaml`` as JSON in ``EVORL_APP`` and the server's address in ``EVORL_SERVER``. ``exploit`` and
-    ``show_ui`` apply only to the first one.
+    Each simulator receives its part of ``app.yaml`` as JSON in ``EVORL_APP``, and the address of its server in
+    ``EVORL_SERVER``. The options ``exploit`` and ``show_ui`` apply only to the first simulator.
     """
     command = app.environment_command(sys.executable)
     common = {

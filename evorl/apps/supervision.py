@@ -49,13 +49,13 @@ def supervise(
 
     Args:
         servers: servers in the order in which they start.
-        environments: simulators.
+        environments: simulators; empty to run only servers.
         folder: working directory of all processes.
         settings: timeouts.
-        log: destination of their output.
+        log: destination of the output of all processes.
 
     Returns:
-        Exit status: 0; 1 if a process failed; 128 plus the signal number if a signal ended the run.
+        Exit status: 0, 1 if a needed process failed or did not start, or 128 plus the number of an ending signal.
     """
     serving: list[Child] = []
     players: list[Child] = []
@@ -139,7 +139,7 @@ def _listens(address: Address) -> bool:
 
 
 def _wait(players: Sequence[Child], servers: Sequence[Child], log: PrefixedLog, received: Sequence[int]) -> None:
-    """Wait until all players have ended, a needed server has ended, or a signal arrives."""
+    """Wait until all environments (``players``) have ended, a needed server has ended, or a signal arrives."""
     while not received:
         if players and all(player.status is not None for player in players):
             return

@@ -10,7 +10,7 @@ from evorl.apps.app_config import APP_FILE, AppConfig
 from evorl.config.command_lines import as_arguments, as_override
 from evorl.runs.trust import foreign_names, refuse_composed_code
 
-# Settings that are config groups or short forms: an override of the whole setting would choose a file by name.
+# Config groups and short forms (``optimizer=sgd``): their value in an override is a name, so each entry is set alone.
 _CHOSEN = re.compile(r"agent|env|replay|evolution|inner|learner|(?:\w+\.)*(?:\w*optimizer|archive)")
 # Mappings with unchecked keys: keyword arguments of a library.
 _FREE = re.compile(r"(?:\w+\.)*\w*optimizer\.options")
@@ -35,11 +35,11 @@ def training_words(app: AppConfig) -> list[str]:
 
 
 def refuse_named_code(app: AppConfig, extra: Collection[str]) -> None:
-    """Reject training settings that name code, unless the app has an ``algorithm`` folder.
+    """Reject training settings that name code outside evorl, unless the app has an ``algorithm`` folder.
 
     Args:
         app: the app, possibly from an untrusted source.
-        extra: arguments of the user; settings repeated there are accepted.
+        extra: arguments of the user's command; a setting that the user repeats there is accepted.
 
     Raises:
         ValueError: a setting names code from outside evorl.
@@ -59,15 +59,15 @@ def _without_sign(word: str) -> str:
 
 
 def own_configs(app: AppConfig) -> list[str]:
-    """Return the flag that adds the app's own algorithms; an empty list without any."""
+    """Return ``--config-dir`` and the folder of the app's own algorithms; an empty list without such algorithms."""
     return [] if app.algorithm is None else ["--config-dir", str((app.folder / app.algorithm).resolve())]
 
 
 def as_overrides(settings: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    """Yield settings as overrides.
+    """Yield settings as overrides ``key=value`` for Hydra; ``above`` is the prefix of the keys.
 
-    A mapping becomes a single override, which changes only the entries that it names. Config groups and short forms
-    are the exception: each of their settings becomes a separate override.
+    A mapping becomes a single override, which changes only the entries that it names. In config groups, short forms and
+    options of an optimizer, each entry becomes a separate override.
     """
     for name, value in settings.items():
         path = f"{above}{name}"

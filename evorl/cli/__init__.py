@@ -1,5 +1,5 @@
-"""The command line. Modules that parse, list or supervise do not import JAX; modules of commands do when they run."""
+"""The command line. Modules that parse, list or supervise do not import JAX; commands that train or evaluate do."""
 
 import time
 
-STARTED = time.perf_counter()  # when the command began, before JAX and Hydra are imported
+STARTED = time.perf_counter()  # start of the command, before JAX and Hydra are imported

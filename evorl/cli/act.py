@@ -19,11 +19,11 @@ def act_from_arguments(arguments: Sequence[str]) -> None:
     """Serve the policy of a stored run, or of an exported file, until Ctrl-C.
 
     Args:
-        arguments: ``name=value``, see ``ACT``.
+        arguments: ``run=<folder>|latest`` or ``policy=<file>``, and other options of ``ACT``.
 
     Raises:
         ValueError: an option is unknown or invalid.
-        RunFolderError: the run does not exist, or is not trusted.
+        RunFolderError: the run or file does not exist, is corrupted, or is not trusted.
         OSError: the address is in use.
         ImportError: ``web`` is given, and the extra serve is not installed.
     """

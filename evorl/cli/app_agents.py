@@ -1,4 +1,4 @@
-"""Agents that an app can train, their tuned settings, and checks of an app's training config."""
+"""Agents that a training server for simulators supports, their tuned settings, and checks of an app's training."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class AgentFacts(NamedTuple):
     """Properties of an algorithm that an app depends on.
 
     Attributes:
-        file: settings file.
-        source: source file of the workflow.
+        file: settings file of the agent, in ``configs/agent``.
+        source: source file of the workflow class.
         in_boxes: True if the agent supports only Box actions.
         is_off_policy: True if the agent learns from a replay buffer.
     """
@@ -46,7 +46,7 @@ def agent_facts(agent: str) -> AgentFacts:
     """Return the properties of an agent of the package.
 
     Raises:
-        ValueError: no agent has this name, or remote simulators cannot train it.
+        ValueError: no agent has this name, or it cannot learn from remote simulators.
     """
     folder = config_folder() / "agent"
     if agent not in config_names(folder):
@@ -65,7 +65,7 @@ def agent_facts(agent: str) -> AgentFacts:
 
 
 def served_agents() -> list[str]:
-    """Return the names of the agents that remote simulators can train."""
+    """Return the names of the agents that can learn from remote simulators."""
     return [name for name in config_names(config_folder() / "agent") if _reason_not_served(name) is None]
 
 
@@ -107,7 +107,7 @@ def check_training(app: AppConfig) -> Any:
 
 
 def settings_of_experiment(experiment: str) -> tuple[str, dict[str, Any]]:
-    """Return the agent of an experiment, a file of ``configs/experiment``, and its tuned settings.
+    """Return the agent of an experiment, a file of ``configs/experiment``, and the tuned settings of the experiment.
 
     Environment settings, and settings that remote simulators do not support, are omitted.
 
@@ -130,7 +130,7 @@ def settings_of_experiment(experiment: str) -> tuple[str, dict[str, Any]]:
 
 
 def experiments() -> list[str]:
-    """Return the experiments of agents that remote simulators can train."""
+    """Return the experiments of agents that can learn from remote simulators."""
     served = served_agents()
     names = config_names(config_folder() / "experiment")
     return [name for name in names if any(name.startswith(f"{agent}/") for agent in served)]

@@ -1,4 +1,4 @@
-"""``evorl new``, ``evorl generate`` and ``evorl config``: create the folder of an app, or rewrite parts of one."""
+"""``evorl new``, ``evorl generate`` and ``evorl config``: create the folder of an app, or rewrite its parts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from evorl.apps.app_files import (
     write_environment,
 )
 from evorl.apps.app_text import in_one_line, with_entry, with_values
-from evorl.apps.backups import replace_text, set_aside
+from evorl.apps.backups import replace_text, replaced, set_aside
 from evorl.apps.kinds import KINDS, default_training
 from evorl.cli.app_agents import (
     AgentFacts,
@@ -44,16 +44,16 @@ _FLAGS = {**_ALGORITHM, "-e": "env", "--environment": "env", "-c": "file", "--co
 
 
 def new_from_arguments(arguments: Sequence[str]) -> Path:
-    """Create an app.
+    """Create the folder of an app, and print its files.
 
     Args:
-        arguments: name of the app's folder, and options.
+        arguments: path of the folder, and options of ``NEW``.
 
     Returns:
         The folder.
 
     Raises:
-        ValueError: the folder already exists, or an option is unknown or invalid; no files remain.
+        ValueError: the folder already exists, or an option is unknown or invalid; no file is created or changed.
     """
     named = without_flags(arguments, {flag: name for flag, name in _FLAGS.items() if name != "file"})
     settings, names = read_options(named, NEW, "evorl new", unnamed="folder")
@@ -84,10 +84,10 @@ def new_from_arguments(arguments: Sequence[str]) -> Path:
 
 
 def generate_from_arguments(arguments: Sequence[str]) -> list[Path]:
-    """Rewrite parts of an app; the previous files are kept as numbered backups.
+    """Rewrite the parts of an app that the options name; the previous files are kept as numbered backups.
 
     Returns:
-        The backups.
+        The paths of the backups.
 
     Raises:
         ValueError: no part is requested, the current folder is not an app, or an option is invalid.
@@ -105,15 +105,14 @@ def generate_from_arguments(arguments: Sequence[str]) -> list[Path]:
         kind = KINDS[_check_kind(settings["env"])]
         in_boxes = settings["algorithm"] is not None and agent_facts(settings["algorithm"]).in_boxes
         text = with_entry(text, "environment", environment_entry(kind, in_boxes))
-        backups.append(set_aside(app.folder / "environment"))
-        write_environment(app.folder, kind)
+        with replaced(app.folder / "environment", backups):
+            write_environment(app.folder, kind)
     if settings["algorithm"]:
         facts = agent_facts(settings["algorithm"])
-        backups.append(set_aside(app.folder / APP_ALGORITHMS))
-        name_in_app = write_algorithm(app.folder, facts.source, facts.file)
-        text = with_entry(
-            text, "agent", f"agent: {name_in_app} # a file of {APP_ALGORITHMS}/agent, which names its class"
-        )
+        with replaced(app.folder / APP_ALGORITHMS, backups):
+            name_in_app = write_algorithm(app.folder, facts.source, facts.file)
+        entry = f"agent: {name_in_app} # a file of {APP_ALGORITHMS}/agent, which names its class"
+        text = with_entry(text, "agent", entry)
         text = with_entry(text, "algorithm", f"algorithm:\n  path: {APP_ALGORITHMS} # where algorithms of this app are")
         if settings["algorithm"] != app.agent:
             default = default_training(settings["algorithm"], _kind_of(read_app(file)) or "", facts.is_off_policy)
@@ -130,10 +129,10 @@ def generate_from_arguments(arguments: Sequence[str]) -> list[Path]:
 
 
 def config_from_arguments(arguments: Sequence[str]) -> list[str] | list[Path]:
-    """Fill in the settings of an algorithm or simulator; without options, list both.
+    """Write the settings of an algorithm or simulator into ``app.yaml``; without these options, list both.
 
     Returns:
-        The listed names, or the backups of the replaced files.
+        The listed algorithms and experiments, or the path of the backup of ``app.yaml``.
 
     Raises:
         ValueError: the current folder is not an app, or an option is invalid.
@@ -162,7 +161,7 @@ def config_from_arguments(arguments: Sequence[str]) -> list[str] | list[Path]:
         entry = environment_entry(KINDS[settings["env"]], facts.in_boxes if facts else in_boxes)
         text = with_entry(text, "environment", entry)
         if not (app.folder / "environment" / f"{KINDS[settings['env']].script}.py").exists():
-            print(f"Its script does not exist yet: evorl generate -e {settings['env']}")
+            print(f"The simulator has no script yet: evorl generate -e {settings['env']}")
     _check_text(file, text, facts)
     return _report([replace_text(file, text)], read_app(file), facts)
 
@@ -176,7 +175,7 @@ def _list() -> list[str]:
         print(f"  {name:{width}s}  {description}".rstrip())
     kinds = "".join(f"  {name:{width}s}  {kind.description}\n" for name, kind in KINDS.items())
     print(f"\nSimulators:\n{kinds}")
-    print("To fill app.yaml in: evorl config -a ppo -e bandit")
+    print("To write settings into app.yaml: evorl config -a ppo -e bandit")
     return list(descriptions)
 
 
@@ -200,7 +199,7 @@ def _kind_of(app: AppConfig) -> str | None:
 
 
 def _fill_spaces(file: Path, kind_name: str, environment: str) -> None:
-    """Write an environment's spaces, as reported by the app's own script, into ``app.yaml``."""
+    """Write the spaces that the app's script reports for an environment into ``app.yaml``; print why if it fails."""
     text = file.read_text(encoding="utf-8")
     entry = environment_entry(KINDS[kind_name], False, {"name": in_one_line(environment)})
     file.write_text(with_entry(text, "environment", entry), encoding="utf-8")
@@ -209,7 +208,7 @@ def _fill_spaces(file: Path, kind_name: str, environment: str) -> None:
     done = subprocess.run(command, cwd=file.parent, capture_output=True, text=True, encoding="utf-8", check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it printed no error"])[-1]
-        print(f"Its spaces could not be determined: write them into {file}. {last}")
+        print(f"The spaces of {environment} are unknown: write them into {file}. {last}")
         return
     spaces = {name: in_one_line(space) for name, space in json.loads(done.stdout.splitlines()[-1]).items()}
     file.write_text(with_entry(text, "environment", with_values(entry, spaces)), encoding="utf-8")

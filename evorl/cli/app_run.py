@@ -25,14 +25,14 @@ _FLAGS = {
 
 
 def run_from_arguments(arguments: Sequence[str]) -> int:
-    """Run an app until its environments have ended.
+    """Run components of an app until its environments end; without environments, until one of its servers ends.
 
     Args:
-        arguments: one or several of ``APP_COMPONENTS``, by default ``all``; and options. Any other ``name=value`` is a
-            setting of the training run.
+        arguments: one or several of ``APP_COMPONENTS``, by default ``all``; and options of ``RUN``. Any other
+            ``name=value`` is a setting of the training run.
 
     Returns:
-        0.
+        The exit status, 0.
 
     Raises:
         SystemExit: a process failed (status 1), or a signal ended the run (128 plus its number, 130 for Ctrl-C).

@@ -10,8 +10,8 @@ def without_flags(arguments: Sequence[str], flags: Mapping[str, str]) -> list[st
 
     Args:
         arguments: arguments after the command.
-        flags: option of each flag, as in ``{"-a": "algorithm", "--exploit": "exploit=true"}``. A flag whose option
-            includes a value is a switch; any other takes a value, as ``-a ppo`` or ``-a=ppo``.
+        flags: option of each flag, as in ``{"-a": "algorithm", "--exploit": "exploit=true"}``. If the option includes
+            a value, the flag is a switch; otherwise the flag needs a value, ``-a ppo`` or ``-a=ppo``.
 
     Raises:
         ValueError: the value of a flag is missing.

@@ -22,7 +22,7 @@ from evorl.runs.spec import RunSpec
 # Hydra flags that take a value.
 FLAGS_WITH_VALUE = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--cfg", "-c")
 FLAGS_WITH_VALUE += ("--package", "-p", "--experimental-rerun")
-# Settings whose values are paths. A test derives them from the config files and classes.
+# Settings with paths as values. A test derives this list from the config files and classes.
 RUN_PATHS = tuple(sorted(RunSpec.keys("path")))
 HYDRA_PATHS = ("hydra.run.dir", "hydra.sweep.dir")
 PATHS = (
@@ -40,7 +40,7 @@ def overrides_first(arguments: list[str]) -> list[str]:
     """Return the arguments in the order that Hydra expects: overrides, then flags with their values.
 
     ``experiment=null`` becomes ``~experiment``, because Hydra rejects null for an optional config group, and
-    ``init_from=<run>`` is short for ``init_from.run=<run>``. Paths are quoted for Hydra, see ``with_literal_text``.
+    ``init_from=<run>`` becomes ``init_from.run=<run>``. Values are quoted for Hydra, see ``with_literal_text``.
     ``hydra.mode=MULTIRUN`` becomes ``-m``.
     """
     overrides, flags = [], []
@@ -92,17 +92,17 @@ def is_path(key: str) -> bool:
 
 
 def given_text(argument: str) -> str:
-    """Return the value of ``name=value`` as text, without the quotes of ``with_literal_text``."""
+    """Return the value of ``name=value`` as text, without the quotes and escapes of ``with_literal_text``."""
     return unquote(argument.partition("=")[2]).replace(r"\${", "${")
 
 
 def with_literal_text(arguments: Sequence[str]) -> list[str]:
     """Quote paths, and text that Hydra cannot parse, in overrides.
 
-    A path is literal, with four exceptions that Hydra interprets: an empty value, ``null``, a quoted string,
-    and an interpolation (``${...}``); the last two only if no file of that name exists. In a sweep (``-m``) commas
-    separate the values of ``init_from`` and ``replay.load`` unless a file of that name exists. Other settings are
-    quoted only if Hydra could not parse them, such as ``title=Größe``.
+    A path is literal, with exceptions that Hydra interprets: an empty value, ``null``, and, if no file of that name
+    exists, a quoted string, an interpolation (``${...}``) and a mapping as ``init_from``. In a sweep (``-m``), commas
+    separate several values unless a file of that name exists; not in ``RUN_PATHS`` and ``HYDRA_PATHS``. Other settings
+    are quoted only if Hydra could not parse them, such as ``title=Größe``.
 
     Args:
         arguments: command-line arguments, including flags.
@@ -143,7 +143,7 @@ def _exists(value: str) -> bool:
 
 
 def _is_readable(value: str) -> bool:
-    """Return True if Hydra can parse a value, or reports a helpful error: for brackets, quotes and functions."""
+    """Return True if Hydra can parse a value; also for brackets, quotes and functions: Hydra explains their errors."""
     if value.startswith(_STRUCTURED) or "${" in value or re.match(r"\w+\(", value):
         return True
     try:

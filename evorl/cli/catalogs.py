@@ -1,4 +1,4 @@
-"""Agents and environments of evorl as records: action kinds, spaces, tuned settings and requirements."""
+"""Lists of the agents and environments of evorl: action kinds, spaces, tuned settings and requirements."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _FAMILIES: dict[type, Family] = {
     QualityDiversityWorkflow: "quality-diversity",
     PBTWorkflow: "population",
 }
-# Algorithms that several pages describe, or a page with another name.
+# Modules with one documentation page per agent, or with a page of another name than the module.
 _OWN_PAGES = ("multi_objective", "random_agent")
 
 
 @dataclasses.dataclass(frozen=True)
 class EnvInfo:
-    """An environment, by the name that ``env=`` and ``evorl.make`` accept.
+    """An environment that ``env=`` and ``evorl.make`` accept.
 
     Attributes:
         name: short name of a config, ``cartpole``, or library and name, ``gymnasium/Pendulum-v1``.
-        path: library and name in every case, ``gymnax/CartPole-v1``.
+        path: library and name, such as ``gymnax/CartPole-v1``.
         obs_space: observation space, such as ``Box(4)``; empty if it is known only after creation.
         action_space: action space, such as ``Discrete(2)``; empty if it is known only after creation.
         tuned: agents with tuned settings for the environment or its family.
@@ -62,26 +62,26 @@ class EnvInfo:
 
     @property
     def library(self) -> str:
-        """Library that implements it."""
+        """Library of the environment, such as ``gymnax``."""
         return self.path.partition("/")[0]
 
 
 @dataclasses.dataclass(frozen=True)
 class AgentInfo:
-    """An agent, by the name that ``agent=`` accepts.
+    """An agent that ``agent=`` accepts.
 
     Attributes:
         name: name of its config, such as ``ppo`` or ``ec/cmaes``.
-        description: description, with the source.
-        family: kind of its training.
-        discrete: true if it acts in discrete action spaces.
-        continuous: true if it acts in flat Box spaces; some agents need finite bounds.
-        memory: true if its network can have a recurrent cell.
-        offline: true if it learns from recorded transitions alone.
-        goals: true if it supports hindsight experience replay (``replay=hindsight``).
+        description: description, with its source, such as a paper.
+        family: family of its training method, such as ``on-policy``.
+        discrete: true if the agent supports discrete action spaces.
+        continuous: true if the agent supports flat Box action spaces; some agents need finite bounds.
+        memory: true if the agent's network can have a recurrent cell.
+        offline: true if the agent learns from recorded transitions alone.
+        goals: true if the agent supports hindsight experience replay (``replay=hindsight``).
         tuned: environments with tuned settings; patterns such as ``brax/*`` for families of environments.
         page: page of the documentation, such as ``algorithms/ppo``.
-        workflow: dotted path of its class.
+        workflow: dotted path of the workflow class.
     """
 
     name: str
@@ -102,8 +102,8 @@ def list_envs(
 ) -> list[EnvInfo]:
     """Return the environments that evorl knows: first environments with a config, then environments of libraries.
 
-    Libraries such as Gymnasium accept further names, which their users register. ``evorl.envs`` is the package of
-    environments.
+    Libraries such as Gymnasium accept further names, which their users register. ``evorl.envs`` is not this list but
+    the package of environments.
 
     Args:
         text: part of the name, case-insensitive.
@@ -136,7 +136,7 @@ def list_agents(
     offline: bool = False,
     goals: bool = False,
 ) -> list[AgentInfo]:
-    """Return the agents of evorl that have all requested properties; ``evorl.agents`` is the package of agents.
+    """Return the agents of evorl that have all requested properties; False and ``None`` do not filter.
 
     Args:
         text: part of the name or the description, case-insensitive.
@@ -178,7 +178,7 @@ def _all_envs() -> list[EnvInfo]:
     envs = []
     for config in config_names(folder / "env"):
         if config in long_names(folder):
-            continue  # listed as the config that it is short for
+            continue  # listed with the config that the short name stands for
         settings = _env_settings(config, folder)
         path = f"{settings.get('library') or config}/{settings.get('name') or ''}".rstrip("/")
         obs_space, _, action_space = spaces.get(config, "").partition(" -> ")
@@ -189,7 +189,7 @@ def _all_envs() -> list[EnvInfo]:
 
 
 def _env_settings(name: str, folder: Path) -> dict[str, Any]:
-    """Return the entries of ``env`` in the file of an environment and in the files of its defaults list."""
+    """Return the entries of ``env`` in an environment's file and in the files of its defaults list, merged."""
     file = _read(folder / "env" / f"{name}.yaml")
     below = [entry.removeprefix("/env/") for entry in file.get("defaults", ()) if entry != "_self_"]
     settings = [_env_settings(entry, folder) for entry in below] + [file.get("env", {})]
@@ -214,7 +214,7 @@ def _tuned_by_agent(folder: Path) -> Mapping[str, tuple[str, ...]]:
 
 
 def _agent(name: str, folder: Path) -> AgentInfo:
-    """Describe an agent by its file and its class; an outer one has the abilities of its default inner one."""
+    """Describe an agent by its file and class; an agent with an inner agent has the abilities of its default one."""
     file = folder / "agent" / f"{name}.yaml"
     settings = _read(file)
     workflow = workflow_class(settings["workflow"])

@@ -25,13 +25,13 @@ _VECTORS = "vectors"
 
 
 def check_client_from_arguments(arguments: Sequence[str]) -> None:
-    """Check a client, or print the test vectors.
+    """Run the checks of a client and print each result, or print the test vectors.
 
     Args:
         arguments: options, or ``vectors`` with the option ``to``.
 
     Raises:
-        ValueError: a check has failed, the client does not connect, or an argument cannot be used.
+        ValueError: a check has failed, the client does not connect, or an argument is invalid.
         OSError: the address is in use, or the file cannot be written.
     """
     settings, unnamed = read_options(arguments, CHECK_CLIENT, "evorl check-client", unnamed=_VECTORS)
@@ -87,7 +87,7 @@ def _check(settings: dict[str, Any]) -> None:
 
 
 def _chosen_checks(only: str, skip: str) -> list[Check]:
-    """Return the checks whose names match; raise ``ValueError`` for a pattern that matches no check."""
+    """Return the checks that ``only`` and ``skip`` select; raise ``ValueError`` for a pattern that matches no check."""
     checks = all_checks()
     names = [check.name for check in checks]
     chosen = {}
@@ -136,13 +136,13 @@ class _ClientProgram:
         self._child: Child | None = None
 
     def start(self) -> Callable[[], bool]:
-        """End the program and start it again; return a function that returns True while it runs."""
+        """End the running program, if any, and start it again; return a function that returns True while it runs."""
         self.end()
         self._child = child = Child("client", self._words, Path.cwd(), {}, self._log)
         return lambda: child.status is None
 
     def end(self) -> None:
-        """End the program, if it was started."""
+        """End the program, if it is running."""
         if self._child is not None:
             self._child.end()
             self._child = None

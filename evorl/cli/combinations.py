@@ -1,4 +1,4 @@
-"""Combinations of the comma-separated values of a sweep (``-m``): the overrides of each run."""
+"""Combinations of the values of a sweep (``-m``): the overrides of each run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FOLDER_FLAGS = ("--config-dir", "-cd")
 
 
 def is_sweep(arguments: Sequence[str]) -> bool:
-    """Return True for a sweep that evorl runs in a single process, without a Hydra sweeper or launcher."""
+    """Return True for a sweep (``-m``) that evorl runs in a single process, without a Hydra sweeper or launcher."""
     flags = {argument.partition("=")[0] for argument in arguments if argument.startswith("-")}
     of_hydra = (argument for argument in arguments if argument.startswith(("hydra/", "hydra.")))
     others = any(not argument.startswith(f"{SWEEP}=") for argument in of_hydra)
@@ -34,15 +34,15 @@ def is_sweep(arguments: Sequence[str]) -> bool:
 
 
 def is_launched_sweep(arguments: Sequence[str]) -> bool:
-    """Return True for a sweep whose runs a launcher of Hydra starts, without a sweeper of Hydra."""
+    """Return True for a sweep in which a Hydra launcher starts the runs, without a Hydra sweeper."""
     others = [argument for argument in arguments if not _is_of_launcher(argument)]
     return len(others) < len(arguments) and is_sweep(others)
 
 
 def split_launcher(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split arguments into the settings of a launcher of Hydra, and all others.
+    """Split arguments into the settings of a Hydra launcher, and all others.
 
-    Settings of the launcher ``basic`` are dropped: it trains the runs one after another in this process, as evorl does.
+    Settings of the launcher ``basic`` are dropped: evorl itself trains the runs one after another in this process.
     """
     of_launcher = [argument for argument in arguments if _is_of_launcher(argument)]
     others = [argument for argument in arguments if not _is_of_launcher(argument)]
@@ -68,10 +68,10 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def combinations(overrides: Sequence[str]) -> Iterator[tuple[list[str], dict[str, str]]]:
-    """Yield the overrides of each run, and the values that vary between runs; the last setting varies fastest.
+    """Yield the overrides of each run, and its varied settings with their values; the last setting varies fastest.
 
     Raises:
-        ValueError: an override is an interval, whose values cannot be enumerated.
+        ValueError: an override is an interval, which cannot be enumerated.
     """
     choices: dict[str, list[str]] = {}
     varied = []
@@ -93,12 +93,12 @@ def combinations(overrides: Sequence[str]) -> Iterator[tuple[list[str], dict[str
 
 
 def _shown(value: str) -> str:
-    """Return a value of Hydra's grammar for display, without escaping backslashes."""
+    """Return a value of Hydra's grammar for display, without the backslashes that escape characters."""
     return value if value[:1] in ("'", '"') else re.sub(r"\\([\\()\[\]{}:=, \t])", r"\1", value)
 
 
 def describe_parallel_runs(runs: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> str | None:
-    """Suggest the command line that trains the runs in parallel, if they differ only in seeds and numbers."""
+    """Suggest a command that trains the runs in parallel; ``None`` unless they differ only in seeds and numbers."""
     overrides, varied = runs[0]
     texts = {name: list(dict.fromkeys(chosen[name] for _, chosen in runs)) for name in varied}
     values = {name: list(OmegaConf.create(f"[{', '.join(of_one)}]")) for name, of_one in texts.items()}
@@ -118,8 +118,8 @@ def describe_parallel_runs(runs: Sequence[tuple[Sequence[str], Mapping[str, str]
     settings = [f"{name}: [{', '.join(texts[name])}]" for name in values]
     arguments += [f"sweep={{{', '.join(settings)}}}"] if settings else []
     return (
-        "These runs differ only in seeds and numbers. In parallel, in one program for all runs of the same structure, "
-        f"they take a fraction of the time: {train_command()} {shlex.join(arguments)}"
+        "These runs differ only in seeds and numbers. To train them in a fraction of the time, all runs of the same "
+        f"structure in parallel in one program: {train_command()} {shlex.join(arguments)}"
     )
 
 
@@ -136,7 +136,7 @@ def _steps_outside_jax(overrides: Sequence[str]) -> bool:
 
 @contextmanager
 def naming_setting(setting: Mapping[str, str]) -> Iterator[None]:
-    """Prefix errors raised within the context with the setting of the run, if there is one."""
+    """Context that re-raises errors as ``ValueError``, prefixed with the setting of the run, if it has one."""
     try:
         yield
     except (ValueError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Options of commands that compose no config: ``name=value``, and positional arguments.
+"""Options of the commands that do not compose a Hydra config: ``name=value``, and positional arguments.
 
 Every option declares the values that it accepts, and ``read_options`` checks them. Entries of an option that is a
 mapping can be set one by one: ``serve.bind=127.0.0.1:7001``.
@@ -39,7 +39,7 @@ def one_of(*names: str) -> Check:
 
 
 def checkpoint(value: Any, name: str) -> str:
-    """Return ``value`` if it names a checkpoint: best, latest, or the number of an iteration.
+    """Return ``value`` as text if it names a checkpoint: best, latest, or the number of an iteration.
 
     Raises:
         ValueError: the value is invalid.
@@ -63,10 +63,10 @@ class Option(NamedTuple):
     """An option of a command.
 
     Attributes:
-        default: default value. The type of a flag, text or mapping is checked against the default's type.
-        meaning: description for users, without a full stop.
+        default: default value. If it is a boolean, a text or a mapping, values must have the same type.
+        meaning: help text, without a full stop.
         check: ``check(value, name)`` returns the checked value or raises ``ValueError``; needed for numbers.
-        text: True if the value is text although the default is not; other values are parsed as YAML.
+        text: True if values are text although the default is not; values that are not text are parsed as YAML.
         null: True if null is accepted although the default is not null.
         empty: True if the text may be empty.
     """
@@ -84,7 +84,7 @@ class Option(NamedTuple):
         return self.text or isinstance(self.default, str)
 
     def read(self, text: str, name: str) -> Any:
-        """Return the unchecked value of a text from the command line.
+        """Return the unchecked value of a text from the command line; for ``null``, ``None`` if null is accepted.
 
         Raises:
             ValueError: the text is empty, or not valid YAML.
@@ -96,7 +96,7 @@ class Option(NamedTuple):
         return None if text == "null" and (self.null or self.default is None) else text
 
     def checked(self, value: Any, name: str) -> Any:
-        """Return the checked value, as the command expects it.
+        """Return the value after type and range checks, in the form that the command uses.
 
         Raises:
             ValueError: the value has the wrong type, is out of range, or is null; the message names option and value.
@@ -122,7 +122,7 @@ def read_options(
         unnamed: noun for positional arguments, for error messages; ``None`` if the command accepts none.
 
     Returns:
-        Every option with its checked value or its default; and the positional arguments.
+        All options by name, each with its checked value or its default; and the positional arguments, in order.
 
     Raises:
         ValueError: an option is unknown, given twice, unreadable or invalid; or there is an unexpected positional
@@ -159,12 +159,12 @@ def read_options(
 
 
 def describe_options(options: Mapping[str, Option]) -> str:
-    """Format one line per option, with its default and its description."""
+    """Return the help lines of the options: each option with its default and its description."""
     shown = {f"{name}={as_given(option.default)}": option.meaning for name, option in options.items()}
     width = max(map(len, shown), default=0)
     return "".join(f"  {name:{width}s}  {meaning}\n" for name, meaning in shown.items())
 
 
 def as_given(value: Any) -> str:
-    """Return a value in the syntax of the command line."""
+    """Return a value as users type it on the command line."""
     return value if isinstance(value, str) else dump_yaml(value, default_flow_style=True).split("\n")[0]

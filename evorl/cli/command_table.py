@@ -14,11 +14,11 @@ class Command(NamedTuple):
     """A subcommand of ``evorl``.
 
     Attributes:
-        description: description, one sentence.
+        description: purpose of the command, one sentence.
         usage: synopsis of the arguments.
         runs: ``module:function``, imported when the command runs; the function receives the list of arguments.
-        options: options by name; empty if the command accepts the settings of a training run.
-        working: line that is printed after a second; empty for a command that prints its progress, or is fast.
+        options: options by name; empty if the command instead accepts settings of a run, composed or stored.
+        working: line printed on standard error if the command takes more than a second; empty for no line.
     """
 
     description: str
@@ -41,7 +41,7 @@ COMMANDS: dict[str, Command] = {
         options.ENVS,
     ),
     "agents": Command(
-        "List agents, with their families, action spaces and abilities.",
+        "List agents, with their families, action spaces, abilities and documentation.",
         "[<part of a name>] [family=off-policy] [discrete=true] [continuous=true] [memory=true] [goals=true]",
         "evorl.cli.listings:list_agents_from_arguments",
         options.AGENTS,
@@ -88,7 +88,7 @@ COMMANDS: dict[str, Command] = {
         "Rendering: loading the run, compiling and playing ...",
     ),
     "show-episode": Command(
-        "Write an animation of an episode that an evaluation recorded.",
+        "Draw an episode that an evaluation recorded: an animation of its bodies, or else a plot of its trajectory.",
         "episode=<file> | run=<run>|latest",
         "evorl.cli.show_episode:show_episode_from_arguments",
         options.SHOW_EPISODE,
@@ -165,7 +165,7 @@ COMMANDS: dict[str, Command] = {
         options.GENERATE,
     ),
     "config": Command(
-        "List the algorithms and simulators for apps, or fill in their settings.",
+        "List the algorithms and simulators for apps, or write one with its settings into app.yaml.",
         "[algorithm=<name>|<experiment>] [env=<simulator>] [list=true]",
         "evorl.cli.app_commands:config_from_arguments",
         options.CONFIG,

@@ -21,7 +21,7 @@ from evorl.execution.signals import handled_signals
 from evorl.recorders.screen import announced
 
 _OPTIONS_OF_A_TRAINING = "Options are the settings of a training run; evorl {} agent=... env=... --cfg job lists them."
-# Commands of other tools, with those to use instead.
+# Commands of other tools, with the evorl command to use instead.
 _INSTEAD = {
     "enjoy": "render",
     "learn": "train",
@@ -39,7 +39,7 @@ def main(*command: str) -> None:
     """Run ``evorl <command> ...``; without a command, or with ``--help``, list the commands.
 
     Args:
-        command: the command, for programs such as ``evorl-train`` whose arguments do not start with it.
+        command: the command, for programs such as ``evorl-train``; without it, the first argument is the command.
     """
     print_any_character()
     with handled_signals(), explained_errors(config_folder()):
@@ -47,7 +47,7 @@ def main(*command: str) -> None:
 
 
 def run(arguments: Sequence[str]) -> Any:
-    """Run the command named by the first argument with the remaining arguments, and return its result.
+    """Run the command named by the first argument, and return its result; ``None`` after printing a help text.
 
     Raises:
         ValueError: the command does not exist.
@@ -77,7 +77,7 @@ def run(arguments: Sequence[str]) -> Any:
 
 
 def _naming_run(command: Command, arguments: Sequence[str]) -> list[str]:
-    """Return arguments that name a run as the command does: ``evorl render latest`` is ``evorl render run=latest``."""
+    """Return the arguments in the command's form: ``run=latest`` for ``render latest``; ``a`` for ``watch run=a``."""
     if command.usage.startswith(("<run>", "[<run>")):
         return [argument.removeprefix("run=") for argument in arguments]
     unnamed = [argument for argument in arguments if "=" not in argument and not argument.startswith(("-", "+", "~"))]
@@ -97,7 +97,7 @@ def overview() -> str:
 
 
 def help_of(name: str) -> str:
-    """Return the usage and the options of a command."""
+    """Return the help text of a command: usage, description and options."""
     command = COMMANDS[name]
     lines = f"Usage: evorl {name} {command.usage}\n\n{command.description}\n"
     if not command.options:
@@ -107,7 +107,7 @@ def help_of(name: str) -> str:
 
 
 def _describe_settings() -> str:
-    """Describe the choices of a training run, and how to list its settings."""
+    """List the agents and environments of a training run, and tell how to list all of its settings."""
     chosen = {group: ", ".join(config_names(config_folder() / group)) for group in ("agent", "env")}
     names = "\n\n".join(
         textwrap.fill(f"{group}: {listed}", 100, break_on_hyphens=False) for group, listed in chosen.items()
@@ -118,6 +118,6 @@ def _describe_settings() -> str:
 
 
 def _describe_changes() -> str:
-    """Describe the settings of a stored run that a command can override."""
+    """List the settings of a stored run that ``evorl evaluate`` and ``evorl save-replay`` can override."""
     listed = textwrap.fill(", ".join(evaluation_settings()), 100, break_on_hyphens=False)
     return f"Settings of the run that can be overridden:\n{listed}"

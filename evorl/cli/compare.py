@@ -1,4 +1,4 @@
-"""``evorl compare``: trains several agents on the same seeds, and reports which is better and how certain that is."""
+"""``evorl compare``: trains agents on the same seeds, and reports which one is better and how certain that is."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def compare(arguments: Sequence[str], train_all: Callable[[Sequence[str]], None]
     Args:
         arguments: names of two agents or more, ``seeds=10``, and settings of the trainings. Instead,
             ``resume=<folder>`` continues a comparison that was stopped.
-        train_all: runs the command line of a sweep.
+        train_all: trains the sweep of a command line, ``-m ...`` or ``resume=...``.
 
     Returns:
         Path of the report; ``None`` if the trainings were stopped.
 
     Raises:
         ValueError: fewer than two agents are named, an agent does not exist, or ``seeds`` is invalid.
-        SystemExit: a setting is invalid, or a training failed; all others were trained.
+        SystemExit: raised by ``train``: a setting is invalid, or a training failed; all others were trained.
     """
     values = {argument.partition("=")[0]: given_text(argument) for argument in arguments if "=" in argument}
     if "resume" in values:
@@ -47,8 +47,10 @@ def compare(arguments: Sequence[str], train_all: Callable[[Sequence[str]], None]
         folder = user_path(values.get("runs_folder", "runs")).resolve() / time.strftime("compare_%Y-%m-%d_%H-%M-%S")
         settings = [argument for argument in arguments if "=" in argument and not argument.startswith("seeds=")]
         overrides = ["-m", f"agent={','.join(agents)}", f"num_seeds={seeds}", *settings, f"hydra.sweep.dir={folder}"]
-    train_all(overrides)
     is_ours = "resume" not in values or values.get("trust") == "true"
+    if "resume" in values:
+        SweepFolder.open(folder, trust=is_ours)  # raises an error before anything is resumed
+    train_all(overrides)
     if any(run.state != FINISHED for run in SweepFolder.open(folder, trust=is_ours).runs):
         print_line(f"To resume: evorl compare {as_arguments({'resume': folder})}")
         return None
@@ -61,7 +63,7 @@ def compare(arguments: Sequence[str], train_all: Callable[[Sequence[str]], None]
 
 
 def _read(arguments: Sequence[str], values: dict[str, str]) -> tuple[list[str], int]:
-    """Return the agents and the number of seeds."""
+    """Return the agents and the number of seeds; raise ``ValueError`` if they are invalid or given as settings."""
     for name, remedy in _SET_HERE.items():
         if name in values:
             raise ValueError(f"{name}={values[name]} has no place in a comparison: {remedy}, as in {EXAMPLE}.")

@@ -1,7 +1,7 @@
 """Tab completion: ``evorl -sc install=bash`` prints a script for the shell, ``-sc query=bash`` prints completions.
 
-A query prints only candidates, one per line, even for an invalid command line: an error message would appear while
-the user types.
+A query prints only candidates, one per line, also for an invalid command line: an error message would disturb the
+user's typing.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def complete_from_arguments(arguments: Sequence[str]) -> None:
     if action not in _ACTIONS or shell not in _SHELLS:
         shown = "=".join(asked[-1]) if asked else "nothing"
         raise ValueError(
-            f"-sc takes install, uninstall or query with one of {', '.join(_SHELLS)}, as in "
+            f"-sc needs install, uninstall or query with one of {', '.join(_SHELLS)}, as in "
             f'eval "$(evorl -sc install=bash)"; got {shown}.'
         )
     if action != "query":
@@ -141,7 +141,7 @@ def _of_options(name: str, options: Mapping[str, Option], last: str) -> Iterable
 
 
 def _values_of(key: str, option: Option | None) -> Iterable[str]:
-    """Return the known values of an option."""
+    """Return the known values of the option ``key``; empty if they are unknown or ``option`` is ``None``."""
     if option is None:
         return ()
     if isinstance(option.default, bool):
@@ -191,7 +191,7 @@ def _next_parts(values: Mapping[str, Any], last: str) -> Iterator[str]:
 
 
 def _config(before: Sequence[str]) -> Mapping[str, Any]:
-    """Compose the config from the arguments typed so far; return the default config if that fails."""
+    """Compose the config of the config groups typed so far; return the default config if that fails."""
     from evorl.cli.composition import compose_config  # imports JAX
 
     chosen = [word for word in before if word.partition("=")[0] in (*_GROUPS, "inner", "learner")]

@@ -40,22 +40,22 @@ from evorl.envs.libraries import HOST_LIBRARIES, LIBRARIES
 from evorl.runs.spec import RunSpec
 from evorl.types import PyTreeNode
 
-# Settings that such a section does not have, because they apply to the whole run.
+# Settings that the sections of ``AGENT_PARTS`` do not have, because they apply to the whole run.
 _OF_THE_RUN = ("total_timesteps", "log_interval", "eval_interval", "checkpoint_interval", "eval_episodes")
-# Settings that are mappings with a ``name``, and can be set by that name alone.
+# Mappings with a ``name``, which the command line can set by that name alone: ``optimizer=sgd``.
 _NAMED = re.compile(r"(?:\w+\.)*(?:\w*optimizer|archive)")
 
-# Kind-specific settings in the file that Hydra read last, by path; Hydra reads the kind's defaults afterwards.
+# Kind-specific settings of the file that Hydra read last, by path, for the kind that Hydra reads afterwards.
 _in_file: dict[str, dict[str, Any]] = {}
 
 
 def completed_optimizer(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config with all settings of the evolutionary optimizer ``optimizer``; missing ones get defaults."""
+    """Return the config with all settings of its evolutionary ``optimizer``; missing settings get their defaults."""
     return {**config, "optimizer": completed_node(EvoOptimizer, config["optimizer"], None, "optimizer")}
 
 
 def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
-    """Compose the config of a run from overrides, as ``scripts/train.py`` does."""
+    """Compose the config of a run from overrides, as ``evorl train`` does."""
     with initialize_configs():
         return compose("config", overrides=list(overrides))
 
@@ -77,7 +77,7 @@ def complete_what_hydra_reads() -> None:
 
 
 class FileConfigSource(file_config_source.FileConfigSource):
-    """Hydra config source for files completed with class defaults, and for the groups of the short forms.
+    """Hydra config source that completes files with class defaults, and provides the groups of the short forms.
 
     The class has the name of Hydra's own source. Hydra's launchers register that source again in their processes, but
     keep an existing source of the same name.
@@ -133,7 +133,7 @@ class FileConfigSource(file_config_source.FileConfigSource):
         return is_file or _names_a_setting(config_path) or self._names_an_env(config_path)
 
     def _names_an_env(self, config_path: str) -> bool:
-        """Return True for ``env/<library>/<name>`` if the library has no folder of files; any name is accepted."""
+        """Return True for ``env/<library>/<name>``, with any name, unless the library has a folder of config files."""
         group, library, name = (*config_path.split("/", 2), "", "")[:3]
         if group != "env" or not name or super().is_config(config_path) or super().is_group(f"env/{library}"):
             return False
@@ -208,17 +208,17 @@ def _open_schedules(config: Any) -> None:
 
 
 def _bases_of_kinds() -> dict[str, type[PyTreeNode]]:
-    """Return the settings with kind-specific entries, each with the base class of its kinds."""
+    """Return the settings that have kind-specific entries, each with the base class of all kinds."""
     return {"archive": Archive, "optimizer": EvoOptimizer}
 
 
 def _settings_of_kind(group: str, name: str) -> dict[str, Any]:
-    """Return the mapping for a short form ``group=name``: the name, and any settings specific to that kind."""
+    """Return the mapping that a short form ``group=name`` sets: the name, and the settings specific to that kind."""
     base = _bases_of_kinds().get(group.rpartition(".")[2])
     in_file = _in_file.get(group)
     if base is None or in_file is None or not _is_kind(name, base):
         return {"name": name}
-    if in_file.get("name") != name:  # another kind uses its defaults, and the file's values for settings without one
+    if in_file.get("name") != name:  # another kind has its defaults; the file sets the rest
         cls, _ = described_node(base, name, group)
         fields = dataclasses.fields(cls)
         needed = {field.name for field in fields if default_of(field) is dataclasses.MISSING}
@@ -256,5 +256,5 @@ def _own_settings(kind: str, base: type[PyTreeNode], settings: Mapping[str, Any]
 
 
 def _shared_settings(base: type[PyTreeNode]) -> set[str]:
-    """Return the settings kept when another kind is chosen; optimizers keep none, as suitable values differ by kind."""
+    """Return the settings kept if another kind is chosen; optimizers keep none, as good values differ by kind."""
     return {field.name for field in dataclasses.fields(base)} if base is Archive else set()

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from evorl.config.values import plain
 
-# Sections of a config that are complete agents.
+# Sections of a config that each contain a complete algorithm with its agent.
 AGENT_PARTS = ("inner", "learner")
 RESULTS_FILE = "experiment/_results.json"  # recorded results of the tuned settings, written by benchmarks/learning
 
@@ -26,20 +26,20 @@ def config_folder() -> Path:
 
 
 def config_names(folder: Path) -> list[str]:
-    """Return the names of the config files below the folder of a config group."""
+    """Return the names of the config files in the folder of a group, at any depth, unless they begin with ``_``."""
     return [file.relative_to(folder).with_suffix("").as_posix() for file in sorted(folder.rglob("[!_]*.yaml"))]
 
 
 @functools.cache
 def long_names(folder: Path) -> Mapping[str, str]:
-    """Return the long names of environments by their short names: ``{"hopper": "brax/hopper"}``."""
+    """Return the long names of environments by their short names, such as ``{"hopper": "brax/hopper"}``."""
     files: dict[str, Any] = {path.stem: OmegaConf.load(path) for path in sorted(folder.glob("env/[!_]*.yaml"))}
     defaults = {name: list(file.get("defaults", [])) for name, file in files.items() if set(file) == {"defaults"}}
     return {name: found[0] for name, found in defaults.items() if len(found) == 1}
 
 
 def as_filed(experiment: str, folder: Path) -> str:
-    """Return the file name of an experiment: ``ppo/hopper`` for ``ppo/hopper`` and ``ppo/brax/hopper``."""
+    """Return the file name of an experiment, such as ``ppo/hopper`` for ``ppo/hopper`` and ``ppo/brax/hopper``."""
     names = [experiment, *_other_names(experiment, folder)]
     return next((name for name in names if (folder / "experiment" / f"{name}.yaml").is_file()), experiment)
 
@@ -47,17 +47,17 @@ def as_filed(experiment: str, folder: Path) -> str:
 def settings_file(experiment: str, folder: Path, others: Sequence[Path] = ()) -> str:
     """Return the file of an agent's settings for an environment: its own, or that of the environment's family.
 
-    ``experiment/_families.yaml`` lists the names of environments by family: ``ppo/brax/ant``, which has no file, has
-    the settings of ``ppo/_brax``. A family without such a file has the settings of an environment of its name:
-    ``ppo/gymnasium/Pendulum-v1``, of the family ``pendulum``, has the settings of ``ppo/pendulum``.
+    ``experiment/_families.yaml`` lists the environments of each family: ``ppo/brax/ant``, which has no file, has the
+    settings of its family's file ``ppo/_brax``. If a family has no such file, it has the settings of the environment
+    with the family's name: ``ppo/gymnasium/Pendulum-v1``, of the family ``pendulum``, has those in ``ppo/pendulum``.
 
     Args:
         experiment: agent and environment, ``ppo/ant``.
         folder: config tree.
-        others: additional config trees; their files for an environment precede files of families.
+        others: additional config trees; their files for the environment itself precede files of families.
 
     Returns:
-        The name of the file in ``experiment``, which may not exist.
+        The name of the file in the folder ``experiment``, without suffix; ``experiment`` itself if none exists.
     """
     own = [(as_filed(experiment, tree), tree) for tree in (folder, *others)]
     if any((tree / "experiment" / f"{name}.yaml").is_file() for name, tree in own):

@@ -1,4 +1,4 @@
-"""Checks the ``defaults`` of config files: files that include themselves, on which Hydra recurses without end."""
+"""Checks the ``defaults`` of config files: a file that includes itself would make Hydra recurse without end."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 
 class Inclusions:
-    """The config files of a tree, by path such as ``agent/ppo``, with the files that each includes."""
+    """The config files that Hydra has read, by path such as ``agent/ppo``, with the files that each includes."""
 
     def __init__(self) -> None:
         self._included: dict[str, list[str]] = {}
 
     def add(self, config_path: str, defaults: Any, file: str) -> None:
-        """Add a file before Hydra reads the files that it includes.
+        """Add a file and check its defaults list, before Hydra reads the files that it includes.
 
         Args:
             config_path: group and name, ``agent/mine``.
-            defaults: its defaults list.
+            defaults: the file's defaults list, or ``None``.
             file: path of the file, for the error message.
 
         Raises:

@@ -21,13 +21,13 @@ from evorl.envs.user import made_by
 
 
 def check_env_from_arguments(arguments: Sequence[str]) -> Trial:
-    """Check an environment and print the findings.
+    """Check an environment, step it with random actions, and print the results.
 
     Args:
-        arguments: ``package.module:function`` that creates the environment, and options.
+        arguments: ``package.module:function`` that creates the environment, and options of ``CHECK_ENV``.
 
     Returns:
-        Results of the steps with random actions.
+        Results of the random steps.
 
     Raises:
         ValueError: the environment violates its contract, with one line per fault; no agent can act in its action
@@ -78,7 +78,7 @@ def _check(factory: str, settings: dict[str, Any]) -> Trial:
 
 
 def _single_env(factory: str, arguments: dict[str, Any]) -> Any:
-    """Return the ``Env`` that a function creates; ``None`` for simulators, whose shapes the bridge guarantees."""
+    """Return the ``Env`` that a function creates; ``None`` for Gymnasium or host simulators, and unknown arguments."""
     function = load_named(factory, "the environment")
     if "num_envs" in parameter_names(function):
         return None

@@ -1,4 +1,4 @@
-"""Error reporting of the command line: one sentence, the closest valid name, and a non-zero exit status."""
+"""Error messages of the command line: one sentence with the closest valid name, and a non-zero exit status."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ TRACEBACK_VARIABLE = "EVORL_TRACEBACK"
 
 @contextmanager
 def explained_errors(folder: Path) -> Iterator[None]:
-    """Print expected errors as one sentence and exit with status 1; a lost process exits with ``LOST_STATUS``.
+    """Context that prints an expected error as one sentence and exits with status 1; ``folder`` is the config tree.
 
-    If the environment variable ``EVORL_TRACEBACK`` is set, the traceback is shown.
+    A lost process exits with ``LOST_STATUS``. If ``EVORL_TRACEBACK`` is set in the environment, errors are raised.
     """
     try:
         yield
@@ -39,7 +39,7 @@ def explained_errors(folder: Path) -> Iterator[None]:
     except Exception as error:
         if text := describe_lost_process(error):
             _exit(error, text, LOST_STATUS)
-        # Checked first, because some of these are also ValueErrors or OSErrors.
+        # Checked first, because some errors of Hydra are also ValueErrors or OSErrors.
         if is_of_config(error):
             _exit(error, describe_config_error(error, folder))
         if isinstance(error, RuntimeError) and (text := _describe_machine_error(error)):
@@ -55,7 +55,7 @@ def _output_is_closed() -> bool:
     """Return True if the reader of standard output has closed it."""
     try:
         sys.stdout.flush()
-        # Without a buffer (PYTHONUNBUFFERED) there is nothing to flush: ask the pipe.
+        # Without a buffer (PYTHONUNBUFFERED) the flush writes nothing: poll the pipe.
         pipe = select.poll()
         pipe.register(sys.stdout.fileno(), select.POLLOUT)
         return any(event & select.POLLERR for _, event in pipe.poll(0))
@@ -86,12 +86,12 @@ def _exit(error: Exception, text: str, status: int = 1) -> None:
 
 
 def _describe_machine_error(error: RuntimeError) -> str | None:
-    """Return JAX's error about the machine as one sentence; ``None`` for other errors, which are considered bugs."""
+    """Return an error of JAX about its platform or memory as one sentence; ``None`` for others, which are bugs."""
     text = str(error)
     platform = re.match(r"Unable to initialize backend '([^']*)': (.*?)\.? \(set JAX_PLATFORMS", text, re.DOTALL)
     if platform:
         name, reason = platform.groups()
-        return f"JAX cannot run on {name!r}, which JAX_PLATFORMS names: {reason}. Leave it unset, or choose another."
+        return f"JAX cannot run on {name!r}, which JAX_PLATFORMS names: {reason}. Unset it, or name another platform."
     if "RESOURCE_EXHAUSTED" in text:
         first_line = text.strip().splitlines()[0]
         return f"This machine does not have enough memory ({first_line}). Choose fewer environments or members."
@@ -99,12 +99,12 @@ def _describe_machine_error(error: RuntimeError) -> str | None:
 
 
 def is_of_config(error: Exception) -> bool:
-    """Return True if the error comes from Hydra or from its config parser."""
+    """Return True if the error comes from Hydra or a library that Hydra uses to read configs."""
     return type(error).__module__.startswith(("hydra.", "omegaconf.", "antlr4."))
 
 
 def describe_config_error(error: Exception, folder: Path) -> str:
-    """Return Hydra's error as one sentence, with the closest valid name."""
+    """Return an error of Hydra as one sentence, with the closest valid name in the config tree ``folder``."""
     text = str(error)
     missing = re.search(r"Could not find '([^'/]+)/([^']*)'", text)
     if missing:
@@ -127,7 +127,7 @@ def describe_config_error(error: Exception, folder: Path) -> str:
     twice = re.search(r"Multiple values for (\w+)\. To override a value use 'override \w+: ([^']+)'", text)
     if twice:
         group, name = twice.groups()
-        return f"Two choices of {group} in the defaults of config files. To override: '- override /{group}: {name}'."
+        return f"The defaults of config files choose {group} twice. To override it: '- override /{group}: {name}'."
     return " ".join(text.split())
 
 
@@ -147,7 +147,7 @@ def _unknown_env(name: str, folder: Path) -> str:
     from evorl.envs.catalog import describe_library, describe_suggestions, suggest_envs  # imports JAX
 
     if ":" in name:
-        return f"There is no env {name!r}. An environment of your own is set by env=user env.factory={name}."
+        return f"There is no env {name!r}. To use your own environment: env=user env.factory={name}."
     names = config_names(folder / "env")
     suggestions = suggest_envs(name, long_names(folder), names)
     if suggestions:

@@ -39,9 +39,9 @@ class Evaluation:
         run: the run folder.
         checkpoint: ``best``, or ``latest`` if no checkpoint has an evaluation score.
         timesteps: environment steps trained when the checkpoint was saved.
-        episodes: number of episodes, of each seed.
-        metrics: metrics of these episodes by name, such as ``episode_return``: scalars, or ``[num_seeds]`` in a run of
-            several seeds.
+        episodes: number of episodes per seed.
+        metrics: statistics over the episodes by name, such as ``episode_return``, the mean return: scalars, or
+            ``[num_seeds]`` in a run of several seeds.
     """
 
     run: Path
@@ -57,18 +57,18 @@ class Evaluation:
 
 
 def evaluate(arguments: Sequence[str]) -> None:
-    """Run ``evorl evaluate run=<run folder>|latest``: play ``eval_episodes`` episodes with the best checkpoint."""
+    """Run ``evorl evaluate run=<run folder>|latest``: play ``eval_episodes`` episodes with the best policy."""
     run_command(evaluate_run, arguments, "run", "evaluate")
 
 
 def named_run(named: RunSpec, overrides: Sequence[str], command: str) -> tuple[RunFolder, RunSpec, Collection[str]]:
-    """Find the run ``named.stored.run``, change its settings by ``overrides``, and prepare the process for it.
+    """Set up JAX for the run ``named.stored.run``; return its folder, its changed settings, and the changed keys.
 
-    Returns:
-        The run folder, the changed settings, and the keys that ``overrides`` changed.
+    ``overrides`` change the stored settings; ``command`` is named in the error message.
 
     Raises:
-        ValueError: no run is named, or a setting is invalid.
+        ValueError: no run is named, or a setting is unknown or invalid.
+        RunFolderError: the run does not exist, is corrupted, or is not trusted.
     """
     stored = named.stored
     if not stored.run:
@@ -83,12 +83,12 @@ def named_run(named: RunSpec, overrides: Sequence[str], command: str) -> tuple[R
 def evaluate_run(named: RunSpec, overrides: Sequence[str] = ()) -> Evaluation:
     """Load the best checkpoint of the run ``named.stored.run``, play ``eval_episodes`` episodes and print the metrics.
 
-    The latest checkpoint is evaluated if none has an evaluation score. A seed on the command line replaces the
-    checkpoint's key, which gives other episodes. The records that ``evaluation`` requests are printed, or written into
-    the run folder.
+    The latest checkpoint is evaluated if none has an evaluation score. A seed in ``overrides`` replaces the key that
+    the checkpoint stores for evaluations, which gives other episodes. The records that the section ``evaluation``
+    requests are printed (goals) or written into the run folder (episodes, plots).
 
     Raises:
-        ValueError: no run is named.
+        ValueError: no run is named, or an override is invalid.
     """
     folder, spec, changes = named_run(named, overrides, "evaluate")
     workflow = workflow_from_config(spec.workflow_config())
@@ -117,7 +117,7 @@ def evaluate_run(named: RunSpec, overrides: Sequence[str] = ()) -> Evaluation:
 
 
 def _show(workflow: Workflow, episodes: EvaluationMetrics) -> None:
-    """Print the goals that were reached."""
+    """Print a table of success rates by goal; nothing if no goals were recorded."""
     if episodes.goals is None:
         return
     space = workflow.eval_env.goal_task.goal_space
@@ -133,7 +133,7 @@ def _write(
     episodes: EvaluationMetrics,
     suffix: str,
 ) -> None:
-    """Write the requested episodes and plot, and print their paths."""
+    """Write the requested episodes and plots, and print their paths."""
     folder.refuse_links()
     for recorder in episode_recorders(folder, workflow, spec, of_training=False, suffix=suffix):
         recorder.evaluation(progress["iterations"], progress["timesteps"], episodes)

@@ -22,7 +22,7 @@ def export_from_arguments(arguments: Sequence[str]) -> list[Written]:
     Raises:
         ValueError: an option is unknown or invalid, or the format does not support an operation of the policy.
         NotTheSame: the outputs of a file differ from the policy; the file is kept for inspection.
-        RunFolderError: the run does not exist.
+        RunFolderError: the run does not exist or is not trusted, or a file cannot be written.
         ImportError: the format needs a package that is not installed.
     """
     settings, _ = read_options(arguments, EXPORT, "evorl export")
@@ -32,11 +32,11 @@ def export_from_arguments(arguments: Sequence[str]) -> list[Written]:
 
 
 def policy_of(settings: dict[str, Any], command: str) -> StoredPolicy:
-    """Load the policy that the options ``POLICY`` select, and print its origin.
+    """Load the policy that the options ``POLICY`` select, and print its run, checkpoint and seed.
 
     Raises:
         ValueError: no run is given, or an option is invalid.
-        RunFolderError: the run does not exist.
+        RunFolderError: the run does not exist, or is not trusted.
     """
     if not settings["run"]:
         raise ValueError(f"no run was given: evorl {command} run=<folder>, or run=latest.")

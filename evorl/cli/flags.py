@@ -1,4 +1,4 @@
-"""Checks flags and words without a name before Hydra parses them, and suggests the setting that is meant."""
+"""Checks flags, and arguments without ``=``, before Hydra parses them; errors suggest the intended setting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GROUPS = ("agent", "env", "experiment")
 
 
 def refuse_unknown_flags(arguments: Sequence[str]) -> None:
-    """Reject flags that do not exist, flags that exclude each other, and words that are not ``name=value``.
+    """Reject unknown flags, flags that exclude each other, and arguments that are not ``name=value``.
 
     Args:
         arguments: command-line arguments, as the user wrote them.
@@ -44,7 +44,7 @@ def refuse_unknown_flags(arguments: Sequence[str]) -> None:
 
 
 def _meant(words: Sequence[str]) -> str:
-    """Return the settings that choose these words in their config groups; other words get a placeholder."""
+    """Return the end of an error message: settings that choose these words, or an example if a word is unknown."""
     folder = config_folder()
     groups = {group: config_names(folder / group) for group in _GROUPS}
     settings = {next((group for group in _GROUPS if word in groups[group]), ""): word for word in words}

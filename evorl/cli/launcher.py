@@ -1,4 +1,4 @@
-"""Sweeps whose runs a launcher of Hydra starts in other processes or on other machines, in the folder of a sweep."""
+"""Trains the runs of a sweep through a launcher of Hydra, in other processes or on other machines."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
 
 class SweptRuns(Sweeper):
-    """Sweeper of Hydra that passes the runs of a sweep to the chosen launcher, all at once.
+    """Hydra sweeper that passes all runs of a sweep to the chosen launcher at once.
 
     Attributes:
         runs: the overrides of each run.
-        ended: the returned jobs, in the same order.
+        ended: the jobs that the launcher returned, in the same order.
     """
 
     runs: ClassVar[Sequence[Sequence[str]]] = ()
@@ -40,26 +40,26 @@ class SweptRuns(Sweeper):
         self._launcher: Launcher | None = None
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Create the launcher of the config."""
+        """Create the launcher that ``config`` chooses."""
         self._launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Launch the runs and wait for all of them; ``arguments`` configure the launcher."""
+        """Launch ``runs`` and wait for all of them; Hydra's ``arguments`` are ignored."""
         assert self._launcher is not None, "setup() creates the launcher"
         type(self).ended = self._launcher.launch(self.runs, initial_job_idx=0)
 
 
 def launch(sweep: SweepFolder, of_launcher: Sequence[str]) -> list[Attempt]:
-    """Train the runs of a sweep, each in its folder, by a launcher of Hydra.
+    """Train the runs of a sweep through a launcher of Hydra, each run in its folder.
 
     Args:
         sweep: folder of the sweep.
         of_launcher: overrides that choose the launcher and its settings.
 
     Returns:
-        The outcome of each run, in their order.
+        The outcome of each run, in the order of ``sweep.runs``.
     """
     SweptRuns.runs = [[*run.overrides, f"{SUBDIR}={as_text(run.folder)}"] for run in sweep.runs]
     place = f"{SWEEP}={as_text(str(sweep.path))}"
@@ -75,12 +75,12 @@ def launch(sweep: SweepFolder, of_launcher: Sequence[str]) -> list[Attempt]:
 
 @scope()
 def train_job(config: DictConfig) -> Attempt:
-    """Train one run in the process of its job, and return its outcome."""
+    """Train the run of a composed config in its job's process; an error is returned as a failed outcome."""
     return attempt(lambda: train_run(RunSpec.from_config(config)), failure_text)
 
 
 def _outcome(job: JobReturn) -> Attempt:
-    """Return the outcome of a job; one that raised an error outside the training has failed."""
+    """Return the outcome of a job; a job that raised an error outside of the training counts as a failed run."""
     if job.status is JobStatus.COMPLETED:
         return job.return_value
     return Attempt(None, f"its process failed: {job._return_value}")

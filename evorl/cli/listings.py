@@ -1,17 +1,19 @@
-"""``evorl envs`` and ``evorl agents``: tables of the records of ``evorl.cli.catalogs``."""
+"""``evorl envs`` and ``evorl agents``: tables of the environments and agents that ``evorl.cli.catalogs`` lists."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from evorl.cli.catalogs import AgentInfo, EnvInfo, list_agents, list_envs
-from evorl.cli.command_options import read_options
+from evorl.cli.command_options import Option, read_options
 from evorl.cli.options import AGENTS, ENVS
 from evorl.ops.terminal_text import aligned, counted
 from evorl.recorders.screen import print_line
 
+Listed = TypeVar("Listed", EnvInfo, AgentInfo)
 _ABILITIES = ("memory", "offline", "goals")
 MAX_DETAILS = 3  # maximum number of results that are described in full
 _ENV_HEADING = ("env", "observations", "actions", "tuned settings", "needs")
@@ -19,26 +21,19 @@ _AGENT_HEADING = ("agent", "family", "actions", "abilities", "documentation")
 
 
 def list_envs_from_arguments(arguments: Sequence[str]) -> list[EnvInfo]:
-    """Print the environments that match; without a filter those with a config, and the libraries with further ones.
+    """Print the environments that match; without arguments, those with a config, then the libraries with others.
 
     Args:
         arguments: part of a name, and options of ``ENVS``.
 
     Returns:
-        The environments that match.
+        All environments that match, including library environments that the output only counts.
 
     Raises:
         ValueError: an option is unknown or invalid, or nothing matches.
     """
-    settings, texts = read_options(_without_flag(arguments), ENVS, "evorl envs", unnamed="part of a name")
-    as_json = settings.pop("json")
-    envs = list_envs(_one_text(texts), **settings)
-    if not envs:
-        raise ValueError(
-            f"no environment matches {' '.join(arguments)}: evorl envs lists all, evorl envs --help filters."
-        )
+    envs, as_json = _matching(arguments, list_envs, ENVS, "evorl envs", "environment")
     if as_json:
-        _print_json(envs)
         return envs
     shown = envs if arguments else [env for env in envs if env.is_config]
     _print_table(_ENV_HEADING, [_env_cells(env) for env in shown])
@@ -56,7 +51,7 @@ def list_agents_from_arguments(arguments: Sequence[str]) -> list[AgentInfo]:
     """Print the agents that match.
 
     Args:
-        arguments: part of a name or a description, and options of ``AGENTS``.
+        arguments: part of a name or of a description, and options of ``AGENTS``.
 
     Returns:
         The agents that match.
@@ -64,15 +59,8 @@ def list_agents_from_arguments(arguments: Sequence[str]) -> list[AgentInfo]:
     Raises:
         ValueError: an option is unknown or invalid, or nothing matches.
     """
-    settings, texts = read_options(_without_flag(arguments), AGENTS, "evorl agents", unnamed="part of a name")
-    as_json = settings.pop("json")
-    agents = list_agents(_one_text(texts), **settings)
-    if not agents:
-        raise ValueError(
-            f"no agent matches {' '.join(arguments)}: evorl agents lists all, evorl agents --help filters."
-        )
+    agents, as_json = _matching(arguments, list_agents, AGENTS, "evorl agents", "agent")
     if as_json:
-        _print_json(agents)
         return agents
     _print_table(_AGENT_HEADING, [_agent_cells(agent) for agent in agents])
     if len(agents) <= MAX_DETAILS:
@@ -84,18 +72,21 @@ def list_agents_from_arguments(arguments: Sequence[str]) -> list[AgentInfo]:
     return agents
 
 
-def _without_flag(arguments: Sequence[str]) -> list[str]:
-    return ["json=true" if argument == "--json" else argument for argument in arguments]
-
-
-def _print_json(records: Sequence[EnvInfo | AgentInfo]) -> None:
-    print_line(json.dumps([dataclasses.asdict(record) for record in records], indent=1))
-
-
-def _one_text(texts: Sequence[str]) -> str:
+def _matching(
+    arguments: Sequence[str], find: Callable[..., list[Listed]], options: Mapping[str, Option], command: str, kind: str
+) -> tuple[list[Listed], bool]:
+    """Return all matches, and True if they were printed as JSON; raise ``ValueError`` without matches."""
+    named = ("json=true" if argument == "--json" else argument for argument in arguments)
+    settings, texts = read_options(list(named), options, command, unnamed="part of a name")
     if len(texts) > 1:
         raise ValueError(f"expected one part of a name, got {', '.join(texts)}: remove the others.")
-    return texts[0] if texts else ""
+    as_json = settings.pop("json")
+    found = find("".join(texts), **settings)
+    if not found:
+        raise ValueError(f"no {kind} matches {' '.join(arguments)}: {command} lists all, {command} --help the filters.")
+    if as_json:
+        print_line(json.dumps([dataclasses.asdict(record) for record in found], indent=1))
+    return found, as_json
 
 
 def _print_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -124,6 +115,6 @@ def _print_libraries(envs: Sequence[EnvInfo]) -> None:
     for library, members in by_library.items():
         needs = sorted({env.needs for env in members if env.needs})
         rows.append((library, counted(len(members), "environment"), f"env={members[0].name}", ", ".join(needs) or "-"))
-    print_line("\nEnvironments of libraries, by library and name; evorl envs library=gymnasium lists those of one:")
+    print_line("\nEnvironments of libraries, by library and name; evorl envs library=gymnasium lists one library:")
     _print_table(("library", "further", "example", "needs"), rows)
-    print_line("Gymnasium and EnvPool accept every registered id. env=user env.factory=module:function is your own.")
+    print_line("Gymnasium and EnvPool accept every registered id. env=user env.factory=module:function uses your own.")

@@ -1,4 +1,4 @@
-"""Entry points of the scripts, ``evorl-train`` and similar programs: each runs the command in its name."""
+"""Entry points of ``scripts/*.py`` and of ``evorl-train`` and similar programs: each runs the ``evorl`` command."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from evorl.cli import commands
 
 
 def train() -> None:
-    """Run ``train.py``: train with the composed config; ``resume=<run folder>|latest`` continues a run."""
+    """Run ``train.py``: train with the config of the command line; ``resume=<run folder>|latest`` resumes a run."""
     commands.main("train")
 
 
@@ -21,5 +21,5 @@ def save_replay() -> None:
 
 
 def show_episode() -> None:
-    """Run ``show_episode.py episode=<file>``, or ``run=<run folder>|latest``: draw a saved episode as a GIF."""
+    """Run ``show_episode.py episode=<file>``, or ``run=<run folder>|latest``: draw a saved episode."""
     commands.main("show-episode")

@@ -1,4 +1,4 @@
-"""Resumable sweeps, ``evorl train -m agent=ppo,sac seed=0,1,2``: sequential runs of one command line."""
+"""Resumable sweeps, ``evorl train -m agent=ppo,sac seed=0,1,2``: a run for each combination of the values."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from evorl.training.start import RunPlace, Trained
 
 
 def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], bool], train: Train, default: str) -> None:
-    """Run every combination of the values separated by commas, or given as ``range(...)``.
+    """Train a run for every combination of values that are separated by commas or given as ``range(...)``.
 
     The runs are trained one after another in this process, or by the launcher of Hydra that the arguments choose.
 
     Args:
         arguments: command-line arguments.
         check: composes the config of a run, builds its workflow, and raises if it is invalid; called for all runs
-            before the first one starts. Returns True if the config names code outside evorl.
+            before the first one starts. Returns True if the run may be resumed only with ``trust=true``.
         train: trains a run.
-        default: default folder of all runs.
+        default: parent folder of the sweep, if the arguments do not name one.
 
     Raises:
         ValueError: an override has no enumerable values, or a run cannot be trained.
@@ -51,19 +51,19 @@ def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], bool]
 def _checked(
     check: Callable[[Sequence[str]], bool], run: Sequence[str], flags: Sequence[str], setting: Mapping[str, str]
 ) -> bool:
-    """Check a run; prefix errors with its setting."""
+    """Return the result of ``check`` for a run; errors are prefixed with the run's setting."""
     with naming_setting(setting):
         return check([*run, *flags])
 
 
 def resume_sweep(path: Path | str, train: Train, resume: Callable[[RunPlace], Trained], trust: bool = False) -> None:
-    """Resume a sweep: skip finished and diverged runs, resume stopped ones and start all others.
+    """Resume a sweep: skip finished and diverged runs, resume runs with a checkpoint, and start all others.
 
     Args:
         path: folder of the sweep.
         train: trains a run from the beginning.
         resume: resumes a run that has a checkpoint.
-        trust: allow stored command lines with more than plain settings.
+        trust: allow stored command lines that contain more than plain ``name=value`` settings.
 
     Raises:
         RunFolderError: the folder does not describe a sweep, or its command lines are not plain.

@@ -8,7 +8,7 @@ from typing import Literal, TypedDict
 
 
 class PolicyOptions(TypedDict, total=False):
-    """Options that choose the policy of a run."""
+    """Options that choose a policy of a run: its checkpoint, seed and sampling."""
 
     runs_folder: str | Path
     checkpoint: str | int

@@ -1,4 +1,4 @@
-"""Reads and checks the settings that a command line gives for stored runs and sweeps."""
+"""Reads and checks the arguments of commands that use a stored run or resume a sweep."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _GROUPS = ("agent", "env", "experiment", "evolution", "parameters")
 
 
 def evaluation_settings() -> list[str]:
-    """Return the settings of a run that an evaluation accepts."""
+    """Return the settings of a stored run that an evaluation can change."""
     of_run = RunSpec.keys("evaluates") - {"evaluation"}
     records = [f"evaluation.{field.name}" for field in dataclasses.fields(EvaluationRecords)]
     return ["eval_episodes", *sorted(of_run), "env.skill", *records]
 
 
 def names_a_run(arguments: Sequence[str], setting: str) -> bool:
-    """Return True if the setting ``setting`` names a run folder, whose stored config replaces a composed one."""
+    """Return True if ``setting``, such as ``resume``, names a run folder, so that its stored config is used."""
     values = [argument.partition("=")[2] for argument in arguments if argument.startswith(f"{setting}=")]
     return any(value not in ("", "null") for value in values)
 
@@ -43,7 +43,7 @@ def stored_run_settings(arguments: Sequence[str]) -> StoredRun:
     """Read the settings that name a stored run.
 
     Raises:
-        ValueError: the arguments contain a Hydra flag, or cannot be parsed.
+        ValueError: the arguments contain a Hydra flag, cannot be parsed, or have an invalid value.
     """
     flags = [argument for argument in arguments if argument.startswith("-")]
     if flags:
@@ -53,10 +53,10 @@ def stored_run_settings(arguments: Sequence[str]) -> StoredRun:
 
 
 def sweep_to_resume(arguments: Sequence[str]) -> tuple[Path | None, bool]:
-    """Find the folder of the sweep that ``resume=`` names, and the value of ``trust``.
+    """Find the folder of the sweep that ``resume=`` names, and read ``trust``.
 
     Returns:
-        The folder, or ``None`` if the arguments name no sweep; and ``trust``: true if code outside evorl is allowed.
+        The folder, or ``None`` if the arguments name no sweep; and True if code outside evorl is allowed.
 
     Raises:
         ValueError: there are other arguments, because the runs of a sweep cannot be changed; or ``trust`` is not a
@@ -95,7 +95,7 @@ def read_changes(
         New values by dotted key.
 
     Raises:
-        ValueError: the run does not have the setting, or it cannot be changed.
+        ValueError: the run does not have a setting, or the setting cannot be changed.
     """
     changes: dict[str, Any] = {}
     known = dotted_keys(config)
@@ -124,14 +124,14 @@ def changed_spec(
     allowed: Collection[str] | None = None,
     can_be_overridden: bool = True,
 ) -> tuple[RunSpec, Collection[str]]:
-    """Read the settings of a stored run and apply the changes of a command line, see ``stored_spec``.
+    """Read the settings of a stored run and apply the changes of a command line; see ``stored_spec`` for errors.
 
     Args:
         folder: run folder.
         trust: allow the config to name code outside evorl.
         arguments: command-line arguments.
         allowed: settings that can be changed; ``None`` for all settings of the run.
-        can_be_overridden: True if the command accepts settings of the run; used in the error message.
+        can_be_overridden: True if the command accepts settings of the run; only affects an error message.
 
     Returns:
         The settings, and the keys that the command line changed.

@@ -1,4 +1,4 @@
-"""``--plan``: prints the memory that a training, sweep or search needs, and the files that it writes."""
+"""``--plan``: prints the memory that a training, sweep or search would need, and the files that it would write."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class _Planned(NamedTuple):
 
 
 def print_plan(arguments: Sequence[str], compose: Compose) -> None:
-    """Print the resources that the training, sweep or search of a command line needs.
+    """Print the memory and files that the training, sweep or search of a command line would need.
 
     Args:
         arguments: command-line arguments, including ``PLAN``.
-        compose: calls a function with the composed settings of a command line.
+        compose: ``compose(arguments, task)`` calls ``task`` with the composed settings of a command line.
 
     Raises:
-        ValueError: the settings are invalid, as for the training itself; or a run exceeds its share of the memory.
+        ValueError: the settings are invalid or name a run to resume, or a run exceeds its share of the memory.
     """
     arguments = [argument for argument in arguments if argument != PLAN]
     if names_a_run(arguments, "resume"):
@@ -107,12 +107,12 @@ def _print_runs(arguments: Sequence[str], compose: Compose) -> None:
 
 
 def _print_planned(spec: RunSpec, folder: Path | None, described: str = "") -> list[str]:
-    """Print the plans of a config's programs, and the files; return the names of programs that exceed the memory.
+    """Print the plans of a config's programs, and its files; return the names of programs that exceed the memory.
 
     Args:
         spec: settings of the run.
         folder: run folder; ``None`` if the command line does not name it.
-        described: name of the run in the returned list.
+        described: name of the run in the returned list; by default "This run".
     """
     too_large = []
     largest: Preflight | None = None
@@ -149,7 +149,7 @@ def _planned_run(spec: RunSpec) -> _Planned:
 
 
 def _planned_sweep(spec: RunSpec) -> Iterator[_Planned]:
-    """Yield the plan of each program of ``sweep=``, with the settings per batch halved until they fit the memory."""
+    """Yield the plan of each program of ``sweep=``; the settings trained at a time are halved until they fit."""
     sweep, settings, groups = sweep_groups(spec)
     run = SweepRun(Path(), sweep, groups, spec.num_seeds, spec.seed, spec.devices, print)
     described = f"{counted(len(settings), 'setting')} of {', '.join(sweep.over)}"
@@ -186,7 +186,7 @@ def _refuse_too_large(names: Sequence[str]) -> None:
 
 
 def file_lines(spec: RunSpec, plan: Preflight, folder: Path | None = None) -> list[str]:
-    """Format the files that the run, sweep or search would write, and the size of its checkpoints.
+    """Return one line with the files that the run, sweep or search would write, and the size of its checkpoints.
 
     Args:
         spec: settings of the run.

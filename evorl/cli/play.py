@@ -1,4 +1,4 @@
-"""``evorl play``: plays a run's policy in a Gymnasium environment, as an animation or on the screen."""
+"""``evorl play``: plays a Gymnasium environment with a run's policy, as an animation or in a window."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from evorl.rendering.animation import frame_numbers, write_animation
 
 @scope()
 def play_from_arguments(arguments: Sequence[str]) -> Path | None:
-    """Play episodes and print their lengths, their returns and the path of the animation.
+    """Play episodes, print their lengths and returns, and write an animation unless they are shown in a window.
 
     Args:
         arguments: ``run=<folder>|latest``, and other options of ``PLAY``.
 
     Returns:
-        Path of the animation; ``None`` if episodes were played on the screen.
+        Path of the animation; ``None`` if the episodes were shown in a window.
 
     Raises:
         ValueError: an option is invalid, or the policy does not fit the environment.
-        RunFolderError: the run does not exist.
+        RunFolderError: the run does not exist or is not trusted, or the file cannot be written.
         HostEnvError: the environment failed, or cannot be rendered on this machine.
     """
     settings, _ = read_options(arguments, PLAY, "evorl play")

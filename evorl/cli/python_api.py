@@ -1,4 +1,4 @@
-"""Python functions for the commands, with the arguments of the command line; ``evorl`` exports them."""
+"""Python functions of the commands, with the arguments of the command line; the package ``evorl`` exports them."""
 
 from __future__ import annotations
 
@@ -42,23 +42,23 @@ from evorl.training.start import Trained
 
 
 def train(*overrides: str, **settings: object) -> Path:
-    """Train in a run folder, as ``evorl train`` does; in a notebook, the learning curve grows below the cell.
+    """Train as ``evorl train`` does and return the run folder; a notebook shows the growing learning curve.
 
     ``evorl.train("agent=sac", "env=pendulum", num_seeds=3)`` is ``evorl train agent=sac env=pendulum num_seeds=3``.
-    Sweeps, searches, ``init_from`` and ``resume`` use the same arguments. Ctrl-C and a notebook's stop button save the
-    run, which can then be resumed.
+    Sweeps, searches, ``init_from`` and ``resume`` use the same arguments. Ctrl-C or a stop button saves the run.
 
     Args:
         overrides: overrides as on the command line, such as ``"agent.clip_epsilon=0.1"``.
-        settings: settings as Python values, such as ``sweep={"discount": [0.9, 0.99]}``. A class or function of your
-            own stands for its name, ``env=MyEnv`` for ``env=user env.factory=module:MyEnv``.
+        settings: settings as Python values, such as ``sweep={"discount": [0.9, 0.99]}``. Your own class or function
+            is passed by its name: ``env=MyEnv`` is ``env=user env.factory=module:MyEnv``.
 
     Returns:
-        The folder of the run, or of the sweep.
+        The folder of the run, sweep or search.
 
     Raises:
         ValueError: a setting is unknown or invalid.
-        TrainingDiverged: the training diverged.
+        RunFolderError: the run to resume does not exist, is corrupted, or is in training.
+        TrainingDiverged: the run diverged; a sweep or search trains its other runs instead of raising an error.
     """
     arguments = overrides_first([*overrides, *_training_overrides(settings)])
     for argument in arguments:
@@ -80,10 +80,10 @@ def evaluate(
     """Evaluate the best checkpoint of a run: ``evorl.evaluate(folder, eval_episodes=100, seed=1).mean_return``.
 
     Args:
-        run: the run's folder, its name below ``runs_folder``, or ``latest``.
-        runs_folder: folder of the runs.
+        run: a run folder, its name below ``runs_folder``, ``latest``, or the file or address of a packed policy.
+        runs_folder: folder in which ``latest`` and names of runs are looked up.
         trust: true if the run's config may name code from outside this package.
-        settings: settings of the run for this evaluation, such as ``eval_episodes=100``.
+        settings: changes to the run's settings for this evaluation, such as ``eval_episodes=100``.
 
     Raises:
         ValueError: a setting is unknown, invalid, or has no effect on an evaluation.
@@ -123,14 +123,14 @@ def play(run: str | Path = "latest", **options: Unpack[PlayOptions]) -> Path | N
 
 
 def report(*runs: str | Path, **options: Unpack[ReportOptions]) -> Path:
-    """Write a report on runs: ``evorl.report("runs", by="agent")`` is ``evorl report runs by=agent``.
+    """Write an HTML report on runs: ``evorl.report("runs", by="agent")`` is ``evorl report runs by=agent``.
 
     Returns:
         Path of the page.
 
     Raises:
-        ValueError: no run is named, or an option is unknown or invalid.
-        RunFolderError: a run does not exist.
+        ValueError: no run is named, an option is unknown or invalid, or no run has recorded the metric.
+        RunFolderError: a run does not exist, or the page cannot be written.
     """
     return command(["report", *map(str, runs), *_as_options(options)])
 
@@ -139,9 +139,9 @@ def compare(*agents: str, seeds: int = 10, **settings: object) -> Path | None:
     """Train agents on the same seeds and report which is better: ``evorl.compare("ppo", "sac", env="pendulum")``.
 
     Args:
-        agents: names of two agents or more; and settings of the trainings as text, such as ``"optimizer.name=sgd"``.
-        seeds: number of seeds of each agent.
-        settings: settings of the trainings as Python values; or only ``resume=folder``, which continues a comparison.
+        agents: names of two agents or more; and settings of all trainings as text, such as ``"optimizer.name=sgd"``.
+        seeds: number of seeds of each agent, at least 2; ignored with ``resume``.
+        settings: settings of all trainings as Python values; or only ``resume=folder``, to continue a comparison.
 
     Returns:
         Path of the report; ``None`` if the trainings were stopped.
@@ -163,15 +163,15 @@ def export_policy(
     """Export the policy of a run to files that run without evorl: ``evorl.export_policy(folder, "numpy")``.
 
     Args:
-        run: the run's folder, its name below ``runs_folder``, or ``latest``.
-        format: ``"onnx"``, ``"jax"``, ``"numpy"`` or ``"html"``; or several.
+        run: a run folder, its name below ``runs_folder``, ``latest``, or the file or address of a packed policy.
+        format: required: ``"onnx"``, ``"jax"``, ``"numpy"`` or ``"html"``; or several.
         options: options of ``evorl export``.
 
     Returns:
-        Paths of the files, whose outputs have been compared with the policy.
+        Paths of the files. Their outputs were compared with the policy, except for ``html`` without Node.js.
 
     Raises:
-        ValueError: an option is unknown or invalid.
+        ValueError: an option is unknown or invalid, or a file does not reproduce the outputs of the policy.
         RunFolderError: the run does not exist, or is corrupted.
     """
     formats = format if isinstance(format, str | None) else ",".join(format)
@@ -195,7 +195,7 @@ def check_env(
         options: options of ``evorl check-env``.
 
     Returns:
-        Results of the trial, such as the returns of its episodes.
+        Results of the random steps, such as the returns of the ended episodes.
 
     Raises:
         ValueError: the environment violates its contract, with one line per fault; no agent can act in its action
@@ -207,15 +207,15 @@ def check_env(
 def make(env: str | Callable[..., object], num_envs: int = 1, **options: object) -> VectorEnv:
     """Create the environments that ``env=...`` names on the command line: ``evorl.make("pendulum", num_envs=8)``.
 
-    ``state = envs.reset(jax.random.key(0))`` starts them, ``envs.step(state, actions)`` returns the next state. They
-    start new episodes by themselves; ``autoreset_mode="disabled"`` leaves ended episodes unchanged.
+    ``state = envs.reset(jax.random.key(0))`` starts them, ``envs.step(state, actions)`` returns the next state. By
+    default, ended episodes are replaced by new ones; ``autoreset_mode="disabled"`` leaves them unchanged.
 
     Args:
-        env: name of a config or of a library's environment, ``"cartpole"`` or ``"gymnasium/Pendulum-v1"``, see
+        env: name of a config, ``"cartpole"``, or of a library's environment, ``"gymnasium/Pendulum-v1"``, see
             ``evorl.list_envs``; or a function or class that creates a custom environment, or its name,
             ``"package.module:function"``.
         num_envs: number of environments.
-        options: options of ``env.*``, such as ``max_episode_steps=100``, and arguments of the environment.
+        options: settings of ``env``, such as ``max_episode_steps=100``, and arguments of the environment itself.
 
     Raises:
         ValueError: the environment or an option does not exist; the message suggests the closest valid name.
@@ -232,7 +232,7 @@ def pack(run: str | Path = "latest", **options: Unpack[PackOptions]) -> Path:
     """Pack the policy of a run into one file: ``evorl.pack(folder, to="policy.zip")``, as ``evorl pack`` does.
 
     Args:
-        run: the run's folder, its name below ``runs_folder``, or ``latest``.
+        run: a run folder, its name below ``runs_folder``, or ``latest``.
         options: options of ``evorl pack``.
 
     Returns:
@@ -258,7 +258,7 @@ def _training_overrides(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _as_options(options: Mapping[str, Any]) -> list[str]:
-    """Return options as arguments of a command that composes no config and reads text literally."""
+    """Return options as arguments of a command that does not compose a config, which reads text literally."""
     return [
         f"{name}={value if isinstance(value, str | Path) else as_override(value)}" for name, value in options.items()
     ]
@@ -266,7 +266,7 @@ def _as_options(options: Mapping[str, Any]) -> list[str]:
 
 @contextmanager
 def _config_errors() -> Iterator[None]:
-    """Raise errors of Hydra as ``ValueError``, with the closest valid name."""
+    """Context that re-raises errors of Hydra as ``ValueError``, with the closest valid name."""
     try:
         yield
     except Exception as error:
@@ -277,7 +277,7 @@ def _config_errors() -> Iterator[None]:
 
 @contextmanager
 def _kept_arguments() -> Iterator[None]:
-    """Restore the arguments and the variable of this process that Hydra reads and a sweep replaces."""
+    """Context that restores ``sys.argv`` and ``HYDRA_FULL_ERROR``, which a sweep changes for Hydra."""
     full_error, before = os.environ.get("HYDRA_FULL_ERROR"), sys.argv[:]
     os.environ["HYDRA_FULL_ERROR"] = full_error or "1"  # otherwise Hydra prints errors and exits
     try:
@@ -298,7 +298,7 @@ def _trained(arguments: Sequence[str]) -> Trained:
 
 @contextmanager
 def _composed(arguments: Sequence[str]) -> Iterator[RunSpec]:
-    """Compose the settings from overrides; within the context Hydra's global config describes their source files."""
+    """Context that yields the settings composed from overrides, and in which ``HydraConfig`` describes their files."""
     with initialize_configs():
         config = compose("config", overrides=list(arguments), return_hydra_config=True)
     before = HydraConfig.instance().cfg

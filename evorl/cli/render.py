@@ -1,4 +1,4 @@
-"""``evorl render``: draws episodes of a policy, as an image, an animation, a video, or a page for a browser."""
+"""``evorl render``: draws episodes of a policy, as an animation, a video, or a page for a browser."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MAX_PICTURE_BYTES = 2 * 10**9
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """Checked request of the command; the attributes are its options."""
+    """The checked options of the command, see ``evorl.cli.options.RENDER``."""
 
     run: str
     runs_folder: str
@@ -67,15 +67,15 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
     """Play episodes of a stored run, draw them, and print the path of the file.
 
     Args:
-        arguments: ``name=value``, see ``RENDER``.
+        arguments: ``run=<folder>|latest``, and other options of ``RENDER``.
 
     Returns:
         Path of the file.
 
     Raises:
         ValueError: an option is unknown or invalid.
-        RunFolderError: the run does not exist or is corrupted, or the file cannot be written.
-        HostEnvError: no renderer is available.
+        RunFolderError: the run does not exist, is corrupted or not trusted, or the file cannot be written.
+        HostEnvError: no renderer is available, or a simulator failed.
         ImportError: the package that writes the format is not installed.
     """
     request = _request(arguments)
@@ -86,7 +86,7 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
         folder, request.trust, {"devices": 1, "evaluation": None, "actors": None}, can_be_overridden=False
     )
     env = spec.workflow["env"]
-    if _library_of(env) != "pettingzoo":  # each agent is a row of the batch, and drawing creates new copies
+    if _library_of(env) != "pettingzoo":  # its agents are rows of the batch, and rendering creates its own copy
         spec = spec.changed({"eval_episodes": request.episodes})
     folder.refuse_links()
     _prepare_to_draw(env, request.format)
@@ -121,7 +121,7 @@ def _request(arguments: Sequence[str]) -> Request:
 
 
 def refuse_large_pictures(episodes: int, frames: int, size: int) -> None:
-    """Raise ``ValueError`` if all frames together exceed ``MAX_PICTURE_BYTES``."""
+    """Raise ``ValueError`` if all images, squares of ``size`` pixels, exceed ``MAX_PICTURE_BYTES`` in total."""
     num_bytes = 3 * episodes * frames * size**2
     if num_bytes > MAX_PICTURE_BYTES:
         raise ValueError(
@@ -206,7 +206,7 @@ def _write(request: Request, target: Path, title: str, shown: Sequence[Shown], w
     if request.format == "html" and env.mujoco_model is not None and all(each.episode for each in shown):
         num_boxes = write_body_page(target, title, shown, env, request.frames)
         if num_boxes:
-            print(f"{num_boxes} meshes are shown as their bounding boxes.")
+            print(f"{num_boxes} meshes or height fields are shown as their bounding boxes.")
         return
     frames = picture_grid(shown, request.frames)
     if request.format == "html":

@@ -22,7 +22,7 @@ from evorl.runs.folder import RunFolder
 
 
 def write_report(arguments: Sequence[str]) -> Path:
-    """Write a page, and print its path.
+    """Write an HTML page that describes one run or compares several, and print its path.
 
     Args:
         arguments: run folders, ``latest``, or folders that contain runs at any depth; and options.
@@ -42,12 +42,12 @@ def write_report(arguments: Sequence[str]) -> Path:
 
 
 def write_page(report: Report, settings: Mapping[str, Any], places: Sequence[str]) -> Path:
-    """Write the page of a report on runs in these places, with the options of ``evorl report``; return its path."""
+    """Write a report's page, and its table if ``csv`` is set, with the options of ``evorl report``; return its path."""
     page = _page(settings["to"], places)
     outputs = {page: report.to_html(settings["pictures"])}
     if settings["csv"] is not None:
         outputs[user_path(settings["csv"]) if settings["csv"] else page.with_suffix(".csv")] = as_csv(report.groups)
-    # Names of folders may have bytes that are not UTF-8.
+    # Names of folders may contain bytes that are not UTF-8.
     outputs = {path: content.encode(errors="backslashreplace").decode() for path, content in outputs.items()}
     for path, content in outputs.items():
         with writing_to(path.parent):
@@ -58,11 +58,11 @@ def write_page(report: Report, settings: Mapping[str, Any], places: Sequence[str
 
 
 def report_of(places: Sequence[str], settings: Mapping[str, Any]) -> Report:
-    """Return the report on the runs in some places, with the options of ``evorl report``; prints notes on them.
+    """Return the report on the runs in ``places``, by the options of ``evorl report``; print which runs are unreadable.
 
     Raises:
-        ValueError: nothing was recorded.
-        RunFolderError: a run or folder does not exist, or no run matches the filters.
+        ValueError: no run has recorded the metric, or a filter or ``by`` is invalid.
+        RunFolderError: a run or folder does not exist, or no run is left by the filters.
     """
     found = [folder for place in places for folder in _folders(place, settings["runs_folder"])]
     runs, notes = readable(each for run in named(found) for each in settings_or_itself(run))

@@ -1,4 +1,4 @@
-"""Commands that use the settings of a run, either stored or composed by Hydra from the command line."""
+"""Runs a command with the settings of a run, which are stored in a run folder or composed by Hydra."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ Handled = Callable[[Sequence[str]], bool]
 def run_command(
     task: Any, arguments: Sequence[str], names_run: str, command: str, handled: Handled = lambda _: False
 ) -> None:
-    """Run ``task(spec, overrides)`` with the settings of the command line.
+    """Run a command with the settings of its command line; with ``--cfg job``, only print them. Print expected errors.
 
     Args:
-        task: function of the command.
+        task: function of the command: ``task(spec)``, or ``task(spec, arguments)`` if a stored run is named.
         arguments: arguments of the command.
-        names_run: setting that names a stored run; if it is given, ``spec`` has no other settings.
-        command: name of the ``evorl`` subcommand.
-        handled: called first; if it returns True, it has executed the command and ``task`` is not called.
+        names_run: setting that names a stored run, ``run`` or ``resume``; ``spec`` then has only ``spec.stored``.
+        command: name of the ``evorl`` subcommand, for messages.
+        handled: called first with the arguments; if it returns True, it has executed the whole command.
     """
     # With this variable Hydra passes exceptions unchanged to ``explained_errors``.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
@@ -74,7 +74,7 @@ def run_command(
 
 
 def _refuse_the_other(arguments: Sequence[str], other: str, command: str) -> None:
-    """Raise ``ValueError``: a run is named by ``other``, the setting of another command, which would be ignored."""
+    """Raise ``ValueError`` for arguments that name a run by ``other``, a setting that only another command reads."""
     folder = next(given_text(argument) for argument in arguments if argument.startswith(f"{other}="))
     resume, evaluate = (as_arguments({name: folder}) for name in ("resume", "run"))
     meant = f"evorl train {resume} resumes a run, evorl evaluate {evaluate} plays its best checkpoint"
@@ -82,20 +82,20 @@ def _refuse_the_other(arguments: Sequence[str], other: str, command: str) -> Non
 
 
 def _is_asked_for_config(arguments: Sequence[str]) -> bool:
-    """Return True if ``--cfg job`` is the only flag; with others Hydra prints the config, without comments."""
+    """Return True if ``--cfg job`` is the only flag; with other flags, Hydra prints the config without comments."""
     flags = [argument for argument in arguments if argument.startswith("-") or "=" not in argument]
     return flags in (["--cfg", "job"], ["-c", "job"])
 
 
 def with_hydra(arguments: Sequence[str], job: Callable[[DictConfig], Any]) -> None:
-    """Call ``job`` with the config that Hydra composes for this command line."""
+    """Call ``job`` with the config that Hydra composes; ``arguments`` replace the arguments in ``sys.argv``."""
     complete_what_hydra_reads()
     sys.argv[1:] = arguments
     hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(job)()
 
 
 def compose_quietly(arguments: Sequence[str], task: Callable[[RunSpec], None]) -> None:
-    """Call ``task`` with the composed settings, and raise its errors without the lines that Hydra would print."""
+    """Call ``task`` with the composed settings, and raise its first error without the lines that Hydra would print."""
     raised: list[Exception] = []
 
     def job(config: DictConfig) -> None:
@@ -110,7 +110,7 @@ def compose_quietly(arguments: Sequence[str], task: Callable[[RunSpec], None]) -
 
 
 def compose_checked(arguments: Sequence[str], task: Callable[[RunSpec], None]) -> None:
-    """Check the overrides, then call ``task`` as ``compose_quietly`` does."""
+    """Like ``compose_quietly``, but reject overrides without an effect before ``task`` is called."""
 
     def checked(spec: RunSpec) -> None:
         check_overrides(*job_overrides())
@@ -120,7 +120,7 @@ def compose_checked(arguments: Sequence[str], task: Callable[[RunSpec], None]) -
 
 
 def job_overrides() -> tuple[list[str], list[Path]]:
-    """Return the overrides of this job, and the config folders."""
+    """Return the overrides of the current Hydra job, and the folders of its config files."""
     hydra_config = HydraConfig.get()
     folders = [Path(source.path) for source in hydra_config.runtime.config_sources if source.schema == "file"]
     return list(hydra_config.overrides.task), folders

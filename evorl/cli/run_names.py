@@ -31,20 +31,20 @@ _UNTUNED = "General defaults"
 
 
 def choices() -> Mapping[str, Any]:
-    """Return the chosen option of each config group; empty if Hydra composed no config, as in a notebook."""
+    """Return the chosen option of each config group; empty if Hydra composed no config, as for a stored run."""
     return HydraConfig.get().runtime.choices if HydraConfig.initialized() else {}
 
 
 def folder_of_runs(runs_folder: str, chosen: Mapping[str, Any]) -> Path:
-    """Return the folder for all runs of this agent in this environment: ``runs/ppo-cartpole``."""
+    """Return the parent folder of all runs of this agent in this environment, such as ``runs/ppo-cartpole``."""
     agent, env = (str(chosen.get(*choice)).replace("/", "-") for choice in (("agent", "run"), ("env", "env")))
     return Path(runs_folder) / f"{agent}-{env}"
 
 
 def title_of(spec: RunSpec, chosen: Mapping[str, Any]) -> str:
-    """Return the run's title. The default has algorithm, environment and seeds: ``PPO on CartPole-v1, seed 0``.
+    """Return the run's title, by default its algorithm, environment and seeds: ``PPO on CartPole-v1, seed 0``.
 
-    The algorithm is called by its config file's name if that differs from its class: ``ddpg on Pendulum-v1, seed 0``.
+    If the agent's config file is named differently from its class, the title has the name of the file: ``ddpg on ...``.
     """
     if spec.title:
         return spec.title
@@ -62,8 +62,8 @@ def title_of(spec: RunSpec, chosen: Mapping[str, Any]) -> str:
 def origin_of_settings(chosen: Mapping[str, Any]) -> str | None:
     """Describe the origin of the settings: tuned for the environment, for its family, or general defaults.
 
-    Shipped settings are followed by their recorded result, except for settings of a part of the agent, such as the
-    members of a population. ``None`` without an agent.
+    The recorded result of shipped settings is added, except for settings of a part of the agent, such as the members
+    of a population. ``None`` without an agent.
     """
     if "agent" not in chosen:
         return None
@@ -89,7 +89,7 @@ def has_general_defaults(origin: str | None) -> bool:
 
 
 def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
-    """Reject Hydra settings that would not change the name of the folder.
+    """Reject settings of Hydra that have no effect here, such as names that do not become the run folder.
 
     Args:
         arguments: command-line arguments.

@@ -14,13 +14,13 @@ from evorl.runs.trust import foreign_names
 
 
 def list_runs(arguments: Sequence[str]) -> list[str]:
-    """Print the runs in a folder, at any depth.
+    """Print a table of the runs in a folder, at any depth, and the command that resumes the newest stopped one.
 
     Args:
         arguments: folder, by default ``runs``, and options.
 
     Returns:
-        The names of the runs, in the order printed.
+        The names of the listed runs, in the order printed.
 
     Raises:
         ValueError: an option is unknown or invalid, or several folders are given.
@@ -42,7 +42,7 @@ def list_runs(arguments: Sequence[str]) -> list[str]:
         command = as_arguments({"resume": newest.folder.path, **names})
         print_line(f"\n{len(waiting)} can be resumed, the newest by: evorl train {command}")
         if names:
-            print_line(f"It runs code from outside evorl ({as_arguments(names)}): resume it only if you trust that.")
+            print_line(f"It runs code from outside evorl ({as_arguments(names)}): resume it only if you trust it.")
     for note in notes:
         print_line(note)
     return [run.name for run in runs]

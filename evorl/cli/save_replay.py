@@ -26,7 +26,7 @@ def save_replay_of_run(named: RunSpec, overrides: Sequence[str] = ()) -> None:
     """Write ``replay.npz`` and ``replay.json`` into the folder of the run ``named.stored.run``.
 
     Raises:
-        ValueError: no run is named, or the run's replay buffer is missing or empty.
+        ValueError: no run is named, or its algorithm has no replay buffer, or the buffer is empty.
     """
     folder, spec, _ = named_run(named, overrides, "save-replay")
     workflow = workflow_from_config(spec.workflow_config())

@@ -1,4 +1,4 @@
-"""``evorl show-episode``: draws an episode saved by an evaluation, as an animation of its bodies or as a plot."""
+"""``evorl show-episode``: draws an episode that an evaluation saved, as an animation of its bodies or as a plot."""
 
 from __future__ import annotations
 
@@ -29,15 +29,14 @@ def show_episode_from_arguments(arguments: Sequence[str]) -> Path:
     """Draw an episode, and print the path of the image.
 
     Args:
-        arguments: ``episode=<file>``, or ``run=<folder>|latest`` for the last episode of a run; ``to``, path of the
-            image, by default next to the episode; ``frames``, maximum number of frames; ``size``, width and height in
-            pixels; ``trust=true`` allows the episode's description to name code outside this package.
+        arguments: ``episode=<file>``, or ``run=<folder>|latest`` for the last saved episode of a run; and other
+            options of ``SHOW_EPISODE``.
 
     Returns:
-        Path of the image.
+        Path of the animation, or of the PNG plot for an episode without bodies.
 
     Raises:
-        ValueError: an argument is unknown or invalid, or the episode has nothing to draw.
+        ValueError: an argument is unknown or invalid, or the episode cannot be drawn or does not match its model.
         RunFolderError: the episode does not exist, or is corrupted.
         HostEnvError: no renderer is available.
     """
@@ -67,7 +66,7 @@ def show_episode_from_arguments(arguments: Sequence[str]) -> Path:
 def _settings(arguments: Sequence[str]) -> dict[str, Any]:
     settings, _ = read_options(arguments, SHOW_EPISODE, "evorl show-episode")
     if (settings["episode"] is None) == (settings["run"] is None):
-        raise ValueError("no episode was given: set episode=<file>, or run=<folder>|latest for the last one of a run.")
+        raise ValueError("set either episode=<file>, or run=<folder>|latest to draw the last saved episode of a run.")
     return settings
 
 
@@ -85,7 +84,7 @@ def _path_of(settings: dict[str, Any]) -> Path:
 
 
 def _draw(target: Path, episode: Any, env: Any) -> None:
-    """Plot the trajectory of an episode in the first two dimensions of its achieved goals or observations."""
+    """Plot the trajectory of an episode: the first two components of its achieved goals or observations."""
     shown = {"obs.achieved_goal": "goal", "obs.observation": "observation", "obs": "observation"}
     name = next((name for name in shown if name in episode.arrays), "obs")
     path, goals = episode.arrays.get(name, np.zeros(0)), episode.arrays.get("obs.desired_goal")

@@ -1,4 +1,4 @@
-"""``evorl train``, ``evorl serve`` and ``evorl serve-parameters``: trainings, sweeps, and their plans."""
+"""``evorl train``, ``evorl serve`` and ``evorl serve-parameters``: train runs and sweeps, or print their plans."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from evorl.serving.remote_run import refuse_local_run
 from evorl.sweeps.trained import raise_failures
 from evorl.training.start import RunPlace, Trained
 
-EXAMPLE = ("agent=ppo", "env=cartpole", "seed=2")  # starts at a return of 10 and rises to 500
+EXAMPLE = ("agent=ppo", "env=cartpole", "seed=2")  # the return rises from about 10 to 500
 
 
 def train(arguments: Sequence[str]) -> None:
-    """Run ``evorl train``, like ``scripts/train.py``; without arguments it trains the example of the first steps."""
+    """Run ``evorl train``, like ``scripts/train.py``; without arguments, train ``EXAMPLE``, PPO in CartPole."""
     if not arguments:
         print(f"No settings: this is {train_command()} {' '.join(EXAMPLE)}", flush=True)
         arguments = EXAMPLE
@@ -49,7 +49,7 @@ def train_sweep(arguments: Sequence[str]) -> None:
     """
     with scope():
         if not _plans_or_sweeps(overrides_first(list(arguments))):
-            raise ValueError(f"{' '.join(arguments)} names no sweep: give several values of a setting, or its folder.")
+            raise ValueError(f"{' '.join(arguments)} names no sweep: give a setting several values, or resume=<sweep>.")
 
 
 def serve(arguments: Sequence[str]) -> None:
@@ -69,7 +69,7 @@ def serve(arguments: Sequence[str]) -> None:
 
 
 def serve_parameters(arguments: Sequence[str]) -> None:
-    """Run ``evorl serve-parameters``: a training with workers; a resumed run reads ``parameters`` from its config."""
+    """Run ``evorl serve-parameters``: train with ``parameters=server`` unless ``parameters`` or ``resume`` is set."""
     values = _values_of(arguments)
     if values.get("resume"):
         refuse_ordinary_run(values["resume"], values.get("runs_folder", "runs"))
@@ -138,11 +138,11 @@ def train_from_spec(spec: RunSpec, overrides: Sequence[str] = ()) -> float | Non
     """Train in a run folder.
 
     Args:
-        spec: settings of the run; with ``resume`` all but the location of the run folder are ignored.
-        overrides: changes to the config of a resumed run.
+        spec: settings of the run; with ``resume`` only ``spec.stored`` is used, the rest comes from the run folder.
+        overrides: overrides that change the config of a resumed run.
 
     Returns:
-        The best evaluation return, which a hyperparameter search maximizes.
+        The best evaluation return, for Hydra sweepers, which maximize it; ``None`` without evaluations.
     """
     trained = train_run(spec, overrides)
     raise_failures(trained.failures)

@@ -1,4 +1,4 @@
-"""Starts the training of a command line: finds the run to resume, and calls the function for the kind of the run."""
+"""Starts a training: finds the run to resume, then trains a single run, a sweep or a search."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from evorl.training.start import RunPlace, RunStart, Trained
 
 @scope()
 def train_run(spec: RunSpec, overrides: Sequence[str] = (), place: RunPlace | None = None) -> Trained:
-    """Train in a run folder: one run, or the runs of ``sweep=`` or ``search=``.
+    """Train a run in its folder, or all runs of ``sweep=`` or ``search=``; return the result.
 
     Args:
-        spec: settings of the run; with ``resume`` all but the location of the run folder are ignored.
-        overrides: changes to the config of a resumed run.
+        spec: settings of the run; with ``resume`` only ``spec.stored`` is used, the rest comes from the run folder.
+        overrides: overrides that change the config of a resumed run; empty for a new run.
         place: location within a sweep; ``None`` for a separate run.
     """
     resumed = None
@@ -48,12 +48,12 @@ def train_run(spec: RunSpec, overrides: Sequence[str] = (), place: RunPlace | No
 
 
 def check_training(spec: RunSpec) -> None:
-    """Raise the errors that a run with these settings would raise before its first iteration is compiled.
+    """Raise the errors that a run of a sweep with these settings would raise before its first iteration is compiled.
 
     The workflow and the shapes of its initial state are built, then the workflow is closed.
 
     Raises:
-        ValueError: the settings are inconsistent, the state exceeds the memory, or nothing would be learned.
+        ValueError: the settings are inconsistent, need a parameter server or too much memory, or learn nothing.
         RunFolderError: the run that ``init_from`` names cannot be read.
     """
     if spec.parameters is not None:
@@ -71,7 +71,7 @@ def _stored_run(which: str, stored: StoredRun, overrides: Sequence[str]) -> tupl
 
     Raises:
         ValueError: an override cannot be applied to a stored run.
-        RunFolderError: the run does not exist, or is being trained.
+        RunFolderError: the run does not exist, is corrupted, not trusted, or in training.
     """
     folder = RunFolder.find(which, stored.runs_folder)
     folder.refuse_links()
@@ -87,7 +87,7 @@ def refuse_with_resume(overrides: Sequence[str]) -> None:
 
 
 def _start(spec: RunSpec, resumed: RunFolder | None, overrides: Sequence[str], place: RunPlace | None) -> RunStart:
-    """Describe the start of a run; its title, folder and commands come from Hydra if it has composed the settings."""
+    """Return the start of a run; if Hydra composed the settings, it also defines the overrides, names and folder."""
     suffix = spec.kind.value if spec.kind in (RunKind.SWEEP, RunKind.SEARCH) else ""
     chosen, names = choices(), {}
     if HydraConfig.initialized() and not overrides:

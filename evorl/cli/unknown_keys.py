@@ -30,11 +30,11 @@ def describe_unknown_key(key: str, error: BaseException | None, folder: Path) ->
 
     Args:
         key: unknown key, as the user wrote it.
-        error: composition error, which may contain the config in which the key was not found.
+        error: composition error, which may refer to the config without the key; ``None`` composes that config.
         folder: config tree.
     """
     if (argument := _mapping_with_own_name(key)) is not None:
-        return f"settings of a class of your own are added by a plus: {shell_word(f'+{argument}')}"
+        return f"settings of your own class are added with a plus: {shell_word(f'+{argument}')}"
     config = _composed(key, error)
     if (off := _setting_that_is_off(key, config)) is not None:
         return f"there is no {key} to set, since {off} is null. {_example(off, key, folder)}"
@@ -59,13 +59,13 @@ def _mapping_with_own_name(key: str) -> str | None:
 
 
 def _argument_of_factory(key: str, env: Any) -> str | None:
-    """Return the message for an argument of ``env.factory``, unless an option of environments has a similar name."""
+    """Return the message for a key that may be an argument of ``env.factory``; ``None`` if it resembles an option."""
     name = key.removeprefix("env.")
     if name == key or "." in name or not isinstance(env, Mapping) or "factory" not in env:
         return None
     if difflib.get_close_matches(name, list(env), n=1, cutoff=0.75):
         return None
-    return f"there is no config key {key!r}. An argument of env.factory is added by a plus: +{key}=..."
+    return f"there is no config key {key!r}. An argument of env.factory is added with a plus: +{key}=..."
 
 
 def _composed(key: str, error: BaseException | None) -> Mapping[str, Any]:
@@ -104,9 +104,9 @@ def _own_folders(arguments: list[str]) -> Iterator[str]:
 
 
 def _setting_that_is_off(key: str, config: Mapping[str, Any]) -> str | None:
-    """Return the parent setting of the key if it is null and thus has no entries; else ``None``.
+    """Return the parent setting of the key if it is null, so that it has no entries; else ``None``.
 
-    It may be an empty mapping, which Hydra creates while it resolves the key.
+    An empty mapping counts as null, because Hydra creates one while it resolves the key.
     """
     path: list[str] = []
     value: Any = config
@@ -119,7 +119,7 @@ def _setting_that_is_off(key: str, config: Mapping[str, Any]) -> str | None:
 
 
 def _example(off: str, key: str, folder: Path) -> str:
-    """Return an example that enables ``off``, a setting that is null, and its description."""
+    """Return an example that sets ``off``, a setting that is null, to a mapping, and the description of ``off``."""
     name = key.removeprefix(f"{off}.")
     whole = f"Give {off} as a whole, as in {off}='{{{name}: ...}}'"
     options = folder / "env" / "_options.yaml"

@@ -1,4 +1,4 @@
-"""``evorl watch``: serves a live page on runs, and receives metrics from clients."""
+"""``evorl watch``: serves a live page of runs, and receives metrics from clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SECONDS_BETWEEN_LOOKS = 0.2  # polling interval for signals
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """Checked request of the command; the attributes are its options."""
+    """The live page, and the checked options with which it is served."""
 
     page: LivePage
     port: int
@@ -39,7 +39,7 @@ def watch_runs(arguments: Sequence[str]) -> None:
     """Serve the page until a signal arrives, and print its address.
 
     Args:
-        arguments: run folders, ``latest``, folders that contain runs; and options.
+        arguments: run folders, ``latest`` or folders that contain runs, by default ``runs_folder``; and options.
 
     Raises:
         ValueError: an option is unknown or invalid, the page would be open to other machines without a token, or the

@@ -19,10 +19,10 @@ from evorl.runs.spec import RunSpec
 
 @scope()
 def work_from_arguments(arguments: Sequence[str]) -> Worked:
-    """Run a worker until the server's training is over.
+    """Run a worker until the server's training is over or a signal arrives; return the counts of its pushes.
 
     Args:
-        arguments: address of the server, with default port 7000, and options.
+        arguments: address of the server, with default port 7000, and options of ``WORK``.
 
     Raises:
         ValueError: the address is missing, an option is invalid, or the server's config names code outside evorl.

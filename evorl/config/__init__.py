@@ -1,1 +1,1 @@
-"""Config parsing: suggestions for unknown names, checks by annotation and range, and nested nodes."""
+"""Config parsing: nodes from nested mappings, checks of values, suggestions for unknown names, and safe imports."""

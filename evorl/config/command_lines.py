@@ -30,7 +30,7 @@ def as_setting(flag: str, following: str = "") -> str:
 
     Args:
         flag: argument that starts with dashes.
-        following: the next argument, which is the value unless the flag contains one.
+        following: next argument, used as the value if the flag contains none. Without any value, ``VALUE`` is returned.
     """
     name, equals, value = flag.lstrip("-").partition("=")
     is_value = bool(following) and not following.startswith("--") and "=" not in following
@@ -48,7 +48,7 @@ def shell_word(word: str | Path) -> str:
 
 
 def is_address(which: Path | str) -> bool:
-    """Return True if a text is an address and not a path."""
+    """Return True if ``which`` is text with a scheme, such as ``https://example.org/policy.zip``, and not a path."""
     return isinstance(which, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", which) is not None
 
 
@@ -84,7 +84,7 @@ def as_text(text: str) -> str:
 def as_override(value: Any) -> str:
     """Return a value in the syntax of the command line: ``{a: [0.1, true]}`` for ``{"a": [0.1, True]}``.
 
-    A function or class is its name, ``package.module:function``.
+    A function or class becomes its name, ``package.module:function``.
     """
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{name}: {as_override(each)}" for name, each in value.items()) + "}"

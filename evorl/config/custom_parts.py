@@ -1,7 +1,7 @@
 """User-defined parts: a config names a class or function as ``package.module:name``, with settings.
 
 Where a config names a part of evorl, such as an optimizer, a layer or an activation, it may name a user's class or
-function instead. Names are resolved by ``load_named``, which decides whether they may become code.
+function instead. ``load_named`` imports it, after a check that the source of the name is trusted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def describe_user_error(error: BaseException) -> str | None:
     """Describe an error raised by the code of a user-defined part, in one sentence with its module and line.
 
     Returns:
-        The sentence; ``None`` if the innermost frame of evorl or user code is in evorl, which then raised the error.
+        The sentence; ``None`` if no user code is in the traceback, or if user code called evorl, which then failed.
     """
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         module = str(frame.f_globals.get("__name__", ""))
@@ -61,7 +61,7 @@ class CustomPart:
     Attributes:
         name: ``"package.module:name"``.
         function: function or class with this name.
-        settings: keyword arguments, as pairs of name and value.
+        settings: keyword arguments, as pairs of name and value, sorted by name.
     """
 
     name: str
@@ -70,10 +70,10 @@ class CustomPart:
 
     @functools.cached_property
     def call(self) -> Callable[..., Any]:
-        """Return the function with its settings bound.
+        """The function with its settings bound.
 
-        If a library's function fails, for instance because NumPy does not support traced arrays, the call raises
-        ``ValueError`` with its name; errors in the user's own modules are passed on, see ``describe_user_error``.
+        A call that fails in another library, for instance because NumPy does not support traced arrays, raises
+        ``ValueError`` with the part's name. Errors in the user's modules are passed on, see ``describe_user_error``.
         """
         bound = functools.partial(self.function, **dict(self.settings))
 
@@ -118,7 +118,7 @@ def custom_part(config: Any, setting: str, num_inputs: int = 0) -> CustomPart:
             raise ValueError(f"{setting}: {no_such(f'setting of {name}', option, parameters or ('none',))}")
     for parameter, default in parameters.items():
         if default is inspect.Parameter.empty and parameter not in options:
-            raise ValueError(f"{setting}: {name} requires {parameter!r}: set it next to name.")
+            raise ValueError(f"{setting}: {name} needs {parameter!r}: set {setting}={{name: ..., {parameter}: ...}}.")
     settings = tuple((option, _hashable(value)) for option, value in sorted(options.items()))
     return CustomPart(name, function, settings)
 
@@ -126,7 +126,7 @@ def custom_part(config: Any, setting: str, num_inputs: int = 0) -> CustomPart:
 def setting_names(function: Callable[..., Any], num_inputs: int = 0) -> tuple[dict[str, Any], bool]:
     """Return the settings of a function with their defaults, and True if it accepts any other keyword.
 
-    Fields that Flax adds to every module are not settings.
+    The first ``num_inputs`` parameters, and fields that Flax adds to modules, are not settings.
     """
     if isinstance(function, type) and dataclasses.is_dataclass(function):
         fields = [
@@ -146,5 +146,5 @@ def _default(field: dataclasses.Field) -> Any:
 
 
 def _hashable(value: Any) -> Any:
-    """Convert lists to tuples, so that networks can be compared by value."""
+    """Convert lists to tuples recursively, so that networks can be compared by value."""
     return tuple(_hashable(entry) for entry in value) if isinstance(value, list | tuple) else value

@@ -45,7 +45,7 @@ def completed(
 
 
 def completed_node(cls: type[PyTreeNode], config: Any, default: Any, where: str) -> dict[str, Any]:
-    """Complete a nested mapping, or a name that abbreviates one, for the class that it describes."""
+    """Return the complete settings of a nested mapping, or of a name that abbreviates one, see ``completed``."""
     kind, settings = described_node(cls, config, where)
     config = {"name": config} if isinstance(config, str) else config
     # Omit settings that the name determines.
@@ -56,7 +56,7 @@ def completed_node(cls: type[PyTreeNode], config: Any, default: Any, where: str)
 
 
 def plain_value(value: Any, names: Mapping[str, Any] | None = None) -> Any:
-    """Convert a field's value to its form in configs: mappings for nodes, lists for tuples, a key of ``names``."""
+    """Convert a field's value to its form in configs: mappings for nodes, lists for tuples, or its key in ``names``."""
     if names is not None:
         value = next((name for name, candidate in names.items() if candidate is value), value)
     if isinstance(value, PyTreeNode):

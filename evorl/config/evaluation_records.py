@@ -13,16 +13,16 @@ PLOTS_OF = ("goal", "observation")
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationRecords:
-    """Data that evaluations store in addition to metrics.
+    """Settings of the data that evaluations store in addition to metrics.
 
     Attributes:
-        goals: for environments with goals, write a table of all episodes, eval_goals.csv, and of the reached
-            goals
-        goal_cells: cells per goal dimension in the table of reached goals
-        save_episodes: number of episodes of each evaluation to record step by step in the folder episodes
-        plot_episodes: number of episodes of each evaluation to plot in the folder plots
-        plot_of: plotted quantity: goal or observation; null for goals if there are any
-        plot_dimensions: plotted components, as in [0, 1], or a single one; null for the first two
+        goals: for environments with goals, write the goals of all evaluation episodes to eval_goals.csv; evorl evaluate
+            prints a table of the goals reached
+        goal_cells: number of cells per goal dimension in the table that evorl evaluate prints
+        save_episodes: number of episodes per evaluation to record step by step in the folder episodes; null for none
+        plot_episodes: number of episodes per evaluation to plot in the folder plots; null for none
+        plot_of: plotted quantity, goal or observation; null for the goal if it is observed, else the observation
+        plot_dimensions: indices of one or two components to plot, as in [0, 1]; null for the first two
 
     Raises:
         ValueError: a value has the wrong type or is out of range.

@@ -65,7 +65,7 @@ _stored_texts: dict[str, set[str]] = {}  # texts of marked configs, by their sou
 
 @contextlib.contextmanager
 def scope() -> Iterator[None]:
-    """Limit restrictions and grants to the context. A nested scope is part of the outer one."""
+    """Limit restrictions and grants to this context; inside an outer scope, they last until the outer scope ends."""
     if _current.get() is not None:
         yield
         return
@@ -164,13 +164,13 @@ def is_restricted() -> bool:
 
 
 def carried() -> str:
-    """Return the active restrictions, for ``carry_on`` in a process that does not inherit variables."""
+    """Return the active restrictions as text for ``carry_on`` in another process; empty without restrictions."""
     scopes = [[opened.sources, sorted(opened.grants)] for opened in _scopes if opened.sources]
     return json.dumps(scopes) if scopes else ""
 
 
 def carry_on(described: str) -> None:
-    """Apply the restrictions of another process until the end of this one."""
+    """Apply the restrictions ``described`` by ``carried`` in another process, until the end of this process."""
     with _lock:
         _scopes.extend(_inherited(described))
         _publish()
@@ -195,7 +195,7 @@ def admit(text: str, setting: str, shipped: str | None = None) -> None:
     if refusing is not None:
         raise ForeignCodeError(
             f"{setting}={text} would execute code from outside evorl, and comes from {refusing.sources[-1]}. "
-            f"If you trust it, add {setting}={text} to the command, or trust=true to allow all of it."
+            f"If you trust it, add {setting}={text} to the command, or trust=true to allow all such code."
         )
 
 
@@ -219,7 +219,7 @@ def admit_arguments(arguments: Any, setting: str) -> None:
 
 
 def is_of(text: str, package: str) -> bool:
-    """Return True if a dotted name, or ``module:name``, belongs to a member of a package."""
+    """Return True if a dotted name, or ``module:name``, is inside a package."""
     return text.partition(":")[0].startswith(f"{package}.")
 
 
@@ -231,7 +231,7 @@ def names_code(text: str) -> bool:
 
 
 def names_file(text: str) -> bool:
-    """Return True if a text is a path with a folder in it."""
+    """Return True if a text contains a path separator, ``/`` or a backslash."""
     return "/" in text or "\\" in text
 
 
@@ -261,7 +261,7 @@ def texts_in(value: Any) -> set[str]:
 
 
 def _publish() -> None:
-    """Set the environment variables by which new processes inherit the restrictions, or reset them."""
+    """Set the environment variables that pass restrictions to new processes; without restrictions, restore them."""
     global _variables_before
     if described := carried():
         if _variables_before is None:

@@ -1,4 +1,4 @@
-"""Lookup of names in configs: suggestions for unknown names, and imports of code that settings name."""
+"""Lookup of names in configs: suggestions for unknown names, and imports of the code that settings name."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def no_such(kind: str, name: object, valid: Iterable[object]) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return names separated by commas, as many as fit in a readable message."""
+    """Return names separated by commas; beyond ``_MAX_LIST`` characters, only the number of further names."""
     text = ", ".join(names)
     if len(text) <= _MAX_LIST:
         return text
@@ -89,7 +89,7 @@ def name_of(function: str | Callable[..., object]) -> str:
     """Return the name of a user's function or class, ``"package.module:function"``; a name is returned unchanged.
 
     Raises:
-        ValueError: no name leads to the function, such as to a lambda or a function inside another one.
+        ValueError: the function cannot be imported by name, because it is a lambda or defined inside a function.
     """
     if isinstance(function, str):
         return function
@@ -210,12 +210,12 @@ def explain_missing_package(feature: str, module: str, install: str | None = Non
     """Replace the error for a missing optional package by a message with the command that installs it.
 
     Args:
-        feature: feature that needs the package, in the plural.
+        feature: feature that needs the package, in the plural, such as ``"Searches"``.
         module: name of the module that is imported.
         install: requirement to install, by default a package with the module's name.
 
     Raises:
-        ImportError: the module is not installed. Errors for other modules are not changed.
+        ImportError: the module is not installed. Errors for other missing modules are passed on.
     """
     try:
         yield

@@ -49,7 +49,7 @@ def node_from_config(
         **fixed: values of fields that are not settings, and which the mapping must not contain.
 
     Raises:
-        ValueError: a key is unknown (the message suggests the closest valid one), or a required field is missing.
+        ValueError: a key is unknown (the message suggests the closest one), missing, or has an invalid value.
     """
     config = plain(checked_mapping(config, where))
     fields = dataclasses.fields(cls)
@@ -73,7 +73,7 @@ def fields_from_config(
     field's default.
 
     Raises:
-        ValueError: a value has the wrong type, or is out of the range that the field declares.
+        ValueError: a name is unknown, or a value has the wrong type or is out of the range that its field declares.
     """
     annotations = field_types(cls)
     ranges = declared_ranges(cls)
@@ -146,7 +146,7 @@ def default_of(field: dataclasses.Field) -> Any:
 
 
 def _is_plain(value: Any, annotation: Any) -> bool:
-    """Return True if a value matches a member of a union that is not a node: ``None``, or a number for ``float``."""
+    """Return True if a value matches a member of a union other than the node: ``None``, or a number for ``float``."""
     members = typing.get_args(annotation)
     return (value is None and type(None) in members) or (float in members and not isinstance(value, Mapping | Schedule))
 

@@ -77,7 +77,7 @@ class SearchSpace(PyTreeNode):
         return {path: points[..., i] for i, path in enumerate(self.paths)}
 
     def from_unit(self, shares: jax.Array) -> jax.Array:
-        """Return the points ``[..., D]`` with these unit coordinates, clipped to the bounds."""
+        """Return the points ``[..., D]`` with unit coordinates ``shares``, clipped to the bounds."""
         # The logarithmic formula is also evaluated for linear scales: substitute 1 to avoid NaN.
         low, high = (jnp.where(self.logarithmic, bound, 1.0) for bound in (self.low, self.high))
         values = jnp.where(
@@ -104,7 +104,7 @@ class SearchSpace(PyTreeNode):
         return jnp.where(is_resampled, self.sample(sample_key, len(points)), points)
 
     def perturb(self, key: Key, points: jax.Array, factor: jax.Array | float) -> jax.Array:
-        """Move each entry of points ``[P, D]`` up or down at random.
+        """Move each entry of points ``[P, D]`` up or down at random, within the bounds.
 
         On a logarithmic scale an entry is multiplied or divided by ``factor``. On a linear scale it moves by the
         fraction ``factor - 1`` of the range, because multiplying is not useful for a discount near 1 or a value of 0.
@@ -125,7 +125,7 @@ def _entries(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, 
 
 
 def _checked_bounds(bounds: Any, workflow: PyTreeNode, path: str) -> tuple[float, float, bool]:
-    """Return low, high, and True for a logarithmic scale."""
+    """Return low, high, and True for a logarithmic scale; raise ``ValueError`` if an entry is invalid."""
     where = f"search_space.{path}"
     if not isinstance(bounds, Mapping) or not {"low", "high"} <= set(bounds):
         raise ValueError(f"{where} must be a mapping such as {{low: 0.1, high: 0.9, scale: log}}, got {bounds!r}.")
@@ -143,7 +143,7 @@ def _checked_bounds(bounds: Any, workflow: PyTreeNode, path: str) -> tuple[float
 
 
 def range_of_number(workflow: PyTreeNode, path: str) -> str | None:
-    """Return the declared interval of a number; numbers of a schedule have the interval of its setting."""
+    """Return the interval declared for a number, or for the schedule that it belongs to; ``None`` without one."""
     above, _, name = path.rpartition(".")
     node = _follow(workflow, above)
     if isinstance(node, Schedule) and name in ("start", "end"):

@@ -1,4 +1,4 @@
-"""Synonyms in papers and other libraries of evorl's names of settings, agents and simulators.
+"""Names that papers and other libraries use for evorl's settings, agents and simulators.
 
 Error messages suggest evorl's name for an unknown name.
 """
@@ -114,6 +114,7 @@ _SETTINGS = {
     "normalize_rewards": "norm_reward normalize_reward reward_norm reward_normalization",
     "num_seeds": "seeds n_seeds",
     "pop_size": "popsize population population_size num_individuals num_members members lambda",
+    "initial_log_std": "log_std_init init_noise_std initial_noise_std log_std std_init",
     "initial_std": "sigma sigma_init init_std std noise_std",
     "noise_std_schedule": "sigma sigma_init init_std std noise_std initial_std",
     "eval_episodes": "n_eval_episodes num_eval_episodes evaluation_episodes num_eval_envs",
@@ -189,8 +190,8 @@ _NAMES = {
 }
 # Arguments and settings without a counterpart, and what to do instead.
 _REMARKS = {
-    "enable_jit": "Training is always compiled: leave it out. To debug without compilation, use jax.disable_jit().",
-    "enable_multi_devices": "Devices are chosen by the config: devices=auto, or their number.",
+    "enable_jit": "Remove it: training is always compiled. To debug without compilation, use jax.disable_jit().",
+    "enable_multi_devices": "Set the number of devices in the config: devices=auto, or a number.",
 }
 _REMARKS |= dict.fromkeys(("use_jit", "jit"), _REMARKS["enable_jit"])
 _REMARKS |= dict.fromkeys(("enable_pmap", "use_pmap", "multi_devices"), _REMARKS["enable_multi_devices"])
@@ -230,8 +231,8 @@ def refuse_arguments(function: str, arguments: Iterable[str]) -> None:
 def names_for_synonym(name: str, valid: Iterable[str]) -> list[str]:
     """Return the valid names that have ``name`` as a synonym in papers or other libraries.
 
-    Only the first existing one of evorl's names is used; it matches the end of dotted keys. Keys at the level of
-    ``name`` have precedence, then keys with the fewest parts.
+    If several of evorl's names have this synonym, the first one with a valid key is used. A name matches the end of
+    dotted keys. Keys at the level of ``name`` have precedence, then keys with the fewest parts.
 
     Args:
         name: synonym of a setting, an agent or a simulator; case is ignored, and ``-`` equals ``_``.
@@ -261,7 +262,7 @@ _LAYER_OPTIONS |= {"strides": "stride", "padding": "border", "units": "size", "o
 
 
 def convert_layer(layer: Mapping[str, Any]) -> str:
-    """Convert a layer with a ``type``, as in RELAAX, to evorl's notation, such as ``{conv: {filters: 8, size: 3}}``."""
+    """Return a layer with a ``type``, as in RELAAX, in evorl's notation; for an unknown type, examples of layers."""
     kind = str(layer["type"]).lower()
     if kind == "flatten":
         return kind

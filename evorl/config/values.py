@@ -30,7 +30,7 @@ def field_types(cls: type) -> Mapping[str, Any]:
 
 
 def plain(config: Any, resolve: bool = True) -> dict[str, Any]:
-    """Return a config as plain containers: all of an OmegaConf node, and the nested mappings of another mapping.
+    """Return a config as plain containers: an OmegaConf node completely, of other mappings only nested mappings.
 
     Args:
         config: mapping or OmegaConf node.
@@ -64,7 +64,7 @@ def dotted_keys(config: Any, prefix: str = "") -> list[str]:
 
 
 def check_names(names: Iterable[str], valid: Iterable[str], kind: str) -> None:
-    """Raise ``ValueError`` for a name that is not valid; the message suggests the closest valid name."""
+    """Raise ``ValueError`` for a name that is not in ``valid``; the message has ``kind`` and the closest valid name."""
     valid = sorted(valid)
     for name in names:
         if name not in valid:
@@ -80,7 +80,7 @@ _SHOWN = 80  # maximum number of characters of a value in a message
 
 
 def positive(value: Any, name: str) -> int:
-    """Return ``value`` as a positive integer; integral floats, such as 1e6, are accepted."""
+    """Return ``value`` as an integer from 1 to 2^31 - 1; integral floats, such as 1e6, are accepted."""
     return whole_number(value, name, 1, LONGEST_AXIS)
 
 
@@ -166,8 +166,8 @@ def checked_num_atoms(num_atoms: Any, values: str, support_low: Any, support_hig
     """Return ``agent.num_atoms``, checked against ``agent.values``; ``None`` for expected values.
 
     Raises:
-        ValueError: ``num_atoms`` is missing for distributions, set for expected values, or not positive; or
-            ``support_low`` is not below ``support_high``.
+        ValueError: ``num_atoms`` is missing for distributions, set for expected values, or too small; or, for
+            categorical values, ``support_low`` is not below ``support_high``.
     """
     if (num_atoms is None and values in ("categorical", "quantile", "implicit")) or (
         num_atoms and values == "expected"
@@ -194,9 +194,9 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
 
     Args:
         value: value from YAML, the command line or Python.
-        annotation: annotation of the field. Numbers, flags and names are checked, alone or in a union with ``None``.
-            Integers must be positive; integral floats are accepted. ``None`` is read as an empty mapping. Values of
-            other annotations are returned unchanged.
+        annotation: annotation of the field. Numbers, flags, names and tuples are checked, alone or in a union with
+            ``None``. Integers must be positive; integral floats are accepted. For ``Mapping``, ``None`` is read as an
+            empty mapping. Values of other annotations are returned unchanged.
         name: path of the setting, for messages.
         within: interval of a number, such as ``"[0, 1]"`` or ``"(0, inf)"``; any finite number by default.
 

@@ -71,7 +71,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def construct_number(self, node: yaml.ScalarNode) -> int | float:
-        """Build a number from a scalar that one of the patterns accepts."""
+        """Build a number from a scalar that matches a number pattern; an integer may have ``MAX_DIGITS`` digits."""
         text = node.value.replace("_", "")
         if _INT.fullmatch(node.value):
             if len(text) > MAX_DIGITS:
@@ -136,7 +136,7 @@ def read_yaml(text: str, source: str) -> Any:
 
 
 def read_text_file(path: Path | str, expected: str = "a file of settings") -> str:
-    """Return the text of a user's file.
+    """Return the text of a user's file; ``expected`` describes the file in error messages.
 
     Raises:
         ValueError: the file does not exist, is a folder, cannot be read or is not UTF-8; the message suggests a fix.

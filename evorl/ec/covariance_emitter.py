@@ -1,8 +1,8 @@
 """Emitters of CMA-ME (Fontaine et al. 2020, https://arxiv.org/abs/1912.02400) and CMA-MAE (Fontaine & Nikolaidis 2023,
 https://arxiv.org/abs/2205.10752).
 
-An emitter is a covariance-adapting search whose individuals are ranked by their contribution to an archive, not by
-fitness. Several emitters search in parallel, each around its own mean, and add to the same archive.
+An emitter is a CMA-ES search whose individuals are candidates for an archive. By default they are ranked by how much
+they improve the archive, not by fitness. Several emitters search in parallel, each around its own mean.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from evorl.fields import Within
 from evorl.ops.trees import flatten_leading_axes, split_leading_axis, tree_where
 from evorl.types import Key, Params, PyTreeDict, PyTreeNode
 
-# A search has converged beyond these limits. pycma's limit of the condition number is 1e14, in float64.
-MAX_CONDITION = 1e9
-MIN_EXTENT = 1e-11  # standard deviation of the samples
-MIN_RANGE = 1e-12  # difference between the best and the worst individual's ranking values
+# A search beyond one of these limits has converged. pycma, which computes in float64, limits the condition to 1e14.
+MAX_CONDITION = 1e9  # condition number of the covariance
+MIN_EXTENT = 1e-11  # root mean square distance of the samples from their mean
+MIN_RANGE = 1e-12  # difference between the ranking values of the best and the worst individual
 
 
 class CovarianceEmitter(PyTreeNode):
-    """E emitters, which sample equal shares of a generation; their states are stacked, ``[E, ...]``.
+    """E emitters. Each samples an equal share of every generation; their states are stacked along a leading axis E.
 
     Attributes:
-        num_emitters: number of emitters E, a divisor of pop_size.
-        optimizer: search of each emitter: cmaes, or sep_cmaes for many parameters.
+        num_emitters: number of emitters E; must divide pop_size into shares of at least 4 individuals.
+        optimizer: search of each emitter: cmaes (full covariance), or sep_cmaes (variances only) for many parameters.
         initial_std: standard deviation of the samples at the start and after a restart.
-        ranking: order of the individuals: imp by the improvement of their cells, obj by fitness, rd along a random
-            direction in descriptor space; with the prefix 2, individuals that filled an empty cell come first, then
-            individuals that improved a cell, then all others.
-        selection: individuals to recombine: filter for the accepted ones, mu for the best half.
-        restart: no_improvement restarts an emitter from a random elite if none of its individuals was accepted; basic
-            only if its search has converged, which always restarts.
-        negative_weights: also move the covariance away from the worse half; only for selection=mu.
+        ranking: order of the individuals: imp by their improvement of the archive, obj by fitness, rd by their position
+            along a random direction in descriptor space. With the prefix 2, individuals that filled an empty cell come
+            first, then individuals that improved a cell, then all others.
+        selection: individuals to recombine: filter for all that the archive accepted, mu for the best half.
+        restart: basic restarts an emitter from a random elite when its search has converged; no_improvement also when
+            the archive accepted none of its individuals.
+        negative_weights: also shrink the covariance along the steps of the worse half; only for selection=mu and cmaes.
     """
 
     num_emitters: int = 15
@@ -54,27 +54,27 @@ class CovarianceEmitter(PyTreeNode):
     def __post_init__(self) -> None:
         require_positive(self, "num_emitters")
         if self.negative_weights and self.selection == "filter":
-            raise ValueError("negative_weights=true requires selection=mu: accepted individuals have positive weights.")
+            raise ValueError("negative_weights=true requires selection=mu, not filter: only mu has negative weights.")
 
     def search(self, pop_size: int) -> CovarianceAdaptation:
         """Return the optimizer of each emitter for generations of ``pop_size`` individuals in total.
 
         Raises:
-            ValueError: the emitters cannot have equal shares of at least 4 individuals.
+            ValueError: ``pop_size`` cannot be divided into ``num_emitters`` equal shares of at least 4 individuals.
         """
         if pop_size % self.num_emitters or pop_size < 4 * self.num_emitters:
             raise ValueError(
                 f"pop_size={pop_size} must be a multiple of emitter.num_emitters={self.num_emitters}, with at least 4 "
-                "individuals for each."
+                "individuals for each emitter."
             )
         kind = {"cmaes": CMAES, "sep_cmaes": SepCMAES}[self.optimizer]
         share = pop_size // self.num_emitters
         return kind(share, initial_std=self.initial_std, positive_weights=not self.negative_weights)
 
     def init(self, starts: Params, key: Key, pop_size: int, num_dimensions: int) -> PyTreeDict:
-        """Return the state of emitters starting at ``starts``, ``[E, ...]``, for ``num_dimensions`` descriptors.
+        """Return the initial state of emitters whose searches start at the solutions ``starts``, leaves ``[E, ...]``.
 
-        The state has the entries ``searches``, ``directions`` ``[E, D]`` and the number of ``restarts``, int32 ``[E]``.
+        It has the entries ``searches``, random ``directions`` ``[E, num_dimensions]``, and ``restarts``, zeros ``[E]``.
         """
         search_key, direction_key = jax.random.split(key)
         keys = jax.random.split(search_key, self.num_emitters)
@@ -85,7 +85,7 @@ class CovarianceEmitter(PyTreeNode):
         )
 
     def ask(self, state: PyTreeDict, pop_size: int) -> Params:
-        """Return the next generation, ``[P, ...]``, grouped by emitter."""
+        """Return the next generation, leaves ``[P, ...]``: the individuals of the first emitter, of the second, etc."""
         return flatten_leading_axes(jax.vmap(self.search(pop_size).ask)(state.searches))
 
     def tell(
@@ -102,13 +102,13 @@ class CovarianceEmitter(PyTreeNode):
         """Adapt or restart the search of each emitter; return the state of the next generation.
 
         Args:
-            state: state of this generation.
-            key: random key of restarts.
-            archive: archive to which all individuals of the generation were added.
-            before: state of the archive before they were added, against which they are judged.
-            after: state of the archive after they were added; restarts begin at its elites.
-            fitness: fitness ``[P]``.
-            descriptors: descriptors ``[P, D]``.
+            state: state of the emitters in this generation.
+            key: random key for restarts.
+            archive: archive to which the individuals of this generation were added.
+            before: state of the archive before this generation; decides which individuals count as accepted.
+            after: state of the archive after this generation; restarts begin at its elites.
+            fitness: fitness of the individuals, ``[P]``.
+            descriptors: descriptors of the individuals, ``[P, D]``.
         """
         verdicts = archive.judge(before, fitness, descriptors)
         extents = jnp.asarray(archive.high, jnp.float32) - jnp.asarray(archive.low, jnp.float32)
@@ -135,7 +135,7 @@ class CovarianceEmitter(PyTreeNode):
         value = jnp.where(jnp.isfinite(improvement), failures_to_minus_inf(value), -jnp.inf)
         stage = status if self.ranking.startswith("2") else jnp.zeros_like(status)
         accepted = (status > 0).sum()
-        # Parents are first in the order: accepted individuals, even if others have larger values.
+        # With selection=filter, accepted individuals outrank all others, because only accepted individuals recombine.
         entered = status > 0 if self.selection == "filter" else jnp.zeros(status.shape, bool)
         order = jnp.lexsort((value, stage, entered))  # worst first
         ranks = jnp.zeros(value.shape).at[order].set(jnp.arange(value.shape[0], dtype=jnp.float32))

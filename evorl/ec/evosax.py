@@ -23,7 +23,7 @@ from evorl.fields import Within
 from evorl.ops.trees import split_leading_axis
 from evorl.types import Key, Params, PyTreeDict, pytree_field
 
-# Cost of the parents of the first generation, and minimum cost of individuals with non-finite fitness.
+# Cost of the first parents, which are not evaluated. Individuals with non-finite fitness get at least this cost.
 WORST = 1e30
 _TWO_SPREADS = "iAMaLGaM_Univariate"
 _NEEDS_GROUPS = ("SV_CMA_ES", "SV_Open_ES")
@@ -34,11 +34,11 @@ class EvosaxStrategy(EvoOptimizer):
 
     Attributes:
         pop_size: number of individuals P.
-        strategy: name in evosax, such as ``CMA_ES``.
-        initial_std: standard deviation of the first samples, or of all samples if the strategy does not adapt it;
+        strategy: name of the strategy in evosax, such as ``CMA_ES``.
+        initial_std: standard deviation of the first samples, or of all samples if the strategy does not adapt it.
             ``iAMaLGaM_Full`` adds this value to a standard deviation that is initially 1.
-        num_populations: number of subpopulations of a Stein variational strategy.
-        params: other numeric params of the strategy, by name.
+        num_populations: number of subpopulations of ``SV_CMA_ES`` and ``SV_Open_ES``; other strategies ignore it.
+        params: other numeric parameters of the strategy, by their names in evosax; evosax's defaults for the rest.
 
     Raises:
         ValueError: the strategy or one of its parameters is unknown (the message lists the valid names), or the
@@ -70,9 +70,9 @@ class EvosaxStrategy(EvoOptimizer):
                 raise ValueError(no_such(f"parameter of evosax's {self.strategy}", name, fields))
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
-        """Return the initial state of a search that starts at ``solution``, or at individuals scattered around it."""
+        """Return the initial state; ``solution`` is the initial mean, or the center of the initial individuals."""
         key, init_key, start_key = jax.random.split(key, 3)
-        # Convert to state containers, so that the structure matches the population in the state.
+        # PyTreeDict converts nested dicts, so that the solution and the population in the state have one structure.
         solution = PyTreeDict(like=jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), solution)).like
         algorithm, params = self._algorithm(solution), self._params(solution)
         if self._has_mean(algorithm):
@@ -96,7 +96,7 @@ class EvosaxStrategy(EvoOptimizer):
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
         """Update the strategy with the fitness ``[P]``, and sample the next generation.
 
-        The strategy's state is unchanged on flat fitness, or if the update would make any of its numbers non-finite.
+        The strategy's numbers are unchanged on flat fitness, or if the update would make any of them non-finite.
         """
         solution = _first(state.population)
         algorithm, params = self._algorithm(solution), self._params(solution)
@@ -122,7 +122,7 @@ class EvosaxStrategy(EvoOptimizer):
         return unravel(inner.best_solution.reshape(-1, numbers.shape[0])[best])
 
     def _ask_next(self, state: PyTreeDict, inner: Any, algorithm: Any, params: Any) -> PyTreeDict:
-        """Sample a generation with ``inner``, evosax's state, and store both in the state."""
+        """Sample the next generation with evosax's state ``inner``, and return the state with both stored in it."""
         inner = self._set_std(inner, algorithm)
         key, ask_key = jax.random.split(state.key)
         population, inner = algorithm.ask(ask_key, inner, params)
@@ -131,10 +131,10 @@ class EvosaxStrategy(EvoOptimizer):
         return state | {"key": key, "inner": inner, "population": population}
 
     def _set_std(self, inner: Any, algorithm: Any) -> Any:
-        """Set ``initial_std`` in strategies whose standard deviation evosax takes from a schedule, which is always 1.
+        """Set ``initial_std`` in strategies with a schedule of the standard deviation, which evosax keeps at 1.
 
-        In every generation evosax adds this value to the standard deviations that iAMaLGaM learns (Bosman et al. 2013).
-        ``iAMaLGaM_Univariate`` adds it to each one separately, so that they grow instead of shrinking: use 0 there.
+        evosax's iAMaLGaM (Bosman et al. 2013) adds this value in every generation to the standard deviations that it
+        learns. In ``iAMaLGaM_Univariate`` each of them would then grow instead of shrinking, so the value is 0.
         """
         if not hasattr(algorithm, "std_schedule"):
             return inner
@@ -151,7 +151,7 @@ class EvosaxStrategy(EvoOptimizer):
         return self._build(solution)[1]
 
     def _means(self, solution: Params) -> Params:
-        """Return the initial mean, or one per subpopulation."""
+        """Return the initial mean; for strategies with subpopulations a copy for each, ``[num_populations, ...]``."""
         if self.strategy not in _NEEDS_GROUPS:
             return solution
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (self.num_populations, *x.shape)), solution)
@@ -175,9 +175,9 @@ def strategy_names() -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=64)
 def _build(strategy: str, pop_size: int, num_populations: int, treedef: Any, shapes: tuple) -> tuple[Any, Any]:
-    """Return an algorithm and its default params.
+    """Return an evosax algorithm for solutions with these leaf shapes, and its default parameters.
 
-    evosax compares algorithms by identity. They are cached, so that equal algorithms share compiled programs.
+    JAX compares evosax's algorithms by identity. They are cached, so that equal settings share compiled programs.
     """
     with jax.ensure_compile_time_eval():
         solution = jax.tree.unflatten(treedef, [jnp.zeros(shape) for shape in shapes])

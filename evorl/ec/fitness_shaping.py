@@ -11,19 +11,19 @@ from evorl.config.names import no_such
 
 
 def compute_ranks(fitness: jax.Array) -> jax.Array:
-    """Return ranks ``[P]``, int32: 0 for the lowest fitness, P - 1 for the highest; the first of two ties ranks lower.
+    """Return ranks ``[P]``, int32: 0 for the lowest fitness, P - 1 for the highest.
 
-    Non-finite fitness ranks below all finite fitness.
+    Non-finite fitness ranks below all finite fitness. Of two equal values, the first has the lower rank.
     """
     order = jnp.argsort(failures_to_minus_inf(fitness), stable=True)
     return jnp.zeros(fitness.shape, jnp.int32).at[order].set(jnp.arange(fitness.shape[0], dtype=jnp.int32))
 
 
 def compute_centered_ranks(fitness: jax.Array) -> jax.Array:
-    """Return ranks scaled to ``[-0.5, 0.5]`` (Salimans et al. 2017, section 2).
+    """Return ranks scaled to ``[-0.5, 0.5]``, float32 ``[P]`` (Salimans et al. 2017, section 2).
 
-    Ties share the mean of their ranks, so equal fitness gives zeros. All individuals with non-finite fitness tie for
-    the lowest rank.
+    Equal values get the mean of their ranks, so that P > 1 equal values give zeros. Individuals with non-finite fitness
+    have equal ranks, below all others.
     """
     fitness = failures_to_minus_inf(fitness)
     ordered = jnp.sort(fitness)
@@ -32,14 +32,14 @@ def compute_centered_ranks(fitness: jax.Array) -> jax.Array:
 
 
 def standardized_fitness(fitness: jax.Array) -> jax.Array:
-    """Return fitness with mean 0 and variance 1 over the population."""
+    """Scale fitness ``[P]`` to mean 0 and variance 1, with the worst finite value in place of non-finite ones."""
     fitness = scaled_to_square(failures_to_worst(fitness))
     fitness = fitness - fitness[0]  # exactly 0 if all are equal; division would amplify rounding errors of the mean
     return (fitness - fitness.mean()) / (fitness.std() + 1e-8)
 
 
 def raw_fitness(fitness: jax.Array) -> jax.Array:
-    """Return fitness unchanged, except that non-finite values become the worst finite one."""
+    """Return fitness ``[P]`` unchanged, except that non-finite values become the worst finite one."""
     return failures_to_worst(fitness)
 
 
@@ -51,7 +51,7 @@ FITNESS_SHAPING: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 def fitness_shaping(name: str) -> Callable[[jax.Array], jax.Array]:
-    """Return the function with this name.
+    """Return the fitness transform called ``name``, a key of ``FITNESS_SHAPING``.
 
     Raises:
         ValueError: the name is unknown; the message suggests the closest one.
@@ -62,7 +62,7 @@ def fitness_shaping(name: str) -> Callable[[jax.Array], jax.Array]:
 
 
 def log_rank_weights(num_elites: int) -> jax.Array:
-    """Return weights ``[num_elites]`` of sum 1, best first: ``ln(mu + 1/2) - ln i``, scaled (Hansen 2016, eq. 49)."""
+    """Return weights ``ln(num_elites + 1/2) - ln i`` of ranks i = 1, 2, .., scaled to sum 1 (Hansen 2016, eq. 49)."""
     weights = jnp.log(num_elites + 0.5) - jnp.log(jnp.arange(1, num_elites + 1))
     return weights / weights.sum()
 
@@ -70,18 +70,18 @@ def log_rank_weights(num_elites: int) -> jax.Array:
 def weights_by_rank(fitness: jax.Array, best_weights: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return the weights of individuals, and the precision of sums with these weights.
 
-    The k-th best individual has weight ``best_weights[k]``, and 0 beyond the end of ``best_weights``. Individuals with
-    non-finite fitness have weight 0. The others are then treated as a smaller population: the P ranks are divided
-    evenly between them, and each individual gets the sum of its ranks' weights. This preserves the sums of positive and
-    of negative weights.
+    The k-th best individual, from k = 0, has weight ``best_weights[k]``, or 0 beyond the end of ``best_weights``.
+    Individuals with non-finite fitness have weight 0. The others are then treated as a smaller population: the P ranks
+    are divided evenly between them, and each individual gets the sum of its ranks' weights. This preserves the sums of
+    positive and of negative weights.
 
     Args:
         fitness: fitness ``[P]``.
         best_weights: weights of the best individuals, best first, at most P.
 
     Returns:
-        Weights ``[P]``; and a scalar in [0, 1], the variance-effective number of individuals with positive weights
-        relative to its value without failures (then exactly 1).
+        Weights ``[P]``, and the precision, a scalar in [0, 1]: the variance-effective number of individuals with
+        positive weights, divided by its value if all fitness is finite. It is 1 if all fitness is finite, 0 if none is.
     """
     size, is_finite = fitness.shape[0], jnp.isfinite(fitness)
     ranks_from_best = size - 1 - compute_ranks(fitness)
@@ -98,13 +98,13 @@ def weights_by_rank(fitness: jax.Array, best_weights: jax.Array) -> tuple[jax.Ar
 
 
 def _rescaled(weights: jax.Array, total: jax.Array) -> jax.Array:
-    """Scale weights to the sum ``total``, unless all are 0."""
+    """Scale weights to the sum ``total``; weights of sum 0 become zeros."""
     current = weights.sum()
     return weights * jnp.where(current == 0, 0.0, total / jnp.where(current == 0, 1.0, current))
 
 
 def is_flat(fitness: jax.Array) -> jax.Array:
-    """Return a bool scalar, True if all finite values of the fitness ``[P]`` are equal."""
+    """Return a bool scalar, True if all finite values of the fitness ``[P]`` are equal, or if no value is finite."""
     is_finite = jnp.isfinite(fitness)
     highest = jnp.max(fitness, initial=-jnp.inf, where=is_finite)
     lowest = jnp.min(fitness, initial=jnp.inf, where=is_finite)
@@ -124,6 +124,6 @@ def failures_to_minus_inf(fitness: jax.Array) -> jax.Array:
 
 
 def scaled_to_square(fitness: jax.Array) -> jax.Array:
-    """Scale fitness ``[P]`` by a power of two that keeps its squares finite in float32; unchanged up to 2^60."""
+    """Scale fitness ``[P]`` down by a power of two to magnitudes below 2^60, whose squares are finite in float32."""
     _, exponent = jnp.frexp(jnp.max(jnp.abs(fitness)))
     return jnp.ldexp(fitness, -jnp.maximum(exponent - 60, 0))

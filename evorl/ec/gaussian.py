@@ -17,15 +17,15 @@ from evorl.types import Key, Params, PyTreeDict
 class GaussianStrategy(EvoOptimizer):
     """Strategy whose individuals are ``mean + scale * noise``; noise is recomputed, not stored (``evorl.ec.noise``).
 
-    The state has ``mean``, ``key``, the generation number ``generation`` (int32), and a subclass's entries.
+    The state has ``mean``, ``key``, the generation number ``generation`` (int32), and the entries of the subclass.
 
     An injected solution counts as a sample whose noise is its distance from the mean in units of the scale. A
     recombined mean thus moves towards the solution according to its weight, as in CEM-RL (Pourchot & Sigaud 2019,
     https://arxiv.org/abs/1810.01222). Unlike in Hansen 2011 (https://arxiv.org/abs/1110.4181), the distance is not
-    clipped, which only step-size adaptation requires: these strategies do not adapt step sizes.
+    clipped: only strategies that adapt their step size require clipping, and these do not adapt it.
 
     Attributes:
-        pop_size: number of individuals P; even with mirrored sampling.
+        pop_size: number of individuals P, at least 2; must be even with mirror_sampling.
         mirror_sampling: sample pairs of individuals with opposite noise (Brockhoff et al. 2010).
     """
 
@@ -46,7 +46,7 @@ class GaussianStrategy(EvoOptimizer):
 
     @property
     def group_size(self) -> int:
-        """Number of individuals to request together: 2 with mirrored sampling, else 1."""
+        """Number of individuals to request together, see ``ask``: 2 with mirrored sampling, else 1."""
         return 2 if self.mirror_sampling else 1
 
     @abstractmethod
@@ -68,12 +68,12 @@ class GaussianStrategy(EvoOptimizer):
         return jax.tree.map(lambda x, new: x.at[rows].set(new, mode="drop"), individuals, state.injected.solutions)
 
     def sample(self, state: PyTreeDict, first: jax.Array | int, count: int) -> Params:
-        """Return the sampled individuals ``first .. first + count - 1``, without injected solutions."""
+        """Return the sampled individuals ``first .. first + count - 1``, ``[count, ...]``, ignoring injections."""
         noise, scale = self.noise(state, first, count), self.scale_tree(state)
         return jax.tree.map(lambda mean, scale, noise: mean + scale * noise, state.mean, scale, noise)
 
     def noise(self, state: PyTreeDict, first: jax.Array | int, count: int) -> Params:
-        """Return the noise of individuals ``first .. first + count - 1``, ``[count, ...]``."""
+        """Return the noise of individuals ``first .. first + count - 1``, as ``noise.noise_rows`` does."""
         draw = mirrored_rows if self.mirror_sampling else noise_rows
         return draw(self._noise_key(state), state.mean, first, count, self.noise_rank)
 
@@ -83,7 +83,7 @@ class GaussianStrategy(EvoOptimizer):
         return None
 
     def inject(self, state: PyTreeDict, solutions: Params, rows: jax.Array) -> PyTreeDict:
-        """Replace individuals of this generation by external solutions, see ``EvoOptimizer.inject``."""
+        """Return the state with solutions for this generation only, see ``EvoOptimizer.inject``."""
         if not self.takes_solutions:
             return super().inject(state, solutions, rows)
         return state | {"injected": PyTreeDict(solutions=solutions, rows=rows, generation=state.generation)}
@@ -93,7 +93,7 @@ class GaussianStrategy(EvoOptimizer):
         return state.mean
 
     def noise_sums(self, state: PyTreeDict, *terms: tuple[jax.Array, int]) -> tuple[Params, ...]:
-        """Return ``sum_i w_i noise_i^k`` of this generation for each term ``(w, k)``, see ``noise.weighted_sums``."""
+        """Return ``noise.weighted_sums`` of this generation, including injected solutions, for each term ``(w, k)``."""
         sums_fn = mirrored_sums if self.mirror_sampling else weighted_sums
         sample_sums = functools.partial(sums_fn, rank=self.noise_rank)
         if "injected" not in state:
@@ -109,7 +109,7 @@ class GaussianStrategy(EvoOptimizer):
             row_weights = weights.at[rows].get(mode="fill", fill_value=0.0)  # [K]
 
             def add(x: jax.Array, noise: jax.Array) -> jax.Array:
-                # Solutions of a diverged learner and their fitness are not finite; they have no weight.
+                # A diverged learner injects non-finite solutions, whose fitness is not finite either: weight 0.
                 powers = jnp.where(jnp.isfinite(noise), noise, 0.0) ** power
                 return x + jnp.tensordot(row_weights, powers, axes=1)
 
@@ -118,7 +118,7 @@ class GaussianStrategy(EvoOptimizer):
         return tuple(with_injected(total, *term) for total, term in zip(sums, terms, strict=True))
 
     def _injected_rows(self, state: PyTreeDict) -> jax.Array:
-        """Return the indices ``[K]`` of solutions injected in this generation; P for solutions of past ones."""
+        """Return the indices ``[K]`` of replaced individuals; P, past the end, for injections of past generations."""
         injected = state.injected
         return jnp.where(injected.generation == state.generation, injected.rows, self.pop_size)
 
@@ -126,7 +126,7 @@ class GaussianStrategy(EvoOptimizer):
         return jax.random.fold_in(state.key, state.generation)
 
     def scale_tree(self, state: PyTreeDict) -> Params:
-        """Return the standard deviations as a tree like the solution, one scalar or array per leaf."""
+        """Return the standard deviations as a tree with the structure of the solution; leaves are scalars or arrays."""
         scale = self.scale(state)
         is_tree = jax.tree.structure(scale) == jax.tree.structure(state.mean)
         return scale if is_tree else jax.tree.map(lambda _: scale, state.mean)

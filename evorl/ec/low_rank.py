@@ -15,12 +15,12 @@ from evorl.types import Params, PyTreeDict
 
 
 class LowRankStrategy(GaussianStrategy):
-    """Strategy that samples the noise of matrices as a product of two thin factors, if it has a ``rank``.
+    """Strategy that, with a ``rank``, samples the noise of each matrix as a product of two thin factors.
 
     The noise of a matrix ``[I, O]`` is ``A B^T / sqrt(rank)``, where A ``[I, rank]`` and B ``[O, rank]`` are standard
-    normal. Leaves that do not have two axes, such as biases, have independent noise. Updates, weighted sums of the
-    noise of many individuals, have full rank. ``ask_factored`` returns the shared mean and the factors, or dense
-    individuals if solutions were injected, whose noise has any rank.
+    normal. Leaves that do not have two axes, such as biases, have independent noise. Updates are weighted sums of the
+    noise of many individuals and can therefore have full rank. ``ask_factored`` returns the shared mean and the
+    factors. After an injection it returns dense individuals, because injected solutions are not low-rank.
 
     Attributes:
         rank: rank of the noise of matrices; ``None`` for independent entries. Rank 1 suffices for large populations.
@@ -30,7 +30,7 @@ class LowRankStrategy(GaussianStrategy):
 
     @property
     def noise_rank(self) -> int | None:
-        """The field ``rank``."""
+        """Rank of the noise of matrices: the field ``rank``."""
         return self.rank
 
     def sample(self, state: PyTreeDict, first: jax.Array | int, count: int) -> Params:

@@ -23,8 +23,8 @@ BLOCK_NUMBERS = 1 << 19  # maximum number of random numbers in memory while weig
 def noise_rows(key: Key, like: Params, first: jax.Array | int, count: int, rank: int | None = None) -> Params:
     """Return standard normal noise of individuals ``first .. first + count - 1``, leaves ``[count, ...]``.
 
-    Every leaf of every individual has its own key. With a ``rank``, the noise of matrices is ``LowRankNoise``, whose
-    entries also have mean 0 and variance 1, but are neither normal nor independent; other leaves are unaffected.
+    The noise of an individual has the structure of ``like``, one solution; each leaf has its own key. With a ``rank``,
+    the noise of matrices is ``LowRankNoise``: its entries have mean 0 and variance 1, but are not independent normals.
     """
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, first + jnp.arange(count))
     leaves, treedef = jax.tree.flatten(like)
@@ -39,15 +39,15 @@ def noise_rows(key: Key, like: Params, first: jax.Array | int, count: int, rank:
 
 
 def _drawn_shape(leaf: jax.Array, rank: int | None) -> tuple[int, ...]:
-    """Return the shape of one leaf's random numbers; both factors of low-rank noise are one array."""
+    """Return the shape of the random numbers of one leaf; the factors of low-rank noise are sampled as one array."""
     shape = jnp.shape(leaf)
     return shape if rank is None or len(shape) != 2 else (rank, sum(shape))
 
 
 def mirrored_rows(key: Key, like: Params, first: jax.Array | int, count: int, rank: int | None = None) -> Params:
-    """Return mirrored noise: individual 2k has the noise of pair k, individual 2k + 1 has its negative.
+    """Return mirrored noise: individual 2k has the noise of pair k, individual 2k + 1 the negated noise.
 
-    ``first`` and ``count`` must be even.
+    ``first`` and ``count`` must be even; for the other arguments see ``noise_rows``.
     """
     half = noise_rows(key, like, first // 2, count // 2, rank)
 
@@ -71,8 +71,8 @@ def weighted_sums(key: Key, like: Params, *terms: tuple[jax.Array, int], rank: i
     Args:
         key: random key of the generation.
         like: one solution.
-        *terms: pairs of weights ``[P]`` and a power of the noise; with a ``rank``, the power is 1.
-        rank: see ``noise_rows``.
+        *terms: pairs of weights ``[P]`` and an elementwise power of the noise; low-rank noise only supports power 1.
+        rank: rank of the noise of matrices, see ``noise_rows``.
 
     Returns:
         A tree with the structure of ``like`` for each term, identical on all devices.
@@ -109,6 +109,6 @@ def _weighted_sum(weights: jax.Array, noise: jax.Array | LowRankNoise, power: in
 
 
 def mirrored_sums(key: Key, like: Params, *terms: tuple[jax.Array, int], rank: int | None = None) -> tuple[Params, ...]:
-    """Return ``weighted_sums`` of the noise of ``mirrored_rows``, computing the noise of each pair once; P is even."""
+    """Return ``weighted_sums`` for the noise of ``mirrored_rows``, sampling each pair only once; P must be even."""
     joined = [(w[0::2] - w[1::2] if power % 2 else w[0::2] + w[1::2], power) for w, power in terms]
     return weighted_sums(key, like, *joined, rank=rank)

@@ -15,10 +15,10 @@ MIN_STD, MAX_STD = 1e-30, 1e18
 
 
 def advance(old: State, new: State, holds: jax.Array | bool = False) -> State:
-    """Return the next state of a search, or the old state if the new one is unusable.
+    """Return the next state of a search, with the old floats if the new ones are unusable.
 
-    The floats of the old state are kept if ``holds`` is true, or if a finite number would become non-finite. Counters
-    and keys advance in any case, so that the next generation has new samples.
+    The result has the floats of the old state if ``holds`` is true, or if a finite number would become non-finite.
+    Counters and keys always come from the new state, so that the next generation has new samples.
 
     Args:
         old: state before the generation.
@@ -32,12 +32,12 @@ def advance(old: State, new: State, holds: jax.Array | bool = False) -> State:
 
 
 def finite_or(new: State, old: State) -> State:
-    """Return entries of ``new`` where finite, and of ``old`` elsewhere."""
+    """Return ``new`` with the entries of ``old``, which has the same structure and shapes, where not finite."""
     return jax.tree.map(lambda a, b: jnp.where(jnp.isfinite(a), a, b) if _is_float(a) else a, new, old)
 
 
 def power_of_two_near(size: jax.Array) -> jax.Array:
-    """Return the exponent of the power of two near a positive number, int32; scaling by that power is exact."""
+    """Return the exponent e, int32, with ``2^(e - 1) <= size < 2^e``; scaling by this power of two is exact."""
     return jnp.frexp(size)[1].astype(jnp.int32)
 
 

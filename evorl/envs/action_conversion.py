@@ -1,8 +1,8 @@
 """Converts between the actions of an environment and the actions of agents.
 
-Agents act in two kinds of spaces: ``Discrete(n)``, counted from 0, and flat boxes of float32, whose dimensions are
-[-1, 1] or unbounded. Adapters declare the action space of the environment; ``ActionConversion`` maps one to the other.
-It is used wherever an agent acts, and in exported policies and recorded data.
+Agents act in two kinds of spaces: ``Discrete(n)``, counted from 0, and one-dimensional float32 Boxes in which each
+dimension is [-1, 1] or unbounded. ``ActionConversion`` maps actions between the agent's space and the environment's
+space. Training, exported policies and the reading of recorded data use the same conversion.
 """
 
 from __future__ import annotations
@@ -21,22 +21,21 @@ from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import Box, Discrete, Space, leaf_spaces, leaf_values
 from evorl.types import Action, ByValue
 
-MAX_JOINT_ACTIONS = 2**14
+MAX_JOINT_ACTIONS = 2**14  # maximum number of combinations of several discrete choices
 
 
 class ActionConversion(ByValue):
     """Maps actions of agents to actions of an environment, and back.
 
-    Discrete spaces (Discrete, MultiDiscrete, tuples and dicts of them) become one ``Discrete(n)``, in which the last
-    choice changes fastest. Boxes (of any shape, or tuples and dicts of them) become one flat float32 ``Box``. Each
-    dimension is
+    Discrete spaces (Discrete, MultiDiscrete, tuples and dicts of them) become one ``Discrete(n)`` of all n combinations
+    of choices, in which the last choice changes fastest. Boxes (of any shape, or tuples and dicts of them) become one
+    float32 ``Box`` of shape ``[A]``. A dimension of this Box is
 
-    - [-1, 1] if both bounds are finite; ``to_env`` is affine there and clips. Integer values have equal shares of the
-      interval;
-    - unbounded if one bound is finite; ``to_env`` is softplus from that bound;
+    - [-1, 1] if both bounds are finite; ``to_env`` clips, then scales. Integers have equal shares of the interval;
+    - unbounded if one bound is finite; ``to_env`` is ``low + softplus(x)`` or ``high - softplus(-x)``;
     - unbounded if no bound is finite; ``to_env`` is the identity.
 
-    Both functions take any leading axes, and NumPy or JAX arrays. They are pure and can be traced.
+    ``to_env`` and ``to_agent`` accept NumPy or JAX arrays with any leading axes. They are pure and can be traced.
 
     Args:
         env_space: the action space of the environment.
@@ -46,8 +45,8 @@ class ActionConversion(ByValue):
         agent_space: the space in which agents act.
 
     Raises:
-        NoActionConversion: a mix of discrete spaces and boxes, more than ``MAX_JOINT_ACTIONS`` combinations of
-            choices, a dimension with more than ``MAX_INTEGERS`` integer values, or no dimensions.
+        NoActionConversion: the space mixes discrete spaces and Boxes; or has more than ``MAX_JOINT_ACTIONS``
+            combinations of choices, a dimension with more than ``MAX_INTEGERS`` or 64-bit integers, or no dimensions.
     """
 
     def __init__(self, env_space: Space) -> None:
@@ -70,7 +69,7 @@ class ActionConversion(ByValue):
 
     @property
     def is_identity(self) -> bool:
-        """True if agents act in the environment's own space."""
+        """True if agents act in the environment's own space, so that actions need no conversion."""
         return self.agent_space == self.env_space
 
     def to_env(self, action: Action) -> Any:
@@ -83,8 +82,8 @@ class ActionConversion(ByValue):
     def to_agent(self, action: Any) -> Action:
         """Convert actions of the environment to actions of an agent: the inverse of ``to_env``.
 
-        Integer values of a Box map to the middle of their share of [-1, 1], dimensions with equal bounds to 0. A value
-        at or beyond the only finite bound of a dimension is replaced by the nearest float32 inside the bound.
+        An integer of a Box becomes the middle of its share of [-1, 1]; a dimension with equal bounds becomes 0. Values
+        outside a bounded dimension are clipped. A value at or beyond a single bound is moved just inside.
         """
         leaves = leaf_values(self.env_space, action)
         if self._intervals is not None:  # also for [-1, 1], which recorded actions may exceed
@@ -127,7 +126,7 @@ class ActionConversion(ByValue):
 
 @functools.lru_cache(maxsize=256)
 def action_conversion(env_space: Space) -> ActionConversion | None:
-    """Return the conversion for an action space; ``None`` if none is needed, or if agents cannot act in the space."""
+    """Return the conversion for an action space; ``None`` if it is the identity, or if agents cannot act there."""
     if isinstance(env_space, Discrete) and env_space == Discrete(env_space.n):
         return None
     conversion = None if refusal_of(env_space) else ActionConversion(env_space)
@@ -136,7 +135,7 @@ def action_conversion(env_space: Space) -> ActionConversion | None:
 
 @functools.lru_cache(maxsize=256)
 def refusal_of(env_space: Space) -> str:
-    """Return the reason why no agent can act in an action space, as a sentence; empty if agents can."""
+    """Return a sentence on why no agent can act in an action space; empty if agents can act in it."""
     try:
         ActionConversion(env_space)
     except NoActionConversion as error:
@@ -145,7 +144,7 @@ def refusal_of(env_space: Space) -> str:
 
 
 def seen_by_agents(env: Any) -> Any:
-    """Return simulators without wrappers with the action space that agents act in."""
+    """Return ``env`` with the action space of agents, for simulators without an ``ActionConversionWrapper``."""
     conversion = action_conversion(env.action_space)
     return env if conversion is None else _SeenByAgents(env, conversion.agent_space)
 

@@ -1,4 +1,4 @@
-"""Kinds of action spaces, used by agents to declare the spaces that they support."""
+"""Kinds of action spaces, with which an agent declares the spaces that it supports."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from evorl.envs.space import Box, Discrete, Space
 
 
 class ActionSpaces(enum.Flag):
-    """Kinds of action spaces, combined with ``|``.
+    """Kinds of action spaces, combined with ``|``: Discrete spaces from 0, flat Boxes, and all other spaces.
 
     A Box is flat if its elements are vectors. It is bounded if every bound is finite; otherwise it is unbounded, even
-    if only some of its dimensions are.
+    if some of its dimensions are bounded.
     """
 
     DISCRETE = enum.auto()
@@ -37,7 +37,7 @@ _DESCRIPTIONS = {
 
 
 def describe_kinds(spaces: ActionSpaces) -> str:
-    """List kinds of action spaces: ``Discrete spaces and flat Boxes``."""
+    """Return the names of kinds of action spaces for a message, such as ``Discrete spaces and flat Boxes``."""
     texts = []
     for kind, text in _DESCRIPTIONS.items():
         if kind in spaces:
@@ -47,7 +47,7 @@ def describe_kinds(spaces: ActionSpaces) -> str:
 
 
 def kind_of(space: Space) -> ActionSpaces:
-    """Return the kind of an action space; ``OTHERS`` if no agent can act in the space."""
+    """Return the kind of an action space; ``OTHERS`` if agents cannot act in it, or only after a conversion."""
     if isinstance(space, Discrete) and space.start == 0:
         return ActionSpaces.DISCRETE
     if isinstance(space, Box) and len(space.shape) == 1 and not refusal_of(space):
@@ -56,12 +56,12 @@ def kind_of(space: Space) -> ActionSpaces:
 
 
 def num_outputs(space: Space) -> int:
-    """Return A: the number of actions of a Discrete space, or the number of dimensions of a flat Box."""
+    """Return A, the number of actions of a Discrete space or of dimensions of a Box."""
     return space.n if isinstance(space, Discrete) else math.prod(space.shape)
 
 
 def bounded_dimensions(space: Space) -> tuple[bool, ...]:
-    """Return a bool per dimension of a flat Box, True if bounded; empty if all are bounded, and for discrete spaces."""
+    """Return which dimensions of a Box are bounded, one bool each; empty if all are, or if ``space`` is not a Box."""
     if not isinstance(space, Box) or space.is_bounded:
         return ()
     return tuple((np.isfinite(space.low) & np.isfinite(space.high)).ravel().tolist())

@@ -1,4 +1,4 @@
-"""Maps an agent's flat float32 vector to arrays within the bounds of Boxes, and back."""
+"""Maps an agent's action, a flat float32 vector, to arrays within the bounds of Boxes, and back."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import numpy as np
 from evorl.envs.space import Box, Space
 from evorl.envs.space_bounds import fits_32_bits
 
-MAX_INTEGERS = 2**24  # per dimension: float32 cannot resolve more values in [-1, 1]
+MAX_INTEGERS = 2**24  # maximum number of values of an integer dimension; float32 cannot resolve more in [-1, 1]
 
 
 class NoActionConversion(ValueError):
-    """Raised for action spaces in which no agent can act; the message states the reason and a supported space."""
+    """Raised for an action space in which no agent can act; the message states the reason and a remedy."""
 
 
 class BoxIntervals:
-    """Conversion of Boxes, dimension by dimension; the constants ``[A]`` are concatenated over all Boxes."""
+    """Converts each of the A dimensions of one or several Boxes; ``agent_space`` is a Box of shape ``[A]``."""
 
     def __init__(self, env_space: Space, boxes: Sequence[Box]) -> None:
         self._boxes = boxes
@@ -43,7 +43,7 @@ class BoxIntervals:
                     f"JAX computes in 32 bits, which cannot represent the actions of {box!r}. Use bounds within int32, "
                     "and add an offset inside the environment."
                 )
-        # A single bound at the limit of its dtype (of float32 for wider dtypes) counts as unbounded.
+        # A dimension with one finite bound at the limit of its dtype, or of float32, counts as unbounded.
         largest = float(np.finfo(np.float32).max)
         far = np.concatenate(
             [
@@ -70,7 +70,7 @@ class BoxIntervals:
         self.agent_space = Box(-ends, ends)
 
     def to_env(self, action: Any) -> list[Any]:
-        """Convert ``action`` ``[..., A]`` to the arrays of the Boxes, ``[..., *shape]``."""
+        """Convert an agent's ``action`` ``[..., A]`` to one array per Box, ``[..., *shape]`` of the Box's dtype."""
         xp = array_namespace(action)
         action = xp.asarray(action)
         value = action
@@ -84,7 +84,7 @@ class BoxIntervals:
         return self._split(xp, value)
 
     def _in_bounds(self, xp: Any, share: Any) -> Any:
-        """Return the values at fractions ``share`` of the range; for integers, the distance from the lower bound."""
+        """Return the values at fractions ``share`` of each range; for integers, the offset from the lower bound."""
         plain_range = np.where(np.isfinite(self._range), self._range, np.float32(0))
         value = self._low + share * plain_range
         if self._mixes.any():
@@ -110,20 +110,20 @@ class BoxIntervals:
         return arrays
 
     def to_agent(self, leaves: Sequence[Any]) -> Any:
-        """Convert the arrays of the Boxes, ``[..., *shape]``, to actions ``[..., A]`` float32."""
+        """Convert one array per Box, ``[..., *shape]``, to an agent's actions ``[..., A]``, float32."""
         xp = array_namespace(*leaves)
         flat = []
         for box, leaf in zip(self._boxes, leaves, strict=True):
             leaf = xp.asarray(leaf)
             leaf = leaf.reshape((*leaf.shape[: leaf.ndim - len(box.shape)], -1))
-            if not _is_float(box):  # the distance from the lower bound, which float32 represents exactly
+            if not _is_float(box):  # the offset from the lower bound, which float32 represents exactly
                 wide = np.int64 if xp is np else np.int32
                 leaf = leaf.astype(wide) - np.ravel(box.low).astype(wide)
             flat.append(leaf.astype(leaf.dtype if leaf.dtype in (np.float32, np.float64) else np.float32))
         value = flat[0] if len(flat) == 1 else xp.concatenate(flat, axis=-1)
         action = value
         if self._is_bounded.any():
-            # Scaled by 1/16: otherwise, in float32, the range may overflow or its inverse underflow.
+            # Scaled by 1/16: in float32, the range itself may overflow, or its inverse underflow.
             low, high = self._low / 16, self._high / 16
             # XLA flushes subnormal numbers to zero: a smaller range would cause a division by zero.
             has_range = self._is_bounded & ~self._is_whole & (high - low >= np.finfo(np.float32).tiny)
@@ -148,14 +148,14 @@ def _is_float(box: Box) -> bool:
 
 
 def array_namespace(*arrays: Any) -> Any:
-    """Return ``jax.numpy`` if one of the arrays is JAX's, else ``numpy``."""
+    """Return ``jax.numpy`` if one of the arrays is a JAX array, else ``numpy``."""
     return jnp if any(isinstance(x, jax.Array) for x in arrays) else np
 
 
 def _as_elements(xp: Any, box: Box, value: Any) -> Any:
-    """Return ``value`` in the dtype of a Box; integers are passed as distances from the lower bound.
+    """Return ``value`` in the dtype of a Box; values of integer Boxes are offsets from the lower bound.
 
-    JAX replaces 64-bit dtypes by 32-bit ones unless 64 bits are enabled.
+    JAX arrays have the 32-bit variant of a 64-bit dtype, unless 64 bits are enabled.
     """
     dtype = box.dtype if xp is np else jax.dtypes.canonicalize_dtype(box.dtype)
     if not _is_float(box):
@@ -167,7 +167,7 @@ def _as_elements(xp: Any, box: Box, value: Any) -> Any:
         return value
     value = value.astype(dtype)
     is_exact = all(np.array_equal(end.astype(np.float32).astype(box.dtype), end) for end in (box.low, box.high))
-    # Rounding to fewer digits may exceed the bounds.
+    # Rounding to a narrower dtype may exceed the bounds.
     return value if is_exact and dtype.itemsize >= 4 else xp.clip(value, box.low, box.high).astype(dtype)
 
 
@@ -176,7 +176,7 @@ def _softplus(xp: Any, x: Any) -> Any:
 
 
 def _inverse_softplus(xp: Any, distance: Any, end: np.ndarray) -> Any:
-    """Return x of ``softplus(x) = distance``; ``distance`` is at least the float32 resolution around ``end``."""
+    """Return x with ``softplus(x) = distance``; ``distance`` is first raised to the float32 resolution at ``end``."""
     resolution = np.finfo(np.float32).eps * np.maximum(1.0, np.abs(end)).astype(np.float32)
     distance = xp.maximum(distance, resolution)
     return distance + xp.log(-xp.expm1(-distance))

@@ -1,4 +1,4 @@
-"""Adapter of brax: continuous control on four physics backends. brax is imported on first use."""
+"""Adapter of brax: continuous control on four physics backends. Imports brax on first use."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class BraxAdapter(EnvWithSpaces, PhysicsEnv):
 
     Args:
         brax_env: an instance of ``brax.envs.Env``, not wrapped by brax's training wrappers.
-        spec: hashable description of its origin; adapters with equal ``spec`` are equal. Without it, adapters are equal
-            only if they share the same ``brax_env`` object.
+        spec: hashable description of ``brax_env``; adapters with equal ``spec`` are equal. Without ``spec``, adapters
+            are equal only if they share the same ``brax_env`` object.
     """
 
     def __init__(self, brax_env: Any, spec: Any = None) -> None:
@@ -58,7 +58,7 @@ class BraxAdapter(EnvWithSpaces, PhysicsEnv):
 
     @property
     def physics_model(self) -> Any:
-        """The environment's ``brax.base.System``; ``None`` if it has no system."""
+        """The environment's ``brax.base.System``; ``None`` if the environment has no attribute ``sys``."""
         return getattr(self.brax_env, "sys", None)
 
     def reset_in(self, model: Any, key: Key) -> EnvState:
@@ -72,17 +72,17 @@ class BraxAdapter(EnvWithSpaces, PhysicsEnv):
         return _env_state(jax.tree.map(lambda x, before: jnp.asarray(x, before.dtype), new, old))
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
-        """Return ``q`` and ``qd``, which on every backend are MuJoCo's ``qpos`` and ``qvel``."""
+        """Return the generalized positions ``q`` and velocities ``qd``, MuJoCo's ``qpos`` and ``qvel``."""
         bodies = env_state.env_state.pipeline_state
         return PyTreeDict(q=bodies.q, qd=bodies.qd)
 
     @property
     def mujoco_model(self) -> Any:
-        """The model from which brax built its system."""
+        """The ``mujoco.MjModel`` from which brax built its system."""
         return self.brax_env.sys.mj_model
 
     def _brax_env_on(self, system: Any) -> Any:
-        """Return the environment with another system, which brax environments read from their attribute ``sys``."""
+        """Return the brax environment, or a copy with another ``system`` as its attribute ``sys``."""
         if system is self.physics_model:
             return self.brax_env
         other = copy.copy(self.brax_env)
@@ -97,13 +97,13 @@ class BraxAdapter(EnvWithSpaces, PhysicsEnv):
 
 
 def create_wrapped_brax_env(env_name: str, *, backend: str | None = None, **options: Any) -> VectorEnv:
-    """Create a vector env of a brax environment.
+    """Create a vector environment of brax.
 
     Args:
-        env_name: one of ``ENV_NAMES``, or registered with brax.
-        backend: ``"generalized"`` (default), ``"positional"``, ``"spring"`` or ``"mjx"``; swimmer supports only the
-            first.
-        **options: the fields of ``EnvOptions``, where ``max_episode_steps`` is 1000 by default and ``None`` for no
+        env_name: one of ``ENV_NAMES``, or a name that the user registered with brax.
+        backend: ``"generalized"`` (default), ``"positional"``, ``"spring"`` or ``"mjx"``; ``swimmer`` supports only
+            ``"generalized"``.
+        **options: the fields of ``EnvOptions``, where ``max_episode_steps`` is 1000 by default, and ``None`` for no
             limit; all others are arguments of the brax environment (``reset_noise_scale`` ...).
 
     Raises:
@@ -118,7 +118,7 @@ def create_wrapped_brax_env(env_name: str, *, backend: str | None = None, **opti
 
 @functools.lru_cache(maxsize=16)
 def make_brax_adapter(env_name: str, backend: str | None = None, arguments: tuple = ("dict", ())) -> BraxAdapter:
-    """Create a single unwrapped brax environment; ``arguments`` is the output of ``as_hashable``."""
+    """Create a ``BraxAdapter`` for the options ``arguments``, an output of ``as_hashable``; equal calls share it."""
     registry = _brax_envs()._envs
     if env_name not in registry:
         raise ValueError(no_such("environment of brax", env_name, sorted(registry)))
@@ -127,7 +127,7 @@ def make_brax_adapter(env_name: str, backend: str | None = None, arguments: tupl
         raise ValueError(no_such("backend of brax", backend, BACKENDS))
     if env_name == "swimmer":
         if backend != "generalized":
-            raise ValueError(f"brax swimmer runs on the backend 'generalized' only, got {backend!r}.")
+            raise ValueError(f"brax swimmer runs on the backend 'generalized' only, got {backend!r}: use that backend.")
         _repair_fluid_forces()
     spec, options = ("brax", env_name, backend, arguments), from_hashable(arguments)
     check_options(f"brax {env_name}", options, parameter_names(registry[env_name]) | {"backend", "n_frames", "debug"})
@@ -139,7 +139,7 @@ def make_brax_adapter(env_name: str, backend: str | None = None, arguments: tupl
 
 @functools.cache
 def _brax_envs() -> Any:
-    """Import and return ``brax.envs``, without the message about a missing optional renderer."""
+    """Import and return ``brax.envs``; suppress its printed message about a missing optional renderer."""
     with explain_missing_package("brax environments", "brax"), contextlib.redirect_stdout(io.StringIO()):
         import brax.envs
     return brax.envs
@@ -147,7 +147,7 @@ def _brax_envs() -> Any:
 
 @functools.cache
 def _repair_fluid_forces() -> None:
-    """Fix brax's fluid forces, used only by swimmer, for JAX versions whose ``clip`` has no argument ``a_min``.
+    """Fix brax's fluid forces, which only swimmer uses, for JAX versions in which ``clip`` has no argument ``a_min``.
 
     brax 0.14.2 calls ``jax.numpy.clip(x, a_min=...)`` in ``brax.fluid``; JAX 0.10 removed that argument. Only the name
     ``jp`` of that module is replaced, and only if the call fails.
@@ -163,7 +163,7 @@ def _repair_fluid_forces() -> None:
 
 
 class _NumpyWithOldClip:
-    """``jax.numpy``, with the old argument names of ``clip``."""
+    """Module ``jax.numpy``, with the old argument names of ``clip``."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(jnp, name)

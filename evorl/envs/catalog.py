@@ -1,4 +1,4 @@
-"""Suggests environments of all libraries for a misspelled or foreign name, with the extra to install.
+"""Suggests environments for a misspelled name, or another framework's name, and the extra of evorl to install.
 
 Names of libraries whose registries are open, or slow to import, are listed here. A test compares them with the
 installed registries.
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from evorl.config.synonyms import names_for_synonym
 from evorl.envs.libraries import available_envs
 
-# Gymnasium's environments in their newest versions, by the requirement to install.
+# Gymnasium's environments in their newest versions, by the extra of evorl that installs them.
 GYMNASIUM: Mapping[str, str] = {
     "extra gymnasium": """
         Acrobot-v1 Ant-v5 Blackjack-v1 CartPole-v1 CliffWalking-v1 CliffWalkingSlippery-v1 FrozenLake-v1
@@ -67,7 +67,7 @@ _DECORATIONS = re.compile(r"(noframeskip|deterministic|ramdeterministic|bulleten
 _FAMILIES = re.compile(r"[-_](MinAtar|bsuite|misc)$", re.IGNORECASE)
 _ATARI_NAMES = re.compile(r"noframeskip|(?<!min)atari|^ALE/|deterministic-v", re.IGNORECASE)
 _MIN_SIMILARITY = 0.8
-_MAX_SUGGESTIONS = 5  # maximum number of suggestions
+_MAX_SUGGESTIONS = 5  # maximum number of environments that a message lists
 # Preference order of libraries for names with and without a version, best first.
 _VERSIONED = ("gymnasium", "host", "envpool", "gymnax", "brax", "mjx")
 _UNVERSIONED = ("brax", "gymnax", "host", "mjx", "playground", "gymnasium")
@@ -78,7 +78,7 @@ class Suggestion(NamedTuple):
 
     Attributes:
         path: value of ``env=``, such as ``gymnasium/Hopper-v5``.
-        needs: requirement to install, such as ``"extra atari"``; empty if already installed.
+        needs: requirement to install, such as ``"extra atari"``; empty if evorl's own dependencies suffice.
     """
 
     path: str
@@ -91,15 +91,15 @@ class Suggestion(NamedTuple):
 def suggest_envs(
     name: str, short_names: Mapping[str, str] | None = None, others: Iterable[str] = ()
 ) -> list[Suggestion]:
-    """Return the environments of all libraries that a name may refer to, most likely first.
+    """Return up to five environments that a name may refer to, most likely first.
 
-    Environments with an equal name match regardless of library, version and spelling; without such a match, the
-    environments with the most similar name are returned.
+    Names are compared without library, version, case and separators. Without an equal name, the most similar names are
+    suggested. If ``name`` begins with a library that has a suggested environment, only that library is suggested.
 
     Args:
-        name: as typed by the user, with or without a library.
+        name: name that the user typed, with or without a library.
         short_names: aliases of paths, ``{"hopper": "brax/hopper"}``, suggested in place of the path.
-        others: other valid names, such as names of config files.
+        others: other valid values of ``env=``, such as names of config files.
     """
     prefix, _, rest = name.rpartition("/")
     keys = {key for key in (_key(rest), _key(name)) if key}
@@ -116,14 +116,14 @@ def suggest_envs(
     matches = [suggestion for key in fitting for suggestion in named[key]]
     matches = sorted(dict.fromkeys(matches), key=lambda suggestion: _rank(suggestion, name, prefix))
     of_library = [each for each in matches if prefix and each.path.startswith(f"{prefix}/")]
-    if of_library:  # the given library has the environment
+    if of_library:  # the library that the user named has the environment
         return of_library[:_MAX_SUGGESTIONS]
     short = {path: alias for alias, path in short_names.items()}
     return [Suggestion(short.get(each.path, each.path), each.needs) for each in matches[:_MAX_SUGGESTIONS]]
 
 
 def describe_suggestions(suggestions: Sequence[Suggestion]) -> str:
-    """Format suggestions as sentences with a leading space; empty without suggestions."""
+    """Return `` Did you mean ...?``, and for Atari games how to preprocess images; empty without suggestions."""
     texts = list(map(str, suggestions))
     if not texts:
         return ""
@@ -133,18 +133,18 @@ def describe_suggestions(suggestions: Sequence[Suggestion]) -> str:
 
 
 def describe_library(name: str) -> str:
-    """Format an example of a library's environment names, with a leading space; empty if ``name`` is not a library.
+    """Return a sentence that explains how to select a library's environments; empty if the library is unknown.
 
     Args:
-        name: as typed by the user: evorl's or another framework's name of the library, alone or before a slash.
+        name: evorl's or another framework's name of the library, alone or before a slash, as the user typed it.
     """
     prefix = name.partition("/")[0]
     key = re.sub(r"[^a-z0-9]", "", prefix.lower())
     for app, start in _APPS.items():
         if key.startswith(start) or app in names_for_synonym(prefix, _APPS):
             return (
-                f" Simulators of {app} connect over the network: evorl new <folder> env={app} creates an app with one; "
-                "train in it with evorl run."
+                f" Simulators of {app} connect over the network: evorl new <folder> env={app} creates an app with one. "
+                "To train, call evorl run in that folder."
             )
     library = _PREFIXES.get(key, prefix.lower())
     examples = [each for of_key in _catalog().values() for each in of_key if each.path.startswith(f"{library}/")]
@@ -153,13 +153,13 @@ def describe_library(name: str) -> str:
     if not examples:
         return ""
     example = min(examples, key=lambda each: "cartpole" not in each.path.lower())
-    return f" Name an environment of {library}, as in env={library}/<name>: {example}."
+    return f" Choose an environment of {library} with env={library}/<name>, such as {example}."
 
 
 def known_envs() -> dict[str, str]:
     """Return the requirement to install for each environment: ``{"gymnasium/ALE/Pong-v5": "extra atari"}``.
 
-    It is empty if evorl's own dependencies suffice.
+    The requirement is ``""`` if evorl's own dependencies suffice. Remote simulators are not included.
     """
     libraries = {library: names for library, names in available_envs().items() if library != "remote"}
     known = {f"{library}/{name}": _EXTRAS.get(library, "") for library, names in libraries.items() for name in names}
@@ -170,7 +170,7 @@ def known_envs() -> dict[str, str]:
 
 
 def _catalog() -> dict[str, list[Suggestion]]:
-    """Return all environments by the key of their names, see ``_key``."""
+    """Return all environments, grouped by the key of their name, see ``_key``."""
     named: dict[str, list[Suggestion]] = {}
     for path, needs in known_envs().items():
         named.setdefault(_key(path.rpartition("/")[2]), []).append(Suggestion(path, needs))
@@ -178,14 +178,14 @@ def _catalog() -> dict[str, list[Suggestion]]:
 
 
 def _key(name: str) -> str:
-    """Normalize a name for comparison: letters and digits, without version, family and decoration."""
+    """Return lowercase letters and digits of a name, without version and framework-specific words."""
     plain = _FAMILIES.sub("", _VERSION.sub("", name.rpartition("/")[2]))
     plain = re.sub(r"[^a-z0-9]", "", plain.lower())
     return _DECORATIONS.sub("", plain).removeprefix("mpe").removeprefix("dm") or plain
 
 
 def _rank(suggestion: Suggestion, name: str, prefix: str) -> tuple[int, ...]:
-    """Return the sort key of a suggestion; the likeliest has the smallest."""
+    """Return the sort key of a suggestion for ``name``; the most likely suggestion has the smallest key."""
     library, _, env_name = suggestion.path.partition("/")
     intended = _PREFIXES.get(re.sub(r"[^a-z0-9]", "", prefix.partition("/")[0].lower()), prefix)
     if "minatar" in name.lower():

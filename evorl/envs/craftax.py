@@ -1,7 +1,7 @@
-"""Adapter of Craftax and Craftax-Classic with symbolic observations. The package is imported on first use.
+"""Adapter of Craftax and Craftax-Classic with symbolic observations. Imports the package on first use.
 
-The library ends an episode after ``max_timesteps`` without reporting the reason. Here this limit is disabled, and
-evorl's clock, with the same default, reports the end as truncation.
+The library ends an episode after ``max_timesteps`` without distinguishing truncation from termination. Here this limit
+is disabled, and ``EpisodeWrapper`` reports a truncation after the same number of steps.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _NO_LIMIT = 2**31 - 1
 
 
 class CraftaxAdapter(EnvWithSpaces):
-    """Craftax as an ``Env``, without a clock.
+    """An environment of Craftax as an ``Env``, without a time limit.
 
-    ``info.metrics`` has 1 for every achievement reached so far in the episode and 0 for the others, at every step; the
-    library reports them only in the last step, in percent.
+    At every step, ``info.metrics`` has 1 for each achievement that the episode has reached so far, and 0 for the other
+    achievements. The library reports them only in the last step, in percent.
 
     Args:
         craftax_env: an environment of the library without autoreset.
-        params: its parameters, ``default_params`` by default; their ``max_timesteps`` is ignored.
-        spec: hashable description of its origin; adapters with equal ``spec`` are equal. Without it, adapters are equal
-            only if they share the same ``craftax_env`` and ``params`` objects.
+        params: its parameters; ``None`` for ``default_params``. Their ``max_timesteps`` is ignored.
+        spec: hashable description of ``craftax_env`` and ``params``; adapters with equal ``spec`` are equal. Without
+            ``spec``, adapters are equal only if they share the same objects ``craftax_env`` and ``params``.
     """
 
     def __init__(self, craftax_env: Any, params: Any = None, spec: Any = None) -> None:
@@ -55,7 +55,7 @@ class CraftaxAdapter(EnvWithSpaces):
             self._original_params = params
             self.params = params.replace(max_timesteps=_NO_LIMIT)
             self._action_space = Discrete(craftax_env.num_actions)
-        # Outside that context, which would compile and execute each operation on known numbers.
+        # Outside of that context, in which JAX would compile and execute each operation.
         key, action = jax.eval_shape(lambda: (jax.random.key(0), jnp.zeros((), jnp.int32)))
         obs, state = jax.eval_shape(craftax_env.reset_env, key, self.params)
         self._obs_space = Box(0.0, 1.0, obs.shape, obs.dtype)  # the map, the inventory and the player's condition
@@ -94,7 +94,7 @@ class CraftaxAdapter(EnvWithSpaces):
 
 
 def create_wrapped_craftax_env(env_name: str, **options: Any) -> VectorEnv:
-    """Create a vector env of Craftax.
+    """Create a vector environment of Craftax.
 
     Args:
         env_name: one of ``ENV_NAMES``.
@@ -112,7 +112,7 @@ def create_wrapped_craftax_env(env_name: str, **options: Any) -> VectorEnv:
 
 @functools.lru_cache(maxsize=16)
 def _make_adapter(env_name: str, arguments: tuple) -> tuple[CraftaxAdapter, int]:
-    """Create the environment; return it with the library's default time limit."""
+    """Create the adapter; return it with the library's default time limit in steps."""
     if env_name in EXCLUDED:
         raise ValueError(f"craftax {env_name} is not available here: {EXCLUDED[env_name]}.")
     if env_name not in ENV_NAMES:

@@ -1,7 +1,7 @@
-"""The environment interface: a pure function from (state, action) to the next state.
+"""The environment interface: pure functions ``reset`` and ``step``, which return the next state.
 
-``Env`` is one environment. A vector env (``evorl.envs.vector.VectorEnv``) steps B of them together and starts new
-episodes by itself. Both use ``EnvState``, so a rollout does not depend on the library.
+``Env`` is a single environment. A vector environment (``evorl.envs.vector.VectorEnv``) steps B environments together,
+and restarts those whose episode has ended. Both use ``EnvState``, so a rollout does not depend on the library.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Tree = TypeVar("Tree")
 
 
 class AutoresetMode(enum.Enum):
-    """Behavior of a vector env when an environment's episode has ended.
+    """Behavior of a vector environment when the episode of one of its environments ends.
 
-    ``NORMAL``: the next episode starts in the same step, from a new random reset.
-    ``FAST``: the next episode starts in the same step, from the first start state of that environment; random numbers
-    drawn during the episode still differ. Cheaper to compile, but the start distribution is different and narrower:
-    never a default.
-    ``DISABLED``: the environment freezes; reward 0, nothing changes, ``done`` stays true. Mask by ``done``.
-    ``ENVPOOL``: the step after the end is the reset step: its action is ignored, its reward is 0 and
+    ``NORMAL``: the step that ends an episode also starts the next one, from a new random reset.
+    ``FAST``: like ``NORMAL``, but all episodes of an environment start from the state of its first reset. Random
+    numbers drawn by later steps still differ. This mode compiles faster, but there are only B different start states.
+    No part of evorl uses it by default.
+    ``DISABLED``: the ended environment freezes: later steps have reward 0, and ``done`` stays true. Ignore those steps.
+    ``ENVPOOL``: the step after the end is a reset step: it ignores its action, its reward is 0 and
     ``info.is_reset_step`` is true.
     """
 
@@ -42,17 +42,17 @@ class AutoresetMode(enum.Enum):
 
 
 class EnvState(PyTreeData):
-    """State of an environment after a reset or a step; leaves of a vector env have a leading axis B.
+    """State of an environment after a reset or a step. In a vector environment, all leaves have a leading axis B.
 
     Attributes:
-        env_state: the library's own state.
+        env_state: state of the environment itself, a pytree.
         obs: observation for the next action (after an autoreset: the first observation of the new episode).
-        reward: reward of the step, float32.
+        reward: reward of the step, float32; 0 after a reset.
         done: true if the step ended the episode, bool.
-        info: always ``termination`` and ``truncation`` (bool; never both) and ``metrics`` (the library's own figures).
-            With an ``EpisodeWrapper`` also ``steps``, ``episode_length`` (int32) and ``episode_return`` (float32) of
-            the episode that the step belongs to. On a vector env also ``next_obs`` (the true successor observation,
-            before any autoreset) and ``is_reset_step`` (bool).
+        info: always ``termination`` and ``truncation`` (bool; never both) and ``metrics`` (a dict of the library's own
+            numbers). An ``EpisodeWrapper`` adds the counters of the step's episode: ``steps`` and ``episode_length``
+            (int32, equal) and ``episode_return`` (float32). A vector environment adds ``next_obs`` (the true successor
+            observation, before any autoreset) and ``is_reset_step`` (bool, see ``AutoresetMode.ENVPOOL``).
     """
 
     env_state: Any
@@ -64,7 +64,7 @@ class EnvState(PyTreeData):
 
 
 class _MissingSpace:
-    """Placeholder in a class that defines no space; an attribute of the instance takes precedence."""
+    """Placeholder for a space: reading it raises ``AttributeError``, unless a subclass or the instance defines it."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -79,11 +79,11 @@ class _MissingSpace:
 
 
 class Env(ByValue, abc.ABC):
-    """One environment: static and hashable, with its state passed in and out.
+    """A single environment: an immutable, hashable object; its methods receive and return the changing state.
 
     ``reset`` and ``step`` are pure, and both return the same structure, shapes and dtypes. ``step`` reads
-    ``env_state.env_state`` and ``env_state._internal``, never ``info``. Spaces are evaluated outside of any active
-    trace, so that a property may build them with ``jax.numpy``.
+    ``env_state.env_state`` and ``env_state._internal``, never ``info``. A property that returns a space may use
+    ``jax.numpy``: it is evaluated outside of any active trace.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -99,7 +99,7 @@ class Env(ByValue, abc.ABC):
 
     @abc.abstractmethod
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """Return the state after one step; an ended episode may be stepped, with a meaningless result."""
+        """Return the state after one step. A step after the end of an episode is allowed; its result is undefined."""
 
     # A class attribute, a property, or set in ``__init__``.
     if TYPE_CHECKING:
@@ -120,50 +120,50 @@ class Env(ByValue, abc.ABC):
 
     @property
     def max_episode_steps(self) -> int | None:
-        """Maximum number of steps of an episode; ``None`` if unknown."""
+        """Maximum number of steps of an episode; ``None`` without a limit, or if the limit is unknown."""
         return None
 
     @property
     def num_agents(self) -> int:
-        """Number of agents that act in one copy; they occupy consecutive rows of a batch and are stepped together."""
+        """Number of agents per environment copy. Each agent is a row of the batch; a copy's rows are consecutive."""
         return 1
 
     @property
     def num_skills(self) -> int:
-        """Number of skills whose one-hot code is appended to observations, see ``SkillWrapper``; 0 without skills."""
+        """Number of skills, see ``SkillWrapper``; 0 without skills."""
         return 0
 
     @property
     def goal_task(self) -> Any:
-        """Reward function of goals, an ``evorl.envs.goals.task.GoalTask``; ``None`` for environments without goals."""
+        """Reward and success functions of goals, a ``GoalTask``; ``None`` without goals, or if they are unknown."""
         return None
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
-        """Return positions and velocities of the simulated bodies, under the library's names; empty without bodies.
+        """Return positions and velocities of the simulated bodies, by the library's names; empty without bodies.
 
-        Arrays have the leading axes of ``env_state``. float64, which JAX supports only when enabled, is returned as
-        bytes: uint8 ``[..., 8 k]`` for ``k`` numbers.
+        The arrays have the leading axes of ``env_state``. Simulators on the host return their float64 numbers, which
+        JAX disables by default, as bytes: uint8 ``[..., 8 k]`` for ``k`` numbers.
         """
         del env_state
         return PyTreeDict()
 
     @property
     def mujoco_model(self) -> Any:
-        """The ``mujoco.MjModel`` whose coordinates ``physics`` returns; ``None`` for other engines."""
+        """The ``mujoco.MjModel`` of the bodies that ``physics`` describes; ``None`` for other engines."""
         return None
 
     def draw_background(self, axes: Any, of: str, dimensions: tuple[int, ...]) -> None:
         """Draw the static background of goal or observation plots, such as walls; the default draws nothing.
 
         Args:
-            axes: Matplotlib axes; the horizontal axis is the first of the dimensions.
-            of: quantity shown, ``"goal"`` or ``"observation"``.
-            dimensions: indices of the components shown, one or two.
+            axes: Matplotlib axes; the horizontal axis shows the component ``dimensions[0]``.
+            of: quantity that the plot shows, ``"goal"`` or ``"observation"``.
+            dimensions: indices of the one or two components that the plot shows.
         """
 
     @property
     def unwrapped(self) -> Env:
-        """The innermost environment."""
+        """The innermost environment, without wrappers."""
         return self
 
 
@@ -177,7 +177,7 @@ def _outside_of_traces(method: Callable) -> Callable:
 
 
 class EnvWithSpaces(Env):
-    """Base of environments whose ``__init__`` sets the spaces, as ``_obs_space`` and ``_action_space``."""
+    """Base class of environments that set ``_obs_space`` and ``_action_space`` in ``__init__``."""
 
     _obs_space: Any
     _action_space: Any
@@ -242,10 +242,10 @@ class EnvWrapper(Env):
 
 
 def freeze_ended(env_state: EnvState, stepped: EnvState) -> EnvState:
-    """Return ``stepped``, but keep the old state, with reward 0, of environments whose episode had already ended.
+    """Return ``stepped``, except where ``env_state.done`` is true: there, the old state with reward 0.
 
     Args:
-        env_state: the state before the step; its ``info`` may have more entries than that of ``stepped``.
+        env_state: the state before the step; entries of its ``info`` that ``stepped`` lacks are dropped.
         stepped: the state after the step, of one environment or with leading axis B.
     """
     info = PyTreeDict({name: env_state.info[name] for name in stepped.info})
@@ -264,10 +264,10 @@ def strongly_typed(tree: Tree) -> Tree:
 
 
 def compiled(method: Method) -> Method:
-    """Compile a method of an environment; inside a trace it is inlined into the caller.
+    """Compile a method of an environment with ``jax.jit``; inside a trace, it is inlined into the caller.
 
-    Physics executed operation by operation takes minutes. Equal environments share one compiled program and one trace:
-    tracing a physics engine takes a second, and a program contains the same reset several times.
+    Without compilation, a call of a physics engine may take minutes. Equal environments share one compiled program and
+    one trace: tracing a physics engine takes a second, and a program may contain the same reset several times.
     """
     return cast(Method, functools.wraps(method)(jax.jit(method, static_argnums=0, inline=True)))
 
@@ -275,14 +275,14 @@ def compiled(method: Method) -> Method:
 class PhysicsEnv(Env):
     """An environment whose physics model is a pytree of arrays.
 
-    A subclass defines reset and step for any model of the same structure and shapes as its own. The numbers of that
-    model may be traced, and may differ between the environments of a batch.
+    A subclass implements ``reset_in`` and ``step_in`` for any model with the structure and shapes of ``physics_model``.
+    The model's numbers may be traced, and may differ between the environments of a batch.
     """
 
     @property
     @abc.abstractmethod
     def physics_model(self) -> Any:
-        """The environment's default model."""
+        """The environment's default model; ``None`` if it has no model, and cannot be randomized."""
 
     @abc.abstractmethod
     def reset_in(self, model: Any, key: Key) -> EnvState:

@@ -1,7 +1,7 @@
 """Checks that an environment follows the contract of ``Env``, before anything is compiled.
 
-The check traces shapes only (``jax.eval_shape``), which takes milliseconds. Its messages describe errors that JAX would
-raise during training in terms of the environment, with the line of the user's file.
+The check only traces shapes (``jax.eval_shape``), which takes milliseconds. Where JAX would raise an error in training,
+the check names the method of the environment, the violated rule, and the line in the user's file if known.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from evorl.envs.space import Space
 from evorl.ops.trees import leaf_name, named_leaves
 
 _FLAGS = ("termination", "truncation")
-# Files that do not belong to the user: Python, installed packages, and evorl.
+# Folders of code that the user did not write: Python, installed packages, and evorl.
 _FOREIGN = tuple({str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "purelib", "platlib")})
 _EVORL = str(Path(__file__).resolve().parent.parent)
 _NUMPY = (
@@ -39,14 +39,14 @@ _SIZE = "a shape or an index depends on a traced array: sizes must be known at c
 
 
 class EnvContractError(ValueError):
-    """Raised for an environment that violates its contract; the message states violation, expectation and fix."""
+    """Raised for an environment that violates the contract of ``Env``; the message states the violation and a fix."""
 
 
 def check_env(env: Env) -> None:
     """Raise an error if an environment violates the contract of ``Env``.
 
     Args:
-        env: a single environment, not a vector env.
+        env: a single environment, not a vector environment.
 
     Raises:
         EnvContractError: the environment violates its contract; the message describes the first violation.
@@ -56,13 +56,13 @@ def check_env(env: Env) -> None:
 
 
 def env_problems(env: Env) -> Iterator[str]:
-    """Yield one sentence per violation of the environment contract; nothing for a valid environment.
+    """Yield a message for each violation of the contract of ``Env``; nothing for a valid environment.
 
-    Checks that depend on a part that already failed are skipped.
+    If a check fails, later checks that depend on the same part are skipped.
     """
     name = type(env.unwrapped if isinstance(env, Env) else env).__name__
     if not isinstance(env, Env) or hasattr(env, "num_envs"):
-        yield f"{name} is not a single evorl.envs.Env: subclass it and define reset, step, obs_space and action_space."
+        yield f"{name} is not a single evorl.envs.Env: subclass Env and define reset, step, obs_space and action_space."
         return
     spaces = []
     for kind in ("obs_space", "action_space"):
@@ -74,7 +74,7 @@ def env_problems(env: Env) -> Iterator[str]:
     if wrong := list(_signature_problems(env, name)):
         yield from wrong
         return
-    if env.num_agents > 1:  # its methods access the rows of the other agents, which only a vector env provides
+    if env.num_agents > 1:  # the methods read the rows of other agents, which only a vector environment provides
         return
     start, problem = _traced(env.reset, (jax.eval_shape(lambda: jax.random.key(0)),), f"{name}.reset")
     reset_problems = [problem] if problem else list(_state_problems(start, obs_space, f"{name}.reset"))
@@ -94,7 +94,7 @@ def env_problems(env: Env) -> Iterator[str]:
 
 
 def _space_of(env: Env, kind: str, name: str) -> tuple[Space | None, str | None]:
-    """Return the space of that name, or the problem with it."""
+    """Return the space ``kind`` and ``None``, or ``None`` and a message about the problem with this space."""
     try:
         space = getattr(env, kind)
     except KeyboardInterrupt:
@@ -132,7 +132,7 @@ def _signature_problems(env: Env, name: str) -> Iterator[str]:
 
 
 def _traced(method: Callable, arguments: tuple, where: str) -> tuple[Any, str | None]:
-    """Return the shapes of a method's result, or the problem that prevented tracing."""
+    """Return the shapes of a method's result and ``None``, or ``None`` and a message on why tracing failed."""
     returned = []
 
     def call(*arguments: Any) -> Any:
@@ -176,7 +176,7 @@ def _describe_failure(error: BaseException, where: str) -> str:
 
 
 def _state_problems(state: Any, obs_space: Space | None, where: str) -> Iterator[str]:
-    """Yield the problems of the result of ``reset`` or ``step``; ``state`` holds its shapes."""
+    """Yield a message for each violation in ``state``, the shapes of the result of ``reset`` or ``step``."""
     if not isinstance(state, EnvState):
         yield _not_a_state(state, where)
         return
@@ -236,7 +236,7 @@ def _observation_fix(got: Any, expected: Any) -> str:
 
 
 def _changes(start: EnvState, stepped: EnvState, name: str) -> Iterator[str]:
-    """Yield the entries whose structure, shape or dtype differs between the results of ``step`` and ``reset``."""
+    """Yield a message for each entry that ``reset`` and ``step`` return with different structure, shape or dtype."""
     before, after = named_leaves(start), named_leaves(stepped)
     only = [(f"Only {name}.reset", before.keys() - after.keys()), (f"Only {name}.step", after.keys() - before.keys())]
     for subject, paths in only:
@@ -269,14 +269,14 @@ def _not_a_state(value: Any, where: str) -> str:
         return f"{where} returns {type(value).__name__}, but must return an EnvState (is a return missing?)."
     habit = " instead of Gymnasium's tuple" if len(value) in (2, 4, 5) else ""
     return (
-        f"{where} returns a {type(value).__name__} of {len(value)}, but must return an EnvState: return{habit} "
+        f"{where} returns a {type(value).__name__} of {len(value)} values, but must return an EnvState: return{habit} "
         "EnvState(env_state=..., obs=obs, reward=reward, done=done, info=PyTreeDict(termination=..., truncation=..., "
         "metrics=PyTreeDict()))."
     )
 
 
 def _source_location(error: BaseException) -> str:
-    """Return the location of an error in the user's files, `` in my_envs.py, line 3 (`...`)``; may be empty."""
+    """Return where in the user's files an error occurred, `` in my_envs.py, line 3 (`...`)``; empty if unknown."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
     if not frames:
         return ""
@@ -299,7 +299,7 @@ def _format_leaf(leaf: Any) -> str:
 
 
 def _structure(tree: Any) -> str:
-    """Format a pytree of shapes briefly, ``{position: float32[2]}``."""
+    """Format a pytree of shapes and dtypes, as in ``{position: float32[2]}``."""
     if isinstance(tree, Mapping):
         return f"{{{', '.join(f'{name}: {_structure(entry)}' for name, entry in tree.items())}}}"
     if isinstance(tree, tuple | list):
@@ -308,6 +308,6 @@ def _structure(tree: Any) -> str:
 
 
 def _short(error: BaseException) -> str:
-    """Return the first line of an error, with its type."""
+    """Format the type and the first line of an error, as in ``ValueError: bad size``."""
     text = (str(error).strip().splitlines() or [""])[0].rstrip(".")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,6 +1,6 @@
-"""Tries an environment: takes random actions and checks the values of the results.
+"""Steps an environment with random actions, and checks the values of its observations, rewards and states.
 
-``evorl.envs.env_check`` checks shapes only; this module checks values.
+``evorl.envs.env_check`` checks only structure, shapes and dtypes.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from evorl.types import Key
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """Results of a trial run.
+    """Results of stepping an environment with random actions.
 
     Attributes:
         num_steps: number of steps, summed over all environments.
-        returns: returns of the finished episodes.
-        lengths: lengths of the finished episodes, in steps.
-        rewards: minimum, mean and maximum reward.
-        problems: faults that must be fixed, one sentence each.
-        notes: observations that may be intended.
+        returns: returns of the finished episodes, float32 ``[number of episodes]``.
+        lengths: lengths of the finished episodes in steps, int32 ``[number of episodes]``.
+        rewards: minimum, mean and maximum of all rewards.
+        problems: faults that must be fixed, one or more sentences each.
+        notes: findings that may be intended, one sentence each.
     """
 
     num_steps: int
@@ -42,15 +42,15 @@ class Trial:
 
 
 def try_env(env: VectorEnv, num_steps: int, key: Key) -> Trial:
-    """Step an environment with random actions, twice from the same key, and check every number.
+    """Step an environment with random actions, twice with the same key unless it is stepped on the host, and check it.
 
     Args:
-        env: vector env of B copies that starts new episodes by itself.
-        num_steps: steps of each copy.
-        key: key of the starts and the actions.
+        env: vector environment with B rows, in an autoreset mode that starts new episodes.
+        num_steps: number of steps of each row.
+        key: random key of the start states and the actions.
     """
     start, played = _play(env, num_steps, key)
-    # Simulators on the host keep their state: a second reset starts another episode, with different seeds.
+    # Simulators on the host may depend on earlier episodes, so a second run with the same key may differ.
     replays = [] if env.steps_on_host else [_play(env, num_steps, key)]
     problems = [*_number_problems(env, start, played), *_space_problems(env, start, played)]
     problems += [problem for _, again in replays for problem in _differences(played, again)]
@@ -68,7 +68,7 @@ def try_env(env: VectorEnv, num_steps: int, key: Key) -> Trial:
 
 
 def _play(env: VectorEnv, num_steps: int, key: Key) -> tuple[Any, dict[str, Any]]:
-    """Return the first observations ``[B, ...]``, and the recorded values of each step ``[T, B, ...]``."""
+    """Return the first observations ``[B, ...]``, and the actions and results of all steps, ``[T, B, ...]`` by name."""
     reset_key, actions_key = jax.random.split(key)
     state = env.reset(reset_key)
     start = jax.device_get(state.obs)
@@ -84,7 +84,7 @@ def _play(env: VectorEnv, num_steps: int, key: Key) -> tuple[Any, dict[str, Any]
 
 
 def _number_problems(env: VectorEnv, start: Any, played: dict[str, Any]) -> Iterator[str]:
-    """Yield the first NaN or infinite number of each kind."""
+    """Yield a sentence on the first NaN or infinite number of the reward and of each entry of the observation."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(start):
         if not _is_finite(leaf).all():
             yield f"The first observation{_entry(path)} contains a value that is {_bad_number(leaf)}: {_brief(leaf)}."
@@ -101,7 +101,7 @@ def _number_problems(env: VectorEnv, start: Any, played: dict[str, Any]) -> Iter
 
 
 def _space_problems(env: VectorEnv, start: Any, played: dict[str, Any]) -> Iterator[str]:
-    """Yield the first observation outside of its space, for each component of the space."""
+    """Yield a sentence on the first finite observation outside of the space, for each entry of the space."""
     firsts, laters = _parts(env.obs_space, start), _parts(env.obs_space, played["obs"])
     for (space, name, first), (_, _, later) in zip(firsts, laters, strict=True):
         for moment, values, axes in (("after a reset", first, 1), ("after a step", later, 2)):
@@ -118,7 +118,7 @@ def _space_problems(env: VectorEnv, start: Any, played: dict[str, Any]) -> Itera
 
 
 def _parts(space: Space, obs: Any, name: str = "") -> Iterator[tuple[Space, str, np.ndarray]]:
-    """Yield the array spaces, each with its name and the recorded values."""
+    """Yield the space, the name for messages and the recorded values of each array of an observation."""
     spaces = getattr(space, "spaces", None)
     if spaces is None:
         yield space, name and f" {name[1:]!r}", np.asarray(obs)
@@ -129,7 +129,7 @@ def _parts(space: Space, obs: Any, name: str = "") -> Iterator[tuple[Space, str,
 
 
 def _beyond(space: Space, value: np.ndarray) -> str:
-    """Describe the first out-of-bounds number of an observation, with its bounds."""
+    """Describe the first number of ``value`` that is out of the bounds of ``space``, as the end of a sentence."""
     if isinstance(space, Box):
         wrong = (value < space.low) | (value > space.high)
         if wrong.any():
@@ -142,7 +142,7 @@ def _beyond(space: Space, value: np.ndarray) -> str:
 
 
 def _differences(played: dict[str, Any], again: dict[str, Any]) -> Iterator[str]:
-    """Yield the first field that differs between two runs from the same key with the same actions."""
+    """Yield a sentence on the first field that differs between two runs with the same key and actions."""
     for field in ("obs", "reward", "done"):
         pairs = zip(jax.tree.leaves(played[field]), jax.tree.leaves(again[field]), strict=True)
         if not all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs):
@@ -154,7 +154,7 @@ def _differences(played: dict[str, Any], again: dict[str, Any]) -> Iterator[str]
 
 
 def _trace_problems(env: Env) -> Iterator[str]:
-    """Yield a problem if tracing a method twice gives different programs, because it reads external state."""
+    """Yield a sentence if ``reset`` or ``step``, traced twice, gives different programs: it reads changing state."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     state = jax.eval_shape(env.reset, key)
     for method, arguments in ((env.reset, (key,)), (env.step, (state, env.action_space.spec))):
@@ -175,7 +175,7 @@ def _program(method: Callable, arguments: tuple) -> tuple:
 
 
 def _info_problems(env: Env, key: Key) -> Iterator[str]:
-    """Yield a problem if ``step`` reads ``info``, which wrappers and rollouts change or drop."""
+    """Yield a sentence if the result of ``step`` depends on ``info``, which wrappers and rollouts change or drop."""
 
     def steps(state: EnvState, action: Any) -> tuple[EnvState, EnvState]:
         bare = state.replace(info=jax.tree.map(jnp.ones_like, state.info))
@@ -200,11 +200,11 @@ def _plain(leaf: Any) -> Any:
 
 
 def _notes(start: Any, played: dict[str, Any]) -> Iterator[str]:
-    """Yield observations that may be intended."""
+    """Yield a sentence on each finding that may be intended: equal starts, endless episodes, zero rewards."""
     done = played["done"]
     starts = [np.concatenate([np.asarray(a), b[done]]) for a, b in _pairs(start, played["start"])]
     if len(starts[0]) > 1 and all((x == x[:1]).all() for x in starts):
-        yield "Every episode starts from the same observation: is the key used?"
+        yield "Every episode starts from the same observation: does reset use its key?"
     if not done.any():
         yield "No episode ended: set env.max_episode_steps for training, unless episodes are meant to be that long."
     if (played["reward"] == 0).all():

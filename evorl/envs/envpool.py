@@ -1,4 +1,4 @@
-"""Adapter of EnvPool, whose C++ threads step environments in batches. EnvPool is imported on first use."""
+"""Adapter of EnvPool, which steps batches of environments in C++ threads. Imports EnvPool on first use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from evorl.envs.host.seed_bits import fold_seeds
 from evorl.envs.space import Box, DictSpace, Space
 from evorl.types import PyTreeDict
 
-ENV_NAMES: tuple[str, ...] = ()  # EnvPool has more than a thousand, and importing it takes seconds
+ENV_NAMES: tuple[str, ...] = ()  # EnvPool has more than a thousand environments, and its import takes seconds
 _SET_BY_EVORL = {
     *("num_envs", "batch_size", "seed", "env_seed", "base_path", "gym_reset_return_info", "max_num_players"),
     *("max_episode_steps", "reward_threshold"),
@@ -31,14 +31,14 @@ class EnvPoolTask:
 
     Args:
         name: id of the task, such as ``Pong-v5``.
-        max_episode_steps: time limit; ``None`` for the registered one.
-        metrics: entries of EnvPool's info that are reported, such as ``lives``.
+        max_episode_steps: time limit in steps; ``None`` for the registered limit.
+        metrics: entries of EnvPool's ``info`` to report, such as ``lives``.
         options: options of the task, such as ``frame_skip``.
 
     Attributes:
         obs_space: observation space, with float64 converted to float32 and channels of images last.
-        action_space: action space of the pool, with bounded integers as discrete choices.
-        max_episode_steps: time limit; ``None`` for no limit.
+        action_space: action space, with bounded integers converted to discrete choices.
+        max_episode_steps: time limit in steps; ``None`` for no limit.
 
     Raises:
         ValueError: the task, option or metric does not exist; EnvPool cannot create it; it has several players, or
@@ -82,7 +82,7 @@ class EnvPoolTask:
         self.info_spec = dict.fromkeys(metrics, ((), np.float32))
 
     def make_pool(self, seeds: np.ndarray, **sizes: int) -> Any:
-        """Create simulators, one per element of ``seeds``, uint64 ``[N]``; EnvPool uses 31 bits of each.
+        """Create a pool with a simulator per seed in ``seeds``, uint64 ``[N]``; EnvPool receives 31 bits of each seed.
 
         Raises:
             ValueError: EnvPool cannot create them.
@@ -103,7 +103,7 @@ class EnvPoolTask:
         return _converted(self.obs_space, obs)
 
     def metrics(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the reported numbers, float32 ``[B]``."""
+        """Return the entries of ``info`` that are reported, float32 ``[B]`` by name."""
         return {name: info[name].astype(np.float32) for name in self.info_spec}
 
 
@@ -116,11 +116,11 @@ class EnvPoolVectorEnv(HostVectorEnv):
     limit counts as truncated.
 
     Args:
-        task: the simulated task.
-        num_envs: B.
-        num_threads: threads of the pool; 0 for EnvPool's default.
-        reseed: true if later calls of ``reset`` also create a new pool, which takes 0.1 seconds per Atari game;
-            otherwise they are a ``partial_reset`` of all simulators.
+        task: the task to simulate.
+        num_envs: number of simulators B.
+        num_threads: number of threads of the pool; 0 for EnvPool's default.
+        reseed: true if every ``reset`` creates a new pool, which takes 0.1 seconds per Atari game. If false, only the
+            first one does; later calls reset the simulators of that pool, and ignore their seeds.
     """
 
     def __init__(self, task: EnvPoolTask, num_envs: int, num_threads: int = 0, reseed: bool = True) -> None:
@@ -138,19 +138,19 @@ class EnvPoolVectorEnv(HostVectorEnv):
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """Step all simulators; see ``HostVectorEnv.step``. Raises ``RuntimeError`` before the first ``reset``."""
         if self._pool is None:
-            raise RuntimeError(f"{self._task.name} was stepped before it was reset.")
+            raise RuntimeError(f"{self._task.name} was stepped before the first reset: call reset first.")
         obs, reward, termination, truncation, info = self._pool.step(self._task.pool_actions(actions))
         return self._task.observed(obs), reward, termination, truncation, self._task.metrics(info)
 
     def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> Any:
-        """Restart the simulators in ``mask``; the seeds are ignored."""
+        """Restart the simulators where ``mask`` is True; the seeds are ignored."""
         del seeds
         obs, info = self._pool.reset(np.flatnonzero(mask).astype(np.int32))
         rows = info["env_id"]
         return _spread(self._task.observed(obs), rows, self.num_envs)
 
     def render(self) -> np.ndarray | None:
-        """Return an image of the first environment if the pool has ``render_mode: rgb_array``, else ``None``."""
+        """Return an image of the first environment; ``None`` without the option ``render_mode: rgb_array``."""
         if self._pool is None or self._pool.render_mode is None:
             return None
         return self._pool.render()[0]
@@ -169,14 +169,14 @@ def make_envpool_simulators(
     reseed: bool = True,
     **options: Any,
 ) -> EnvPoolVectorEnv:
-    """Create environments of EnvPool as simulators.
+    """Create EnvPool environments as simulators on the host.
 
     Args:
         name: id of the task, such as ``Pong-v5`` or ``Hopper-v5``.
         num_envs: number of environments.
-        max_episode_steps: time limit; ``None`` for the registered one.
-        metrics: entries of EnvPool's info that are reported, such as ``lives``.
-        num_threads: threads of the pool; 0 for EnvPool's default.
+        max_episode_steps: time limit in steps; ``None`` for the registered limit.
+        metrics: entries of EnvPool's ``info`` to report, such as ``lives``.
+        num_threads: number of threads of the pool; 0 for EnvPool's default.
         reseed: see ``EnvPoolVectorEnv``.
         **options: options of the task.
 
@@ -195,15 +195,15 @@ def _envpool() -> Any:
 
 
 def _quietly(pool: Any, space: str) -> Any:
-    """Return a space of the pool, without Gymnasium's warning about EnvPool's float64 bounds of float32 arrays."""
+    """Return the attribute ``space`` of ``pool``; suppress Gymnasium's warning that bounds lose precision."""
     with warnings.catch_warnings():
-        # Only the bounds lose precision: actions are cast to float64 before a step.
+        # Only the bounds lose precision: actions are converted to float64 before a step.
         warnings.filterwarnings("ignore", message=".*precision lowered")
         return getattr(pool, space)
 
 
 def _supported_action_space(name: str, space: Any) -> Any:
-    """Return the space of actions, with bounded integers as discrete choices."""
+    """Return Gymnasium's ``space``, an integer Box as MultiDiscrete; raise ``ValueError`` unless Discrete or Box."""
     import gymnasium.spaces as spaces
 
     if not isinstance(space, spaces.Discrete | spaces.Box):
@@ -232,7 +232,7 @@ def _converted(space: Space, obs: Any) -> Any:
 
 
 def _spread(obs: Any, rows: np.ndarray, num_envs: int) -> Any:
-    """Scatter the observations of some rows into a batch of all rows, with zeros elsewhere."""
+    """Return a batch of ``num_envs`` observations: ``obs`` at the indices ``rows``, and zeros elsewhere."""
     if isinstance(obs, Mapping):
         return PyTreeDict({name: _spread(member, rows, num_envs) for name, member in obs.items()})
     batch = np.zeros((num_envs, *obs.shape[1:]), obs.dtype)

@@ -1,4 +1,4 @@
-"""EnvPool inside compiled programs: XLA calls the simulators directly, without Python."""
+"""EnvPool inside compiled programs: XLA calls the C++ simulators directly, without Python."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from evorl.ops.platform import on_cpu
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Key, PyTreeDict
 
-_PLAYING_AND_SPARE = 2  # simulators per environment: one plays while the other waits at the start of an episode
+_PLAYING_AND_SPARE = 2  # simulators per environment: one plays, and one waits at the start of an episode
 _SETS = 3  # sets of simulators: playing, spare, and padding
 
 
 class EnvPoolXlaEnv(VectorEnv):
-    """EnvPool environments in a compiled program, for tasks whose steps are so short that Python would dominate.
+    """EnvPool environments in a compiled program, for tasks with steps so short that Python would dominate the time.
 
-    EnvPool starts a simulator's next episode at the step after the end, which would not be a step of the environment.
-    Each environment therefore has two simulators. One plays; when its episode ends, the spare one, which waits at the
-    start of an episode, replaces it in the same step. If a required spare simulator is not at a start, all spare
-    simulators that have ended are started in one batch, padded with a third simulator of each environment.
+    EnvPool starts a simulator's next episode at the step after the end, which is not a step of the environment. Each
+    environment therefore has two simulators. One simulator plays; when its episode ends, the spare simulator, which
+    waits at the start of an episode, replaces it in the same step. If a spare simulator is needed but has ended, all
+    ended spare simulators restart in one batch, padded with a third simulator of the other environments.
 
     Start states depend on ``seed``, not on the key of ``reset``: EnvPool is seeded when a pool is created, and a
-    program is compiled for one pool. A later reset continues the simulators' random streams. The same program run in a
-    new process therefore gives the same numbers. ``partial_reset`` is not supported.
+    program is compiled for one pool. A later reset continues the simulators' random streams. The same sequence of calls
+    in a new process gives the same numbers. ``partial_reset`` is not supported.
 
     Args:
-        task: the simulated task.
+        task: the task to simulate.
         options: number of environments, and settings of the wrappers.
         seed: seed of the start states.
-        num_threads: threads of a pool; 0 for EnvPool's default.
+        num_threads: number of threads of the pool; 0 for EnvPool's default.
 
     Raises:
         ValueError: the default JAX backend is not the CPU.
@@ -80,13 +80,13 @@ class EnvPoolXlaEnv(VectorEnv):
         )
 
     def is_live(self, env_state: EnvState) -> bool:
-        """Return True if the simulators were reset in this process; stepping an older state raises an error."""
+        """Return True if ``env_state`` follows the latest reset in this process; only the latest can be stepped."""
         token = np.asarray(env_state._internal.token).reshape(-1)
         return len(token) in self._pools and self._pools[len(token)].token == int(token[0])
 
     @compiled
     def next_episodes(self, env_state: EnvState) -> EnvState:
-        """Return the starts of the next episodes, regardless of the current state of the simulators."""
+        """Return the start states of new episodes; works in any state of the simulators."""
         internal = env_state._internal
         fresh = self._start(internal.key, internal.env_id)
         # Other entries carried through episodes, such as an agent's recurrent state, start at zero.
@@ -107,7 +107,7 @@ class EnvPoolXlaEnv(VectorEnv):
         return self._pools[num_rows]
 
     def _reset_rows(self, seeds: jax.Array) -> PyTreeDict:
-        """Return the starts of all environments, by a callback; ``seeds`` ``[B, 2]`` order the calls."""
+        """Reset all simulators by a callback; return ``start``, ``token`` and ``saved``, given the seeds ``[B, 2]``."""
         num_rows = seeds.shape[0]
 
         def reset(seeds: Any) -> PyTreeDict:
@@ -128,7 +128,7 @@ class EnvPoolXlaEnv(VectorEnv):
         return io_callback(reset, shapes, seeds)
 
     def _step_rows(self, request: PyTreeDict) -> PyTreeDict:
-        """Return the result of ``Simulators.step``, computed inside the program."""
+        """Step the simulators inside the program; return the same entries as ``Simulators.step``."""
         pool, before = self._pool(request.token.shape[0]), request.saved
         token, outcome = pool.step(request.token, request.actions, before.playing)
         token = self._checked_position(token, outcome.elapsed == before.elapsed + 1)
@@ -155,7 +155,7 @@ class EnvPoolXlaEnv(VectorEnv):
         return outcome | {"start": start, "token": token, "saved": saved}
 
     def _checked_position(self, token: jax.Array, is_valid: jax.Array) -> jax.Array:
-        """Return the token; fail if the simulators are not at the position recorded in the state to be stepped.
+        """Return ``token``; fail if ``is_valid`` ``[B]`` is false for a simulator, which has advanced beyond the state.
 
         The next EnvPool call waits for this check, so that no result remains in a pool if the program fails here.
         """
@@ -176,18 +176,18 @@ class EnvPoolXlaEnv(VectorEnv):
 
 
 class _Pool:
-    """Three sets of B simulators with ids ``set * B + row``; a step advances B of them, one per row."""
+    """A pool with three sets of B simulators, with ids ``set * B + row``; a step advances one simulator per row."""
 
     def __init__(self, task: EnvPoolTask, num_rows: int, seed: int, num_threads: int) -> None:
         self._task, self._num_rows = task, num_rows
         seeds = np.random.SeedSequence(seed).generate_state(_SETS * num_rows, np.uint64)
         self._pool = task.make_pool(seeds, batch_size=num_rows, num_threads=num_threads)
-        with jax.enable_x64(True):  # otherwise its float64 arrays are read as float32
+        with jax.enable_x64(True):  # otherwise JAX would read the pool's float64 arrays as float32
             _, _, _, self._step = self._pool.xla()
         self.token = 0
 
     def restart(self, seeds: np.ndarray) -> tuple[Any, Any]:
-        """Return the first observations of the first two sets, ``[B, ...]`` each; ``seeds`` identify the reset."""
+        """Reset all simulators; return the observations of the first two sets. The token is a checksum of ``seeds``."""
         self.token = zlib.crc32(seeds.tobytes(), os.getpid())
         self._pool.async_reset()
         batches = [self._pool.recv(reset=True) for _ in range(_SETS)]
@@ -203,15 +203,15 @@ class _Pool:
         return tuple(jax.tree.map(lambda x, s=s: np.split(x, _PLAYING_AND_SPARE)[s], starts) for s in (0, 1))
 
     def step(self, token: jax.Array, actions: Any, chosen: jax.Array) -> tuple[jax.Array, PyTreeDict]:
-        """Step the simulator of the set ``chosen`` ``[B]`` in each environment.
+        """Step one simulator per environment: the simulator in the set ``chosen``.
 
         Args:
             token: uint32 ``[B]``, all equal; passed unchanged through EnvPool's calls, which orders them.
-            actions: ``[B, ...]``.
-            chosen: index of the set, int32 ``[B]``.
+            actions: actions of the environments, ``[B, ...]``.
+            chosen: index of the set of each environment's simulator, int32 ``[B]``.
 
         Returns:
-            The token; and ``obs``, ``reward``, ``termination``, ``truncation``, ``metrics`` and ``elapsed`` ``[B]``.
+            ``token``, and by name ``obs``, ``reward``, ``termination``, ``truncation``, ``metrics``, ``elapsed`` steps.
         """
         num_rows, task = self._num_rows, self._task
         rows = jnp.arange(num_rows, dtype=jnp.int32)
@@ -237,13 +237,13 @@ class _Pool:
 def create_compiled_envpool_env(
     name: str, *, seed: int = 0, metrics: Sequence[str] = (), num_threads: int = 0, **options: Any
 ) -> EnvPoolXlaEnv:
-    """Create a vector env of EnvPool's simulators, stepped inside compiled programs.
+    """Create a vector environment of EnvPool's simulators, which are stepped inside compiled programs.
 
     Args:
         name: id of the task, such as ``CartPole-v1``.
         seed: seed of the start states, see ``EnvPoolXlaEnv``.
-        metrics: entries of EnvPool's info that are reported.
-        num_threads: threads of a pool; 0 for EnvPool's default.
+        metrics: entries of EnvPool's ``info`` to report, such as ``lives``.
+        num_threads: number of threads of the pool; 0 for EnvPool's default.
         **options: the fields of ``EnvOptions``, and the options of the task.
 
     Raises:

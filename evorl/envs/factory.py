@@ -1,4 +1,4 @@
-"""Creates environments from a name or a config; the adapter of a library is loaded on first use."""
+"""Creates vector environments from a name or a config; the adapter of a library is imported on first use."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def create_env(
     name: str | None = None,
     **options: Any,
 ) -> VectorEnv:
-    """Create a vector env. Vector envs created with equal arguments are equal and share compiled programs.
+    """Create a vector environment. JAX environments with equal arguments are equal and share compiled programs.
 
     Args:
         config: a mapping with ``library``, ``name`` and any option below; or a name such as ``"hopper"``,
             ``"brax/hopper"`` or ``"gymnax/CartPole-v1"``. Keyword arguments other than ``None`` take precedence.
-            Instead of library and name a mapping may have ``factory``, ``"package.module:function"``: a function that
-            returns one ``Env``.
-        library: ``"brax"``, ``"gymnasium"`` and so on; optional if only one library has an environment of that name.
+            Instead of ``library`` and ``name``, a mapping may have ``factory``, the name of a function that returns an
+            environment, ``"package.module:function"``; see ``create_wrapped_user_env``.
+        library: ``"brax"``, ``"gymnasium"`` and so on; by default the first library that lists ``name``.
         name: name of the environment in its library.
-        **options: the fields of ``EnvOptions`` (``parallel``, ``autoreset_mode``, ``history`` ...), and ``backend`` for
-            brax; all others are passed to the environment. ``None`` means the default.
+        **options: the fields of ``EnvOptions`` (``parallel``, ``autoreset_mode``, ``history`` ...), and the options of
+            the library, such as ``backend`` of brax. ``None`` means the default.
 
     Raises:
         ValueError: the library, environment or an option is unknown; the message suggests the closest valid name.
@@ -80,12 +80,12 @@ def _settings(config: Mapping[str, Any] | str | None) -> dict[str, Any]:
 
 
 def _resolve(library: str | None, name: str | None) -> tuple[str, str]:
-    """Return library and name of the environment, given one of them or ``library/name``."""
+    """Return library and name of an environment; ``name`` may be ``library/name`` if ``library`` is ``None``."""
     libraries = tables.LIBRARIES | tables.HOST_LIBRARIES
     if library is not None and str(library) not in libraries:
         raise ValueError(no_such("environment library", library, libraries))
     if not name:
-        raise ValueError("The name of the environment is missing: give it, for example create_env('brax/hopper').")
+        raise ValueError("The name of the environment is missing: add it, for example create_env('brax/hopper').")
     name = str(name)
     prefix, _, rest = name.partition("/")
     if library is None and rest and prefix in libraries:

@@ -1,4 +1,4 @@
-"""Adapter of Gymnasium: environments in this process, or one process each. Gymnasium is imported on first use."""
+"""Adapter of Gymnasium: steps environments in this process, or in a process each. Imports Gymnasium on first use."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from evorl.envs.host.seed_bits import fold_seeds
 ENV_NAMES: tuple[str, ...] = ()  # Gymnasium's registry is open, and importing it takes long
 VECTORIZATIONS = ("in_process", "async")
 SEED_BITS = "seed_bits"  # entry of an environment's ``metadata``: number of bits of its seeds, 31 by default
-_ASYNC_TIMEOUT = 60.0  # seconds, timeout of a worker's response
+_ASYNC_TIMEOUT = 60.0  # seconds to wait for the response of a worker process
 
 
 def make_gymnasium_simulators(
@@ -50,19 +50,18 @@ def make_gymnasium_simulators(
     action_repeat: int = 1,
     **kwargs: Any,
 ) -> HostVectorEnv:
-    """Create environments of Gymnasium as simulators.
+    """Create Gymnasium environments as simulators on the host.
 
     Args:
         name: an id such as ``Hopper-v5`` or ``ALE/Pong-v5``; ``package:Id-v0`` imports the package first.
         num_envs: number of environments.
-        vectorization: ``in_process`` steps them sequentially; ``async`` uses one process each, for environments whose
-            steps take much longer than a millisecond.
+        vectorization: ``in_process`` steps environments sequentially; ``async`` uses a process for each, which is
+            faster if a step takes much longer than a millisecond.
         wrappers: names of ``gymnasium.wrappers``, innermost first, or mappings with a ``name`` and arguments.
-        obs_key: the only entry of dict observations that is used.
-        metrics: entries of the environment's info that are reported.
-        goal_task: ``package.module:function`` that returns the goal task, see ``goal_task_of``; ``None`` for
-            environments whose task is known.
-        terminal_on_life_loss: for Atari games, see ``with_lives_as_episodes``.
+        obs_key: only entry of dict observations to use; ``None`` uses the whole observation.
+        metrics: entries of the environment's ``info`` to report, numbers that it has at every step.
+        goal_task: ``package.module:function`` that returns the goal task; ``None`` for tasks known to ``goal_task_of``.
+        terminal_on_life_loss: true ends episodes of Atari games at a lost life, see ``with_lives_as_episodes``.
         max_episode_steps: time limit in environment steps; ``None`` for the registered one.
         action_repeat: environment steps per action.
         **kwargs: arguments of the environment.
@@ -70,6 +69,7 @@ def make_gymnasium_simulators(
     Raises:
         ValueError: the environment, wrapper or vectorization does not exist or has invalid arguments.
         ForeignCodeError: an argument names code or a file, and comes from an untrusted source.
+        ImportError: a package that the environment needs is not installed.
     """
     if ":" in name:  # Gymnasium imports the part before it
         admit(name, "env.name")
@@ -125,7 +125,7 @@ def _make_one(
 
 
 class _GymnasiumEnv(HostVectorEnv):
-    """Common part of both vectorizations: spaces, and selection of the used entries of observations and ``info``."""
+    """Base class of both vectorizations: converts the spaces, and selects entries of observations and ``info``."""
 
     def __init__(
         self, single: Any, num_envs: int, obs_key: str | None, metrics: Sequence[str], goal_task: str | None
@@ -136,7 +136,7 @@ class _GymnasiumEnv(HostVectorEnv):
         if obs_key is not None:
             entries = getattr(space, "spaces", None)
             if not isinstance(entries, Mapping):
-                raise ValueError(f"obs_key={obs_key} selects an entry of a dict, but observations are {space}.")
+                raise ValueError(f"obs_key={obs_key} selects an entry of a dict; remove it: observations are {space}.")
             check_names([obs_key], entries, "value of env.obs_key")
             space = entries[obs_key]
         self.obs_space = space_of(space)
@@ -153,7 +153,7 @@ class _GymnasiumEnv(HostVectorEnv):
 
 
 def _own_limit(env: Any) -> int | None:
-    """Return the time limit of an environment without a spec, from a wrapper or an attribute."""
+    """Return the time limit of an environment without a spec, from wrappers or an attribute; ``None`` if unknown."""
     limits = [getattr(env.unwrapped, "max_episode_steps", None)]
     while env is not env.unwrapped:
         limits.append(getattr(env, "_max_episode_steps", None))  # set by Gymnasium's TimeLimit
@@ -162,13 +162,13 @@ def _own_limit(env: Any) -> int | None:
 
 
 class InProcessGymnasiumEnv(_GymnasiumEnv):
-    """Environments of Gymnasium, stepped sequentially in this process.
+    """Gymnasium environments that are stepped sequentially in this process.
 
     Args:
-        make: creates one environment.
+        make: function that creates one environment.
         num_envs: number of environments.
-        obs_key: the only entry of dict observations that is used.
-        metrics: entries of the environment's info that are reported.
+        obs_key: see ``make_gymnasium_simulators``.
+        metrics: see ``make_gymnasium_simulators``.
         goal_task: see ``make_gymnasium_simulators``.
     """
 
@@ -185,7 +185,7 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
         super().__init__(self._envs[0], num_envs, obs_key, metrics, goal_task)
 
     def set_arguments(self, arguments: Mapping[str, np.ndarray]) -> None:
-        """Set the ``options`` of later resets; environment i uses row i."""
+        """Set the ``options`` of later resets, arrays ``[B, ...]`` by name; environment i receives entry i of each."""
         self._arguments = arguments
 
     def reset(self, seeds: np.ndarray) -> Any:
@@ -229,7 +229,7 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
         return batch, reward, termination, truncation, metrics
 
     def physics(self) -> dict[str, np.ndarray]:
-        """Return ``qpos`` and ``qvel`` of Gymnasium's environments on MuJoCo."""
+        """Return ``qpos`` and ``qvel`` of environments on MuJoCo, ``[B, k]``; empty for other environments."""
         rows = [bodies_of(env) for env in self._envs]
         return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
@@ -238,7 +238,7 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
         return self._envs[0].unwrapped.model if bodies_of(self._envs[0]) else None
 
     def render(self) -> np.ndarray | None:
-        """Return an image of the first environment, created with ``render_mode: rgb_array``.
+        """Return an image of the first environment; ``None`` without the option ``render_mode: rgb_array``.
 
         Raises:
             ImportError: a package required for rendering is not installed.
@@ -259,13 +259,13 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
 
 
 class AsyncGymnasiumEnv(_GymnasiumEnv):
-    """Gymnasium environments, each in a process, with observations in shared memory.
+    """Gymnasium environments that are stepped in a process each, with observations in shared memory.
 
     Args:
-        make: creates one environment; it is pickled for the worker processes.
+        make: function that creates one environment; it is pickled for the worker processes.
         num_envs: number of environments.
-        obs_key: the only entry of dict observations that is used.
-        metrics: entries of the environment's info that are reported.
+        obs_key: see ``make_gymnasium_simulators``.
+        metrics: see ``make_gymnasium_simulators``.
         goal_task: see ``make_gymnasium_simulators``.
     """
 
@@ -282,7 +282,7 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
         single = make()
         super().__init__(single, num_envs, obs_key, metrics, goal_task)
         single.close()
-        # Forking a process with JAX's threads can hang: workers are spawned.
+        # Workers are spawned, because forking a process with JAX's threads can hang.
         makes: Any = functools.partial(
             CheckedAnswers, make, obs_key, tuple(metrics)
         )  # Any: Gymnasium's types allow only its own wrappers
@@ -322,7 +322,7 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
             raise HostEnvError(f"{subject} failed in {method}: {type(error).__name__}: {reason}{status}") from error
 
     def render(self) -> np.ndarray | None:
-        """Return an image of the first environment, created with ``render_mode: rgb_array``."""
+        """Return an image of the first environment; ``None`` without the option ``render_mode: rgb_array``."""
         pictures = self._env.render()
         return np.asarray(pictures[0]) if pictures else None
 
@@ -338,7 +338,7 @@ def bodies_of(env: Any) -> dict[str, np.ndarray]:
 
 
 def is_drawn_by_mujoco(name: str) -> bool:
-    """Return True if MuJoCo renders an environment of Gymnasium, judged by its entry point."""
+    """Return True if MuJoCo renders the Gymnasium environment with the id ``name``, judged by its entry point."""
     import gymnasium
 
     spec = gymnasium.registry.get(name)

@@ -1,4 +1,4 @@
-"""Checks the results of a Gymnasium environment in the process that steps it."""
+"""Checks the results of a Gymnasium environment in its worker process, where the original values are known."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from evorl.envs.host.answers import (
 
 
 class CheckedAnswers:
-    """Checks the results of an environment before Gymnasium silently converts them, such as ``None`` to ``False``.
+    """Checks the results of an environment before Gymnasium silently converts them, for example ``None`` to ``False``.
 
     Args:
-        make: creates the environment.
-        obs_key: the only entry of dict observations that is used and checked.
-        metrics: numbers that the info of every step must contain; Gymnasium replaces missing ones with 0.
+        make: function that creates the environment.
+        obs_key: only entry of dict observations to check; ``None`` checks the whole observation.
+        metrics: numbers that the ``info`` of every step must contain; Gymnasium would replace missing numbers by 0.
     """
 
     def __init__(self, make: Callable[[], Any], obs_key: str | None, metrics: Sequence[str] = ()) -> None:
@@ -35,13 +35,13 @@ class CheckedAnswers:
         return getattr(self._env, name)
 
     def reset(self, **arguments: Any) -> tuple[Any, Any]:
-        """Start an episode. Raises ``HostEnvError`` for an invalid result."""
+        """Return observation and ``info`` of a new episode. Raises ``HostEnvError`` if they are invalid."""
         answer = self._env.reset(**arguments)
         self._check(as_start(answer))
         return answer
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Any]:
-        """Take a step. Raises ``HostEnvError`` for an invalid result."""
+        """Return the result of a step, with plain floats and bools. Raises ``HostEnvError`` if it is invalid."""
         obs, reward, terminated, truncated, info = as_step(self._env.step(action))
         self._check(obs)
         info = {**info, **{name: as_metric(info, name) for name in self._metrics}}

@@ -1,4 +1,4 @@
-"""Atari games in which each life is an episode, as in the training of deep Q-networks."""
+"""Atari games in which each lost life ends an episode, as in the training of deep Q-networks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NOTHING = 0  # the no-op action, available in every game
 def with_lives_as_episodes(env: Any) -> Any:
     """Wrap an ``ale_py`` game so that a lost life ends the episode; the next episode continues the same game.
 
-    The seed of a reset therefore determines the start of a game; later lives start wherever the last one was lost.
+    The seed of a reset therefore has an effect only if a new game starts. Other episodes start where a life was lost.
 
     Source: Mnih et al. 2015, https://doi.org/10.1038/nature14236, Methods, training details.
 
@@ -25,7 +25,7 @@ def with_lives_as_episodes(env: Any) -> Any:
     emulator: Any = getattr(env.unwrapped, "ale", None)
     if not hasattr(emulator, "lives"):
         raise ValueError(
-            f"terminal_on_life_loss applies only to games of the Arcade Learning Environment, not for {env}: remove it."
+            f"terminal_on_life_loss applies only to games of the Arcade Learning Environment, not to {env}: remove it."
         )
 
     class LivesAsEpisodes(gymnasium.Wrapper):
@@ -46,7 +46,7 @@ def with_lives_as_episodes(env: Any) -> Any:
             return obs, info
 
         def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
-            """Take a step."""
+            """Take a step; a lost life is reported as termination."""
             obs, reward, termination, truncation, info = env.step(action)
             self._game_is_over = termination or truncation
             before, self._lives = self._lives, emulator.lives()

@@ -1,4 +1,4 @@
-"""Exports JAX environments as Gymnasium environments, for agents of other libraries and for comparisons."""
+"""Exports JAX environments as Gymnasium environments, for agents of other libraries."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def as_gymnasium(env: Env) -> gymnasium.Env:
     """Convert a single JAX environment to a Gymnasium environment.
 
-    ``reset(seed=s)`` starts the same episode as ``env.reset`` with the key whose two words are the halves of the 64-bit
-    number s. Without a seed, the key is sampled from the generator ``np_random``.
+    ``reset(seed=s)`` starts the same episode as ``env.reset`` with the key data ``[s >> 32, s % 2**32]``; s may have up
+    to 64 bits. Without a seed, the generator ``np_random`` draws the key data.
 
     Args:
         env: a single environment, with or without wrappers.
@@ -33,7 +33,7 @@ def as_gymnasium(env: Env) -> gymnasium.Env:
     import gymnasium
 
     class GymnasiumFromEnv(gymnasium.Env):
-        """A JAX environment, stepped by compiled functions."""
+        """A Gymnasium environment that calls compiled ``reset`` and ``step`` functions of a JAX environment."""
 
         def __init__(self) -> None:
             self.metadata = {"seed_bits": 64}
@@ -44,7 +44,7 @@ def as_gymnasium(env: Env) -> gymnasium.Env:
             self._state: Any = None
 
         def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
-            """Start an episode; ``options`` is ignored."""
+            """Start an episode; ``options`` is ignored, and the returned ``info`` is empty."""
             super().reset(seed=seed)
             key_data = (
                 self.np_random.integers(0, 2**32, 2, np.uint32) if seed is None else [seed >> 32, seed & (2**32 - 1)]
@@ -53,7 +53,7 @@ def as_gymnasium(env: Env) -> gymnasium.Env:
             return jax.tree.map(np.asarray, self._state.obs), {}
 
         def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
-            """Take a step."""
+            """Take a step; the returned ``info`` has the scalar metrics of the environment."""
             if self._state is None:
                 raise gymnasium.error.ResetNeeded("call reset before step.")
             dtypes = jax.tree.map(lambda spec: spec.dtype, env.action_space.spec)
@@ -66,7 +66,7 @@ def as_gymnasium(env: Env) -> gymnasium.Env:
 
 
 def gymnasium_space(space: Space) -> Any:
-    """Convert an evorl space to a Gymnasium space."""
+    """Convert an evorl space to a Gymnasium space; raise ``ValueError`` for a space of another kind."""
     from gymnasium import spaces
 
     if isinstance(space, DictSpace):
@@ -79,4 +79,4 @@ def gymnasium_space(space: Space) -> Any:
         return spaces.MultiDiscrete(space.sizes, space.dtype.type, start=space.start)
     if isinstance(space, Box):
         return spaces.Box(space.low, space.high, space.shape, space.dtype.type)
-    raise ValueError(f"{space} has no equivalent among Gymnasium's spaces.")
+    raise ValueError(f"{space} has no equivalent in Gymnasium: use a space of evorl.envs.")

@@ -1,7 +1,7 @@
 """Reward functions of Gymnasium's goal environments in JAX, so that compiled updates can recompute rewards.
 
-The environments' ``compute_reward`` uses NumPy. The distance-based tasks of Gymnasium-Robotics are supported: Fetch and
-HandReach, PointMaze and AntMaze. Each reward function is compared with the environment's own before it is used.
+The environments' own ``compute_reward`` uses NumPy. This module knows the distance-based tasks of Gymnasium-Robotics:
+Fetch, HandReach, PointMaze and AntMaze. It compares each reward function with ``compute_reward`` before use.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class PayOfDistance:
     """Reward as a function of the distance to the goal.
 
     Attributes:
-        kind: ``away``, -1 beyond ``threshold`` and 0 within; ``minus``, the negative distance; ``within``, 1 within
-            ``threshold`` and 0 beyond; or ``near``, the exponential of the negative distance.
-        threshold: distance threshold, in the unit of goals.
+        kind: ``away``: -1 beyond ``threshold``, else 0. ``within``: 1 up to ``threshold``, else 0. ``minus``: the
+            negative distance. ``near``: the exponential of the negative distance.
+        threshold: distance in the unit of the goals; has no effect for ``minus`` and ``near``.
     """
 
     kind: str
@@ -50,7 +50,7 @@ class PayOfDistance:
 
 
 def register_robotics() -> None:
-    """Register Gymnasium-Robotics with Gymnasium. Raises ``ImportError`` if it is not installed."""
+    """Register the environments of Gymnasium-Robotics. Raises ``ImportError`` if the package is not installed."""
     import gymnasium
 
     requirement = ("environments of robots and mazes with goals", "gymnasium_robotics", "gymnasium-robotics>=1.4")
@@ -66,19 +66,19 @@ def goal_task_of(env: Any, obs_space: Space, function: str | None = None) -> Goa
     """Return the goal task of a Gymnasium environment; ``None`` if it has no goals, or its task is unknown.
 
     Args:
-        env: one of Gymnasium's environments.
+        env: a Gymnasium environment.
         obs_space: its observation space, as an evorl space.
         function: ``package.module:function`` of the user, which is called with ``env`` and returns a ``GoalTask``. A
             user's environment may have the attribute ``goal_task`` instead.
 
     Raises:
-        ValueError: goals end episodes or move on their own, or the goal task disagrees with the rewards of the
-            environment.
+        ValueError: ``function`` is set without goals in observations; goals are not vectors, end episodes, or move by
+            themselves; or the goal task has a wrong type or shape, or other rewards than the environment.
     """
     if not isinstance(obs_space, DictSpace) or not is_goal_space(obs_space):
         if function is not None:
             raise ValueError(
-                f"env.goal_task={function} defines rewards of goals, but observations contain no goal: {obs_space}."
+                f"env.goal_task={function} rewards goals, but observations have no goal: {obs_space}. Remove goal_task."
             )
         return None
     goal_space = obs_space.spaces["desired_goal"]
@@ -93,7 +93,7 @@ def goal_task_of(env: Any, obs_space: Space, function: str | None = None) -> Goa
         raise ValueError(f"goal_task must be a GoalTask, or a function that returns one; got {type(task).__name__}.")
     if task.goal_space.shape != goal_space.shape:
         raise ValueError(
-            f"goals have the shape {goal_space.shape}, but those of the GoalTask have {task.goal_space.shape}."
+            f"goals have the shape {goal_space.shape}, but the GoalTask expects {task.goal_space.shape}: correct it."
         )
     if task.terminate_on_success or getattr(single, "continuing_task", True) is False:
         raise ValueError(
@@ -133,7 +133,7 @@ def _compare(task: GoalTask, env: Any) -> None:
     away *= np.geomspace(1e-3, 3.0, _NUM_COMPARED)[:, None] / np.linalg.norm(away, axis=1, keepdims=True)
     achieved = desired + away
     theirs = np.asarray([float(compute_reward(a, d, {})) for a, d in zip(achieved, desired, strict=True)])
-    # Actions and observations are unknown here; these tasks do not use them.
+    # These reward functions do not use actions and observations, which are unknown here.
     rewards_of = jax.vmap(lambda a, d: task.reward_fn(a, d, None, None))
     task_rewards = np.asarray(rewards_of(jnp.asarray(achieved, jnp.float32), jnp.asarray(desired, jnp.float32)))
     if not np.allclose(task_rewards, theirs, rtol=1e-4, atol=1e-5):

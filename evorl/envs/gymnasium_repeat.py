@@ -1,4 +1,4 @@
-"""Action repeat of Gymnasium environments, which are stepped on the host."""
+"""Action repeat for Gymnasium environments, applied where they are stepped."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 
 def with_repeated_actions(env: Any, num_repeats: int) -> Any:
-    """Wrap a Gymnasium environment: each action is applied ``num_repeats`` times, or until the episode ends.
+    """Wrap a Gymnasium environment so that it applies each action ``num_repeats`` times, or until the episode ends.
 
-    The rewards are summed, as in ``evorl.envs.wrappers.ActionRepeatWrapper``.
+    The rewards are summed, as in ``evorl.envs.wrappers.ActionRepeatWrapper``. With 1 repeat, ``env`` is returned.
 
     Args:
         env: a Gymnasium environment, including its time limit in environment steps.
@@ -17,10 +17,10 @@ def with_repeated_actions(env: Any, num_repeats: int) -> Any:
     import gymnasium
 
     class RepeatedActions(gymnasium.Wrapper):
-        """Applies each action several times."""
+        """Applies each action ``num_repeats`` times."""
 
         def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
-            """Take up to ``num_repeats`` steps."""
+            """Take up to ``num_repeats`` steps; return the last result, with the sum of the rewards."""
             obs, reward, termination, truncation, info = env.step(action)
             for _ in range(num_repeats - 1):
                 if termination or truncation:

@@ -1,4 +1,4 @@
-"""Converts Gymnasium's spaces to evorl spaces. Gymnasium is imported on first use."""
+"""Converts Gymnasium's spaces to evorl spaces. Imports Gymnasium on first use."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ JAX_DTYPES = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32}  # 
 
 
 def space_of(space: Any) -> Space:
-    """Convert Gymnasium's observation space to an evorl space; float64 becomes float32, booleans and integers stay.
+    """Convert Gymnasium's observation space to an evorl space; float64 becomes float32, int64 becomes int32.
 
-    Elements keep their values: a choice that starts at 3 remains one of 3, 4 ... Networks read choices one-hot encoded,
-    see ``evorl.envs.wrappers.encoding``.
+    Elements keep their values: discrete choices that start at 3 remain 3, 4 and so on. ``evorl.envs.wrappers.encoding``
+    one-hot encodes them for networks.
 
     Raises:
         ValueError: observations are neither arrays nor dicts and tuples of arrays.
@@ -42,11 +42,11 @@ def space_of(space: Any) -> Space:
 
 
 def action_space_of(space: Any) -> tuple[Space, Callable[[Any], Any]]:
-    """Convert Gymnasium's action space; return the evorl space, and the conversion to Gymnasium's dtypes.
+    """Convert Gymnasium's action space; return the evorl space, and a function that converts actions to Gymnasium's.
 
-    The dtypes have JAX's default precision: float32 for float64, int32 for int64 if the bounds are within int32. The
-    bounds of a Box are rounded inwards, so that every element of the evorl space is also an element of Gymnasium's
-    space; ``Box`` converts bounds beyond float32.
+    float64 becomes float32, and int64 becomes int32 if the bounds are within int32. The bounds of a Box are rounded
+    inwards, so that every element of the evorl space is also an element of Gymnasium's space; bounds beyond the range
+    of float32 become infinite. The returned function takes batches ``[B, ...]``.
 
     Raises:
         ValueError: the space is not Discrete, MultiDiscrete, MultiBinary, Box, or a tuple or dict of these.
@@ -78,7 +78,7 @@ def action_space_of(space: Any) -> tuple[Space, Callable[[Any], Any]]:
 
 
 def batch_rows(space: Space, actions: Any) -> Sequence[Any]:
-    """Split a batch of actions ``[B, ...]`` of an evorl space into B elements of Gymnasium's space."""
+    """Split a batch of converted actions ``[B, ...]`` into B elements of Gymnasium's space; ``space`` is evorl's."""
     if isinstance(space, DictSpace):
         parts = {name: batch_rows(member, actions[name]) for name, member in space.spaces.items()}
         return [dict(zip(parts, row, strict=True)) for row in zip(*parts.values(), strict=True)]

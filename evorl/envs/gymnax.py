@@ -1,7 +1,7 @@
-"""Adapter of gymnax: classic control, MinAtar, bsuite and more. gymnax is imported on first use.
+"""Adapter of gymnax: classic control, MinAtar, bsuite and more. Imports one environment of gymnax on first use.
 
 Two differences from gymnax 1.0.1: the car of MountainCarContinuous-v0 stops at the left wall, as in Gymnasium, while in
-gymnax it keeps its velocity; and observation bounds are infinite for environments that exceed their declared bounds.
+gymnax it keeps its velocity; and observation bounds are infinite where observations exceed gymnax's declared bounds.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ CLASSES = {
 ENV_NAMES = tuple(CLASSES)
 # Classes whose observations exceed their declared bounds (gymnax 1.0.1); here they are unbounded.
 _WRONG_OBS_BOUNDS = ("GaussianBandit", "MemoryChain", "MetaMaze", "UmbrellaChain")
-# Class name -> fields of the state that are positions and velocities of bodies.
+# Class name -> fields of the state with positions and velocities of bodies, which ``physics`` returns.
 _BODIES = {
     "CartPole": ("x", "x_dot", "theta", "theta_dot"),
     "Pendulum": ("theta", "theta_dot"),
@@ -73,9 +73,9 @@ class GymnaxAdapter(EnvWithSpaces):
 
     Args:
         gymnax_env: an instance of gymnax's ``Environment`` (gymnax 1.0 or later).
-        params: its parameters, ``default_params`` by default; ``max_steps_in_episode`` is the time limit.
-        spec: hashable description of its origin; adapters with equal ``spec`` are equal. Without it, adapters are equal
-            only if they share the same ``gymnax_env`` and ``params`` objects.
+        params: its parameters; ``None`` for ``default_params``. ``max_steps_in_episode`` is the time limit.
+        spec: hashable description of ``gymnax_env`` and ``params``; adapters with equal ``spec`` are equal. Without
+            ``spec``, adapters are equal only if they share the same objects ``gymnax_env`` and ``params``.
 
     Raises:
         TypeError: the environment does not distinguish truncation from termination, as before gymnax 1.0.
@@ -103,11 +103,11 @@ class GymnaxAdapter(EnvWithSpaces):
 
     @property
     def max_episode_steps(self) -> int:
-        """The ``max_steps_in_episode`` of the parameters."""
+        """Time limit in steps, ``max_steps_in_episode`` of the parameters."""
         return int(self.params.max_steps_in_episode)
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
-        """Return the state variables of classic control tasks, which have no MuJoCo model; empty for other tasks."""
+        """Return positions and velocities of classic control tasks, by the names in gymnax; empty for other tasks."""
         names = _BODIES.get(type(self.gymnax_env).__name__, ())
         return PyTreeDict({name: getattr(env_state.env_state, name) for name in names})
 
@@ -141,9 +141,9 @@ class GymnaxAdapter(EnvWithSpaces):
         return EnvState(state, obs, reward, termination | truncation, info, internal)
 
     def _traced(self) -> tuple[Any, Any, bool]:
-        """Return abstract state and observation after a step, and True if a step draws random numbers.
+        """Return shapes of state and observation after a step, and True if a step uses its random key.
 
-        Most steps are deterministic; the state then needs no key.
+        Most environments have deterministic steps; their ``EnvState`` then stores no key.
         """
         _, state = jax.eval_shape(self.gymnax_env.reset_env, jax.random.key(0), self.params)
         action = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), self._action_space.spec)
@@ -161,7 +161,7 @@ class GymnaxAdapter(EnvWithSpaces):
 
 
 def _step_mountain_car_continuous(env: Any, key: Key, state: Any, action: Action, params: Any) -> tuple:
-    """Step with a car that stops at the left wall, as in Gymnasium; in gymnax it keeps its velocity."""
+    """Step MountainCarContinuous; the car stops at the left wall, as in Gymnasium. In gymnax it keeps its velocity."""
     _, state, reward, terminated, info = env.step_env(key, state, action, params)
     hits_wall = (state.position <= params.min_position) & (state.velocity < 0)
     state = state.replace(velocity=jnp.where(hits_wall, 0.0, state.velocity))
@@ -172,9 +172,9 @@ _CORRECTED_STEPS = {"ContinuousMountainCar": _step_mountain_car_continuous}  # b
 
 
 def create_wrapped_gymnax_env(env_name: str, **options: Any) -> VectorEnv:
-    """Create a vector env of a gymnax environment.
+    """Create a vector environment of gymnax.
 
-    Agents act in bounded boxes with actions in ``[-1, 1]``.
+    If the environment's actions are a bounded Box, agents act in ``[-1, 1]``.
 
     Args:
         env_name: one of ``ENV_NAMES``.
@@ -187,7 +187,7 @@ def create_wrapped_gymnax_env(env_name: str, **options: Any) -> VectorEnv:
     """
     shared, arguments = split_options(options)
     limit = shared.pop("max_episode_steps", None)
-    if limit is not None:  # sets the environment's own clock instead of adding a second one
+    if limit is not None:  # sets the environment's own time limit instead of adding a second one
         arguments["max_steps_in_episode"] = positive(limit, "max_episode_steps")
     return wrap_env(_make_adapter(env_name, as_hashable(arguments)), **shared)
 
@@ -211,14 +211,14 @@ def _make_adapter(env_name: str, arguments: tuple) -> GymnaxAdapter:
 
 
 def _like(default: Any, value: Any, name: str) -> Any:
-    """Return the value of a parameter, as a float if its default is a float."""
+    """Return the value of a parameter, as a float if the default is a float; raise ``ValueError`` unless a number."""
     if isinstance(default, float | int) and not isinstance(value, float | int | np.generic | np.ndarray | jax.Array):
         raise ValueError(f"{name} must be a number, got {value!r}.")
     return float(value) if isinstance(default, float) and isinstance(value, int) else value
 
 
 def _space(space: Any, obs: Any = None) -> Space:
-    """Convert a gymnax space; ``obs`` gives the shapes and dtypes actually returned, if they differ."""
+    """Convert a gymnax space; ``obs`` has the shapes and dtypes of returned observations, which may differ from it."""
     if hasattr(space, "n"):
         return Discrete(space.n)
     if hasattr(space, "spaces"):
@@ -227,12 +227,12 @@ def _space(space: Any, obs: Any = None) -> Space:
             return DictSpace({k: _space(s, None if obs is None else obs[k]) for k, s in members.items()})
         return TupleSpace([_space(s, None if obs is None else obs[i]) for i, s in enumerate(members)])
     shape = space.shape if obs is None else obs.shape
-    # Some declare integers and return floats, or vice versa: use floats.
+    # Some environments declare integers and return floats, or vice versa: use floats.
     dtype = space.dtype if obs is None or np.dtype(space.dtype) == obs.dtype else jnp.float32
     return Box(_finite_or_inf(space.low), _finite_or_inf(space.high), shape, dtype)
 
 
 def _finite_or_inf(bound: Any) -> np.ndarray:
-    """Replace bounds at the limits of the float range by infinity."""
+    """Replace bounds near the limits of float32 by infinity; gymnax uses such bounds for unbounded numbers."""
     bound = np.asarray(bound, np.float64)
     return np.where(np.abs(bound) >= np.finfo(np.float32).max * 0.99, np.copysign(np.inf, bound), bound)

@@ -1,11 +1,11 @@
-"""Imports one environment of gymnax without the rest of the package.
+"""Imports a single environment of gymnax without the rest of the package.
 
 ``import gymnax`` imports every environment and plotting libraries: 6.3 s of CPU time, while CartPole alone takes 0.12 s
 (gymnax 1.0.1, JAX already imported, best of five on two busy cores). The module of one environment needs only two small
-modules of the package. Empty packages therefore replace its parent packages during the import, and all of them are
-removed from ``sys.modules`` afterwards, so that a later ``import gymnax`` works normally.
+modules of the package. During the import, empty packages therefore replace its parent packages. All of gymnax's modules
+are removed from ``sys.modules`` afterwards, so that a later ``import gymnax`` works normally.
 
-If the environment variable ``EVORL_IMPORT_GYMNAX`` is ``whole``, the plain import is used instead.
+If the environment variable ``EVORL_IMPORT_GYMNAX`` is ``whole``, the whole package is imported instead.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _lock = threading.Lock()
 
 
 def load_environment_class(module_name: str, class_name: str) -> Any:
-    """Return a class of gymnax.
+    """Import the class of a gymnax environment.
 
     Args:
         module_name: module below ``gymnax.environments``, e.g. ``"classic_control.cartpole"``.
-        class_name: its name in that module.
+        class_name: name of the class in the module, e.g. ``"CartPole"``.
 
     Raises:
         ImportError: gymnax is not installed or older than 1.0.
@@ -68,7 +68,7 @@ def _import_alone(full_name: str) -> tuple[ModuleType, ModuleType]:
 
 
 class _LazyModule(ModuleType):
-    """Imports the module of its name on the first attribute access."""
+    """A placeholder for the module of the same name, which is imported when an attribute is read."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -77,7 +77,7 @@ class _LazyModule(ModuleType):
 
 
 def _lazy_plotting_modules() -> dict[str, ModuleType]:
-    """Return lazy stand-ins for the plotting modules that environments import, unless already imported."""
+    """Return placeholders, by name, for plotting modules that environments import and that are not yet imported."""
     names = ("matplotlib", "matplotlib.pyplot", "matplotlib.colors", "seaborn")
     modules: dict[str, ModuleType] = {name: _LazyModule(name) for name in names if name not in sys.modules}
     for name, module in modules.items():
@@ -88,7 +88,7 @@ def _lazy_plotting_modules() -> dict[str, ModuleType]:
 
 
 def _stand_in_packages(full_name: str) -> dict[str, ModuleType]:
-    """Return empty packages with the right search path for everything above ``full_name``."""
+    """Return an empty package, with the search path of the real one, for each parent package of ``full_name``."""
     spec = importlib.util.find_spec("gymnax")
     if spec is None or not spec.submodule_search_locations:
         raise ImportError("gymnax environments need the package gymnax: pip install 'gymnax>=1.0'")

@@ -1,12 +1,12 @@
-"""Adapter of JaxMARL: the agents are rows of one batch and share one policy. JaxMARL is imported on first use.
+"""Adapter of JaxMARL: the agents are rows of one batch and share one policy. Imports JaxMARL on first use.
 
-With A agents, agent a of copy c is row ``c * A + a``, with its own observation and reward. The rows of a copy start and
-end together: until the episode is over, an agent that has died keeps its row, for which the library supplies
-observation, available actions and reward. If the library reports available actions, observations are dicts with an
-``action_mask``; on request, they also have the ``world_state``, for centralized value functions.
+With A agents, agent a of environment copy c is row ``c * A + a``, with its own observation and reward. The rows of a
+copy start and end together: an agent that dies keeps its row until the episode ends, with the observation, available
+actions and reward of the library. If the library reports available actions, observations are dicts with an
+``action_mask``; the option ``world_state`` adds an entry for centralized value functions.
 
-JaxMARL reports its time limit like any other end. Here environments are created without a limit, and evorl's clock,
-with the same default, reports a truncation.
+JaxMARL does not distinguish its time limit from other ends. Here environments are created without a limit, and
+``EpisodeWrapper`` reports a truncation after the same number of steps.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ EXCLUDED = {
 }
 _FOREIGN_PREFIX = "JaxRobotarium"  # these environments need a package that JaxMARL does not install
 _NO_LIMIT = 2**30
-WORLD_STATE = "world_state"  # entry of observations
+WORLD_STATE = "world_state"  # entry of observations: the whole state of a copy, equal for all its agents
 
 
 class JaxmarlAdapter(EnvWithSpaces):
-    """One agent of a JaxMARL environment as an ``Env``, without a clock and without the library's autoreset.
+    """One agent of a JaxMARL environment as an ``Env``, without a time limit and without the library's autoreset.
 
-    The agents of a copy are stepped together, see ``over_agents``: all share the state of the copy, computed once.
+    ``over_agents`` steps the agents of a copy together: all share the state of the copy, which is computed once.
 
     Args:
         jaxmarl_env: an instance of JaxMARL's ``MultiAgentEnv``; its ``__all__`` done flag is a termination.
-        spec: hashable description of its origin; adapters with equal ``spec`` are equal. Without it, adapters are equal
-            only if they share the same ``jaxmarl_env`` object.
-        world_state: add the entry ``world_state`` to observations, equal for all agents of a copy: the library's if it
-            has one, otherwise the concatenated observations of all agents.
+        spec: hashable description of ``jaxmarl_env``; adapters with equal ``spec`` are equal. Without ``spec``,
+            adapters are equal only if they share the same ``jaxmarl_env`` object.
+        world_state: true adds the entry ``world_state`` to observations, float32 ``[W]``, equal for all agents of a
+            copy: the library's world state if it has one, otherwise the concatenated observations of all agents.
 
     Raises:
         ValueError: the agents have different spaces.
@@ -81,7 +81,7 @@ class JaxmarlAdapter(EnvWithSpaces):
         self._available_actions = _availability_of(jaxmarl_env)
         with jax.ensure_compile_time_eval():  # an environment may be created inside a trace
             obs, self._action_space = _spaces_of(jaxmarl_env, self._agents)
-        # Outside that context, which would compile and execute each operation on known numbers.
+        # Outside of that context, in which JAX would compile and execute each operation.
         key = jax.eval_shape(lambda: jax.random.key(0))
         start = jax.eval_shape(jaxmarl_env.reset, key)
         actions = jax.eval_shape(lambda: {a: self._action_space.zeros(()) for a in self._agents})
@@ -119,7 +119,7 @@ class JaxmarlAdapter(EnvWithSpaces):
         return self._env_state(game, steps_key, obs, rewards, dones["__all__"], info)
 
     def _of_copy(self, tree: Any) -> Any:
-        """Return the values of the first agent of the copy, which all its agents share."""
+        """Return the values of the copy's first agent, the same for all agents of the copy."""
         return jax.tree.map(lambda x: x[0], of_all_agents(tree, self.num_agents))
 
     def _for_this_agent(self, by_agent: Mapping[str, jax.Array]) -> jax.Array:
@@ -145,7 +145,7 @@ class JaxmarlAdapter(EnvWithSpaces):
         return EnvState(state, own_obs, jnp.asarray(self._for_this_agent(rewards), jnp.float32), is_over, step_info)
 
     def _world_state(self, obs: Mapping[str, jax.Array]) -> jax.Array:
-        """Return the world state float32 ``[W]``, given the library's observations."""
+        """Return the world state, float32 ``[W]``, given the library's observations by agent."""
         own = obs.get(WORLD_STATE)
         parts = [obs[agent] for agent in self._agents] if own is None else [own]
         return jnp.concatenate([jnp.asarray(part, jnp.float32).reshape(-1) for part in parts])
@@ -163,14 +163,14 @@ class JaxmarlAdapter(EnvWithSpaces):
 
 
 def create_wrapped_jaxmarl_env(env_name: str, **options: Any) -> VectorEnv:
-    """Create a vector env whose rows are the agents of a JaxMARL environment.
+    """Create a vector environment with the agents of a JaxMARL environment as rows.
 
     Args:
         env_name: one of ``ENV_NAMES``.
-        **options: the fields of ``EnvOptions``, where ``parallel`` is a multiple of the number of agents and
-            ``max_episode_steps`` is the library's limit by default; all others are arguments of the environment's class
-            (``num_agents`` of ``MPE_simple_spread_v3``). ``scenario`` of SMAX is a name (``3m``). ``world_state`` adds
-            that entry to observations, see ``JaxmarlAdapter``.
+        **options: the fields of ``EnvOptions``, where ``parallel`` is a multiple of the number of agents, and
+            ``max_episode_steps`` is the library's limit by default; ``world_state``, see ``JaxmarlAdapter``; all others
+            are arguments of the environment's class (``num_agents`` of ``MPE_simple_spread_v3``). ``scenario`` of SMAX
+            is a name, such as ``3m``.
 
     Raises:
         ValueError: the environment or an option is unknown, or the environment is not supported.
@@ -186,7 +186,7 @@ def create_wrapped_jaxmarl_env(env_name: str, **options: Any) -> VectorEnv:
 
 @functools.lru_cache(maxsize=64)
 def _make_adapter(env_name: str, arguments: tuple, world_state: bool) -> tuple[JaxmarlAdapter, int | None]:
-    """Create one agent's environment; also return the number of steps after which the library ends an episode."""
+    """Create the adapter; return it with the number of steps after which the library ends an episode, or ``None``."""
     if env_name in EXCLUDED:
         raise ValueError(f"jaxmarl {env_name} is not available here: {EXCLUDED[env_name]}.")
     jaxmarl, options = _jaxmarl(), from_hashable(arguments)
@@ -197,7 +197,7 @@ def _make_adapter(env_name: str, arguments: tuple, world_state: bool) -> tuple[J
         classes = [
             *type(default_env).__mro__[:-1],
             *(type(x) for x in [vars(default_env).get("_env")] if x),
-        ]  # SMAX has one inside
+        ]  # SMAX wraps another environment
         names = {name for cls in classes for name in parameter_names(cls)}
         check_options(f"jaxmarl {env_name}", options, (names | {WORLD_STATE}) - {"max_steps"})
         if "scenario" in options:
@@ -207,7 +207,7 @@ def _make_adapter(env_name: str, arguments: tuple, world_state: bool) -> tuple[J
             env = jaxmarl.make(env_name, **options, **({} if limit is None else {"max_steps": _NO_LIMIT}))
         except (AssertionError, TypeError) as error:
             raise ValueError(f"jaxmarl {env_name} cannot be created with {options}: {error}") from error
-    # All except one compare the number of previous steps with their limit.
+    # The other environments compare the number of previous steps with their limit, so they last one step longer.
     late = env_name != "overcooked_v2"
     adapter = JaxmarlAdapter(env, ("jaxmarl", env_name, arguments, world_state), world_state)
     return adapter, None if limit is None else limit + late
@@ -222,7 +222,7 @@ def _scenario(name: str) -> Any:
 
 @functools.cache
 def _jaxmarl() -> Any:
-    """Import and return the package."""
+    """Import and return the package ``jaxmarl``."""
     try:
         # Importing JaxMARL resets sys.stdout and sys.stderr to the original streams, which breaks notebooks.
         with contextlib.redirect_stdout(sys.stdout), contextlib.redirect_stderr(sys.stderr):
@@ -235,7 +235,7 @@ def _jaxmarl() -> Any:
 
 
 def _availability_of(env: Any) -> Any:
-    """Return the function from a state to each agent's available actions; ``None`` if all always are."""
+    """Return the function from a state to the available actions by agent; ``None`` if all are always available."""
     if hasattr(env, "get_legal_moves"):
         return env.get_legal_moves
     try:
@@ -247,7 +247,7 @@ def _availability_of(env: Any) -> Any:
 
 
 def _spaces_of(env: Any, agents: list[str]) -> tuple[Box, Space]:
-    """Return the spaces that all agents share. Raises ``ValueError`` if agents differ."""
+    """Return the observation and action space of every agent. Raises ``ValueError`` if the agents' spaces differ."""
     shared_spaces: list[Space] = []
     for kind in ("observation_space", "action_space"):
         spaces = [_space(getattr(env, kind)(agent)) for agent in agents]
@@ -271,7 +271,7 @@ def _space(space: Any) -> Space:
 
 
 def _with_dtype(space: Box, obs: Any) -> Box:
-    """Return the space with the dtype of the actual observations, which may differ from the library's declaration."""
+    """Return ``space`` with the dtype of observations ``obs``; raise ``ValueError`` if the shapes differ."""
     if space.shape != obs.shape:
         raise ValueError(f"an agent observes {obs.shape}, but its space has {space.shape}.")
     return Box(space.low, space.high, dtype=obs.dtype)

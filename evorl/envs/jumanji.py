@@ -1,12 +1,12 @@
-"""Adapter of Jumanji: puzzles, packing and routing, most with action masks. Jumanji is imported on first use.
+"""Adapter of Jumanji: puzzles, packing and routing, most with action masks. Imports Jumanji on first use.
 
-Observations are dicts; their entry ``action_mask`` marks the allowed actions. Three differences from Jumanji:
+Observations are dicts; the entry ``action_mask``, if present, marks the allowed actions. Differences from Jumanji:
 
-- Its environments end after ``time_limit`` steps and report a termination. Here this limit is disabled, and
-  evorl's clock, with the same default, reports a truncation.
+- Jumanji's environments report a termination after ``time_limit`` steps. Here this limit is disabled, and
+  ``EpisodeWrapper`` reports a truncation after the same number of steps.
 - Agents choose among all combinations of the components of an action, see ``evorl.envs.action_conversion``. This needs
   a mask of complete actions, or no mask; environments with one mask per component are not supported.
-- Integer observations have no upper bound where Jumanji's bound is the time limit.
+- Integer observations bounded by the time limit in Jumanji have no upper bound here.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ _NO_LIMIT = 2**31 - 1
 
 
 class JumanjiAdapter(EnvWithSpaces):
-    """An environment of Jumanji as an ``Env``, without a clock and without Jumanji's autoreset.
+    """An environment of Jumanji as an ``Env``, without an added time limit and without Jumanji's autoreset.
 
     Args:
-        jumanji_env: an instance of Jumanji's ``Environment``; a last step whose discount is not 0 is a truncation.
-        spec: hashable description of its origin; adapters with equal ``spec`` are equal. Without it, adapters are equal
-            only if they share the same ``jumanji_env`` object.
+        jumanji_env: an instance of Jumanji's ``Environment``; a last step with a nonzero discount is a truncation.
+        spec: hashable description of ``jumanji_env``; adapters with equal ``spec`` are equal. Without ``spec``,
+            adapters are equal only if they share the same ``jumanji_env`` object.
 
     Raises:
-        ValueError: the environment has several rewards, or actions that cannot be enumerated.
+        ValueError: rewards are not scalars, actions are not discrete, or each component of an action has a mask.
     """
 
     def __init__(self, jumanji_env: Any, spec: Any = None) -> None:
@@ -77,7 +77,7 @@ class JumanjiAdapter(EnvWithSpaces):
         self._spec = spec
         with jax.ensure_compile_time_eval():  # an environment may be created inside a trace
             action_spec, observation_spec = jumanji_env.action_spec, jumanji_env.observation_spec
-        # Outside that context, which would compile and execute each operation on known numbers.
+        # Outside of that context, in which JAX would compile and execute each operation.
         state, first = jax.eval_shape(lambda: jumanji_env.reset(jax.random.key(0)))
         observation = _as_dict(first.observation)
         mask = observation.get(ACTION_MASK) if isinstance(observation, Mapping) else None
@@ -132,10 +132,10 @@ class JumanjiAdapter(EnvWithSpaces):
 
 
 def _parts_of(env: Any, mask_shape: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """Return the number of choices of each component of an action; ``None`` if actions are single integers."""
+    """Return the number of choices of each component of an action; ``None`` if an action is a single integer."""
     spec = env.action_spec
     if not hasattr(spec, "num_values"):
-        raise ValueError(f"actions of {env!r} are not discrete: {spec!r}.")
+        raise ValueError(f"actions of {env!r} must be discrete, but are {spec!r}.")
     if not spec.shape:
         return None
     parts = tuple(int(n) for n in np.ravel(spec.num_values))
@@ -150,12 +150,12 @@ def _parts_of(env: Any, mask_shape: tuple[int, ...] | None) -> tuple[int, ...] |
 def create_wrapped_jumanji_env(
     env_name: str, *, generator: Mapping[str, Any] | None = None, **options: Any
 ) -> VectorEnv:
-    """Create a vector env of Jumanji.
+    """Create a vector environment of Jumanji.
 
     Args:
         env_name: one of ``ENV_NAMES``.
         generator: arguments of the environment's problem generator, such as ``{"num_rows": 5, "num_cols": 5}`` for
-            ``Maze-v0``; all required arguments must be present. ``None`` for the default generator.
+            ``Maze-v0``, including all that have no default; ``None`` for the default generator.
         **options: the fields of ``EnvOptions``, where ``max_episode_steps`` is Jumanji's ``time_limit`` by default; all
             others are arguments of the environment's class (``num_rows`` of ``Snake-v1``).
 
@@ -172,7 +172,7 @@ def create_wrapped_jumanji_env(
 
 @functools.lru_cache(maxsize=64)
 def _make_adapter(env_name: str, arguments: tuple, generator: tuple) -> tuple[JumanjiAdapter, int | None]:
-    """Create the environment; return it with the library's default time limit."""
+    """Create the adapter; return it with Jumanji's time limit in steps, ``None`` if the environment has no limit."""
     if env_name in EXCLUDED:
         raise ValueError(f"jumanji {env_name} is not available here: {EXCLUDED[env_name]}.")
     jumanji = _jumanji()
@@ -200,7 +200,7 @@ def _make_adapter(env_name: str, arguments: tuple, generator: tuple) -> tuple[Ju
 
 @functools.cache
 def _jumanji() -> Any:
-    """Import and return the package."""
+    """Import and return the package ``jumanji``."""
     with explain_missing_package("environments of Jumanji", "jumanji"), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # from its plotting imports
         import jumanji
@@ -208,7 +208,7 @@ def _jumanji() -> Any:
 
 
 def _as_dict(obs: Any) -> Any:
-    """Convert an observation, named tuples or dataclasses of arrays, to dicts; ``items`` becomes ``items_``."""
+    """Convert nested named tuples or dataclasses to dicts; a key that names a dict method gets a suffix: ``items_``."""
     names = getattr(obs, "_fields", ()) or getattr(obs, "__dataclass_fields__", ())
     if not names:
         return obs
@@ -216,7 +216,7 @@ def _as_dict(obs: Any) -> Any:
 
 
 def _space(spec: Any, obs: Any) -> Space:
-    """Return the space of observations ``obs``, with the bounds of ``spec``."""
+    """Return the space of observations, with the shapes and dtypes of ``obs`` and the bounds of Jumanji's ``spec``."""
     if isinstance(obs, Mapping):
         return DictSpace({name: _space(spec[name.removesuffix("_")], entry) for name, entry in obs.items()})
     if obs.dtype == jnp.bool_:

@@ -1,11 +1,11 @@
-"""Environment libraries: the function that creates the environments of each, loaded on first use."""
+"""Environment libraries: for each library, the function that creates its environments, imported on first use."""
 
 from __future__ import annotations
 
 import importlib
 
-# Library -> function that creates its vector environments, "module:function". The module is the adapter: it imports its
-# library when an environment is created, and lists its environments in ``ENV_NAMES``.
+# Library -> function that creates its vector environments, "module:function". The module is the adapter: it imports the
+# library only when an environment is created, and lists the library's environments in ``ENV_NAMES``.
 LIBRARIES = {
     "brax": "evorl.envs.brax:create_wrapped_brax_env",
     "gymnax": "evorl.envs.gymnax:create_wrapped_gymnax_env",
@@ -17,7 +17,7 @@ LIBRARIES = {
     "xminigrid": "evorl.envs.xminigrid:create_wrapped_xminigrid_env",
     "jaxmarl": "evorl.envs.jaxmarl:create_wrapped_jaxmarl_env",
 }
-# Library -> function that creates its simulators on the host, which a bridge turns into a vector environment.
+# Library -> function that creates its simulators on the host, from which ``HOST_FACTORY`` makes a vector environment.
 HOST_LIBRARIES = {
     "gymnasium": "evorl.envs.gymnasium:make_gymnasium_simulators",
     "envpool": "evorl.envs.envpool:make_envpool_simulators",
@@ -32,19 +32,19 @@ USER_FACTORY = "evorl.envs.user:create_wrapped_user_env"
 
 
 def available_envs() -> dict[str, tuple[str, ...]]:
-    """Return the names of all environments by library. Imports the adapters, but not the libraries."""
+    """Return the environments that each adapter lists, by library (empty for open registries); imports no library."""
     modules = {library: path.partition(":")[0] for library, path in (LIBRARIES | HOST_LIBRARIES).items()}
     return {library: importlib.import_module(module).ENV_NAMES for library, module in modules.items()}
 
 
 def short_title(title: str) -> str:
-    """Return an environment's name for the title of a run: without its library if the name is unambiguous.
+    """Return the name of an environment for the title of a run, with its library only if the name is ambiguous.
 
-    The names of brax and gymnax need no library; another library is added to a name that they have too, as in
-    ``Pendulum-v1 (gymnasium)``. All names of envpool are names of Gymnasium as well.
+    The name alone means an environment of brax or gymnax, or one that neither of them has. Otherwise the library
+    follows, as in ``Pendulum-v1 (gymnasium)``. It always follows for EnvPool, whose names are also names of Gymnasium.
 
     Args:
-        title: ``gymnax/Pendulum-v1``, or the function of a user's environment.
+        title: ``gymnax/Pendulum-v1``, or ``package.module:function`` of a user's environment.
     """
     library, _, name = title.partition("/")
     if not name or library in ("brax", "gymnax"):

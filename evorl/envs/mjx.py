@@ -1,14 +1,13 @@
 """Gym-style tasks on MJX, MuJoCo's physics inside compiled programs: ``env=mjx/hopper``.
 
-Start states, observations, rewards and terminations equal those in Gymnasium's version 5 environments, and are defined
-in ``evorl.envs.mujoco_task`` for this module and for the host. The models are Gymnasium's files. Differences from
-``env=host/...``:
+Start states, observations, rewards and terminations are as in version 5 of Gymnasium's environments.
+``evorl.envs.mujoco_task`` defines them, and Gymnasium contains the models. Differences from ``env=host/...``:
 
 - MJX computes in float32.
-- MJX has no PGS solver, which the humanoids' files request; Newton's method is used instead.
-- An unstable simulation raises no error: its numbers become non-finite.
+- MJX has no PGS solver, which the models of the humanoids request: Newton's method replaces it.
+- An unstable simulation raises no error: its numbers become infinite or NaN.
 
-One kind of contact is corrected, see ``evorl.envs.mjx_contacts``.
+MJX's contacts of capsules with planes are corrected, see ``evorl.envs.mjx_contacts``.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from evorl.envs.vector import VectorEnv
 from evorl.ops.random import as_typed_key
 from evorl.types import Action, Key, PyTreeData, PyTreeDict
 
-# Tasks whose start states are sampled directly. The others use rejection sampling in a NumPy loop.
+# Tasks that sample start states directly. The other tasks, Pusher and Reacher, use a NumPy loop.
 ENV_NAMES = (
     "ant",
     "halfcheetah",
@@ -51,13 +50,13 @@ SOLVER_OPTIONS = ("iterations", "ls_iterations")
 
 
 class MjxState(PyTreeData):
-    """The parts of ``mjx.Data`` that a step reads or a task observes. The rest is recomputed in each substep.
+    """The fields of ``mjx.Data`` that a step reads or a task observes. Each substep computes all other fields.
 
     Attributes:
-        qpos: ``[nq]``.
-        qvel: ``[nv]``.
-        qacc_warmstart: initial guess of the solver, ``[nv]``.
-        derived: the fields that the task lists in ``derived``.
+        qpos: generalized positions ``[nq]``.
+        qvel: generalized velocities ``[nv]``.
+        qacc_warmstart: accelerations from which the solver starts, ``[nv]``.
+        derived: the fields that the task lists in ``derived``, by name.
     """
 
     qpos: jax.Array
@@ -67,17 +66,17 @@ class MjxState(PyTreeData):
 
 
 class MjxAdapter(EnvWithSpaces, PhysicsEnv):
-    """A task on MJX as an ``Env``, without a clock.
+    """A task on MJX as an ``Env``, without a time limit.
 
-    Actions are in the ranges of the model's actuators, observations are unbounded; the reward terms and the position
-    are in ``info.metrics``.
+    Actions are in the ranges of the model's actuators, and observations are unbounded. ``info.metrics`` has the reward
+    terms and the ``measures`` of the task.
 
     Args:
         task: definition of the task.
         iterations: maximum solver iterations per substep, ``None`` for the model's value.
         ls_iterations: maximum line search iterations of the solver, ``None`` for the model's value.
-        spec: hashable description of its origin; adapters with equal ``spec`` are equal. Without it, an adapter is
-            equal only to itself.
+        spec: hashable description of the task and the settings; adapters with equal ``spec`` are equal. Without
+            ``spec``, an adapter is equal only to itself.
 
     Raises:
         ValueError: a number is not positive.
@@ -106,7 +105,7 @@ class MjxAdapter(EnvWithSpaces, PhysicsEnv):
 
     @property
     def physics_model(self) -> Any:
-        """The ``mjx.Model``."""
+        """The ``mjx.Model`` of the task, a pytree."""
         return self._model
 
     def reset_in(self, model: Any, key: Key) -> EnvState:
@@ -130,12 +129,12 @@ class MjxAdapter(EnvWithSpaces, PhysicsEnv):
         return self._outcome(model, before, self._to_state(data), action)
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
-        """Return ``qpos`` and ``qvel``."""
+        """Return the generalized positions ``qpos`` and velocities ``qvel``."""
         return PyTreeDict(qpos=env_state.env_state.qpos, qvel=env_state.env_state.qvel)
 
     @property
     def mujoco_model(self) -> Any:
-        """The model from which the ``mjx.Model`` was created."""
+        """The ``mujoco.MjModel`` from which the ``mjx.Model`` was created."""
         return self.mj_model
 
     def _to_state(self, data: Any) -> MjxState:
@@ -147,7 +146,7 @@ class MjxAdapter(EnvWithSpaces, PhysicsEnv):
         return Physics(model, state.qpos, state.qvel, state.derived, self._bodies)
 
     def _outcome(self, model: Any, before: MjxState, after: MjxState, action: Action) -> EnvState:
-        """Return the state after a step between these simulation states, with the task's observation and reward."""
+        """Return the ``EnvState`` after a step from ``before`` to ``after``, with observation, reward and end."""
         task, physics = self.task, self._physics(model, after)
         moved = task.position(physics) - task.position(self._physics(model, before))
         velocity = moved / (model.opt.timestep * task.frame_skip)
@@ -167,17 +166,17 @@ class MjxAdapter(EnvWithSpaces, PhysicsEnv):
 
 
 class KeyDraws:
-    """Implements ``Draws`` with a JAX key, split for each draw."""
+    """Implements ``Draws`` with a JAX key, which each draw splits; for use inside a trace."""
 
     def __init__(self, key: Key) -> None:
         self._key = key
 
     def uniform(self, low: Any, high: Any, size: Any) -> jax.Array:
-        """Return uniform numbers of shape ``size``."""
+        """Return samples of the uniform distribution on ``[low, high)``, of shape ``size``."""
         return jax.random.uniform(self._next(), size, minval=low, maxval=high)
 
     def standard_normal(self, size: Any) -> jax.Array:
-        """Return normally distributed numbers of shape ``size``."""
+        """Return samples of the standard normal distribution, of shape ``size``."""
         return jax.random.normal(self._next(), size)
 
     def _next(self) -> Key:
@@ -186,13 +185,13 @@ class KeyDraws:
 
 
 def create_wrapped_mjx_env(env_name: str, **options: Any) -> VectorEnv:
-    """Create a vector env of a task on MJX. Agents act in ``[-1, 1]``.
+    """Create a vector environment of a task on MJX. Agents act in ``[-1, 1]``.
 
     Args:
         env_name: one of ``ENV_NAMES``.
         **options: the fields of ``EnvOptions``, where ``max_episode_steps`` is Gymnasium's by default; ``iterations``
             and ``ls_iterations`` of the solver; all others are fields of the task's class (``reset_noise_scale`` ...),
-            named as in Gymnasium.
+            which have the names of Gymnasium's arguments.
 
     Raises:
         ValueError: the task or an option is unknown, or a value is out of range.
@@ -205,7 +204,7 @@ def create_wrapped_mjx_env(env_name: str, **options: Any) -> VectorEnv:
 
 @functools.lru_cache(maxsize=16)
 def make_mjx_adapter(env_name: str, arguments: tuple = ("dict", ())) -> MjxAdapter:
-    """Create a single unwrapped task on MJX; ``arguments`` is the output of ``as_hashable``."""
+    """Create an ``MjxAdapter`` for the options ``arguments``, an output of ``as_hashable``; equal calls share it."""
     options = from_hashable(arguments)
     solver = {name: options.pop(name) for name in SOLVER_OPTIONS if name in options}
     task = make_task("mjx", env_name, options, ENV_NAMES, (*SOLVER_OPTIONS, *OPTION_NAMES))
@@ -214,7 +213,7 @@ def make_mjx_adapter(env_name: str, arguments: tuple = ("dict", ())) -> MjxAdapt
 
 @functools.cache
 def _load_mjx() -> Any:
-    """Import and return ``mujoco.mjx``, without the message about a missing optional engine."""
+    """Import and return ``mujoco.mjx``; suppress its printed message about a missing optional engine."""
     with explain_missing_package("tasks on MJX", "mujoco", "mujoco-mjx"), contextlib.redirect_stdout(io.StringIO()):
         import mujoco.mjx
     return mujoco.mjx

@@ -1,8 +1,8 @@
-"""Makes MJX orient the friction pyramids of capsule-plane contacts as MuJoCo's C engine does.
+"""Makes MJX align the friction pyramids of capsule-plane contacts as MuJoCo's C engine does.
 
-A friction pyramid is aligned with two tangents, on which the contact force depends. In C the first tangent is along the
-capsule. MJX 3.11 does the same, except for capsules at 60 degrees or more to the plane, where its tangent is always
-along y. After a step of an ant on such a leg, velocities differed by up to 1 rad/s, in 84 of 200 random steps.
+A friction pyramid is aligned with two tangents of the contact, so the contact force depends on them. In C, the first
+tangent is along the capsule. MJX 3.11 does the same, except for capsules at 60 degrees or more to the plane: their
+first tangent is along y. In 84 of 200 random steps of an ant, this changed velocities, by up to 1 rad/s.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 @contextlib.contextmanager
 def tangents_along_capsules() -> Iterator[None]:
-    """Within this context, compute MJX's capsule-plane contacts as in C; no effect if MJX lacks the patched table."""
+    """Within this context, MJX computes capsule-plane contacts as in C; no effect if MJX lacks the patched table."""
     from mujoco.mjx._src import collision_driver
     from mujoco.mjx._src.types import GeomType
 
@@ -34,7 +34,7 @@ def tangents_along_capsules() -> Iterator[None]:
 
 
 def _along_capsules(collide: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap ``collide``, MJX's plane-capsule contacts; the rows of ``geoms`` ``[n, 2]`` are geometry ids."""
+    """Return ``collide``, MJX's function for plane-capsule contacts, with tangents along the capsules."""
 
     def with_tangents(model: Any, data: Any, key: Any, geoms: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         distance, position, frame = collide(model, data, key, geoms)

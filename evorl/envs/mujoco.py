@@ -1,8 +1,8 @@
 """Gym-style tasks on MuJoCo's C engine, in batches and without Gymnasium's classes: ``env=host/hopper``.
 
-The states of all environments are rows of one array. Each thread has one simulation, in which it steps its rows. The
-simulation stays in the CPU cache, so this is as fast as MuJoCo's own ``rollout``, which returns neither the solver's
-warm start nor the forces and inertias that some tasks observe.
+The states of all environments are rows of one array. Each thread has one ``MjData``, with which it steps its rows. It
+stays in the CPU cache, so this is as fast as MuJoCo's own ``rollout``, which returns neither the solver's warm start
+nor the forces and inertias that some tasks observe.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from evorl.envs.mujoco_task import Physics, Task, Terms
 from evorl.envs.space import Box
 
 ENV_NAMES = tuple(TASKS)
-_ROWS_PER_THREAD = 4  # with fewer, the dispatch overhead cancels the gain of a second thread
+_ROWS_PER_THREAD = 4  # minimum number of rows; with fewer, the overhead cancels the gain of a second thread
 
 
 class MujocoVectorEnv(HostVectorEnv):
-    """B environments of a task, in float64 but returned in float32; ``info`` has the reward terms and the position.
+    """Simulates B environments of a task in float64; results are float32. ``info`` has reward terms and ``measures``.
 
     Given the same seed and actions, an episode equals that of Gymnasium's environment to the last bit of float64.
     Results do not depend on the number of threads.
 
     Args:
         task: definition of the task.
-        num_envs: B.
-        max_episode_steps: steps after which an episode is truncated.
-        num_threads: number of threads; ``None`` for one per CPU, fewer for few environments.
+        num_envs: number of environments B.
+        max_episode_steps: number of steps after which an episode is truncated.
+        num_threads: number of threads; ``None`` for one per available CPU and at least four environments per thread.
 
     Raises:
         ValueError: a number is not positive.
-        ImportError: Gymnasium, which contains the models, is not installed.
+        ImportError: MuJoCo, or Gymnasium, which contains the models, is not installed.
     """
 
     seed_bits = WIDE_SEED_BITS
@@ -116,12 +116,12 @@ class MujocoVectorEnv(HostVectorEnv):
         return obs.astype(np.float32), reward.astype(np.float32), self._task.ends(healthy), truncation, info
 
     def get_state(self) -> np.ndarray:
-        """Return the exact state: the same actions lead to bitwise equal results."""
+        """Return the complete state, uint8 ``[B, N]``; after ``set_state``, results are bitwise reproducible."""
         parts = [self._states, self._position, self._elapsed[:, None].astype(np.float64)]
         return np.concatenate(parts, axis=1).view(np.uint8)
 
     def set_state(self, state: np.ndarray) -> None:
-        """Restore a state. Raises ``ValueError`` if it belongs to another task or number of environments."""
+        """Restore a result of ``get_state``. Raises ``ValueError`` if shape or dtype differ, as for another task."""
         expected = (self.num_envs, self.get_state().shape[1])
         if state.shape != expected or state.dtype != np.uint8:
             raise ValueError(
@@ -134,7 +134,7 @@ class MujocoVectorEnv(HostVectorEnv):
         self._position, self._elapsed = position.copy(), elapsed[:, 0].astype(np.int64)
 
     def render(self) -> np.ndarray:
-        """Return an image of the first environment. Raises ``HostEnvError`` if no graphics library works."""
+        """Return an image of the first environment, uint8 ``[480, 480, 3]``; raise ``HostEnvError`` on failure."""
         data, model = self._data[0], self._model
         if self._renderer is None:
             self._renderer = BodyRenderer(model)
@@ -169,7 +169,7 @@ class MujocoVectorEnv(HostVectorEnv):
             pass  # re-raises exceptions of the threads
 
     def _advance_rows(self, rows: list[int], data: Any, actions: np.ndarray) -> None:
-        """Run all substeps of ``rows``, sequentially; MuJoCo releases the GIL in the meantime."""
+        """Step the environments ``rows`` one after another, with all substeps; MuJoCo releases the GIL in each step."""
         mujoco, model, frame_skip = self._mujoco, self._model, self._task.frame_skip
         needs_contact_forces = "cfrc_ext" in self._derived
         for row in rows:
@@ -193,7 +193,7 @@ class MujocoVectorEnv(HostVectorEnv):
     def _outcome(
         self, physics: Physics, before: np.ndarray, actions: np.ndarray, healthy: np.ndarray
     ) -> tuple[Terms, Terms]:
-        """Return the reward terms and the measures of a step that began at the positions ``before``."""
+        """Return the reward terms and the measures of a step from the positions ``before`` ``[B, k]``."""
         velocity = (self._position - before) / self._dt
         return self._task.reward_terms(physics, velocity, actions, healthy), self._task.measures(physics, velocity)
 
@@ -209,14 +209,14 @@ class MujocoVectorEnv(HostVectorEnv):
 def make_mujoco_simulators(
     name: str, num_envs: int, *, max_episode_steps: int | None = None, num_threads: int | None = None, **options: Any
 ) -> MujocoVectorEnv:
-    """Create B environments of a task of ``ENV_NAMES``.
+    """Create B simulators of a task.
 
     Args:
-        name: name of the task.
-        num_envs: B.
-        max_episode_steps: time limit; ``None`` for the task's default.
-        num_threads: number of threads; ``None`` for one per CPU, fewer for few environments.
-        **options: the fields of the task's class, numbers named as in Gymnasium.
+        name: name of the task, one of ``ENV_NAMES``.
+        num_envs: number of simulators B.
+        max_episode_steps: time limit in steps; ``None`` for the task's default.
+        num_threads: number of threads; ``None`` for one per available CPU and at least four environments per thread.
+        **options: fields of the task's class; they have the names of the arguments of Gymnasium's environment.
 
     Raises:
         ValueError: the task or an option is unknown, or a value has the wrong type.

@@ -1,4 +1,4 @@
-"""Registry of the MuJoCo tasks, and loading of their models; shared by all engines that step them."""
+"""Registry of the MuJoCo tasks, and loading of their models, for ``evorl.envs.mujoco`` and ``evorl.envs.mjx``."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ TASKS: dict[str, type[Task]] = {
 
 
 def make_task(library: str, name: str, options: Mapping[str, Any], names: Iterable[str], others: Iterable[str]) -> Task:
-    """Create the task of that name.
+    """Create a task.
 
     Args:
-        library: name of the library, for messages.
+        library: name of the environment library, ``host`` or ``mjx``, for messages.
         name: name of the task.
-        options: fields of the task's class, numbers named as in Gymnasium.
+        options: fields of the task's class; they have the names of the arguments of Gymnasium's environment.
         names: names of the tasks that the library supports.
-        others: options of the library in addition to the options of the task, for messages.
+        others: further valid options of the library, which messages suggest for a misspelled option.
 
     Raises:
         ValueError: the task or an option is unknown, or a value has the wrong type.
@@ -54,7 +54,7 @@ def load_model(task: Task) -> Any:
     """Load the ``mujoco.MjModel`` of a task from Gymnasium's files. Gymnasium itself is not imported.
 
     Raises:
-        ImportError: Gymnasium, which contains the models, is not installed.
+        ImportError: MuJoCo, or Gymnasium, which contains the models, is not installed.
     """
     import mujoco as engine
 

@@ -1,4 +1,4 @@
-"""Renders images of bodies described by MuJoCo models; also for brax."""
+"""Renders images of MuJoCo models, which also describe the bodies of brax environments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from evorl.envs.host.host_vector_env import HostEnvError
 
 IMAGE_SIZE = 480
-_DISTANCE = 4.0  # distance of the camera from the first body, in meters; smaller models use their extent
+_DISTANCE = 4.0  # maximum distance of the camera from the first body, in meters; for small models, their extent
 _LIBRARIES = {"egl": "EGL", "osmesa": "OSMesa"}  # off-screen renderers
 _NO_WINDOW = r"\((65537|65550)\)"  # not initialized, no display
 
@@ -52,7 +52,7 @@ class BodyRenderer:
         self._camera = camera
 
     def frame(self, data: Any) -> np.ndarray:
-        """Render an up-to-date ``mujoco.MjData``, uint8 ``[size, size, 3]``.
+        """Return an image of ``data``, a ``mujoco.MjData`` after ``mj_forward``: uint8 ``[size, size, 3]``.
 
         Raises:
             HostEnvError: rendering failed.
@@ -64,7 +64,7 @@ class BodyRenderer:
             raise _cannot_draw(self._name, error) from error
 
     def frame_of(self, qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray:
-        """Render bodies with coordinates ``qpos`` ``[nq]`` and velocities ``qvel`` ``[nv]``."""
+        """Return the ``frame`` of bodies with coordinates ``qpos`` ``[nq]`` and velocities ``qvel`` ``[nv]``."""
         self._data.qpos[:], self._data.qvel[:] = qpos, qvel
         self._mujoco.mj_forward(self._model, self._data)
         return self.frame(self._data)
@@ -75,13 +75,13 @@ class BodyRenderer:
 
 
 def draw_without_screen(is_needed: bool = True) -> None:
-    """Import MuJoCo, with an off-screen renderer on machines without a screen.
+    """Import MuJoCo; on a machine without a screen, choose an installed off-screen renderer, EGL or OSMesa.
 
-    An environment variable ``MUJOCO_GL`` takes precedence.
+    If the environment variable ``MUJOCO_GL`` is set, its renderer is used.
 
     Args:
-        is_needed: true if MuJoCo will render. Otherwise MuJoCo is imported without a graphics library if the configured
-            one cannot be loaded.
+        is_needed: true if MuJoCo will render. If false, and the graphics library cannot be loaded, MuJoCo is imported
+            without it.
 
     Raises:
         HostEnvError: the graphics library is needed and cannot be loaded.

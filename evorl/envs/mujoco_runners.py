@@ -1,4 +1,4 @@
-"""Locomotion tasks on MuJoCo models: walking, hopping, crawling and standing up; see ``evorl.envs.mujoco_task``."""
+"""Locomotion tasks on MuJoCo models: walking, hopping, swimming and standing up; see ``evorl.envs.mujoco_task``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from evorl.envs.mujoco_task import Array, Physics, Range, Task, Terms
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Runner(Task):
-    """Rewards forward velocity and penalizes actions; the coordinates of the body's position are not observed.
+    """Rewards forward velocity and penalizes actions. By default, the horizontal position is not observed.
 
     Attributes:
-        place_size: number of these coordinates, the first of ``qpos``.
-        velocity_limit: bound to which observed velocities are clipped.
+        place_size: number of coordinates of the horizontal position, the first entries of ``qpos``.
+        velocity_limit: observed velocities are clipped to ``[-velocity_limit, velocity_limit]``.
     """
 
     place_size: ClassVar[int] = 1
@@ -48,7 +48,7 @@ class Runner(Task):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HalfCheetah(Runner):
-    """A planar two-legged animal that cannot fall."""
+    """A planar, two-legged animal; episodes do not end when it falls."""
 
     model_file = "half_cheetah.xml"
     normal_velocities = True
@@ -59,7 +59,7 @@ class HalfCheetah(Runner):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Swimmer(Runner):
-    """Three links in a viscous fluid."""
+    """A body of three links that moves in a viscous fluid."""
 
     model_file = "swimmer.xml"
     place_size = 2
@@ -70,7 +70,7 @@ class Swimmer(Runner):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Walker(Runner):
-    """A runner that must not fall: rewarded for each healthy step; the episode ends when it is unhealthy."""
+    """A runner that must not fall: each healthy step is rewarded; by default, an unhealthy state ends the episode."""
 
     healthy_reward: float = 1.0
     terminate_when_unhealthy: bool = True
@@ -123,7 +123,7 @@ class Hopper(Walker):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ant(Walker):
-    """A body on four legs, also penalized for contact forces."""
+    """A body on four legs; contact forces are penalized, too."""
 
     model_file = "ant.xml"
     place_size = 2
@@ -161,7 +161,7 @@ class Ant(Walker):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HumanoidBody(Task):
-    """Observations of a humanoid: inertias, velocities and forces of all its parts."""
+    """Base class of the humanoids: observes coordinates, and inertias, velocities and forces of all body parts."""
 
     derived = ("xipos", "cinert", "cvel", "qfrc_actuator", "cfrc_ext")
     frame_skip: int = 5
@@ -188,7 +188,7 @@ class HumanoidBody(Task):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Humanoid(HumanoidBody, Walker):
-    """A body with two legs and two arms; its velocity is that of its center of mass."""
+    """A body with two legs and two arms; the rewarded velocity is that of the center of mass."""
 
     model_file = "humanoid.xml"
     place_size = 2
@@ -212,7 +212,7 @@ class Humanoid(HumanoidBody, Walker):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HumanoidStandup(HumanoidBody):
-    """A humanoid lying on the ground, rewarded for the height of its torso. As in Gymnasium, each reward includes 1."""
+    """A humanoid lying on the ground, rewarded for the height of its torso, plus 1 per step as in Gymnasium."""
 
     model_file = "humanoidstandup.xml"
     uph_cost_weight: float = 1.0
@@ -235,7 +235,7 @@ def _between(x: Array, limits: Range) -> Array:
 
 
 def _flat(x: Array) -> Array:
-    """Merge the last two axes."""
+    """Return ``x`` with its last two axes merged."""
     return x.reshape(*x.shape[:-2], -1)
 
 

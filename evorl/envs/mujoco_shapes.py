@@ -1,4 +1,4 @@
-"""Shapes and poses of the bodies of MuJoCo models, for drawing in replay pages."""
+"""Shapes and poses of the bodies of MuJoCo models, with which replay pages draw them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def shapes_of(model: Any) -> list[dict[str, Any]]:
 
 
 def poses_of(model: Any, qpos: np.ndarray) -> np.ndarray:
-    """Return positions and quaternions of the moving bodies at coordinates ``[K, nq]``, float64 ``[K, M, 7]``."""
+    """Return position and quaternion (w first) of the moving bodies for each ``qpos`` ``[K, nq]``: ``[K, M, 7]``."""
     bodies = moving_bodies(model)
     return np.stack([_poses(model, row)[bodies] for row in qpos])
 
@@ -84,7 +84,7 @@ def _half_extent(model: Any, geom: int, kind: int) -> np.ndarray:
 
 
 def _color_of(model: Any, geom: int) -> np.ndarray:
-    """Return the shape's color, or its material's color if the shape has the default color."""
+    """Return the color of a shape, or of its material if the shape has the default color, as RGBA ``[4]``."""
     color, material = np.array(model.geom_rgba[geom], np.float64), int(model.geom_matid[geom])
     if material >= 0 and np.allclose(color, _DEFAULT_COLOR):
         color = np.array(model.mat_rgba[material], np.float64)

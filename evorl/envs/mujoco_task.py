@@ -1,9 +1,9 @@
 """Gym-style tasks on MuJoCo models: start states, observations, rewards and ends as in Gymnasium's version 5.
 
-A task consists of constants and formulas: in NumPy for B environments at once, in ``jax.numpy`` for one. The simulation
-is in ``evorl.envs.mujoco`` and ``evorl.envs.mjx``. Shapes are for one environment; NumPy arrays have a leading axis B.
-Fields are the task's options, named as in Gymnasium, whose documentation defines the tasks:
-https://gymnasium.farama.org/environments/mujoco/.
+A task consists of constants and formulas: in NumPy for B environments at once, in ``jax.numpy`` for one environment.
+``evorl.envs.mujoco`` and ``evorl.envs.mjx`` simulate it. Shapes are for one environment; NumPy arrays have a leading
+axis B. The fields of a task are its options, with the names of Gymnasium's arguments. Gymnasium's documentation
+defines the tasks and the options: https://gymnasium.farama.org/environments/mujoco/.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class Draws(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Physics:
-    """Simulated bodies after a step, or at the start of an episode.
+    """State of the simulated bodies after a step, or at the start of an episode.
 
     Attributes:
-        model: the model, of MuJoCo or MJX.
+        model: the ``mujoco.MjModel`` or ``mjx.Model``.
         qpos: generalized positions ``[nq]``.
         qvel: generalized velocities ``[nv]``.
-        derived: the fields of ``MjData`` that the task lists in ``derived``. After a step they are the values computed
-            in the last substep, one substep older than ``qpos``.
-        bodies: the ids of the model's bodies by name.
+        derived: the fields of ``MjData`` that the task lists in ``derived``. After a step they have the values at the
+            beginning of the last substep, one substep before ``qpos``.
+        bodies: ids of the model's bodies by name.
     """
 
     model: Any
@@ -57,7 +57,7 @@ class Physics:
         return self.qpos.__array_namespace__()
 
     def place_of(self, body: str) -> Array:
-        """Return the position of a body, ``[3]``; the task must list ``xpos`` in ``derived``."""
+        """Return the position ``[3]`` of the body named ``body``; the task must list ``xpos`` in ``derived``."""
         return self.derived["xpos"][..., self.bodies[body], :]
 
 
@@ -67,11 +67,11 @@ class Task(abc.ABC):
 
     Attributes:
         model_file: name of the model file, which is part of Gymnasium.
-        max_episode_steps: default time limit.
+        max_episode_steps: default time limit in steps.
         derived: the fields of ``MjData`` that the task reads in addition to ``qpos`` and ``qvel``.
-        normal_velocities: true if initial velocities are normally distributed, else uniformly.
-        frame_skip: substeps of a step.
-        reset_noise_scale: scale of the random numbers of the start state.
+        normal_velocities: true if initial velocities are normally distributed; otherwise they are uniform.
+        frame_skip: number of physics substeps per step.
+        reset_noise_scale: scale of the noise of the start state.
     """
 
     model_file: ClassVar[str]
@@ -83,7 +83,7 @@ class Task(abc.ABC):
     reset_noise_scale: float
 
     def start(self, rng: Draws, qpos: Array, qvel: Array) -> tuple[Array, Array]:
-        """Return the initial ``qpos`` ``[nq]`` and ``qvel`` ``[nv]`` of an episode: the model's plus noise."""
+        """Return the initial ``qpos`` ``[nq]`` and ``qvel`` ``[nv]`` of an episode: the arguments plus noise."""
         scale = self.reset_noise_scale
         qpos = qpos + rng.uniform(-scale, scale, qpos.shape)
         if self.normal_velocities:
@@ -91,7 +91,7 @@ class Task(abc.ABC):
         return qpos, qvel + rng.uniform(-scale, scale, qvel.shape)
 
     def position(self, physics: Physics) -> Array:
-        """Return the position whose velocity is rewarded, ``[k]``."""
+        """Return the position ``[k]`` for the velocity in ``reward_terms`` and ``measures``; by default empty."""
         return physics.qpos[..., :0]
 
     @abc.abstractmethod
@@ -100,32 +100,32 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
-        """Return the terms whose sum is the reward, named as in Gymnasium, each a scalar.
+        """Return the summands of the reward, scalars by the name that they have in Gymnasium.
 
         Args:
             physics: bodies after the step.
-            velocity: velocity of ``position`` during the step, ``[k]``.
-            actions: ``[A]``.
+            velocity: mean velocity of ``position`` during the step, ``[k]``.
+            actions: actions of the step, ``[A]``.
             healthy: result of ``healthy``, bool.
         """
 
     def measures(self, physics: Physics, velocity: Array) -> Terms:
-        """Return additional figures of a step for ``info``, each a scalar."""
+        """Return further numbers of a step for ``info``, scalars by name; by default empty."""
         del physics, velocity
         return {}
 
     def healthy(self, physics: Physics) -> Array:
-        """Return True if the task can continue, bool."""
+        """Return True if the bodies are in a valid state for the task, bool; by default always."""
         return physics.xp.ones(physics.qpos.shape[:-1], np.bool_)
 
     def ends(self, healthy: Array) -> Array:
-        """Return True if the episode is terminated, bool."""
+        """Return True if the episode is terminated, bool; by default if not ``healthy``."""
         return ~healthy
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InvertedPendulum(Task):
-    """A pole on a cart, to be kept within 0.2 rad of upright."""
+    """A pole on a cart; the pole must stay within 0.2 rad of upright."""
 
     model_file = "inverted_pendulum.xml"
     frame_skip: int = 2
@@ -145,7 +145,7 @@ class InvertedPendulum(Task):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InvertedDoublePendulum(Task):
-    """A double pole on a cart, whose tip must stay above a height of 1."""
+    """A double pole on a cart; the tip of the pole must stay above a height of 1 m."""
 
     model_file = "inverted_double_pendulum.xml"
     derived = ("site_xpos", "qfrc_constraint")
@@ -175,9 +175,9 @@ class InvertedDoublePendulum(Task):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reacher(Task):
-    """An arm of two links whose fingertip must reach a target. ``reset_noise_scale`` is the noise of the links.
+    """An arm of two links; its fingertip must reach a target. ``reset_noise_scale`` applies to the joint angles.
 
-    NumPy only: targets are sampled until one is valid.
+    NumPy only, because a loop samples targets until one is valid.
     """
 
     model_file = "reacher.xml"
@@ -189,7 +189,7 @@ class Reacher(Task):
     reward_control_weight: float = 1.0
 
     def start(self, rng: Draws, qpos: Array, qvel: Array) -> tuple[Array, Array]:
-        """Return a start state; the target, the last two of ``qpos``, is uniform in a disc and at rest."""
+        """Return a start state; the target, ``qpos[-2:]``, is uniform in a disc with radius 0.2 m, and at rest."""
         qpos = rng.uniform(-self.reset_noise_scale, self.reset_noise_scale, qpos.shape) + qpos
         qpos[-2:] = _draw_until(lambda target: np.linalg.norm(target) < 0.2, lambda: rng.uniform(-0.2, 0.2, 2))
         qvel = qvel + rng.uniform(-0.005, 0.005, qvel.shape)
@@ -214,9 +214,9 @@ class Reacher(Task):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pusher(Task):
-    """An arm that must push an object to a goal. ``reset_noise_scale`` is the noise of the arm's velocities.
+    """An arm that must push an object to a goal. ``reset_noise_scale`` applies to the velocities of the joints.
 
-    NumPy only: object positions are sampled until one is valid.
+    NumPy only, because a loop samples object positions until one is valid.
     """
 
     model_file = "pusher_v5.xml"
@@ -229,7 +229,7 @@ class Pusher(Task):
     reward_control_weight: float = 0.1
 
     def start(self, rng: Draws, qpos: Array, qvel: Array) -> tuple[Array, Array]:
-        """Return a start state; the object (``qpos[-4:-2]``) is at rest and offset from the goal."""
+        """Return a start state; the object, ``qpos[-4:-2]``, is at rest, more than 0.17 m from the goal."""
         low, high = np.array([-0.3, -0.2]), np.array([0.0, 0.2])
         qpos = qpos.copy()
         qpos[-4:-2] = _draw_until(lambda position: np.linalg.norm(position) > 0.17, lambda: rng.uniform(low, high, 2))

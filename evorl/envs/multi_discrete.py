@@ -1,4 +1,4 @@
-"""The space of several simultaneous choices, like Gymnasium's MultiDiscrete and MultiBinary."""
+"""The space of several simultaneous choices, which corresponds to Gymnasium's MultiDiscrete and MultiBinary."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class MultiDiscrete(Space):
     """Arrays of independent choices: entry i is one of ``start[i] .. start[i] + sizes[i] - 1``.
 
     Args:
-        sizes: number of elements of each choice, an array with the shape of an element.
-        start: the smallest element of each choice, a number or an array that broadcasts to that shape.
+        sizes: number of values of each choice, an array with the shape of an element.
+        start: smallest value of each choice, a number or an array that broadcasts to that shape.
         dtype: an integer dtype.
 
     Raises:
-        ValueError: a choice has no elements, or the dtype cannot represent all elements.
+        ValueError: a choice has no values, ``start`` does not broadcast, or the dtype cannot represent all values.
     """
 
     def __init__(self, sizes: Any, start: Any = 0, dtype: Any = np.int32) -> None:
@@ -48,16 +48,16 @@ class MultiDiscrete(Space):
 
     @property
     def spec(self) -> jax.ShapeDtypeStruct:
-        """Shape and dtype of one element."""
+        """Shape of one element, and its dtype as a JAX array: 32 bits in place of 64, unless JAX enables 64."""
         return shape_and_dtype(self.shape, self.dtype)
 
     def sample(self, key: jax.Array) -> jax.Array:
-        """Sample uniformly."""
+        """Return an element with independent, uniformly distributed choices."""
         numbers = jax.random.randint(key, self.shape, 0, self.sizes.astype(np.int32), jnp.int32)
         return (numbers + self.start.astype(np.int32)).astype(self._dtype)
 
     def contains(self, x: Any) -> jax.Array:
-        """Compare by value; floats are never elements."""
+        """Return true where ``x`` is an element; false for a wrong shape, floats and bools."""
         x = jnp.asarray(x)
         batch_ndim = x.ndim - len(self.shape)
         if batch_ndim < 0 or x.shape[batch_ndim:] != self.shape or not np.issubdtype(x.dtype, np.integer):

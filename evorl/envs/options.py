@@ -1,4 +1,4 @@
-"""Options common to all environments (``EnvOptions``), and conversion of library options to hashable values."""
+"""Options that all environments have (``EnvOptions``), and conversion of other options to hashable values."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from evorl.config.names import no_such
 from evorl.config.values import checked_value, field_types
 from evorl.envs.env import AutoresetMode
 
-MAX_FRAMES = 4096  # limit of ``history``: each frame is an operand of a compiled operation
+MAX_FRAMES = 4096  # maximum of ``history``: each stacked frame is an operand of one compiled operation
 
 
 @dataclasses.dataclass(frozen=True)
 class EnvOptions:
-    """Options available for every environment of every library. Each is a wrapper or a setting of the vector env.
+    """Options of every environment in every library. Each option adds a wrapper, or sets up the vector environment.
 
     ``configs/env/_options.yaml`` lists the options that a run may set, with these defaults.
 
     Attributes:
-        parallel: number of environments B.
+        parallel: number of environments B, or of rows B if each environment has several agents.
         autoreset_mode: behavior at the end of an episode, an ``AutoresetMode`` or its name.
         max_episode_steps: time limit in environment steps; ``None`` for the environment's default. With
-            ``action_repeat``, an episode has ``max_episode_steps / action_repeat`` actions, rounded up; the last one
-            may last fewer steps.
+            ``action_repeat``, an episode has ``max_episode_steps / action_repeat`` actions, rounded up; the last action
+            may be repeated fewer times.
         action_repeat: number of environment steps per action; ``info.steps`` counts actions.
-        history: number of most recent observations that are stacked, see ``FrameStackWrapper``.
-        reward_transform: sign-preserving function of the reward: tanh, arctan, sign, sqrt or log.
-        reward_clip: bound of the absolute reward; like the next two options it does not change ``info.episode_return``.
-        reward_scale: factor of the reward.
-        sparse_reward_interval: steps after which the accumulated reward is paid; the remainder is paid at the end.
-        channels: axis of the channels in the library's images: ``last``, or ``first``, which moves them to the last
-            axis, where convolutions expect them.
+        history: number of most recent observations that are stacked, see ``FrameStackWrapper``; 1 stacks nothing.
+        reward_transform: sign-preserving function of the reward: tanh, arctan, sign, sqrt or log; ``None`` for none.
+        reward_clip: maximum absolute reward; ``None`` for no limit. No reward option changes ``info.episode_return``.
+        reward_scale: factor of the reward; ``None`` for 1.
+        sparse_reward_interval: number of steps over which rewards are summed; the sum is the reward of the last of
+            these steps, or of the last step of the episode, and other rewards are 0. ``None`` changes nothing.
+        channels: axis of the channels in the library's images: ``last``, or ``first``, which moves them to the end.
         flatten_obs: true concatenates an observation to one vector, with discrete entries one-hot encoded. ``None``
             only one-hot encodes discrete entries (``Discrete``, ``MultiDiscrete``); false changes nothing.
         observed: indices of the components of a flat observation that the agent sees; ``None`` for all.
         goal_setter: method that chooses goals, see ``make_goal_setter``; ``None`` for the environment's own goals.
         randomization: ranges of the physics parameters sampled at the start of each episode, by field name, see
             ``ranges_from_config``; ``None`` keeps the environment's own values.
-        skills: number of skills; each episode samples one, which is appended to observations, see ``SkillWrapper``.
-        skill: fixed skill of all episodes; ``None`` samples one per episode.
+        skills: number of skills; each episode samples a skill, which is appended to observations, see ``SkillWrapper``.
+        skill: index of the skill of all episodes, from 0; ``None`` samples a skill per episode.
 
     Raises:
         ValueError: a value has the wrong type or is out of range.
@@ -77,13 +77,13 @@ OPTION_NAMES = tuple(field.name for field in dataclasses.fields(EnvOptions))
 
 
 def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split ``options`` into the fields of ``EnvOptions`` and all others, which are for the environment itself."""
+    """Split ``options`` into two dicts: the fields of ``EnvOptions``, and the options of the environment itself."""
     shared = {name: value for name, value in options.items() if name in OPTION_NAMES}
     return shared, {name: value for name, value in options.items() if name not in OPTION_NAMES}
 
 
 def as_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
-    """Return an ``AutoresetMode`` given as such or by name, in any case; raise ``ValueError`` for unknown names."""
+    """Return an ``AutoresetMode`` for a mode or its name, in any case; raise ``ValueError`` for an unknown name."""
     if isinstance(mode, AutoresetMode):
         return mode
     if str(mode).upper() not in AutoresetMode.__members__:
@@ -92,7 +92,7 @@ def as_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
 
 
 def check_options(env_name: str, names: Iterable[str], valid: Iterable[str]) -> None:
-    """Raise ``ValueError`` for an option that is neither in ``valid`` nor a field of ``EnvOptions``."""
+    """Raise ``ValueError`` if one of ``names`` is neither in ``valid`` nor a field of ``EnvOptions``."""
     valid = [*sorted(valid), *OPTION_NAMES]
     for name in names:
         if name not in valid:
@@ -100,13 +100,13 @@ def check_options(env_name: str, names: Iterable[str], valid: Iterable[str]) -> 
 
 
 def parameter_names(constructor: Any) -> set[str]:
-    """Return the named parameters of a class or function."""
+    """Return the parameters of a class or function that may be passed by name, without ``*args`` and ``**kwargs``."""
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return {name for name, parameter in inspect.signature(constructor).parameters.items() if parameter.kind in kinds}
 
 
 def as_hashable(value: Any) -> Any:
-    """Convert mappings, lists and arrays in ``value`` to hashable, tagged tuples, which ``from_hashable`` restores.
+    """Convert ``value``, with nested mappings, lists and arrays, to a hashable tuple, which ``from_hashable`` inverts.
 
     Raises:
         TypeError: a value can neither be hashed nor converted.
@@ -123,7 +123,7 @@ def as_hashable(value: Any) -> Any:
 
 
 def from_hashable(value: tuple) -> Any:
-    """Invert ``as_hashable``; lists are returned as tuples."""
+    """Return the value that ``as_hashable`` converted; its lists become tuples, and keys of mappings become strings."""
     tag, content = value[0], value[1]
     if tag == "dict":
         return {name: from_hashable(item) for name, item in content}

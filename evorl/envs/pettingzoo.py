@@ -1,4 +1,4 @@
-"""Adapter of PettingZoo's parallel environments, whose agents are rows. PettingZoo is imported on first use."""
+"""Adapter of PettingZoo's parallel environments; each agent is a row. Imports PettingZoo on first use."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ class PettingZooVectorEnv(HostVectorEnv):
     """Copies of an environment with A agents as rows: agent a of copy c is row ``c * A + a``. All share one policy.
 
     The rows of a copy start and end together. With ``ends="all"`` a copy ends when all agents have terminated, or when
-    any of them is truncated. Until then a terminated agent observes zeros, gets reward 0, and its actions are ignored:
-    a state of value 0, as termination requires. Its return is correct, but its length is the length of the copy's
-    episode. With ``ends="any"`` the first agent to end ends the copy, and the other agents are truncated.
+    any of them is truncated. Until then a terminated agent observes zeros, has reward 0, and its actions are ignored,
+    so that its state has value 0. Its ``episode_return`` is correct, but its ``episode_length`` is that of the copy.
+    With ``ends="any"`` a copy ends when the first agent ends, and its other agents are truncated.
 
     Args:
-        make: creates one copy.
-        num_envs: rows, a multiple of A.
+        make: function that creates one copy.
+        num_envs: number of rows, a multiple of A.
         ends: condition that ends a copy, ``"all"`` or ``"any"``.
-        metrics: entries of the agents' info that are reported; 0 for agents that have ended.
+        metrics: entries of the agents' ``info`` to report; they are 0 for agents that have ended.
         name: name of the environment for messages.
 
     Raises:
-        ValueError: ``num_envs`` is not a multiple of A, agents have different spaces, or it is not a parallel
-            environment.
+        ValueError: ``num_envs`` is not a multiple of A; ``ends`` is unknown; the agents have different spaces; or
+            ``make`` does not create a parallel environment.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class PettingZooVectorEnv(HostVectorEnv):
         return self.partial_reset(np.ones(self.num_envs, np.bool_), seeds)
 
     def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> Any:
-        """Restart the copies in ``mask``; see ``HostVectorEnv.partial_reset``.
+        """Restart the copies with rows in ``mask``; see ``HostVectorEnv.partial_reset``.
 
         Raises:
             ValueError: the mask is not equal for all rows of a copy.
@@ -130,7 +130,7 @@ class PettingZooVectorEnv(HostVectorEnv):
             continuing = [
                 agent for i, agent in enumerate(self._agents) if agent in acting and not self._has_ended[copy, i]
             ]
-            # Also after truncation, where the observation is needed to bootstrap.
+            # Agents of a truncated copy need an observation, too, because their value is bootstrapped from it.
             self._check_agents(copy, continuing, observations=observations)
             termination[copy], truncation[copy] = is_over & self._has_ended[copy], is_over & ~self._has_ended[copy]
             for i, agent in enumerate(self._agents):
@@ -147,7 +147,7 @@ class PettingZooVectorEnv(HostVectorEnv):
     def _note_ends(
         self, copy: int, acting: list[Any], terminated: Mapping[Any, Any], truncated: Mapping[Any, Any]
     ) -> bool:
-        """Record the agents that have ended; return True if the copy's episode is over."""
+        """Record the agents of a copy that have terminated or left; return True if the copy's episode is over."""
         left = self._envs[copy].agents
         cuts = np.array(
             [bool(truncated.get(agent, False)) and not terminated.get(agent, False) for agent in self._agents]
@@ -167,7 +167,7 @@ class PettingZooVectorEnv(HostVectorEnv):
         return len(self._agents)
 
     def render(self) -> np.ndarray | None:
-        """Return an image of the first copy, created with ``render_mode: rgb_array``; else ``None``."""
+        """Return an image of the first copy; ``None`` without the option ``render_mode: rgb_array``."""
         return self._envs[0].render() if getattr(self._envs[0], "render_mode", None) == "rgb_array" else None
 
     def close(self) -> None:
@@ -225,14 +225,14 @@ class PettingZooVectorEnv(HostVectorEnv):
 def make_pettingzoo_simulators(
     name: str, num_envs: int, *, ends: str = "all", metrics: Sequence[str] = (), **kwargs: Any
 ) -> PettingZooVectorEnv:
-    """Create agents of parallel environments as simulators.
+    """Create copies of a parallel environment as simulators on the host, with one row per agent.
 
     Args:
-        name: name in PettingZoo's registry, such as ``sisl/pursuit-v5``; or ``package.module:function``, which creates
-            one.
+        name: name in PettingZoo's registry, such as ``sisl/pursuit-v5``; or ``package.module:function``, a function
+            that creates a parallel environment.
         num_envs: number of rows, a multiple of the number of agents.
         ends: see ``PettingZooVectorEnv``.
-        metrics: entries of the agents' info that are reported.
+        metrics: see ``PettingZooVectorEnv``.
         **kwargs: arguments of the environment.
 
     Raises:
@@ -266,7 +266,7 @@ def _pettingzoo() -> Any:
 
 
 def _agents_of(env: Any, name: str) -> list[Any]:
-    """Return all possible agents. Raises ``ValueError`` if they are unknown or have different spaces."""
+    """Return all possible agents of ``env``. Raises ``ValueError`` if they are unknown or have different spaces."""
     agents = list(getattr(env, "possible_agents", ()))
     if not agents or not hasattr(env, "observation_space"):
         raise ValueError(f"{name} must be a parallel environment of PettingZoo with possible_agents.")

@@ -1,7 +1,7 @@
-"""Adapter of MuJoCo Playground: dm_control, locomotion and manipulation on MJX, imported on first use.
+"""Adapter of MuJoCo Playground: dm_control, locomotion and manipulation on MJX. Imports the package on first use.
 
-The environments have brax's interface and no clock: the library's ``episode_length`` is the time limit, reported as
-truncation. Some observe a dict of ``state`` and ``privileged_state``; the latter is for critics only.
+The environments have brax's interface and no time limit: evorl truncates their episodes after the ``episode_length`` of
+the library's config. Some environments observe a dict of ``state``, and of ``privileged_state`` for critics only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from evorl.envs.vector import VectorEnv
 from evorl.ops.platform import on_cpu
 from evorl.types import PyTreeDict
 
-# The dm_control suite, whose models are part of the package; other environments load robots of MuJoCo Menagerie.
+# The dm_control suite: its models are part of the package. Other environments load robots of MuJoCo Menagerie.
 ENV_NAMES = (
     "AcrobotSwingup",
     "AcrobotSwingupSparse",
@@ -56,27 +56,27 @@ IMPLEMENTATIONS = ("jax", "warp")
 
 
 class PlaygroundAdapter(BraxAdapter):
-    """An environment of MuJoCo Playground as a single unwrapped ``Env``; see ``BraxAdapter``.
+    """An environment of MuJoCo Playground as an ``Env``; see ``BraxAdapter``.
 
-    Actions are ``Box(-1, 1)``, the range of the library's policies and models.
+    Actions are ``Box(-1, 1)``, as in the library's policies.
 
     Args:
         playground_env: an instance of the library's ``MjxEnv``, not wrapped by its training wrappers.
-        spec: hashable description of its origin; adapters with equal ``spec`` are equal. Without it, adapters are equal
-            only if they share the same ``playground_env`` object.
+        spec: hashable description of ``playground_env``; adapters with equal ``spec`` are equal. Without ``spec``,
+            adapters are equal only if they share the same ``playground_env`` object.
     """
 
     def __init__(self, playground_env: Any, spec: Any = None) -> None:
         super().__init__(playground_env, spec)
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
-        """Return ``qpos`` and ``qvel``."""
+        """Return the generalized positions ``qpos`` and velocities ``qvel``."""
         data = env_state.env_state.data
         return PyTreeDict(qpos=data.qpos, qvel=data.qvel)
 
     @property
     def mujoco_model(self) -> Any:
-        """The model loaded by the library."""
+        """The ``mujoco.MjModel`` that the library loaded."""
         return self.brax_env.mj_model
 
     def __repr__(self) -> str:
@@ -84,22 +84,22 @@ class PlaygroundAdapter(BraxAdapter):
 
 
 def create_wrapped_playground_env(env_name: str, *, impl: str | None = None, **options: Any) -> VectorEnv:
-    """Create a vector env of MuJoCo Playground.
+    """Create a vector environment of MuJoCo Playground.
 
     Args:
-        env_name: a name in its registry; ``ENV_NAMES`` need no download.
+        env_name: a name in the library's registry; ``ENV_NAMES`` need no download.
         impl: physics implementation: ``"jax"`` (default), or ``"warp"``, which needs a GPU and is not deterministic.
         **options: the fields of ``EnvOptions``, where ``max_episode_steps`` is the library's ``episode_length`` and
             ``action_repeat`` its ``action_repeat`` by default; all others are entries of the environment's config in
             the library, with mappings for nested entries (``reward_config={"scales": {...}}``).
 
     Raises:
-        ValueError: the environment or an option is unknown, the physics cannot run here, or robots cannot be loaded.
+        ValueError: the environment or an option is unknown, ``impl`` cannot run here, or robots cannot be loaded.
         ImportError: the package is not installed.
     """
     shared, arguments = split_options(options)
     clock = {"max_episode_steps": "episode_length", "action_repeat": "action_repeat"}
-    for option, entry in clock.items():  # some environments read their own clock: keep it equal
+    for option, entry in clock.items():  # some environments read these entries of their config: keep them equal
         if shared.get(option) is not None:
             arguments[entry] = shared[option]
     env, config = _make_adapter(env_name, _checked_impl(impl), as_hashable(arguments))
@@ -159,7 +159,7 @@ def _flat(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 @functools.cache
 def _playground() -> Any:
-    """Import and return the package, without its messages about missing optional parts."""
+    """Import and return the package; suppress its printed messages about missing optional parts."""
     requirement = ("environments of MuJoCo Playground", "mujoco_playground", "playground")
     with explain_missing_package(*requirement), contextlib.redirect_stdout(io.StringIO()):
         import mujoco_playground

@@ -1,6 +1,6 @@
-"""Simulators that connect over the network: spaces from the config, and placeholders that cannot be stepped.
+"""Simulators that connect over the network: reads their spaces from the config, and represents them by placeholders.
 
-A training server (``evorl serve``) collects from them as requests arrive. Stepping them raises an error.
+A training server (``evorl serve``) receives the steps of the simulators. Stepping a placeholder raises an error.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _BOX_KEYS = ("shape", "low", "high", "dtype")
 
 
 class RemoteSimulators(HostVectorEnv):
-    """Placeholders for remote simulators, which report themselves when an episode begins and ends.
+    """Placeholders for remote simulators, which start and end their episodes themselves.
 
     Args:
-        num_envs: rows of a batch, B.
+        num_envs: number of rows of a training batch, B.
         obs_space: observation space of one simulator.
         action_space: action space of one simulator.
     """
@@ -40,7 +40,7 @@ class RemoteSimulators(HostVectorEnv):
         self.num_envs, self.obs_space, self.action_space = num_envs, obs_space, action_space
 
     def reset(self, seeds: np.ndarray) -> Any:
-        """Return zeros: no observation has arrived yet."""
+        """Return zeros, because no observation has arrived yet; the seeds are ignored."""
         return self._blank(len(seeds))
 
     def step(self, actions: Any) -> NoReturn:
@@ -51,7 +51,7 @@ class RemoteSimulators(HostVectorEnv):
         )
 
     def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> Any:
-        """Return zeros."""
+        """Return zeros, as ``reset`` does."""
         return self._blank(len(mask))
 
     def _blank(self, num_rows: int) -> Any:
@@ -68,10 +68,10 @@ def make_remote_simulators(
     """Create placeholders for remote simulators with these spaces.
 
     Args:
-        name: ``simulator``, the only name.
-        num_envs: rows of a batch.
-        obs_space: observation space, see ``space_from_config``. An empty one, ``{shape: [0]}``, of a task without
-            observations, becomes a constant 1.
+        name: ``simulator``, the only valid name.
+        num_envs: number of rows of a training batch, B.
+        obs_space: observation space, see ``space_from_config``. ``{shape: [0]}``, for tasks without observations, is
+            replaced by a Box of shape ``[1]`` that contains only 1.
         action_space: action space, see ``space_from_config``.
         max_episode_steps: must be ``None``: a simulator ends its own episodes.
 
@@ -93,11 +93,11 @@ def make_remote_simulators(
 def space_from_config(config: Any, name: str) -> Space:
     """Return the space that a config describes.
 
-    - ``{n: 3}``: one of 0, 1 and 2; ``{n: 3, start: -1}`` one of -1, 0 and 1.
-    - ``{n: [2, 3]}``: several simultaneous choices; ``start`` is a number or one per choice.
+    - ``{n: 3}``: one of 0, 1 and 2; ``{n: 3, start: -1}``: one of -1, 0 and 1.
+    - ``{n: [2, 3]}``: several simultaneous choices; ``start`` is a number or a list with a number per choice.
     - ``{shape: [4], low: -1, high: 1, dtype: float32}``: an array. A bound that is missing, or null in a list of
-      bounds, is infinite. ``dtype`` is float32 by default; 64-bit types become 32-bit ones.
-    - ``{a: {...}, b: {...}}``: a dict of these.
+      bounds, is infinite. ``dtype`` is float32 by default; 64-bit dtypes become 32-bit dtypes.
+    - ``{a: {...}, b: {...}}``: a dict of spaces.
 
     Raises:
         ValueError: the config is missing, or does not describe a space.
@@ -125,7 +125,7 @@ def space_from_config(config: Any, name: str) -> Space:
 
 
 def _end(bound: Any, infinite: float) -> Any:
-    """Return a bound, a number or nested lists, with null replaced by ``infinite``."""
+    """Return ``bound``, a number or nested lists, with ``infinite`` in place of each ``None``."""
     if isinstance(bound, list | tuple):
         return [_end(part, infinite) for part in bound]
     return infinite if bound is None else bound

@@ -1,7 +1,7 @@
 """Spaces of observations and actions, with exact shape, dtype and bounds.
 
-A space is immutable, compared and hashed by value (it may be a static field of a jitted node), and describes one
-environment without batch axes. ``sample`` is pure; vmap it for a batch.
+A space is immutable, and compared and hashed by value: it may be a static argument of a jitted function. Its elements
+are observations or actions of a single environment, without batch axes. For a batch of samples, ``vmap`` ``sample``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from evorl.envs.space_bounds import check_size, filled_bound, fits_32_bits, know
 from evorl.ops.trees import shape_and_dtype
 from evorl.types import ByValue, PyTreeDict, is_entry_name
 
-GOAL_KEYS = frozenset({"observation", "achieved_goal", "desired_goal"})  # keys of observations with goals
-ACTION_MASK = "action_mask"  # entry of a dict observation: nonzero for the allowed discrete actions
+GOAL_KEYS = frozenset({"observation", "achieved_goal", "desired_goal"})  # keys of an observation with a goal
+ACTION_MASK = "action_mask"  # entry of a dict observation, ``[n]``: nonzero for the allowed discrete actions
 
 
 class Space(ByValue, abc.ABC):
@@ -28,28 +28,28 @@ class Space(ByValue, abc.ABC):
     @property
     @abc.abstractmethod
     def shape(self) -> Any:
-        """Shape of one element; for containers a container of shapes."""
+        """Shape of one element; for a dict or tuple space, a dict or tuple of shapes."""
 
     @property
     @abc.abstractmethod
     def dtype(self) -> Any:
-        """NumPy dtype of one element; for containers a container of dtypes."""
+        """NumPy dtype of one element; for a dict or tuple space, a dict or tuple of dtypes."""
 
     @property
     @abc.abstractmethod
     def spec(self) -> Any:
-        """``jax.ShapeDtypeStruct`` of one element (a pytree of them for containers)."""
+        """``jax.ShapeDtypeStruct`` of one element on a device; for a dict or tuple space, a dict or tuple of them."""
 
     @abc.abstractmethod
     def sample(self, key: jax.Array) -> Any:
-        """Return one random element. ``key`` is a scalar key, typed or legacy."""
+        """Return one random element, drawn with ``key``, a scalar key (typed or legacy)."""
 
     @abc.abstractmethod
     def contains(self, x: Any) -> jax.Array:
-        """Return bool, true where ``x`` is an element; its axes are the leading (batch) axes of ``x``."""
+        """Return bools, true where ``x`` is an element; they have the leading (batch) axes of ``x``."""
 
     def zeros(self, batch_shape: tuple[int, ...] = ()) -> Any:
-        """Return zeros of the shape and dtype of an element, with leading axes ``batch_shape``."""
+        """Return zeros with the shape and dtype of an element, with leading axes ``batch_shape``."""
         return jax.tree.map(lambda s: jnp.zeros((*batch_shape, *s.shape), s.dtype), self.spec)
 
 
@@ -60,12 +60,12 @@ class Box(Space):
         low: lower bound, a number or an array that broadcasts to ``shape``; stored as a NumPy array.
         high: upper bound, in the same form.
         shape: shape of an element; by default the broadcast shape of the bounds.
-        dtype: any real dtype; for integers an infinite bound means the limit of the dtype; for floats a bound beyond
-            the range of float32, in which JAX computes, or of a smaller dtype, is infinite.
+        dtype: any real dtype. Bounds beyond the range of an integer dtype become the limits of the dtype. Bounds beyond
+            the range of a float dtype, or of float32, in which JAX computes, become infinite.
 
     Raises:
-        ValueError: a lower bound exceeds its upper bound, the bounds exclude every number of the dtype, a bound does
-            not broadcast to ``shape`` or is a traced value, or the dtype is not real.
+        ValueError: a lower bound exceeds its upper bound; the bounds exclude every number of the dtype; a bound is NaN
+            or traced, or does not broadcast to ``shape``; an axis is negative or too long; or the dtype is not real.
     """
 
     def __init__(self, low: Any, high: Any, shape: Sequence[int] | None = None, dtype: Any = jnp.float32) -> None:
@@ -92,7 +92,7 @@ class Box(Space):
 
     @property
     def spec(self) -> jax.ShapeDtypeStruct:
-        """Shape and dtype of one element."""
+        """Shape of one element, and its dtype as a JAX array: 32 bits in place of 64, unless JAX enables 64."""
         return shape_and_dtype(self.shape, self.dtype)
 
     @property
@@ -101,7 +101,7 @@ class Box(Space):
         return bool(np.all(np.isfinite(self.low)) and np.all(np.isfinite(self.high)))
 
     def sample(self, key: jax.Array) -> jax.Array:
-        """Sample uniformly between two finite bounds, exponentially from a single bound, otherwise standard normal."""
+        """Return an element: uniform between finite bounds, exponential from a single bound, otherwise normal."""
         if self._dtype == np.bool_ or np.issubdtype(self._dtype, np.integer):
             return _sample_integers(key, self.low, self.high)
         return self._sample_floats(key).astype(jax.dtypes.canonicalize_dtype(self._dtype))
@@ -112,7 +112,7 @@ class Box(Space):
         compute = jax.dtypes.canonicalize_dtype(jnp.promote_types(self._dtype, jnp.float32))
         uniform_key, normal_key, exponential_key = jax.random.split(key, 3)
         u = jax.random.uniform(uniform_key, self.shape, compute)
-        # Avoids computing high - low, which may overflow.
+        # This form avoids high - low, which may overflow.
         value = u * high.astype(compute) + (1 - u) * low.astype(compute)
         if not self.is_bounded:
             tail = jax.random.exponential(exponential_key, self.shape, compute)
@@ -122,7 +122,7 @@ class Box(Space):
         return jnp.clip(value, self.low.astype(compute), self.high.astype(compute))
 
     def contains(self, x: Any) -> jax.Array:
-        """Compare by value: any box may contain integers, only float boxes contain floats. NaN is never an element."""
+        """Return true where ``x`` is within the bounds; false for a wrong shape, NaN, and floats in integer Boxes."""
         x = jnp.asarray(x)
         batch_ndim = x.ndim - len(self.shape)
         wrong_kind = np.issubdtype(x.dtype, np.floating) and not np.issubdtype(self._dtype, np.floating)
@@ -145,11 +145,11 @@ class Discrete(Space):
     """The integers ``start .. start + n - 1``, int32 scalars.
 
     Args:
-        n: number of elements.
+        n: number of elements, at least 1.
         start: the smallest element.
 
     Raises:
-        ValueError: ``n < 1``, or integers beyond int32.
+        ValueError: ``n`` is less than 1 or too large, or an element is out of the range of int32.
     """
 
     def __init__(self, n: int, start: int = 0) -> None:
@@ -174,12 +174,12 @@ class Discrete(Space):
         return jax.ShapeDtypeStruct((), self.dtype)
 
     def sample(self, key: jax.Array) -> jax.Array:
-        """Sample uniformly."""
+        """Return a uniformly distributed element."""
         drawn = jax.random.randint(key, (), 0, self.n, jnp.int32)
         return drawn + self.start if self.start else drawn
 
     def contains(self, x: Any) -> jax.Array:
-        """Compare by value; floats are never elements."""
+        """Return true where ``x`` is one of the integers; floats and bools are never elements."""
         x = jnp.asarray(x)
         if not np.issubdtype(x.dtype, np.integer):
             return jnp.zeros(x.shape, jnp.bool_)
@@ -193,10 +193,10 @@ class Discrete(Space):
 
 
 class DictSpace(Space):
-    """A dict of spaces; its elements are ``PyTreeDict`` with the same keys. ``space[name]`` is a member.
+    """A dict of spaces, sorted by key; an element is a ``PyTreeDict`` with the same keys.
 
     Raises:
-        ValueError: a key is not a string, or is the name of a ``dict`` method such as ``items``.
+        ValueError: a key is not a string, or is the name of a method of ``PyTreeDict``, such as ``items``.
     """
 
     def __init__(self, spaces: Mapping[str, Space]) -> None:
@@ -211,26 +211,26 @@ class DictSpace(Space):
 
     @property
     def shape(self) -> PyTreeDict:
-        """Shapes by key."""
+        """Shape of each entry, by key."""
         return PyTreeDict({name: space.shape for name, space in self.spaces.items()})
 
     @property
     def dtype(self) -> PyTreeDict:
-        """Dtypes by key."""
+        """NumPy dtype of each entry, by key."""
         return PyTreeDict({name: space.dtype for name, space in self.spaces.items()})
 
     @property
     def spec(self) -> PyTreeDict:
-        """Shapes and dtypes by key."""
+        """Shape and dtype of each entry, by key."""
         return PyTreeDict({name: space.spec for name, space in self.spaces.items()})
 
     def sample(self, key: jax.Array) -> PyTreeDict:
-        """Sample every member independently."""
+        """Return an element with independently sampled entries."""
         keys = jax.random.split(key, len(self.spaces))
         return PyTreeDict({name: space.sample(keys[i]) for i, (name, space) in enumerate(self.spaces.items())})
 
     def contains(self, x: Any) -> jax.Array:
-        """Return true if the keys are equal and every entry is in its space."""
+        """Return true where every entry is in its space; a scalar false unless ``x`` is a mapping with these keys."""
         if not isinstance(x, Mapping) or set(x) != set(self.spaces):
             return jnp.asarray(False)
         return _all_of(space.contains(x[name]) for name, space in self.spaces.items())
@@ -246,33 +246,33 @@ class DictSpace(Space):
 
 
 class TupleSpace(Space):
-    """A tuple of spaces. ``space[i]`` is a member."""
+    """A tuple of spaces; an element is a tuple of their elements."""
 
     def __init__(self, spaces: Sequence[Space]) -> None:
         self.spaces = tuple(spaces)
 
     @property
     def shape(self) -> tuple:
-        """Shapes in order."""
+        """Shape of each entry."""
         return tuple(space.shape for space in self.spaces)
 
     @property
     def dtype(self) -> tuple:
-        """Dtypes in order."""
+        """NumPy dtype of each entry."""
         return tuple(space.dtype for space in self.spaces)
 
     @property
     def spec(self) -> tuple:
-        """Shapes and dtypes in order."""
+        """Shape and dtype of each entry."""
         return tuple(space.spec for space in self.spaces)
 
     def sample(self, key: jax.Array) -> tuple:
-        """Sample every member independently."""
+        """Return an element with independently sampled entries."""
         keys = jax.random.split(key, len(self.spaces))
         return tuple(space.sample(keys[i]) for i, space in enumerate(self.spaces))
 
     def contains(self, x: Any) -> jax.Array:
-        """Return true if the lengths are equal and every entry is in its space."""
+        """Return true where every entry is in its space; a scalar false for another type or length of ``x``."""
         if not isinstance(x, tuple | list) or len(x) != len(self.spaces):
             return jnp.asarray(False)
         return _all_of(space.contains(item) for space, item in zip(self.spaces, x, strict=True))
@@ -288,7 +288,7 @@ class TupleSpace(Space):
 
 
 def leaf_spaces(space: Space) -> list[Any]:
-    """List the spaces of the arrays of an element, in the order of the leaves of ``space.spec``."""
+    """Return the innermost spaces of nested dict and tuple spaces, in the order of the leaves of ``space.spec``."""
     if isinstance(space, DictSpace):
         return [leaf for member in space.spaces.values() for leaf in leaf_spaces(member)]
     if isinstance(space, TupleSpace):
@@ -297,7 +297,7 @@ def leaf_spaces(space: Space) -> list[Any]:
 
 
 def leaf_values(space: Space, value: Any) -> list[Any]:
-    """List the arrays of an element, in the order of the leaves of ``space.spec``."""
+    """Return the arrays of ``value``, an element of ``space``, in the order of ``leaf_spaces``."""
     if isinstance(space, DictSpace):
         return [leaf for name, member in space.spaces.items() for leaf in leaf_values(member, value[name])]
     if isinstance(space, TupleSpace):
@@ -313,7 +313,7 @@ def _all_of(conditions: Any) -> jax.Array:
 
 
 def _sample_integers(key: jax.Array, low: np.ndarray, high: np.ndarray) -> jax.Array:
-    """Sample integers of up to 32 bits uniformly in ``[low, high]``; the unsigned span cannot overflow."""
+    """Sample integers uniformly in ``[low, high]``; if the range has all 2**32 numbers, ``high`` is never drawn."""
     if not fits_32_bits(low, high):
         raise ValueError(f"JAX computes in 32 bits, which cannot represent numbers from {low} to {high}: use int32.")
     low64, high64 = low.astype(np.int64), high.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Validates shapes and bounds of spaces: shapes are checked before their arrays are allocated."""
+"""Validates the shapes and bounds of spaces; a shape is checked before arrays of this shape are allocated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_NUMBERS = 2**28  # maximum size of one observation or action: 1 GB of float3
 
 
 def known_bound(bound: Any, name: str) -> np.ndarray:
-    """Return a bound as a NumPy array; raise ``ValueError`` for a traced value."""
+    """Return a bound as a NumPy array; raise ``ValueError`` for a traced value. ``name`` is ``"low"`` or ``"high"``."""
     try:
         return np.asarray(bound)
     except jax.errors.TracerArrayConversionError:
@@ -25,10 +25,10 @@ def known_bound(bound: Any, name: str) -> np.ndarray:
 
 
 def filled_bound(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, name: str) -> np.ndarray:
-    """Return a bound as a read-only array of ``shape`` and ``dtype``.
+    """Return a bound as a read-only array of ``shape`` and ``dtype``; ``name`` is ``"low"`` or ``"high"``.
 
-    Bounds of integers are clipped to the range of the dtype. Bounds of floats beyond the range of the dtype, or of
-    float32, in which JAX computes, are infinite.
+    A bound beyond the range of an integer dtype becomes the limit of the dtype. A bound beyond the range of a float
+    dtype, or of float32, in which JAX computes, becomes infinite.
 
     Raises:
         ValueError: the bound has a NaN, does not broadcast to ``shape``, or excludes every number of the dtype.
@@ -60,7 +60,7 @@ def filled_bound(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, nam
 
 
 def fits_32_bits(low: np.ndarray, high: np.ndarray) -> bool:
-    """Return True if integer or boolean bounds fit the dtype that JAX uses in place of their dtype."""
+    """Return True if integer or bool bounds fit into the dtype in which JAX stores them, such as int32 for int64."""
     if low.dtype.itemsize < 8:
         return True
     room = np.iinfo(jax.dtypes.canonicalize_dtype(low.dtype))
@@ -68,17 +68,17 @@ def fits_32_bits(low: np.ndarray, high: np.ndarray) -> bool:
 
 
 def require_int32(name: str, first: Any, last: Any) -> None:
-    """Raise ``ValueError`` unless the integers from ``first`` to ``last`` fit into int32; ``name`` names the space."""
+    """Raise ``ValueError`` unless the integers ``first`` to ``last`` fit into int32; ``name`` is the kind of space."""
     info = np.iinfo(np.int32)
     if np.any(np.asarray(first) < info.min) or np.any(np.asarray(last) > info.max):
         raise ValueError(
-            f"{name} has int32 elements, from {info.min:,} to {info.max:,}; got {first} to {last}: use fewer "
+            f"{name} has int32 elements, from {info.min:,} to {info.max:,}, but got {first} to {last}: use fewer "
             "choices, or a Box."
         )
 
 
 def check_size(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return a shape; raise ``ValueError`` for a negative axis, or for more numbers than ``MAX_NUMBERS``."""
+    """Return ``shape`` as a tuple; raise ``ValueError`` for a negative axis, or more than ``MAX_NUMBERS`` numbers."""
     if any(size < 0 for size in shape):
         raise ValueError(f"axes of a shape must be at least 0, got {list(shape)}.")
     if math.prod(shape) > MAX_NUMBERS:

@@ -25,15 +25,15 @@ from evorl.envs.wrappers.skill import SkillWrapper
 
 
 def wrap_env(env: Env, **options: Any) -> VectorEnv:
-    """Wrap ``env``, a bare adapter, and return a vector env.
+    """Apply the standard wrappers to ``env``, and return a vector environment.
 
     From inside to outside: physics randomization, skills, action conversion (unless agents act in the environment's own
-    space), action repeat, episode clock, channels last, one-hot encoding or flattening, selection, frame stack, reward
-    transform, reward clip, sparse reward, reward scale, vmap with autoreset. Hence ``info.episode_return`` is the
-    unmodified return of the environment, and ``info.steps`` counts actions.
+    space), action repeat, episode counters and time limit, channels last, one-hot encoding or flattening, selection of
+    components, frame stack, reward transform, reward clip, sparse reward, reward scale, vmap with autoreset. Hence
+    ``info.episode_return`` is the original return of the environment, and ``info.steps`` counts actions.
 
     Args:
-        env: a single environment.
+        env: a single environment without standard wrappers.
         **options: the fields of ``EnvOptions``.
 
     Raises:
@@ -42,7 +42,7 @@ def wrap_env(env: Env, **options: Any) -> VectorEnv:
     """
     check_options("wrap_env", options, ())
     chosen = EnvOptions(**options)
-    if isinstance(env, Env) and not type(env).__module__.startswith("evorl."):  # evorl's own environments have tests
+    if isinstance(env, Env) and not type(env).__module__.startswith("evorl."):  # tests check evorl's own environments
         check_env(env)
     limit = None if chosen.max_episode_steps is None else -(-chosen.max_episode_steps // chosen.action_repeat)
     cls = VECTOR_ENVS[as_autoreset_mode(chosen.autoreset_mode)]
@@ -52,16 +52,16 @@ def wrap_env(env: Env, **options: Any) -> VectorEnv:
     if chosen.skills is not None:
         if chosen.observed is not None:
             raise ValueError(
-                "env.observed and env.skills cannot be combined: the selection would also apply to the skill."
+                "env.observed would also select from the one-hot skill of env.skills: remove one of the two."
             )
         env = SkillWrapper(env, chosen.skills, chosen.skill)
     elif chosen.skill is not None:
-        raise ValueError(f"env.skill={chosen.skill} needs env.skills, the number of skills, which is not set.")
+        raise ValueError(f"env.skill={chosen.skill} needs env.skills, the number of skills: set env.skills too.")
     return cls(put_wrappers(env, chosen, limit), chosen.parallel, setter)
 
 
 def put_wrappers(env: Env, chosen: EnvOptions, limit: int | None) -> Env:
-    """Apply the wrappers that options request to ``env``, a bare adapter; ``limit`` is the time limit in actions."""
+    """Apply all wrappers of ``chosen`` except randomization and skills; ``limit`` is the time limit in actions."""
     if action_conversion(env.action_space) is not None:
         env = ActionConversionWrapper(env)
     if chosen.action_repeat > 1:

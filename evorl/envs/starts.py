@@ -1,12 +1,12 @@
 """Policies for computing the start states of the next episodes of a vector environment; they affect only the speed.
 
-On a CPU a start is computed when needed, in a loop whose condition costs nothing. On an accelerator such a loop makes
-the host wait for the device in every step, which takes as long as ten small kernels. Starts are therefore computed at
-every step, without waiting, if a reset is cheap in absolute terms or relative to a step. Environments with expensive
-resets have steps of thousands of kernels; their starts are computed when needed, because the wait is negligible.
+``when_needed`` computes starts in a loop that runs only in steps in which an environment needs a start; the CPU always
+uses this policy. On an accelerator, the condition of such a loop makes the host wait for the device in every step, as
+long as ten small kernels take. ``every_step`` therefore computes starts at every step, without waiting; accelerators
+use it if a reset is cheap, in absolute terms or relative to a step. Otherwise the wait is negligible.
 
-States have the same structure under both policies, and each policy can continue from states of the other: a stored
-start is used only if it is marked as not yet used.
+States have the same structure under both policies, and each policy can continue from the states of the other policy: a
+stored start is used only if it is marked as not yet used.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from evorl.ops.traced_programs import work_of
 
 StartPolicy: TypeAlias = Literal["every_step", "when_needed"]
 
-# A reset of one environment is cheap up to this fraction of a step, or up to these numbers of operations and results,
-# with which a batch of 4,096 environments takes about as long as the host's wait.
+# A reset of an environment is cheap up to this fraction of a step, or up to these numbers of operations and of elements
+# of their results. Such a reset of 4,096 environments takes about as long as the host waits for the device.
 CHEAP_PART, CHEAP_OPERATIONS, CHEAP_NUMBERS = 0.25, 2000, 2**15
 
 
 def start_policy(env: Any) -> StartPolicy:
-    """Return the policy of ``env``, a vector environment, on the platform that programs are compiled for."""
+    """Return ``env.starts`` of a vector environment, or by default the faster policy on the current platform."""
     if env.starts is not None:
         return env.starts
     return "every_step" if not on_cpu() and _resets_are_cheap(env) else "when_needed"
@@ -36,7 +36,7 @@ def start_policy(env: Any) -> StartPolicy:
 
 @functools.cache
 def _resets_are_cheap(env: Any) -> bool:
-    """Return True if resets are cheap, judged by operations and results in the programs of one reset and step."""
+    """Return True if resets are cheap, by the numbers of operations and result elements of a reset and a step."""
     rows = env.num_agents
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), rows))
     reset = jax.make_jaxpr(env.starts_of, return_shape=True)

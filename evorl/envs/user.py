@@ -1,4 +1,4 @@
-"""User-defined environments, created by a function that the config names."""
+"""User-defined environments, created by a function that the setting ``env.factory`` names."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from evorl.envs.wrappers.wrapper import Wrapper
 
 
 class UserEnv(Wrapper):
-    """An environment created by a user's function; instances with equal function and options are equal.
+    """An environment created by a user's function; instances with equal ``spec`` are equal.
 
     Args:
         env: the environment.
-        spec: function name and options, hashable.
+        spec: name of the function and its options, as a hashable value.
     """
 
     def __init__(self, env: Env, spec: Any) -> None:
@@ -38,18 +38,18 @@ class UserEnv(Wrapper):
 
 
 def create_wrapped_user_env(factory: str, **options: Any) -> VectorEnv:
-    """Create a vector env of the environment that ``factory`` returns.
+    """Create a vector environment from the result of the function ``factory``.
 
     Args:
-        factory: ``"package.module:function"``. The function returns one ``Env`` without a clock, or one
+        factory: ``"package.module:function"``. The function returns a single ``Env`` without a time limit, or a single
             ``gymnasium.Env``; or it has an argument ``num_envs`` and returns a ``HostVectorEnv`` with this number of
             environments.
-        **options: the fields of ``EnvOptions``; all others are passed to the function, except ``host``, an option of
-            environments that are not an ``Env``.
+        **options: the fields of ``EnvOptions``; ``host``, see ``HostBackedEnv``, unless the function returns an
+            ``Env``; all others are passed to the function.
 
     Raises:
-        ValueError: the module, function or option does not exist, or the result has the wrong type or violates
-            its contract.
+        ValueError: the module, function or option does not exist, or the result has a wrong type or violates ``Env``.
+        HostEnvError: the function calls ``sys.exit``, or returns another number of environments than ``num_envs``.
     """
     function = load_named(factory, "env.factory")
     if "num_envs" in parameter_names(function):
@@ -64,7 +64,7 @@ def create_wrapped_user_env(factory: str, **options: Any) -> VectorEnv:
 
 
 def _makes_gymnasium_env(function: Callable[..., Any], options: Mapping[str, Any]) -> bool:
-    """Return True if the function returns a ``gymnasium.Env``, which is only known by calling it."""
+    """Return True if the function returns a ``gymnasium.Env``; calls the function to find out."""
     _, arguments = split_options({name: value for name, value in options.items() if name != "host"})
     if set(arguments) - parameter_names(function):
         return False  # the caller raises the error
@@ -88,7 +88,7 @@ def _make_env(function: Callable[..., Env], factory: str, arguments: tuple) -> U
     if not isinstance(env, Env) or isinstance(env, VectorEnv):
         raise ValueError(
             f"env.factory={factory} must return a single evorl.envs.Env, got {type(env).__name__}: evorl adds the "
-            "wrappers for the clock and for several environments."
+            "time limit and vectorizes the environment itself."
         )
     check_env(env)
     return UserEnv(env, (factory, arguments))
@@ -103,7 +103,7 @@ def _called(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
 
 
 def made_by(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-    """Return the result of the function.
+    """Return ``function(**arguments)``.
 
     Raises:
         EnvContractError: the function instantiates a class that lacks abstract methods; the message names them.

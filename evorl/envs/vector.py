@@ -1,15 +1,15 @@
 """Vector environments: B environments stepped together, with four autoreset modes.
 
-All modes share one engine. The start of episode n of environment i is ``env.reset(fold_in(key_i, n))``, a pure function
-of (key_i, n): the result does not depend on when, or with which other environments, it is computed. Every
-environment stores one precomputed start, which the next episode consumes. When an environment needs a start and has
-none left, the starts of all environments are recomputed in one batch. Every episode therefore has a new start, while
+In the modes ``NORMAL`` and ``ENVPOOL``, episode n of environment i starts from ``env.reset(fold_in(key_i, n))``. This
+is a pure function of (key_i, n), so the start may be computed at any time, together with the starts of any other
+environments. Every environment stores one precomputed start for its next episode. When an environment needs a start and
+has used its stored start, new starts of all environments are computed in one batch. Every episode has a new start, but
 the batch of resets runs about once per episode, not once per step. Accelerators compute cheap starts at every step
 instead, see ``evorl.envs.starts``.
 
-The rows of a step are independent of one another and of their number: any block of rows may be stepped separately. With
-several agents per copy, the agents of a copy are consecutive rows, which start and end together and use the key of the
-copy's first row; the smallest independent block is then one copy.
+Each row of a batch is computed independently of the other rows: any block of rows may be stepped separately. An
+environment with several agents has one row per agent. The rows of such a copy are consecutive, start and end together,
+and use the key of the copy's first row; here the smallest independent block is one copy.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ _fold_rows = jax.vmap(jax.random.fold_in)
 
 
 class VectorEnv(EnvWrapper):
-    """B copies of one environment; spaces describe a single copy. There is one subclass per ``AutoresetMode``.
+    """B copies of one environment; the spaces describe a single copy. Each ``AutoresetMode`` has a subclass.
 
     Args:
         env: a single environment.
-        num_envs: B. On a device mesh, the total over all devices.
+        num_envs: number of rows B, one per agent of each copy. On a device mesh, the total over all devices.
         goal_setter: a ``GoalSetter`` that chooses the goals; ``None`` keeps the goals of the environment.
 
     Raises:
-        TypeError: ``env`` is already a vector env, or plays a single episode although new ones should follow.
-        ValueError: ``num_envs`` is not positive or not a multiple of the agents per copy; or the environment has no
-            goals to set.
+        TypeError: ``env`` is not a single ``Env``; or it runs a single episode, but the mode starts new episodes.
+        ValueError: ``num_envs`` is not positive or not a multiple of the agents per copy; or ``goal_setter`` is set in
+            the mode ``ENVPOOL`` or for an environment without goals.
     """
 
     autoreset_mode: ClassVar[AutoresetMode]
     # Policy for computing episode starts; ``None`` chooses by platform and cost, see ``evorl.envs.starts``.
     starts: StartPolicy | None = None
-    # Library and name, as in ``create_env``.
+    # Library and name, such as ``brax/hopper``, or the name of a user's function; set by ``create_env``.
     title: str | None = None
-    # True for simulators on the host, whose states are valid only in one process and for one device.
+    # True for simulators on the host: their states are valid only in this process, and on one device.
     steps_on_host: ClassVar[bool] = False
-    # True for simulators that connect over the network, and cannot be stepped from here.
+    # True for simulators that connect over the network: ``step`` raises an error.
     is_remote: bool = False
 
     def __init__(self, env: Env, num_envs: int, goal_setter: Any = None) -> None:
@@ -110,7 +110,7 @@ class VectorEnv(EnvWrapper):
         return self._continue(env_state, stepped) if self._goals is None else self._steered(env_state, action, stepped)
 
     def _steered(self, env_state: EnvState, action: Action, stepped: EnvState) -> EnvState:
-        """Return the state after a step in which the goal setter has replaced the reward and chosen the next goals."""
+        """Return the next state; the goal setter chooses goals, and may change the reward and end of ``stepped``."""
         restarts = self.autoreset_mode is not AutoresetMode.DISABLED
         is_running = jnp.ones_like(env_state.done) if restarts else ~env_state.done
         stepped, step, remembered = self._goals.steer(env_state, action, stepped, is_running)
@@ -118,27 +118,27 @@ class VectorEnv(EnvWrapper):
         return self._goals.go_on(self._continue(env_state, stepped), step, remembered, starts)
 
     def step_copies(self, inner: EnvState, action: Action) -> EnvState:
-        """Step the environments without autoreset, also where an episode ends; ``inner`` is their batched state."""
+        """Step the environments without autoreset; ``inner`` is the batched state of ``env``."""
         return self._over_rows(self.env.step)(inner, action)
 
     def starts_of(self, keys: jax.Array, episode: jax.Array) -> EnvState:
-        """Return the copies' states at the start of episodes ``episode`` ``[B]``, with environment keys ``[B]``."""
+        """Return the start states of the episodes numbered ``episode`` ``[B]``, for environment keys ``[B]``."""
         return self._over_rows(self.env.reset)(_fold_rows(keys, episode))
 
     def close(self) -> None:
         """Release the resources of the environments. JAX environments have no resources."""
 
     def show_physics(self) -> None:
-        """Include the output of ``physics`` in states; JAX environments always do."""
+        """Include the output of ``physics`` in later states. States of JAX environments always include it."""
 
     @compiled
     def partial_reset(self, env_state: EnvState, mask: jax.Array, key: Key) -> EnvState:
-        """Restart the environments where ``mask`` ``[B]`` is True, with keys folded from ``key``; keep the others.
+        """Restart environments where ``mask`` ``[B]`` is True, i with the key ``fold_in(key, i)``; keep the others.
 
         With several agents per copy, a copy restarts if the mask of any of its agents is True.
 
         Raises:
-            ValueError: ``mask`` is not one bool per environment.
+            ValueError: ``mask`` is not a bool array with one entry per row.
         """
         keys, mask = self._restart_keys(env_state, mask, key)
         fresh = self._start(keys, env_state._internal.env_id)
@@ -173,13 +173,13 @@ class VectorEnv(EnvWrapper):
         return outer_state(inner, inner.obs, jnp.zeros_like(inner.done), self._remember(internal, inner))
 
     def _remember(self, internal: PyTreeDict, start: EnvState) -> PyTreeDict:
-        """Return ``internal`` with the parts of the first start that the mode needs later; by default unchanged."""
+        """Return ``internal`` with entries of the first start that the autoreset mode needs; by default unchanged."""
         del start
         return internal
 
     @abc.abstractmethod
     def _continue(self, env_state: EnvState, stepped: EnvState) -> EnvState:
-        """Return the state after a step from ``env_state``, whose raw outcome is ``stepped``."""
+        """Return the next state in this autoreset mode; ``stepped`` is the raw result of a step from ``env_state``."""
 
     def _with_new_episodes(
         self, internal: PyTreeDict, stepped: EnvState, starts_now: jax.Array, next_start: PyTreeDict
@@ -190,7 +190,7 @@ class VectorEnv(EnvWrapper):
         return stepped.replace(env_state=start.env_state, obs=start.obs), internal
 
     def _next_starts(self, internal: PyTreeDict, starts_now: jax.Array) -> tuple[PyTreeDict, PyTreeDict]:
-        """Return starts, valid for every environment that needs one now, and ``internal`` without the consumed ones."""
+        """Return starts, valid where ``starts_now`` ``[B]``, and ``internal``, in which they are marked as consumed."""
         if start_policy(self) == "every_step":
             # The stored starts are unchanged, so a loop over steps does not copy them.
             start = _start_of(self.starts_of(internal.key, internal.episode + 1))
@@ -214,7 +214,7 @@ class VectorEnv(EnvWrapper):
 
 
 class VmapWrapper(VectorEnv):
-    """``AutoresetMode.DISABLED``: an ended environment freezes, with reward 0; mask by ``done``."""
+    """Vector environment in the mode ``DISABLED``: ended environments freeze, with reward 0; mask them by ``done``."""
 
     autoreset_mode = AutoresetMode.DISABLED
 
@@ -225,7 +225,7 @@ class VmapWrapper(VectorEnv):
 
 
 class VmapAutoResetWrapper(VectorEnv):
-    """``AutoresetMode.NORMAL``: the step that ends an episode starts the next one, from a new random reset."""
+    """Vector environment in the mode ``NORMAL``: the step that ends an episode starts the next, from a new reset."""
 
     autoreset_mode = AutoresetMode.NORMAL
 
@@ -239,9 +239,9 @@ class VmapAutoResetWrapper(VectorEnv):
 
 
 class FastVmapAutoResetWrapper(VectorEnv):
-    """``AutoresetMode.FAST``: every episode of an environment starts from its first start state.
+    """Vector environment in the mode ``FAST``: all episodes of an environment start from the state of its first reset.
 
-    Random numbers of the steps still differ: keys in the state are folded with the episode number.
+    Steps of different episodes still draw different random numbers: ``fold_in`` adds the episode number to stored keys.
     """
 
     autoreset_mode = AutoresetMode.FAST
@@ -257,10 +257,10 @@ class FastVmapAutoResetWrapper(VectorEnv):
 
 
 class EnvPoolVmapAutoResetWrapper(VectorEnv):
-    """``AutoresetMode.ENVPOOL``: the step after the end starts the next episode.
+    """Vector environment in the mode ``ENVPOOL``: the step after the end starts the next episode.
 
-    That step ignores its action, has reward 0, is not ``done``, and has ``info.is_reset_step`` set. It is not a
-    transition of the environment: exclude it from training data.
+    That step ignores its action, has reward 0 and ``info.is_reset_step``, and is not ``done``. It is not a transition
+    of the environment: exclude it from training data.
     """
 
     autoreset_mode = AutoresetMode.ENVPOOL
@@ -285,19 +285,19 @@ VECTOR_ENVS: dict[AutoresetMode, type[VectorEnv]] = {
 
 
 def outer_state(inner: EnvState, next_obs: Any, is_reset_step: jax.Array, internal: PyTreeDict) -> EnvState:
-    """Return the state of a vector env around ``inner``, ``[B, ...]``, with its additional ``info`` entries."""
+    """Return the vector environment's state for ``inner``, the batched state of ``env``: adds two ``info`` entries."""
     info = inner.info | {"next_obs": next_obs, "is_reset_step": is_reset_step}
     return inner.replace(info=info, _internal=internal)
 
 
 def without_step_info(env_state: EnvState) -> EnvState:
-    """Return the state without the entries of ``outer_state``, which no step reads, for loops over steps."""
+    """Return the state without ``info.next_obs`` and ``info.is_reset_step``, which no step reads, as a loop carry."""
     info = PyTreeDict({name: x for name, x in env_state.info.items() if name not in ("next_obs", "is_reset_step")})
     return env_state.replace(info=info)
 
 
 def env_title(env: VectorEnv) -> str:
-    """Return the title of an environment for messages, or the name of its class if it has no title."""
+    """Return the title of an environment, ``brax/hopper``, for messages; without a title, the name of its class."""
     return getattr(env, "title", None) or type(env.unwrapped).__name__
 
 
@@ -306,7 +306,7 @@ def _start_of(state: EnvState) -> PyTreeDict:
 
 
 def _with_stale_start(internal: PyTreeDict, start: EnvState) -> PyTreeDict:
-    # Marked as consumed: the first environment to end an episode triggers the computation of the starts.
+    # The start is marked as consumed: the first end of an episode triggers the computation of all starts.
     return internal | {"next_start": _start_of(start), "next_is_fresh": jnp.zeros_like(start.done)}
 
 

@@ -38,11 +38,11 @@ _OTHERS = (ActionRepeatWrapper, EpisodeWrapper, *_OF_REWARDS)
 
 
 class FrameMemory(PyTreeData):
-    """Frames of an episode that frame stacking remembers; all zeros at the start.
+    """State of frame stacking between the observations of an episode; zeros before the first observation.
 
     Attributes:
-        started: True if the episode has had an observation.
-        earlier_frames: all frames of the last stack except the oldest.
+        started: true if the episode has had an observation, bool.
+        earlier_frames: all frames of the last stack except the oldest, in the structure of observations.
     """
 
     started: jax.Array
@@ -50,18 +50,18 @@ class FrameMemory(PyTreeData):
 
 
 class WrappedRow:
-    """The wrappers of one environment of ``env``, applied to a ``HostRow`` in place of the environment.
+    """Applies the wrappers of ``env`` to observations and actions of a single environment, which is never stepped.
 
-    Only wrappers that change observations or actions are used: action conversion, encoding, flatten, select and frame
-    stack.
+    Only wrappers that change observations or actions are applied: action conversion, channels last, one-hot encoding,
+    flattening, selection of components and frame stacking. Inside of them, a ``HostRow`` replaces the environment.
 
     Args:
         env: a vector environment.
 
     Attributes:
-        inner: the environment inside of all wrappers.
+        inner: the environment inside of the standard wrappers.
         obs_space: observation space of ``inner``.
-        action_space: action space of ``inner``, in the original range.
+        action_space: action space of ``inner``, without action conversion.
         action_repeat: number of environment steps per action.
     """
 
@@ -81,14 +81,14 @@ class WrappedRow:
         self._has_frames = any(isinstance(layer, FrameStackWrapper) for layer in layers)
 
     def initial_memory(self) -> FrameMemory | None:
-        """Return the memory at the start of an episode, all zeros; ``None`` without frame stacking."""
+        """Return the memory before the first observation of an episode, all zeros; ``None`` without frame stacking."""
         if not self._has_frames:
             return None
         frames = self._wrapped.reset(self.obs_space.zeros())._internal.earlier_frames
         return FrameMemory(started=jnp.asarray(False), earlier_frames=jax.tree.map(jnp.zeros_like, frames))
 
     def seen(self, obs: Observation, memory: FrameMemory | None) -> tuple[Observation, FrameMemory | None]:
-        """Return the agent's view of an observation of the environment, and the updated memory."""
+        """Return the observation that the agent sees, given an observation of ``inner``, and the updated memory."""
         start = self._wrapped.reset(obs)
         if memory is None:
             return start.obs, None
@@ -100,21 +100,21 @@ class WrappedRow:
 
     @property
     def changes_observations(self) -> bool:
-        """True if the wrappers change the environment's observations."""
+        """True if the agent sees other observations than ``inner`` returns."""
         return self._has_frames or self._wrapped.obs_space != self.obs_space
 
     def seen_steps(self, obs: Observation, next_obs: Observation, starts: Any) -> tuple[Observation, Observation]:
-        """Return the agent's view of recorded steps, and of their successors.
+        """Return the observations that the agent sees at recorded steps, and their successors, ``[N, ...]`` each.
 
         Args:
-            obs: observations of the environment, step after step, leaves ``[N, ...]``.
-            next_obs: the successor observations, in the same form.
-            starts: bool ``[N]``, True for the first step of an episode.
+            obs: recorded observations of ``inner``, in the order of the steps, leaves ``[N, ...]``.
+            next_obs: the observations after the same steps, in the same form.
+            starts: bool ``[N]``, true for the first step of an episode.
         """
         return _seen_steps(self, obs, next_obs, jnp.asarray(starts))
 
     def done(self, action: Action, obs: Observation) -> Any:
-        """Convert an agent's action to the environment's original range; ``obs`` is any of its observations."""
+        """Convert an agent's action to an action of ``inner``; ``obs``, any observation of ``inner``, has no effect."""
         start = self._wrapped.reset(obs)
         reached = self._wrapped.step(start.replace(env_state=self._row.blank_answer().replace(obs=obs)), action)
         spec = self.action_space.spec
@@ -136,7 +136,7 @@ def _seen_steps(row: WrappedRow, obs: Observation, next_obs: Observation, starts
 
 
 def _wrap(layer: Any, env: Env) -> Any:
-    """Return a copy of ``layer`` that wraps another environment with the same spaces."""
+    """Return a copy of the wrapper ``layer`` around ``env``, which has the spaces of the original environment."""
     moved = copy.copy(layer)
     moved.env = env
     vars(moved).pop("_hash", None)

@@ -1,7 +1,7 @@
-"""Adapter of the MiniGrid environments of XLand-MiniGrid: rooms, keys and doors. The package is imported on first use.
+"""Adapter of the MiniGrid environments of XLand-MiniGrid: rooms, keys and doors. Imports the package on first use.
 
-Cells are one-hot encoded: ``[V, V, 25]`` with 13 tiles and 12 colors. The library observes indices of tiles and
-colors, which a network without an embedding would treat as magnitudes.
+Observed cells are one-hot encoded: ``[V, V, 25]`` with 13 tiles and 12 colors. The library returns the indices of tiles
+and colors, which a network without an embedding would treat as magnitudes.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ ENV_NAMES = (
 class XMiniGridAdapter(EnvWithSpaces):
     """An environment of XLand-MiniGrid as an ``Env``, without autoreset.
 
-    The agent sees the square of cells ahead, ``[V, V, 25]``, tiles and colors one-hot. Reaching the goal in the last
-    step of the time limit is a termination.
+    The agent observes a square of V times V cells ahead, bool ``[V, V, 25]``, with one-hot encoded tiles and colors. A
+    step that reaches both the goal and the time limit is a termination.
 
     Args:
         grid_env: an instance of the library's ``Environment``, not wrapped.
         params: parameters of the environment; rewards depend on ``max_steps``, the time limit.
-        spec: hashable description of its origin; adapters with equal ``spec`` are equal. Without it, adapters are equal
-            only if they share the same ``grid_env`` and ``params`` objects.
+        spec: hashable description of ``grid_env`` and ``params``; adapters with equal ``spec`` are equal. Without
+            ``spec``, adapters are equal only if they share the same objects ``grid_env`` and ``params``.
     """
 
     def __init__(self, grid_env: Any, params: Any, spec: Any = None) -> None:
@@ -79,7 +79,7 @@ class XMiniGridAdapter(EnvWithSpaces):
 
     @property
     def max_episode_steps(self) -> int:
-        """The ``max_steps`` of the parameters."""
+        """Time limit in steps, ``max_steps`` of the parameters."""
         return int(self.params.max_steps)
 
     @compiled
@@ -111,7 +111,7 @@ class XMiniGridAdapter(EnvWithSpaces):
 
 
 def create_wrapped_xminigrid_env(env_name: str, **options: Any) -> VectorEnv:
-    """Create a vector env of XLand-MiniGrid.
+    """Create a vector environment of XLand-MiniGrid.
 
     Args:
         env_name: one of ``ENV_NAMES``.
@@ -123,7 +123,7 @@ def create_wrapped_xminigrid_env(env_name: str, **options: Any) -> VectorEnv:
     """
     shared, arguments = split_options(options)
     limit = shared.pop("max_episode_steps", None)
-    if limit is not None:  # sets the environment's own clock, on which rewards depend
+    if limit is not None:  # sets the environment's own time limit, on which rewards depend
         arguments["max_steps"] = positive(limit, "max_episode_steps")
     return wrap_env(_make_adapter(env_name, as_hashable(arguments)), **shared)
 
@@ -147,7 +147,7 @@ def _make_adapter(env_name: str, arguments: tuple) -> XMiniGridAdapter:
 
 @functools.cache
 def _xminigrid() -> Any:
-    """Import and return the package."""
+    """Import and return the package ``xminigrid``."""
     with explain_missing_package("environments of XLand-MiniGrid", "xminigrid"), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # from its plotting imports
         import xminigrid
@@ -155,7 +155,7 @@ def _xminigrid() -> Any:
 
 
 def _num_kinds() -> tuple[int, int]:
-    """Return the numbers of tiles and of colors."""
+    """Return the numbers of kinds of tiles and of colors that the library defines."""
     from xminigrid.core import constants
 
     return constants.NUM_TILES, constants.NUM_COLORS

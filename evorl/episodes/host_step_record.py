@@ -13,7 +13,7 @@ from evorl.types import PyTreeDict
 
 
 class HostStepRecord:
-    """NumPy counterpart of ``evorl.evaluators.step_record.StepRecord``, to which steps of episodes are appended.
+    """Record of the steps of episodes in NumPy, the counterpart of ``evorl.evaluators.step_record.StepRecord``.
 
     Args:
         num_episodes: number n of recorded episodes; steps of episodes other than 0 to n - 1 are ignored.
@@ -25,19 +25,19 @@ class HostStepRecord:
         self._steps: list[list[Any]] = [[] for _ in range(num_episodes)]
 
     def add_moment(self, episode: int, obs: Any, physics: dict[str, np.ndarray]) -> None:
-        """Append copies of observation and physics at the start of an episode, or after one of its steps."""
+        """Append copies of the observation and the physics at the start of an episode, or after one of its steps."""
         if episode < self.num_episodes:
             moment = {"obs": obs, "physics": {name: np.float64(values) for name, values in physics.items()}}
             self._moments[episode].append(jax.tree.map(np.array, moment))
 
     def add_step(self, episode: int, action: Any, reward: float, termination: bool) -> None:
-        """Append action, reward and termination of a step."""
+        """Append copies of the action, the reward and the termination flag of a step."""
         if episode < self.num_episodes:
             step = (jax.tree.map(np.array, action), np.float32(reward), np.bool_(termination))
             self._steps[episode].append(step)
 
     def by_episode(self) -> EpisodeSteps | None:
-        """Return all episodes, padded to the longest one; ``None`` if no episodes are recorded."""
+        """Return all episodes, padded to the longest by repeated last entries; ``None`` if no episodes are recorded."""
         if not self._steps:
             return None
         longest = max(map(len, self._steps))

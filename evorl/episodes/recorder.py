@@ -19,12 +19,12 @@ _STEPS = re.compile(r"(\d{12})[_.]")
 
 
 class EpisodeRecorder(Recorder):
-    """Writes ``<steps>_<episode>.npz`` and ``.json``; with several seeds, ``<steps>_seed_<i>_<episode>``.
+    """Writes ``<steps>_<episode>.npz`` and ``.json`` (12 and 3 digits); with several seeds ``<steps>_seed_<i>_...``.
 
     Args:
         folder: output folder; created when the first episode is written.
         about: common entries of every description: ``env``, the config of the environment, and others.
-        num_episodes: number of first episodes saved per evaluation.
+        num_episodes: number of episodes saved per evaluation and seed, the first ones.
         suffix: appended to the number of steps in file names, for evaluations outside of training.
 
     Raises:
@@ -53,9 +53,9 @@ class EpisodeRecorder(Recorder):
 
 
 def recorded_episodes(episodes: EvaluationMetrics, num_episodes: int) -> Iterator[tuple[int | None, int, SavedEpisode]]:
-    """Yield seed, number and ``SavedEpisode`` of the first ``num_episodes`` recorded episodes of every seed.
+    """Yield seed index, episode index and ``SavedEpisode`` of the first ``num_episodes`` recorded episodes per seed.
 
-    The seed is ``None`` without an axis of seeds.
+    The seed index is ``None`` if the evaluation has no seed axis.
     """
     if episodes.steps is None:
         return
@@ -81,7 +81,7 @@ def recorded_episodes(episodes: EvaluationMetrics, num_episodes: int) -> Iterato
 
 
 def forget_later_files(folder: Path, timesteps: int) -> None:
-    """Remove the files of evaluations after ``timesteps``, which a resumed run writes again."""
+    """Remove the files in ``folder`` of evaluations after ``timesteps``, which a resumed run writes again."""
     for path in sorted(folder.glob("[0-9]*")) if folder.is_dir() else ():
         match = _STEPS.match(path.name)
         if match and int(match[1]) > timesteps:
@@ -89,5 +89,5 @@ def forget_later_files(folder: Path, timesteps: int) -> None:
 
 
 def _as_numbers(values: np.ndarray) -> np.ndarray:
-    """Convert values of ``Env.physics``, which represents float64 as bytes, to numbers."""
+    """Convert values of ``Env.physics``, where uint8 arrays contain the bytes of float64, to numbers."""
     return np.ascontiguousarray(values).view(np.float64) if values.dtype == np.uint8 else values

@@ -1,4 +1,4 @@
-"""Fits the recording options of evaluations to an environment."""
+"""Checks the section ``evaluation`` of a config, and adapts the options in it to an environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evorl.envs.vector import VectorEnv
 from evorl.evaluators.episodes import DEFAULT_MAX_EPISODE_STEPS
 from evorl.evaluators.evaluator import observes_goals
 
-MAX_BYTES = 8 * 10**9  # limit for observations recorded step by step
+MAX_BYTES = 8 * 10**9  # size limit of the observations that an evaluation records step by step
 
 
 def make_recording_options(
@@ -25,12 +25,12 @@ def make_recording_options(
 
     Args:
         config: section ``evaluation`` of a config.
-        env: evaluation environments, which are made to expose their physics if steps are saved.
+        env: evaluation environments; if episodes are saved, their states include the physics from now on.
         num_episodes: number of episodes per evaluation.
-        plays_as_all: True if the workflow uses the standard evaluation.
+        plays_as_all: True if the workflow does not override ``Workflow.evaluation``, which alone records episodes.
 
     Raises:
-        ValueError: a setting is unknown or invalid.
+        ValueError: a setting is unknown, invalid, or not supported by the environment or the workflow.
     """
     config = checked_mapping(config, "evaluation")
     check_names(config, [field.name for field in dataclasses.fields(EvaluationRecords)], "key of evaluation")
@@ -71,7 +71,7 @@ def _refuse_many_steps(num_episodes: int, env: VectorEnv) -> None:
 
 
 def _plotted(keeping: EvaluationRecords, env: VectorEnv) -> tuple[str, tuple[int, ...]]:
-    """Return the plotted quantity and its dimensions, with defaults filled in."""
+    """Return the plotted quantity and the indices of its components, with defaults; raise ``ValueError`` if invalid."""
     quantity = keeping.plot_of or ("goal" if observes_goals(env) else "observation")
     if quantity == "goal" and not observes_goals(env):
         raise ValueError("evaluation.plot_of=goal needs an environment that observes goals: use plot_of=observation.")
@@ -79,7 +79,7 @@ def _plotted(keeping: EvaluationRecords, env: VectorEnv) -> tuple[str, tuple[int
     if quantity == "observation" and isinstance(space, DictSpace):
         space = space.spaces.get("observation", space)
     if not isinstance(space, Box) or len(space.shape) != 1:
-        raise ValueError(f"evaluation.plot_episodes plots components of a vector, but observations are {space}.")
+        raise ValueError(f"evaluation.plot_episodes plots components of a vector, but the {quantity} is {space}.")
     (size,) = space.shape
     chosen = keeping.plot_dimensions
     if chosen is None:

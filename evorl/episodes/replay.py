@@ -1,4 +1,4 @@
-"""Replays the episodes of an evaluation and records every step."""
+"""Plays the episodes of an evaluation again, with one or several policies, and records every step."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from evorl.types import Key
 
 
 class Player(NamedTuple):
-    """A policy whose episodes are rendered.
+    """A policy whose episodes are played and recorded.
 
     Attributes:
-        title: title of the player's episodes; empty if they need no title.
+        title: title of the player's episodes; empty for titles without a name.
         agent_state: state of the agent.
         num_episodes: number of episodes that it plays.
     """
@@ -33,12 +33,12 @@ class Player(NamedTuple):
 def replay_episodes(
     env: VectorEnv, action_fn: ActionFn, players: Sequence[Player], key: Key
 ) -> list[tuple[str, SavedEpisode]]:
-    """Play the episodes again; return every step of each, with titles.
+    """Play episodes with each player; return ``(title, episode)`` of each, with every step.
 
     Args:
         env: a vector environment that freezes at the end of an episode.
-        action_fn: ``agent.evaluate_actions``.
-        players: policies; all play the same episodes.
+        action_fn: function that selects actions, ``agent.evaluate_actions``.
+        players: policies; episode i has the same random numbers for all of them.
         key: key of the evaluation whose first episodes are played.
     """
     env.show_physics()
@@ -54,5 +54,5 @@ def replay_episodes(
 
 
 def episode_title(title: str, number: int, of: int) -> str:
-    """Return the title of one of a player's episodes."""
+    """Return the title of episode ``number``, from 0, of the ``of`` episodes of a player."""
     return title if of == 1 and title else f"{title} episode {number + 1}".strip()

@@ -1,7 +1,7 @@
 """Stores an episode in two files: its arrays for NumPy, and a description in JSON.
 
 ``<name>.npz`` holds one array per entry, ``<name>.json`` describes them and their origin. The files contain no pickles.
-Each is written atomically, the description last: an episode with a description is complete.
+Each file is written atomically, the description last: an episode with a description is complete.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from evorl.runs.files import RunFolderError, make_folder, open_to_write, writing
 from evorl.runs.npz_file import read_npz
 
 FORMAT = 1
-_PER_STEP = ("action", "reward", "termination", "success")  # arrays with one row less than all others
+_PER_STEP = ("action", "reward", "termination", "success")  # arrays ``[T, ...]``; all others are ``[T + 1, ...]``
 _SUCCESS = {"success", "success_ever"}
 
 
@@ -30,7 +30,7 @@ class SavedEpisode:
     """An episode of T steps.
 
     Attributes:
-        about: description, JSON data: ``env`` is the config of its environment, ``length`` is T, ``return`` its return.
+        about: description, JSON data; ``env`` is the config of the environment, ``length`` is T, ``return`` the return.
         arrays: arrays by name. Observations (``obs``, or ``obs.<entry>``) and physics states (``qpos``, ``qvel``; for
             brax ``q``, ``qd``) have T + 1 rows; actions, rewards and flags have T.
     """
@@ -57,7 +57,7 @@ class SavedEpisode:
         """Read an episode by the path of either of its files.
 
         Raises:
-            RunFolderError: a file is missing or corrupted; the message names the reason.
+            RunFolderError: a file is missing, corrupted or of another format version; the message states the reason.
         """
         path = user_path(path)
         files = path.with_suffix(".json"), path.with_suffix(".npz")
@@ -78,7 +78,7 @@ class SavedEpisode:
 
 
 def _problem_of(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str | None:
-    """Return the reason why a description and arrays do not form an episode; ``None`` if they do."""
+    """Return why a description and arrays do not form a valid episode, as a clause; ``None`` if they do."""
     entries, length, total = about.get("arrays"), about.get("length"), about.get("return")
     described = entries.items() if isinstance(entries, dict) else ()
     shapes = {name: isinstance(x, dict) and (x.get("shape"), x.get("dtype")) for name, x in described}

@@ -24,8 +24,8 @@ from evorl.types import Action, Key, Observation, PyTreeData, PyTreeDict
 Tree = TypeVar("Tree")
 Run = TypeVar("Run", bound=Any)
 DEFAULT_MAX_EPISODE_STEPS = 1000
-STEPS_AT_ONCE = 64  # on an accelerator, where the end of episodes is checked once per block of steps
-NO_FAULT = 2**31 - 1  # value of the step without a fault
+STEPS_AT_ONCE = 64  # on an accelerator: steps of a block, after which the end of all episodes is checked
+NO_FAULT = 2**31 - 1  # step number that means that no fault occurred
 _OF_POLICY = -1  # marks a non-finite action, after which the environment is not at fault
 
 
@@ -33,7 +33,7 @@ def longest_episode(env: VectorEnv) -> int:
     """Return the maximum number of steps of an episode.
 
     Raises:
-        ValueError: the environment has no time limit, so evaluation would truncate episodes that training would not.
+        ValueError: the environment has no time limit, so an evaluation might never end.
     """
     if env.max_episode_steps is None:
         raise ValueError(
@@ -52,17 +52,17 @@ class EpisodeOutcomes(PyTreeData):
     """Outcomes of B episodes.
 
     Attributes:
-        returns: float32 ``[B]``.
+        returns: discounted sums of rewards, float32 ``[B]``.
         lengths: number of steps, int32 ``[B]``.
-        totals: sums over the episode of the named entries of ``info``, ``[B, ...]`` each.
+        totals: undiscounted sums over the episode of the named entries of ``info``, float32 ``[B, ...]`` each.
         last: values of these entries at the last step.
         first: values of these entries before the first step.
         observed: statistics ``[B]`` of the observations on which the agent acted; ``None`` unless requested.
-        transitions: every step, ``[B, T, ...]``, as returned by a rollout. Entries past ``lengths`` are undefined; a
-            truncated episode is ``done`` at its last step. ``None`` unless recorded.
+        transitions: every step, as a rollout returns it but ``[B, T, ...]``. Entries past ``lengths`` are undefined; an
+            episode is ``done`` at its last step, also if truncated. ``None`` unless recorded.
         steps: an ``EpisodeSteps`` of the first n episodes; ``None`` unless recorded.
-        faults: first step, from 0, at which the environment returned non-finite values although all actions were finite
-            (``NO_FAULT`` if none), and 0 for rewards or 1 for observations; int32 ``[B, 2]``. ``None`` unless
+        faults: int32 ``[B, 2]``: the first step, from 0, with a non-finite reward or observation although all actions
+            before were finite (``NO_FAULT`` without a fault); and 0 for a reward, 1 for an observation. ``None`` unless
             requested.
     """
 
@@ -77,7 +77,7 @@ class EpisodeOutcomes(PyTreeData):
     faults: jax.Array | None = None
 
     def with_step(self, step: jax.Array, alive: jax.Array, rewards: jax.Array, fields: PyTreeDict, played: Any) -> Self:
-        """Add a step to the episodes in ``alive``, bool ``[B]``; ``played`` has the step's observations and actions."""
+        """Add a step of the episodes in ``alive``, bool ``[B]``; ``played`` contains its observations and actions."""
         return self.replace(
             faults=None if self.faults is None else self._faults_after(step, alive, rewards, *played),
             returns=self.returns + jnp.where(alive, rewards, 0.0),
@@ -90,7 +90,7 @@ class EpisodeOutcomes(PyTreeData):
     def _faults_after(
         self, step: jax.Array, alive: jax.Array, rewards: jax.Array, obs: Observation, actions: Action
     ) -> jax.Array:
-        assert self.faults is not None, "called only if faults are watched"
+        assert self.faults is not None, "called only if faults are detected"
         # ``step`` equals ``lengths`` here; reading the scalar makes a step of 256 CartPoles on a CPU a tenth faster.
         seen_bad, acted_well, paid_bad = ~finite_rows(obs), finite_rows(actions), ~jnp.isfinite(rewards)
         is_open = alive & (self.faults == NO_FAULT)
@@ -99,7 +99,7 @@ class EpisodeOutcomes(PyTreeData):
         return jnp.where(is_open, fault, self.faults)
 
     def with_faults(self) -> Self:
-        """Return the outcomes with ``faults`` as documented; during episodes they are encoded as 2 step + kind."""
+        """Return the outcomes with ``faults`` as documented; until then they are ``2 * step + kind``, ``[B]``."""
         if self.faults is None:
             return self
         is_fault = (self.faults != NO_FAULT) & (self.faults != _OF_POLICY)
@@ -137,17 +137,17 @@ def play_episodes(
         env: vectorized environment in any autoreset mode; only the first episode after a reset counts.
         action_fn: ``agent.evaluate_actions`` or ``agent.compute_actions``, with ``agent_state``.
         keys: per-episode keys of the reset ``[B]`` and of the actions ``[B]``.
-        is_played: bool ``[B]``; environments where it is False are not waited for, and their outcomes remain 0.
+        is_played: bool ``[B]``; where it is False, the episode is not played, and returns, lengths and totals are 0.
         max_episode_steps: episodes are truncated after this many steps.
         discount: the reward at step t is weighted by ``discount ** t``.
-        env_fields: entries of ``info`` to sum, see ``info_entries``.
-        observe: also compute statistics of the observations.
-        record: entries of ``info`` to store with recorded transitions, as ``extras.env_extras``; ``None`` for none.
-        num_kept: number of first episodes whose steps are returned as ``steps``.
-        watch: also detect ``faults`` of environments.
+        env_fields: names of the entries of ``info`` in ``totals``, ``first`` and ``last``, see ``info_entries``.
+        observe: also compute ``observed``, statistics of the observations.
+        record: record ``transitions`` with these entries of ``info`` as ``extras.env_extras``; ``None`` disables it.
+        num_kept: number of episodes, from the first, to record as ``steps``.
+        watch: also detect ``faults``, non-finite rewards and observations of environments.
 
     Raises:
-        ValueError: ``info`` has no such entry.
+        ValueError: ``info`` lacks an entry of ``env_fields``.
     """
     env_state = with_recurrent_state(env.reset(keys[0]), agent_state)
 
@@ -189,12 +189,12 @@ def play_episodes(
 
 
 def run_episodes(running: Callable[[Run], jax.Array], advance: Callable[[Run], Run], run: Run, num_steps: int) -> Run:
-    """Advance parallel episodes while any is running.
+    """Advance parallel episodes while any is running, and return the final state.
 
     Args:
-        running: True if any episode has not ended, possibly within a bounded number of steps.
-        advance: one step of all episodes, which does not change the results of episodes that have ``ended``.
-        run: state with ``ended`` ``[B]`` and ``step``, a scalar.
+        running: returns True, a scalar, while an episode runs; must return False after ``num_steps`` steps.
+        advance: takes one step of all episodes; must not change the results of episodes that have ``ended``.
+        run: state with ``ended``, bool ``[B]``, and ``step``, the number of steps so far.
         num_steps: maximum number of steps.
     """
     if on_cpu():
@@ -217,7 +217,7 @@ def run_episodes(running: Callable[[Run], jax.Array], advance: Callable[[Run], R
 
 
 def _outcomes_of(progress: _Progress, first: PyTreeDict) -> EpisodeOutcomes:
-    """Return the outcomes of the played episodes, including recorded data."""
+    """Return the outcomes of the played episodes, with the data recorded step by step."""
     steps = progress.step_record and progress.step_record.by_episode()
     outcomes = progress.outcomes.replace(first=first, steps=steps).with_faults()
     if progress.recorded is None:
@@ -251,14 +251,14 @@ def _with_row(recorded: Packed[SampleBatch] | None, step: jax.Array, row: Sample
 
 
 def transition_rows(outcomes: EpisodeOutcomes) -> tuple[SampleBatch, jax.Array]:
-    """Return recorded transitions in the format of a replay ring of one environment: by episode, then by step.
+    """Return recorded transitions as rows of a replay ring of one environment, ordered by episode, then by step.
 
     Args:
-        outcomes: outcomes with transitions; any number of leading axes, M transitions in total.
+        outcomes: outcomes with ``transitions``, else ``ValueError``; any number of leading axes, M transitions in all.
 
     Returns:
-        The transitions ``[M, 1, ...]``, and the ``mask`` ``[M]`` of ``add``: True for steps of episodes in which all
-        numbers are finite.
+        The transitions ``[M, 1, ...]``, and the ``mask`` for the ring's ``add``, bool ``[M]``: True for the steps of
+        episodes in which all numbers are finite.
     """
     transitions, lengths = outcomes.transitions, outcomes.lengths
     if transitions is None:
@@ -280,13 +280,13 @@ def episode_keys(key: Key, episode_ids: jax.Array) -> tuple[Key, Key]:
 
 
 def info_entries(info: PyTreeDict, names: Sequence[str]) -> PyTreeDict:
-    """Return entries of the ``info`` of B environments by name, as float32.
+    """Return entries of the ``info`` of B environments by name, float32 ``[B, ...]`` each.
 
     A dot separates levels (``metrics.x_position``). A number at the end selects a component of a vector:
     ``next_obs.0`` is the first component of the observation after the step.
 
     Raises:
-        ValueError: the entry (the message suggests the closest name) or component does not exist.
+        ValueError: an entry or component does not exist; the message suggests the closest entry.
     """
     entries: dict[str, Any] = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(info):

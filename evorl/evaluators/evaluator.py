@@ -1,4 +1,4 @@
-"""Evaluator, which reports returns of an exact number of complete episodes."""
+"""Evaluator: plays an exact number of complete episodes with a policy, and reports their returns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from evorl.rollout import ActionFn, block_size
 from evorl.types import Key, PyTreeDict, PyTreeNode, pytree_field
 
 _ACHIEVED = "next_obs.achieved_goal"
-# Recorded goals -> entry of ``info`` with their values at the start or the end of an episode.
+# Recorded goals -> entry of ``info`` that contains them at the start or the end of an episode.
 GOAL_FIELDS = {"start": _ACHIEVED, "achieved": _ACHIEVED, "desired": "next_obs.desired_goal"}
 
 
@@ -32,14 +32,14 @@ class Evaluator(PyTreeNode):
     Attributes:
         env: vectorized environment; if there are more episodes than environments, they are played in several rounds.
         agent_fn: ``agent.evaluate_actions`` or ``agent.compute_actions``; ``action_fn`` is an alias.
-        max_episode_steps: episodes are truncated after this many steps.
+        max_episode_steps: episodes are truncated after this many steps, unless the environment ends them earlier.
         discount: the reward at step t is weighted by ``discount ** t``.
-        env_chunk: number of environments stepped together, see ``evorl.rollout.rollout``.
-        keep_goals: record the goals of episodes, if the environment observes them.
-        keep_steps: number of first episodes whose steps are all recorded.
+        env_chunk: number of environments stepped together, see ``evorl.rollout.rollout``; ``None`` for all.
+        keep_goals: record the goals of episodes, if observations contain them.
+        keep_steps: record every step of this number of episodes, the first ones.
 
     Raises:
-        ValueError: not exactly one of ``agent_fn`` and ``action_fn`` is passed, or ``num_episodes`` is not positive.
+        ValueError: not exactly one of ``agent_fn`` and ``action_fn`` is passed, or ``env`` is not vectorized.
     """
 
     env: VectorEnv = pytree_field(static=True)
@@ -58,7 +58,7 @@ class Evaluator(PyTreeNode):
             raise ValueError("Evaluator needs a vectorized environment: wrap yours, as in VmapWrapper(env, num_envs).")
 
     def evaluate(self, agent_state: AgentState, key: Key, num_episodes: int) -> EvaluationMetrics:
-        """Return the results of exactly ``num_episodes`` episodes, a pure function of ``agent_state`` and ``key``."""
+        """Return the results ``[num_episodes]``, a pure function of ``agent_state`` and ``key``."""
         if num_episodes < 1:
             raise ValueError(f"num_episodes must be at least 1, got {num_episodes}.")
         return _evaluate(self, agent_state, as_typed_key(key), num_episodes)
@@ -98,7 +98,7 @@ def _play_blocks(
 def _play(
     evaluator: Evaluator, agent_state: AgentState, key: Key, episode_ids: jax.Array, num_episodes: int
 ) -> EvaluationMetrics:
-    """Return results ``[B]`` of the episodes with these indices, without waiting for any past ``num_episodes``.
+    """Return results ``[B]`` of the episodes with these indices; indices from ``num_episodes`` on are not played.
 
     The random numbers of an episode depend only on ``key`` and its index, not on rounds, chunks or devices.
     """
@@ -127,7 +127,7 @@ def _play(
 
 
 def observes_goals(env: VectorEnv) -> bool:
-    """Return True if observations contain the goals, neither flattened nor concatenated."""
+    """Return True if observations have the entries ``achieved_goal`` and ``desired_goal``, in the shape of a goal."""
     spaces = getattr(env.obs_space, "spaces", None)
     if env.goal_task is None or not isinstance(spaces, dict):
         return False

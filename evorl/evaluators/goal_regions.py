@@ -11,7 +11,7 @@ import numpy as np
 from evorl.envs.space import Box
 
 FEW_GOALS = 12  # up to this number, each distinct goal is a region
-MAX_DIMENSIONS = 2  # goals of more dimensions are grouped by distance
+MAX_DIMENSIONS = 2  # goals with more dimensions are grouped by their distance from the start
 NUM_DISTANCES = 4
 
 
@@ -37,14 +37,14 @@ class GoalRegion:
 def by_goal(table: Mapping[str, np.ndarray], goal_space: Box, cells: int = 3) -> list[GoalRegion]:
     """Group episodes by regions of their goals; regions without episodes are omitted.
 
-    At most ``FEW_GOALS`` distinct goals are a region each, if they have two episodes on average. Otherwise, one or two
-    dimensions are divided by a grid over their space, or over their range; more, by quartiles of the distance to go.
+    Up to ``FEW_GOALS`` distinct goals with two episodes or more on average are a region each. Otherwise, goals of up to
+    two dimensions are grouped by a grid, and others by quartiles of the distance from the start to the goal.
 
     Args:
-        table: columns of N episodes: ``desired`` and ``start`` ``[N, G]``; ``success``, ``success_ever`` and ``return``
-            ``[N]``.
-        goal_space: space of goals.
-        cells: number of cells per dimension of a goal.
+        table: columns of N episodes, see ``recorders.goal_table``: ``desired`` and ``start`` ``[N, G]``; ``success``,
+            ``success_ever`` and ``return`` ``[N]``.
+        goal_space: space of goals, which the grid covers; an unbounded dimension is covered by the range of the goals.
+        cells: number of grid cells per dimension of a goal.
     """
     names, region = _regions(np.asarray(table["desired"]), np.asarray(table["start"]), goal_space, cells)
     regions = []

@@ -1,4 +1,4 @@
-"""Evaluation of populations: individuals x episodes are one batch axis of ``env.step``."""
+"""Evaluation of populations: the episodes of all individuals form one batch axis of ``env.step``."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from evorl.types import Action, Key, Params, PolicyExtras, PyTreeDict, PyTreeNod
 class PopulationEvaluator(PyTreeNode):
     """Plays complete episodes with every individual of a population of policies.
 
-    Individuals are generated in chunks, so that only a chunk must fit in memory; the devices of a mesh share the
-    individuals. Results depend neither on chunks nor on devices.
+    Individuals are generated in chunks, so that only a chunk must fit in memory. The devices of a mesh each evaluate a
+    part of the individuals. Results depend neither on chunks nor on devices.
 
     Attributes:
         env: vectorized environment; its ``num_envs`` is ignored.
@@ -33,10 +33,10 @@ class PopulationEvaluator(PyTreeNode):
         chunk: number of individuals evaluated at a time; ``None`` evaluates all together.
         common_random_numbers: episode e uses the same random numbers for every individual, so that differences are
             due to the individuals.
-        env_fields: entries of ``info`` to sum, see ``play_episodes``.
+        env_fields: names of entries of ``info`` to report, see ``play_episodes``.
         observe: also compute statistics of the observations.
-        record: record transitions with these entries of ``info``, see ``play_episodes``; ``None`` disables it.
-        watch: also detect faults of environments, see ``play_episodes``.
+        record: also record transitions, with these entries of ``info``, see ``play_episodes``; ``None`` disables it.
+        watch: also detect non-finite rewards and observations of environments, see ``play_episodes``.
     """
 
     env: VectorEnv = pytree_field(static=True)
@@ -65,15 +65,15 @@ class PopulationEvaluator(PyTreeNode):
         key: Key,
         group_size: int = 1,
     ) -> EpisodeOutcomes:
-        """Return outcomes ``[P, E]``, identical on all devices, except ``observed`` ``[rows]``, which is per device.
+        """Return outcomes ``[P, E]``, identical on all devices; only ``observed`` has a row per episode of each device.
 
         Args:
-            agent: agent that acts with the policies.
-            agent_state: state shared by all individuals, except the policies.
+            agent: agent that acts with the policies, by ``evaluate_actions``.
+            agent_state: state that all individuals share; each policy replaces ``params.policy``.
             ask: ``ask(first, count)`` returns policies ``[count, ...]``, like ``EvoOptimizer.ask``.
             pop_size: number of individuals P.
             key: key of all episodes.
-            group_size: number of individuals to generate together.
+            group_size: chunks and shares of devices are multiples of this number of individuals, such as 2 for pairs.
         """
         first, count = collectives.share_of(pop_size, group_size)
         chunk = min(count, -(-(self.chunk or count) // group_size) * group_size)
@@ -111,10 +111,10 @@ class PopulationEvaluator(PyTreeNode):
 
 
 def population_action_fn(action_fn: ActionFn, policies: Params, num_rows: int) -> ActionFn:
-    """Return an action function in which policy p of ``policies`` ``[P, ...]`` acts in the p-th ``num_rows`` rows.
+    """Return an action function for P blocks of ``num_rows`` rows, in which policy p of ``policies`` acts in block p.
 
-    ``action_fn`` belongs to an agent whose policy is ``agent_state.params.policy``. The means of perturbed matrices
-    (``ops.low_rank``) have no axis P.
+    ``action_fn`` belongs to an agent with the policy ``agent_state.params.policy``. The leaves of ``policies`` are
+    ``[P, ...]``, except the means of perturbed matrices (``ops.low_rank``), which all policies share.
     """
 
     def act(agent_state: AgentState, sample_batch: SampleBatch, keys: Key) -> tuple[Action, PolicyExtras]:
@@ -130,7 +130,7 @@ def population_action_fn(action_fn: ActionFn, policies: Params, num_rows: int) -
 def join_action_fns(first_fn: ActionFn, second_fn: ActionFn, num_first: int) -> ActionFn:
     """Return an action function that uses ``first_fn`` in the first ``num_first`` rows, ``second_fn`` in the others.
 
-    It needs a key for each row. Of the policies' extras, only the recurrent state is returned.
+    The returned function needs a key per row. Of the policies' extras, it returns only the recurrent state.
     """
 
     def act(agent_state: AgentState, sample_batch: SampleBatch, keys: Key) -> tuple[Action, PolicyExtras]:

@@ -1,4 +1,4 @@
-"""Reference batch: observations collected before training, used to normalize or compare networks."""
+"""Reference batch: observations of random actions, collected before training to normalize or compare networks."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class _Walk(PyTreeData):
 def reference_observations(env: VectorEnv, num_episodes: int, key: Key) -> Observation:
     """Return one observation of each of N episodes of uniformly random actions, ``[N, ...]``.
 
-    Every step of an episode is selected with equal probability without knowing the length: the observation at step t
-    replaces the previous one with probability ``1 / (t + 1)`` (reservoir sampling).
+    Every step of an episode is selected with equal probability, although the length is unknown: the observation at step
+    t replaces the previously selected one with probability ``1 / (t + 1)`` (reservoir sampling).
 
     Args:
         env: vectorized environment in any autoreset mode; its ``num_envs`` is ignored.
         num_episodes: number of episodes N.
-        key: key of all episodes.
+        key: key of the starts, actions and selections of all episodes.
     """
     reset_keys, action_keys = episode_keys(as_typed_key(key), jnp.arange(num_episodes))
     env_state = env.reset(reset_keys)

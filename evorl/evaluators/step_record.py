@@ -1,4 +1,4 @@
-"""Step-by-step records of some of the parallel episodes, written inside the compiled program."""
+"""Step-by-step records of the first n of B parallel episodes, written inside the compiled program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evorl.types import Action, Observation, PyTreeData, PyTreeDict
 
 
 class EpisodeSteps(PyTreeData):
-    """Every step of n episodes. Entries past an episode's length are undefined; T is the maximal length.
+    """Every step of n episodes. T is the maximum length; entries past an episode's length are undefined.
 
     Attributes:
         obs: observations before each step and after the last, ``[n, T + 1, ...]``.
@@ -23,7 +23,7 @@ class EpisodeSteps(PyTreeData):
         actions: actions of the agent, ``[n, T, ...]``.
         rewards: float32 ``[n, T]``.
         terminations: True if the step ended the task (not at a time limit), bool ``[n, T]``.
-        is_success: true if the step is at the goal, bool ``[n, T]``; ``None`` without goals.
+        is_success: True if the step ended at the goal, bool ``[n, T]``; ``None`` for environments without goals.
     """
 
     obs: Observation
@@ -35,18 +35,18 @@ class EpisodeSteps(PyTreeData):
 
 
 class StepRecord(PyTreeData):
-    """Packed record of the first steps of n episodes.
+    """Record of the steps so far of n episodes, packed into few arrays.
 
     Attributes:
-        moments: observations and physics, ``[T + 1, n, features]``.
-        steps: all other data, ``[T, n, features]``.
+        moments: observations and physics before each step and after the last, ``[T + 1, n, features]``.
+        steps: actions, rewards, terminations and success of each step, ``[T, n, features]``.
     """
 
     moments: Packed[tuple]
     steps: Packed[tuple]
 
     def with_step(self, env: VectorEnv, step: jax.Array, transition: SampleBatch, env_state: EnvState) -> Self:
-        """Add step number ``step``, ``transition``, which led to ``env_state``; both have B environments."""
+        """Return the record with step number ``step``: the ``transition`` ``[B, ...]`` to the state ``env_state``."""
         num_rows = jax.tree.leaves(self.steps)[0].shape[1]
         moment = (transition.next_obs, env.physics(env_state))
         return self.replace(
@@ -55,7 +55,7 @@ class StepRecord(PyTreeData):
         )
 
     def by_episode(self) -> EpisodeSteps:
-        """Return the record with episodes as the first axis."""
+        """Return the recorded steps unpacked, with the episodes as the first axis."""
         moments, steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), (self.moments, self.steps))
         obs, physics = moments.unpack()
         actions, rewards, terminations, is_success = steps.unpack()
@@ -70,13 +70,13 @@ class StepRecord(PyTreeData):
 
 
 def new_step_record(env: VectorEnv, env_state: EnvState, num_rows: int, num_steps: int) -> StepRecord:
-    """Return the record of the first n environments with their initial observations.
+    """Return a record of the first n environments that contains only their initial observations and physics.
 
     Args:
-        env: vectorized environment that does not step ended episodes.
-        env_state: state after a reset.
-        num_rows: n, at most the number of environments.
-        num_steps: T.
+        env: vectorized environment.
+        env_state: state of B environments after a reset.
+        num_rows: n; a larger value than B is reduced to B.
+        num_steps: maximum number of steps T.
     """
     num_rows = min(num_rows, env_state.done.shape[0])
     moment = pack(_first((env_state.obs, env.physics(env_state)), num_rows))

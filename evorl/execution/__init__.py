@@ -1,1 +1,1 @@
-"""Compiled programs that run pure steps over seeds and devices, and the training loop on the host."""
+"""Runs workflows: compiled programs over seeds and devices, the training loop on the host, and checks before a run."""

@@ -1,4 +1,4 @@
-"""Collector of workflows whose iterations are compiled programs."""
+"""Default collector, which collects inside compiled programs, and the function that iterates with any collector."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from evorl.types import PyTreeDict, State
 
 
 def collects_by_acting(workflow: Any) -> bool:
-    """Return True if the workflow does not override ``collect``, which by default collects rollouts by ``acting``."""
+    """Return True if ``collect`` comes from the class that defines ``acting``, so that it collects by ``acting``."""
     family = next((cls for cls in type(workflow).__mro__ if "acting" in vars(cls)), None)
     return family is not None and type(workflow).collect is vars(family).get("collect")
 
 
 @dataclasses.dataclass(frozen=True)
 class ProgramCollector:
-    """Collects inside the compiled program of an iteration, by a scan over environment steps."""
+    """Collects with the workflow's ``collect``, inside the compiled program of an iteration."""
 
     is_one_program: bool = True
 
@@ -35,7 +35,7 @@ class ProgramCollector:
         return without_env_faults(workflow, *results, num_iterations, message)
 
     def evaluate(self, workflow: Any, state: State) -> PyTreeDict:
-        """Evaluate by one compiled program."""
+        """Evaluate in one compiled program, and return the metrics."""
         return programs.evaluate_program(workflow, state)
 
     def stop_when(self, should_stop: Callable[[], bool]) -> None:
@@ -51,5 +51,5 @@ PROGRAM: Collector = ProgramCollector()
 def iterate(
     workflow: Any, state: State, num_iterations: int, message: Callable[..., None] = lambda *_: None
 ) -> tuple[PyTreeDict | None, State]:
-    """Run iterations by the workflow's own collector, see ``Collector.iterate``; the state is donated."""
+    """Run iterations with the workflow's collector, see ``Collector.iterate``; the state is donated."""
     return workflow.collector.iterate(workflow, state, num_iterations, message)

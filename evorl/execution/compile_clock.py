@@ -26,7 +26,7 @@ def _start_listening() -> None:
 
 
 class CompileClock:
-    """Measures wall-clock time, and JAX's tracing and compilation time, since its creation."""
+    """Measures wall-clock time, and JAX's tracing and compilation time in this process, since its creation."""
 
     def __init__(self) -> None:
         _start_listening()
@@ -45,7 +45,7 @@ class CompileClock:
 
     @property
     def trace_seconds(self) -> float:
-        """Seconds spent tracing and lowering; separately traced inner functions count twice."""
+        """Seconds spent tracing and lowering; the time of separately traced inner functions counts twice."""
         return _totals["trace"] - self._before["trace"]
 
     @property
@@ -55,11 +55,11 @@ class CompileClock:
 
     @property
     def seconds_of_the_rest(self) -> float:
-        """Seconds neither traced nor compiled; an underestimate if programs are compiled in parallel."""
+        """Seconds spent neither tracing nor compiling; an underestimate if programs are compiled in parallel."""
         return max(0.0, self.seconds - self.trace_seconds - self.compile_seconds)
 
     def report(self) -> str:
-        """Return a summary of the times."""
+        """Return a summary, such as ``4.1 s (trace 1.2 s, compile 2.5 s, 3 programs)``."""
         programs = f"{self.num_programs} program{'s' * (self.num_programs != 1)}"
         return (
             f"{self.seconds:.1f} s (trace {self.trace_seconds:.1f} s, compile {self.compile_seconds:.1f} s, {programs})"

@@ -19,8 +19,8 @@ from evorl.runs.spec import RunSpec
 
 _FILE = "compile_times.json"
 _MAX_BYTES = 2**20
-_MAX_TASKS, _MAX_SETTINGS = 200, 20  # the oldest are forgotten
-_SHORT = 1.0  # seconds that need no announcement
+_MAX_TASKS, _MAX_SETTINGS = 200, 20  # numbers of stored tasks, and of settings per task; the oldest are removed
+_SHORT = 1.0  # seconds; a shorter compilation is not announced
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,10 +28,10 @@ class CompileTimes:
     """Compile times of one task: an algorithm in an environment, with these versions on these devices.
 
     Attributes:
-        file: where they are stored; ``None`` without a cache of compiled programs, which remembers nothing.
-        task: key of the task.
-        name: name of the task in messages.
-        settings: fingerprint of the settings; the same settings find their programs in the cache.
+        file: file of the compile times; ``None`` if compiled programs are not cached, so that no times are stored.
+        task: key of the task in the file.
+        name: short name of the environment, for messages.
+        settings: hash of the settings except the seed; runs with the same hash use the same cached programs.
     """
 
     file: Path | None
@@ -41,7 +41,7 @@ class CompileTimes:
 
     @classmethod
     def of_run(cls, spec: RunSpec, env: str) -> CompileTimes:
-        """Return the times of a run's task, from the folder of JAX's cache of compiled programs.
+        """Return the compile times of a run's task, stored in the folder of JAX's cache of compiled programs.
 
         Args:
             spec: settings of the run.
@@ -56,7 +56,7 @@ class CompileTimes:
         return cls(Path(folder) / _FILE if folder else None, ", ".join(task), short_title(env), fingerprint)
 
     def announce(self) -> str | None:
-        """Return the message at the start of a compilation; ``None`` if it is expected to be short."""
+        """Return the message before a compilation; ``None`` if the compilation is expected to be short."""
         if self.file is None:
             return f"Compiling {self.name}. Without the compilation cache, every start compiles again."
         times = self._read().get(self.task, {})
@@ -69,7 +69,7 @@ class CompileTimes:
         return f"Compiling {self.name} for the first time. Later starts load the compiled programs and are faster."
 
     def remember(self, seconds: float) -> None:
-        """Store the time of a compilation; an unusable file is replaced, and an unwritable folder is ignored."""
+        """Store the seconds of a compilation, or of loading programs; replace an invalid file, ignore write errors."""
         if self.file is None:
             return
         stored = self._read()
@@ -88,7 +88,7 @@ class CompileTimes:
             return
 
     def _read(self) -> dict[str, dict[str, float]]:
-        """Return the stored times by task; none of an unusable file."""
+        """Return the stored seconds by task, then by settings; an empty dict if the file is missing or invalid."""
         assert self.file is not None, "checked by the callers"
         try:
             refuse_link(self.file)

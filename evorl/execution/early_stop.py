@@ -15,16 +15,16 @@ NEVER = StopSettings()
 
 @dataclasses.dataclass
 class EarlyStop:
-    """Conditions of the setting ``stop``, and their current status.
+    """Status of the conditions that end training early: the setting ``stop``, and a search that prunes the trial.
 
     Args:
-        settings: the conditions.
-        num_worse: evaluations since the best one.
-        clock: returns seconds; a run's time counts from the creation of this object.
-        judge: returns the reason to stop after an evaluation, given its environment steps and score, or ``None``.
+        settings: conditions of the setting ``stop``.
+        num_worse: number of evaluations since the best one.
+        clock: returns a time in seconds; ``settings.hours`` count from the creation of this object.
+        judge: called after an evaluation with its environment steps and score; returns a reason to stop, or ``None``.
 
     Attributes:
-        reason: description of the condition that is met, for a message; ``None`` before.
+        reason: description of the condition that is met, for a message; ``None`` if none is met yet.
     """
 
     settings: StopSettings = NEVER
@@ -43,16 +43,16 @@ class EarlyStop:
         progress: Mapping[str, Any] | None,
         judge: Callable[[int, float], str | None] = lambda *_: None,
     ) -> EarlyStop:
-        """Return the conditions of a run that continues from a checkpoint's progress."""
+        """Return the conditions of a run with a checkpoint's ``progress``; ``None`` if the run is new."""
         return cls(settings, int((progress or {}).get("evaluations_since_best", 0)), judge=judge)
 
     def evaluated(self, timesteps: int, score: float, is_best: bool) -> None:
-        """Count an evaluation.
+        """Count an evaluation, and set ``reason`` if the evaluation meets a condition.
 
         Args:
-            timesteps: environment steps before the evaluation.
+            timesteps: environment steps before the evaluation, per seed.
             score: score of the evaluation.
-            is_best: True if the score exceeds all earlier ones.
+            is_best: True if the score exceeds all earlier scores.
         """
         self.num_worse = 0 if is_best else self.num_worse + 1
         at, patience = self.settings.at, self.settings.patience
@@ -64,7 +64,7 @@ class EarlyStop:
             self.reason = reason
 
     def is_met(self) -> bool:
-        """Return True once a condition is met, in any process of the run."""
+        """Return True once a condition is met; all processes of the run must call it, and get the same result."""
         hours = self.settings.hours
         if self.reason is not None or hours is None:
             return self.reason is not None
@@ -73,5 +73,5 @@ class EarlyStop:
         return self.reason is not None
 
     def to_json(self) -> dict[str, int]:
-        """Return the entries of a checkpoint's progress; empty unless evaluations are counted."""
+        """Return the entries of a checkpoint's progress, for ``resumed``; empty if ``patience`` is not set."""
         return {"evaluations_since_best": self.num_worse} if self.settings.patience is not None else {}

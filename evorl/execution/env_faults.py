@@ -1,4 +1,4 @@
-"""Detects non-finite rewards and observations in a rollout: the program checks, the host reports.
+"""Detects non-finite rewards and observations of environments: the program finds them, the host reports them.
 
 Such values make losses NaN and corrupt the running observation statistics for the rest of the run. Environments are
 checked before losses, so that a fault in an environment is not attributed to the learning rate.
@@ -22,7 +22,7 @@ from evorl.ops import collectives, processes
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict, State
 
-ENV_FAULTS = "env_faults"  # metric of a program; ``Workflow.iterate`` removes it
+ENV_FAULTS = "env_faults"  # metric of a program; ``without_env_faults`` removes it
 _KINDS = ("rewards", "observations", "observations")  # before a step, and after it
 _NONE = NO_FAULT
 
@@ -30,8 +30,8 @@ _NONE = NO_FAULT
 def watched_step(workflow: Any, state: State) -> tuple[PyTreeDict, State]:
     """Run one iteration of one seed, ``pure_step``, with ``ENV_FAULTS`` added to its metrics.
 
-    The entry is missing for workflows that override ``pure_step`` without a ``watched_step``, and for simulators on the
-    host, whose responses are checked there.
+    The entry is missing if ``env_faults`` returns ``None``, for workflows that override ``pure_step`` without defining
+    ``watched_step``, and for simulators on the host, which are checked on the host.
     """
     custom_step = getattr(workflow, "watched_step", None)
     if custom_step is not None:
@@ -45,11 +45,11 @@ def watched_step(workflow: Any, state: State) -> tuple[PyTreeDict, State]:
 
 
 def env_faults(experience: Any) -> jax.Array | None:
-    """Return the first step at which an environment returned non-finite values.
+    """Return the first step at which an environment returned non-finite values after finite actions.
 
     Args:
-        experience: data collected by a workflow. A generation is faulty only if no episode has a finite return and
-            finite values, because some individuals may break their simulation.
+        experience: data collected by a workflow. The episodes of a generation have a fault only if none of them has a
+            finite return and finite values, because some individuals may break their simulation.
 
     Returns:
         int32 ``[3]``: the step in the rollout or episode from 0 (``NO_FAULT`` if all values are finite), the index of
@@ -79,7 +79,7 @@ def env_faults(experience: Any) -> jax.Array | None:
 
 
 def _fault_of_generation(returns: jax.Array, faults: jax.Array) -> jax.Array:
-    """Return the first fault ``[3]`` of a generation's episodes; no fault if any episode is sound."""
+    """Return the first fault ``[3]`` of a generation's episodes; no fault if any episode is finite throughout."""
     rows = faults.reshape(-1, faults.shape[-1])
     at = jnp.argmin(rows[:, 0])
     is_sound = jnp.isfinite(returns) & (faults[..., 0] == _NONE)
@@ -88,12 +88,12 @@ def _fault_of_generation(returns: jax.Array, faults: jax.Array) -> jax.Array:
 
 
 def without_aftermath(faults: Any, metrics: Mapping[str, Any], optional: Collection[str]) -> Any:
-    """Remove faults that follow a divergence: they are caused by invalid actions of the policy.
+    """Return the faults without those after a divergence, which result from invalid actions of the policy.
 
     Args:
         faults: faults of consecutive iterations, ``[N, ..., 3]``, see ``env_faults``; a JAX or NumPy array.
-        metrics: metrics of the same iterations by name, ``[N, ...]``.
-        optional: metrics that may be NaN because they have no value yet.
+        metrics: metrics of the same iterations by name, ``[N, ...]``; a non-finite metric indicates a divergence.
+        optional: names of metrics that may be NaN because they have no value yet.
     """
     rows = faults.shape[:2] if faults.ndim > 2 else (len(faults), 1)
     diverged = jnp.zeros(rows, jnp.bool_)
@@ -129,7 +129,7 @@ def _first_bad(tree: Any, shape: tuple[int, int]) -> jax.Array:
 
 
 class KeyedMessages:
-    """Forwards messages, but only the first with each key."""
+    """Forwards messages without a key, and the first message with each key."""
 
     def __init__(self, message: Callable[[str], None]) -> None:
         self._message = message
@@ -148,19 +148,19 @@ def without_env_faults(
     num_iterations: int,
     message: Callable[..., None] = lambda *_: None,
 ) -> tuple[PyTreeDict, State]:
-    """Remove the entry for environment faults from the metrics ``[N, ...]``; return them and the state.
+    """Report environment faults; return the metrics without the entry ``ENV_FAULTS``, and the state.
 
     Args:
         workflow: workflow that owns the environments.
-        metrics: metrics of a program.
+        metrics: metrics of a program by name, ``[N, ...]``.
         state: state after these iterations.
-        num_iterations: number of valid rows.
-        message: called with a text and a key, see ``KeyedMessages``, if some member of a population or some independent
-            row has a fault and the others can continue.
+        num_iterations: number of valid rows, at most N.
+        message: called with a text and a key, see ``KeyedMessages``, if a member of a population or an independent run
+            has a fault and the others continue.
 
     Raises:
-        TrainingDiverged: an environment returned non-finite values (in a population, an environment of every member);
-            the message states the environment and the step.
+        TrainingDiverged: an environment returned non-finite values (in a population, an environment of every member),
+            unless runs are independent; the message states the environment and the step.
     """
     remaining = PyTreeDict({name: value for name, value in metrics.items() if name != ENV_FAULTS})
     if ENV_FAULTS not in metrics:
@@ -202,7 +202,7 @@ def _describe_fault(workflow: Any, faults: np.ndarray, seed: int, member: int, i
 
 
 def refuse_faulty_rollout(env: Any, experience: SampleBatch) -> None:
-    """Raise ``HostEnvError`` if an environment returned non-finite values in a rollout, in an actor."""
+    """Raise ``HostEnvError`` if an environment returned non-finite values in an actor's rollout ``[T, B, ...]``."""
     faults = None if env.steps_on_host else env_faults(experience)
     if faults is None or int(faults[0]) == _NONE:
         return
@@ -211,7 +211,7 @@ def refuse_faulty_rollout(env: Any, experience: SampleBatch) -> None:
 
 
 def _described(env: Any, number: str, kind: int, moment: str) -> str:
-    """Return the message for non-finite values."""
+    """Return the message for non-finite values; ``kind`` is an index in ``_KINDS``, ``moment`` names the step."""
     return (
         f"environment {number} of {env_title(env)} returned {_KINDS[kind]} that are not finite (NaN or infinite) at "
         f"{moment}: fix the environment (evorl check-env runs random actions in it), or replace such values with a "

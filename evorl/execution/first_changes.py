@@ -12,14 +12,14 @@ from typing import Any
 
 from evorl.envs.space import Box, Discrete
 
-_FEW_UPDATES, _MANY_UPDATES = Fraction(1, 4), Fraction(1, 2)  # for each environment step
+_FEW_UPDATES, _MANY_UPDATES = Fraction(1, 4), Fraction(1, 2)  # numbers of updates per environment step
 
 
 def first_changes(workflow: Any) -> str | None:
     """Return a sentence with the settings to change first, and the reasons; ``None`` without suggestions.
 
     Args:
-        workflow: workflow of a run with the general defaults.
+        workflow: workflow of a run that uses the general defaults instead of tuned settings.
     """
     changes = list(_changes(workflow))
     return f"If the run learns too little, change first: {'; '.join(changes)}." if changes else None
@@ -31,7 +31,7 @@ def _changes(workflow: Any) -> Iterator[str]:
     if not agent.learns or not (is_on_policy or is_off_policy):
         return
     is_vector = isinstance(env.obs_space, Box) and len(env.obs_space.shape) == 1
-    # Batch normalization has the same effect.
+    # Agents with batch normalization (``keeps_statistics``) do not need normalized observations.
     if is_vector and not getattr(agent, "keeps_statistics", False) and getattr(agent, "normalize_obs", True) is False:
         yield "agent.normalize_obs=true, because components of observations may differ in scale"
     if is_on_policy and not workflow.normalize_rewards:

@@ -1,9 +1,9 @@
-"""Predicts when a training run first updates its policy, and rejects runs that never would.
+"""Rejects training runs that would never update their policy, and warns of settings with unintended effects.
 
-The prediction reads attributes of the workflow: ``learning_starts``, ``updates_per_iteration`` and ``replay_buffer`` if
+The checks read attributes of the workflow: ``learning_starts``, ``updates_per_iteration`` and ``replay_buffer`` if
 it learns from a replay buffer, ``updates_per_policy_update`` if the policy is updated less often than the critics,
 ``num_minibatches`` and ``agent.normalize_advantages`` if advantages are standardized, and ``inner`` or ``learner`` for
-a nested workflow. Other workflows may define ``idle_reasons()``, which yields sentences.
+a nested workflow. Other workflows may define ``idle_reasons()``, which yields a sentence per reason for no update.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from evorl.ops.schedules import Schedule
 from evorl.ops.terminal_text import counted
 
 _EXPLAINED = "Nothing would be learned"
-# Rollouts of this many steps are for simulators on an accelerator, and for trainings of many millions of steps.
+# Steps and number of the large, few iterations that cause a warning, and number of iterations that it aims at.
 _LARGE_ITERATION, _FEW_ITERATIONS, _ENOUGH_ITERATIONS = 10_000, 10, 50
 _LONG_ROLLOUT = 128
 
@@ -35,9 +35,9 @@ def idle_reasons(workflow: Any, total: float | None = None, above: str = "") -> 
     """Yield a sentence for each setting that prevents every update of the policy.
 
     Args:
-        workflow: workflow of the run, or of a part of the run.
-        total: environment steps of the part; ``None`` for ``workflow.total_timesteps``.
-        above: prefix of the part in the config, for example ``learner.``.
+        workflow: workflow of the run, or a workflow nested in it.
+        total: environment steps in which the workflow can learn; ``None`` for ``workflow.total_timesteps``.
+        above: prefix of the workflow's settings in the config, for example ``learner.``; empty for the run.
     """
     total = float(workflow.total_timesteps) if total is None else total
     if hasattr(workflow, "idle_reasons"):
@@ -79,7 +79,7 @@ def weak_spots(workflow: Any) -> Iterator[str]:
 
 
 def _too_few_iterations(workflow: Any, total: float) -> Iterator[str]:
-    """Yield a sentence if an on-policy algorithm has few iterations because each of them is large."""
+    """Yield a sentence if an on-policy run has few iterations because each iteration has many steps."""
     steps = workflow.timesteps_per_iteration or 0
     if not hasattr(workflow, "normalize_rewards") or steps < _LARGE_ITERATION or total >= _FEW_ITERATIONS * steps:
         return
@@ -93,7 +93,7 @@ def _too_few_iterations(workflow: Any, total: float) -> Iterator[str]:
 
 
 def num_updates(workflow: Any, total: float) -> int:
-    """Return the largest number of updates of a workflow with a replay buffer in ``total`` environment steps."""
+    """Return an upper bound of the updates of a workflow with a replay buffer in ``total`` environment steps."""
     steps = workflow.timesteps_per_iteration
     iterations = max(1, int(total) // steps)
     first = 0 if workflow.offline else max(0, math.ceil(float(workflow.learning_starts) / steps) - 1)
@@ -135,7 +135,7 @@ def _replay_reasons(workflow: Any, total: float, above: str) -> Iterator[str]:
 
 
 def _one_sample_reasons(workflow: Any, above: str) -> Iterator[str]:
-    """Yield a reason if minibatches have a single sample, whose standardized advantage and gradient are 0."""
+    """Yield a reason if minibatches have one sample, which makes standardized advantages and gradients 0."""
     rows, parts = workflow.timesteps_per_iteration, getattr(workflow, "num_minibatches", 1)
     if parts and rows // parts == 1:
         fewer = f"fewer {above}num_minibatches, " if parts > 1 else ""
@@ -147,7 +147,7 @@ def _one_sample_reasons(workflow: Any, above: str) -> Iterator[str]:
 
 
 def _population_reasons(workflow: Any) -> Iterator[str]:
-    """Yield the reasons for members, each with its fraction of the steps; searched settings are not checked."""
+    """Yield the reasons for one member, with its fraction of the steps; none if the search varies these settings."""
     steps = workflow.timesteps_per_iteration
     if not steps:
         return

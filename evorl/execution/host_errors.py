@@ -1,4 +1,4 @@
-"""Error translation: raises failures of simulators that compiled programs call as ``HostEnvError``."""
+"""Translates JAX's errors about failed simulators, which compiled programs call on the host, to ``HostEnvError``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from evorl.envs.host.simulators import failures
 
 @contextlib.contextmanager
 def translate_host_errors() -> Iterator[None]:
-    """Context in which compiled programs that fail because of simulators raise the simulators' error.
+    """Context that replaces the error of a compiled program by the error of the simulator that caused it.
 
     Raises:
-        HostEnvError: the error of the simulators.
+        HostEnvError: a simulator failed within the context.
     """
     failures.clear()
     logger = logging.getLogger("jax._src.callback")  # would log the traceback of the error

@@ -1,4 +1,4 @@
-"""Intervals of metrics, evaluations and checkpoints; due iterations depend only on the settings of a run.
+"""Intervals between metric rows, evaluations and checkpoints; due iterations depend only on the settings of a run.
 
 Intervals are environment steps. If all iterations have the same number of steps, iterations are counted; otherwise an
 event is due with the iteration that completes another interval.
@@ -38,13 +38,13 @@ class Interval(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class EveryIterations:
-    """Due whenever the number of iterations since ``offset`` is a multiple of ``number``."""
+    """Event that is due whenever the number of iterations since ``offset`` is a multiple of ``number``."""
 
     number: int
     offset: int = 0
 
     def is_due(self, iterations: np.ndarray, timesteps: np.ndarray) -> np.ndarray:
-        """Return after which iterations the event is due, bool ``[N]``."""
+        """Return a mask of the N iterations after which the event is due, bool ``[N]``."""
         return (iterations[1:] - self.offset) % self.number == 0
 
     def until_due(self, iterations: int, timesteps: int, max_steps: int) -> int:
@@ -54,12 +54,12 @@ class EveryIterations:
 
 @dataclasses.dataclass(frozen=True)
 class EverySteps:
-    """Due after each iteration in which the environment steps reach a multiple of ``number``."""
+    """Event that is due after each iteration in which the environment steps reach a multiple of ``number``."""
 
     number: int
 
     def is_due(self, iterations: np.ndarray, timesteps: np.ndarray) -> np.ndarray:
-        """Return after which iterations the event is due, bool ``[N]``."""
+        """Return a mask of the N iterations after which the event is due, bool ``[N]``."""
         reached = timesteps // self.number
         return reached[1:] > reached[:-1]
 
@@ -76,9 +76,9 @@ def every(
     Args:
         timesteps: environment steps per seed; 0 for never.
         steps_per_iteration: environment steps of an iteration per seed; 0 if iterations differ.
-        num_seeds: number of seeds whose steps are counted together.
-        rows: interval of metric rows. If iterations are counted, a longer interval is rounded to a multiple of
-            ``rows``, so that evaluations and checkpoints coincide with rows.
+        num_seeds: number of seeds; if iterations differ, the interval counts the steps of all seeds together.
+        rows: interval of metric rows, ``None`` to ignore it. If iterations are counted, a longer interval is rounded to
+            a multiple of ``rows``, so that evaluations and checkpoints coincide with rows.
     """
     if timesteps <= 0:
         return None

@@ -1,8 +1,8 @@
 """Estimates a traced program's memory, in addition to its arguments, before compilation.
 
-Walks the program's equations and tracks live arrays. Results that a compiler fuses with their consumers (elementwise
-operations, changes of shape) need no memory, and results written in place (the carry of a loop, an update of a buffer
-that is no longer needed) need no second copy.
+The estimate follows the program's equations and tracks live arrays. Results that a compiler fuses with their
+consumers (elementwise operations, changes of shape) need no memory. Results written in place (the carry of a loop, an
+update of a buffer that is no longer needed) need no second copy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from evorl.ops.platform import on_cpu
 from evorl.ops.traced_programs import programs_in, scan_sizes
 
-# Fused with the operations that read their results. With JAX 0.11's ``one_minus_square`` plans would be too small.
+# Operations fused with the readers of their results. With JAX 0.11's ``one_minus_square``, estimates were too small.
 _FUSED = frozenset(
     "abs acos acosh add and asin asinh atan atan2 atanh bitcast_convert_type broadcast_in_dim cbrt ceil clamp "
     "convert_element_type copy cos cosh div eq erf erf_inv exp exp2 expand_dims expm1 floor ge gt integer_pow iota "
@@ -34,7 +34,7 @@ def temporary_bytes(jaxpr: Any) -> int:
     """Return the largest number of bytes that a program needs in addition to its arguments, on one device.
 
     Args:
-        jaxpr: (closed) program.
+        jaxpr: program, a ``Jaxpr`` or ``ClosedJaxpr``.
     """
     return _walk(jaxpr, {})[0]
 
@@ -85,7 +85,7 @@ def num_equations(jaxpr: Any) -> int:
 
 
 def _result_bytes(eqn: Any, last: dict[Any, int], i: int, inside: list[list[int]]) -> list[int]:
-    """Return the newly allocated bytes of each result; ``inside`` has the same for each inner program."""
+    """Return the newly allocated bytes of each result; ``inside`` has these bytes for each inner program."""
     name = eqn.primitive.name
     is_rounded = name == "convert_element_type" and eqn.outvars[0].aval.dtype == jnp.bfloat16  # stored for gradients
     if name in _FUSED and not is_rounded:
@@ -109,9 +109,9 @@ def _is_var(var: Any) -> bool:
 
 
 def aval_bytes(aval: Any) -> int:
-    """Return the bytes of an array with this shape and dtype; a key has 8 bytes.
+    """Return the bytes of an array with this shape and dtype; a key has 8 bytes, a value without a shape 0.
 
-    On a CPU, bfloat16 counts as float32, in which XLA computes there.
+    On a CPU, a bfloat16 number counts 4 bytes, because XLA computes it in float32.
     """
     if not hasattr(aval, "shape"):
         return 0

@@ -1,7 +1,7 @@
 """Checks the memory of a run, given the shapes of its state, before anything is computed.
 
 The check uses a lower bound: the state, and a copy of everything that a step replaces. A rejected run therefore could
-not have worked; an accepted run may still need more memory than available.
+not have worked. An accepted run may still need more memory than available.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from evorl.ops.trees import leaf_name
 from evorl.replay_buffers.ring import ReplayState
 from evorl.types import PyTreeNode, State
 
-MEMORY_SHARE = 0.8  # fraction of the memory for a run: the rest is for unpredictable needs and other processes
+MEMORY_SHARE = 0.8  # fraction of the memory that a run may use; the rest is for other processes and errors of estimates
 _PROCESS_BYTES = 700_000_000  # minimum memory of a process without state: Python, JAX, compiled programs
 # Settings that do not determine the length of any array of the state, but may equal one by coincidence.
 _OF_UPDATES = ("batch_size", "num_minibatches", "num_epochs", "num_value_epochs", "eval_episodes", "n_step")
@@ -39,8 +39,8 @@ class _Array:
     Attributes:
         name: path in the state.
         shape: shape over all devices.
-        num_bytes: size in one memory, including copies.
-        is_ring: True if the array belongs to a ring of transitions, ``[.., R, B, ...]``.
+        num_bytes: size in the memory of the machine or of one accelerator, including all copies there.
+        is_ring: True if the array belongs to a ring buffer of transitions, ``[.., R, B, ...]``.
     """
 
     name: str
@@ -56,7 +56,7 @@ def check_memory(workflow: Any, state: State, specs: State, available: int | Non
         workflow: workflow whose settings the message refers to.
         state: shapes of the initial state, over all seeds and devices.
         specs: ``PartitionSpec`` of each array.
-        available: bytes of memory, by default of this machine. If unknown, no error is raised.
+        available: bytes that the run may use; ``None`` for ``MEMORY_SHARE`` of the memory, without an error if unknown.
 
     Raises:
         ValueError: the state does not fit; the message states the largest value of the dominant setting that fits.
@@ -83,7 +83,7 @@ def check_memory(workflow: Any, state: State, specs: State, available: int | Non
 
 
 def required_bytes(state: State, specs: State, execution: Execution) -> int:
-    """Return the minimum memory that a run needs, in bytes; see ``check_memory`` for the arguments."""
+    """Return the minimum bytes of memory of a run, from the shapes and ``PartitionSpec``s of its state."""
     return sum(array.num_bytes for array in _arrays(state, specs, execution))
 
 
@@ -92,11 +92,11 @@ def check_program_memory(compiled: Any, num_devices: int, available: int | None 
 
     Args:
         compiled: result of ``lower(...).compile()``. If the backend does not report memory needs, no error is raised.
-        num_devices: number of devices that run it at the same time.
-        available: as for ``check_memory``.
+        num_devices: number of devices, over all processes, that run the program at the same time.
+        available: bytes that the run may use, see ``check_memory``.
 
     Raises:
-        ValueError: the program needs more memory.
+        ValueError: the program needs more memory than available.
     """
     total = program_bytes(compiled, num_devices)
     available, described = _memory_for_run(available)
@@ -109,7 +109,7 @@ def check_program_memory(compiled: Any, num_devices: int, available: int | None 
 
 
 def program_bytes(compiled: Any, num_devices: int) -> int | None:
-    """Return the bytes that a compiled program and its state need on this machine; ``None`` if not reported."""
+    """Return the bytes of a program and its state on an accelerator, or all CPU devices here; ``None`` if unknown."""
     needs = compiled.memory_analysis()
     if needs is None:
         return None
@@ -119,7 +119,7 @@ def program_bytes(compiled: Any, num_devices: int) -> int | None:
 
 
 def _memory_for_run(available: int | None) -> tuple[int | None, str]:
-    """Return the bytes available for a run's state, by default from this machine's memory, and a description."""
+    """Return the bytes that a run may use (``None`` if unknown), by default derived from the memory; and a text."""
     if available is not None:
         return available, f"{shown_bytes(available)} are available"
     machine = available_bytes()
@@ -130,18 +130,18 @@ def _memory_for_run(available: int | None) -> tuple[int | None, str]:
 
 
 def held_bytes(state: Any, specs: Any, execution: Execution) -> int:
-    """Return the bytes that part of a state needs in one memory, including copies for the devices of a CPU.
+    """Return the bytes of a part of a state on one accelerator, or on all CPU devices of this machine together.
 
     Args:
-        state: arrays or their shapes.
-        specs: ``PartitionSpec`` of each.
+        state: pytree of arrays or their shapes.
+        specs: ``PartitionSpec`` of each array.
         execution: execution plan.
     """
     return sum(array.num_bytes // (1 if array.is_ring else 2) for array in _arrays(state, specs, execution))
 
 
 def available_bytes() -> int | None:
-    """Return the bytes of memory of one accelerator, or of this machine or control group; ``None`` if unknown."""
+    """Return the memory of one accelerator or, on a CPU, of this machine or control group; ``None`` if unknown."""
     statistics = jax.local_devices()[0].memory_stats()
     if statistics and "bytes_limit" in statistics:
         return statistics["bytes_limit"]
@@ -174,7 +174,7 @@ def _control_group_limits(root: Path = _CONTROL_GROUPS, groups: Path = Path("/pr
 
 
 def _arrays(state: State, specs: State, execution: Execution) -> list[_Array]:
-    """Return the arrays of a state: rings of transitions are updated in place, all others are replaced by each step."""
+    """Return the arrays of a state; those outside ring buffers count twice, because a step replaces them by copies."""
     in_place = jax.tree.map(
         lambda node: jax.tree.map(lambda _: isinstance(node, ReplayState), node),
         state,
@@ -209,7 +209,7 @@ def _scaling_settings(workflow: Any, arrays: list[_Array]) -> list[tuple[str, in
 
 
 def _lengths(array: _Array, values: list[int]) -> set[int]:
-    """Return the lengths of an array's axes; rows and environments of a ring form one axis, of its capacity."""
+    """Return the lengths of an array's axes; the time and environment axes of a ring count as one, its capacity."""
     shape = array.shape
     if array.is_ring:
         for i, (rows, num_envs) in enumerate(itertools.pairwise(shape)):
@@ -220,7 +220,7 @@ def _lengths(array: _Array, values: list[int]) -> set[int]:
 
 
 def _sizes(workflow: Any) -> Iterator[tuple[str, int]]:
-    """Yield integer settings by their names in a config."""
+    """Yield name and value of the integer settings that may determine the length of an axis."""
     if workflow.execution.num_seeds is not None:
         yield "num_seeds", workflow.execution.num_seeds
     yield from _sizes_of_node(workflow, "")
@@ -254,13 +254,13 @@ def _sizes_of_network(network: nn.Module, settings: set[str], above: str) -> Ite
 
 
 def rounded(number: int) -> int:
-    """Round down to two digits, because the largest fitting size is only an estimate."""
+    """Return a number rounded down to two significant digits, because the largest fitting size is an estimate."""
     unit = 10 ** max(0, len(str(number)) - 2)
     return number // unit * unit
 
 
 def shown_bytes(num_bytes: float) -> str:
-    """Format bytes with a suitable unit: ``19 GB``."""
+    """Return a number of bytes as text with a decimal unit, such as ``19 GB``."""
     for unit in ("bytes", "kB", "MB", "GB", "TB", "PB"):
         if num_bytes < 1000 or unit == "PB":
             return f"{num_bytes:,.3g} {unit}" if num_bytes < 1000 else f"{num_bytes:,.0f} {unit}"

@@ -1,4 +1,4 @@
-"""One process of a multi-process program: its position, joining and leaving the program. See ``evorl.launch``."""
+"""Lets a process join and leave a program of several processes, which ``evorl.launch`` starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PROCESS_VARIABLE = "EVORL_PROCESS"
-HEARTBEAT_SECONDS = 15  # timeout of a heartbeat: a lost process ends the program
+HEARTBEAT_SECONDS = 15  # a process without a heartbeat for this time is lost, which ends the program
 LOST_STATUS = 75  # exit status of a process that ended because another one did; EX_TEMPFAIL, "try again"
 
 
@@ -52,7 +52,7 @@ class ProcessInfo:
 
 
 def process_info() -> ProcessInfo | None:
-    """Return the position of this process; ``None`` if its program has no other process."""
+    """Return the position of this process in its program; ``None`` if it was not started as one of several."""
     described = os.environ.get(PROCESS_VARIABLE)
     return ProcessInfo(**json.loads(described)) if described else None
 
@@ -97,7 +97,7 @@ def join_processes(info: ProcessInfo) -> None:
 
 @contextmanager
 def _libraries_silent() -> Iterator[None]:
-    """Suppress Gloo's output about its connections."""
+    """Discard standard output within the context, where Gloo prints messages about its connections."""
     sys.stdout.flush()
     screen, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -117,10 +117,10 @@ def _stop_with_launcher() -> None:
 
 
 def refuse_different_settings(settings: str) -> None:
-    """Check that all processes have the same settings.
+    """Check that all processes of the run call this function with the same text.
 
     Raises:
-        ValueError: the settings differ.
+        ValueError: the settings of the processes differ.
     """
     from evorl.ops import processes
 
@@ -133,7 +133,7 @@ def refuse_different_settings(settings: str) -> None:
 
 
 def describe_lost_process(error: BaseException, advice: str = "") -> str | None:
-    """Return the message for an error caused by the end of another process; ``None`` for any other error."""
+    """Return the message, ending in ``advice``, for an error due to the end of another process; ``None`` for others."""
     if not _has_joined():
         return None
     from evorl.ops import processes
@@ -152,9 +152,9 @@ def _has_joined() -> bool:
 
 @contextmanager
 def leaving_together() -> Iterator[None]:
-    """Context for running the program, which disconnects from the other processes at its end.
+    """Context for running the program; at its end, the process disconnects from the other processes.
 
-    A failing process exits immediately: JAX would make it wait for the others, which wait for its result.
+    After an error, the process exits immediately: JAX would make it wait for the others, which wait for its result.
     """
     try:
         yield

@@ -18,10 +18,10 @@ from evorl.ops.collectives import DATA_AXIS, MEMBER_AXIS, over_agents
 from evorl.ops.platform import on_cpu
 from evorl.ops.processes import number_of_first
 
-# Fraction of a core's second-level cache for the states of a chunk of environments; the vectorized environment keeps a
-# copy, and the rest is for intermediate results of a step. See ``benchmarks/speed/env_chunk.py``.
+# Fraction of a core's second-level cache that the states of a chunk of environments may fill. The rest is for a copy of
+# the states and for intermediate results of a step. See ``benchmarks/speed/env_chunk.py``.
 CACHE_SHARE = 0.3
-MIN_BLOCK = 16  # environments: fewer do not fill the vector units of a core
+MIN_BLOCK = 16  # minimum number of environments per chunk: fewer do not fill the vector units of a core
 DEFAULT_CACHE = 1 << 20  # bytes, used if the system does not report the size
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 # Below this state size per device, communication costs more than a second core gains (4 CartPoles: 0.25 kB).
@@ -34,8 +34,8 @@ class PlanRules:
 
     Attributes:
         min_bytes: on a CPU, minimum size of environment states per device for which ``"auto"`` uses several devices.
-        evenly: require the same number of environments on every device.
-        small_updates: True if small environment states imply that updates are small operations, too.
+        evenly: require the same number of environments (or members of a population) on every device.
+        small_updates: True if small environment states imply that updates also consist of small operations.
     """
 
     min_bytes: int = MIN_BYTES_PER_DEVICE
@@ -55,21 +55,21 @@ def plan_execution(
     rules: PlanRules = USUAL_RULES,
     num_members: int | None = None,
 ) -> tuple[Execution, int | None]:
-    """Plan the execution of a workflow on this machine; also return the number of environments stepped together.
+    """Return the execution plan of a workflow, and the number of environments stepped at a time (``None`` for all).
 
     Args:
         env: vectorized training environment.
-        devices: ``"auto"`` uses all devices if worthwhile (with several processes, some of each); an integer is the
+        devices: ``"auto"`` uses as many devices as are worthwhile, at least one of each process; an integer is the
             number of devices, divided evenly among processes. Nested workflows use one device.
         num_seeds: number of seeds to run in parallel.
-        env_chunk: ``"auto"`` chooses a number of environments that fits the cache of a CPU; or an integer; or ``None``
-            for all.
+        env_chunk: number of environments to step at a time; ``"auto"`` chooses a number that fits into the cache of a
+            CPU core, ``None`` steps all together.
         rules: requirements of the workflow.
         num_members: number of population members, which are sharded instead of environments; ``None`` without a
             population.
 
     Raises:
-        ValueError: there are fewer devices than requested, or the environments cannot be split evenly.
+        ValueError: ``devices`` or ``env_chunk`` is invalid, or the environments or members cannot be divided evenly.
     """
     processes = jax.process_count()
     available = processes * min(len(jax.local_devices(process_index=i)) for i in range(processes))
@@ -104,7 +104,7 @@ def plan_execution(
 
 
 def _plan_for_simulators(devices: str | int, seeds: int | None) -> Execution:
-    """Return the plan for simulators on the host: one device, and no chunks."""
+    """Return the plan for simulators on the host, which use one device; raise ``ValueError`` for other ``devices``."""
     if devices not in ("auto", 1):
         raise ValueError(
             f"devices={devices!r} is not supported by simulators on the host, which use one device: remove it, or "
@@ -159,7 +159,7 @@ def core_cache_bytes(caches: Path = _CACHES) -> int:
     """Return the second-level cache per core in bytes; ``DEFAULT_CACHE`` if the system does not report it.
 
     Args:
-        caches: folder with a subfolder for each cache of the first core, as in Linux.
+        caches: folder of Linux with a subfolder ``index<i>`` for each cache of the first core.
     """
     with contextlib.suppress(OSError, ValueError, KeyError):
         for cache in sorted(caches.glob("index*")):
@@ -184,7 +184,7 @@ def state_bytes(shapes: Any) -> int:
 
 
 def item_size(x: Any) -> int:
-    """Return the bytes of one element of an array, or of a key."""
+    """Return the bytes of one element of an array or of its shape; a typed key counts 8 bytes."""
     return 8 if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x.dtype.itemsize
 
 

@@ -1,4 +1,4 @@
-"""Estimates a run's parameters, memory and iterations from shapes, before anything is built."""
+"""Estimates a run's number of parameters, memory and number of iterations from shapes, before compilation."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Preflight:
 
     Attributes:
         parameters: number of parameters of each part of an agent, by name; for one seed and one member.
-        entries: bytes of the state per device, by label.
+        entries: bytes of the state on each device, by the labels in ``_LABELS``.
         num_devices: number of devices that share the state.
-        state_bytes: size of the whole state in this machine's memory, or of one accelerator's share.
-        step_bytes: estimated memory of an iteration in addition to the state.
-        process_bytes: memory of the process in addition to these, including the compiler; 0 for an accelerator.
-        available: bytes of memory; ``None`` if unknown.
+        state_bytes: bytes of the whole state in this machine's memory, or of the share of one accelerator.
+        step_bytes: estimated bytes that an iteration needs in addition to the state.
+        process_bytes: bytes of the process without state and iteration, with the compiler; 0 for an accelerator.
+        available: bytes of memory of this machine or of one accelerator; ``None`` if unknown.
         num_iterations: number of training iterations; ``None`` if iterations differ in length.
         steps_per_iteration: largest number of environment steps of an iteration, per seed.
     """
@@ -64,16 +64,16 @@ class Preflight:
 
     @property
     def peak_bytes(self) -> int:
-        """Expected peak memory of the run, in bytes."""
+        """Estimated peak memory of the run, in bytes."""
         return self.process_bytes + self.state_bytes + self.step_bytes
 
     @property
     def fits(self) -> bool:
-        """True if the peak is within ``MEMORY_SHARE`` of the memory."""
+        """True if the estimated peak is at most ``MEMORY_SHARE`` of the memory, or the memory is unknown."""
         return self.available is None or self.peak_bytes <= MEMORY_SHARE * self.available
 
     def lines(self) -> list[str]:
-        """Return the estimates as lines of text."""
+        """Return the estimates as lines of text, which ``evorl train --plan`` prints."""
         parts = ", ".join(f"{name} {count:,}" for name, count in self.parameters.items())
         where = f"each of {self.num_devices} devices" if self.num_devices > 1 else "the device"
         lines = [f"parameters    {sum(self.parameters.values()):,} ({parts})" if parts else "parameters    none"]
@@ -95,7 +95,7 @@ class Preflight:
 
 
 def preflight(workflow: Any) -> Preflight:
-    """Estimate the resources of a training run. The program is traced, but nothing is allocated or compiled.
+    """Return estimates for a training run. Its program is traced, but nothing is allocated or compiled.
 
     Raises:
         ValueError: the state alone exceeds the memory; the message states the largest setting that fits.

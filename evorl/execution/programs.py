@@ -1,4 +1,4 @@
-"""Compiled programs that run pure steps over seeds and devices. No other module refers to devices."""
+"""Compiled programs that map the pure functions of a workflow over seeds, and shard them over devices."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from evorl.ops.platform import platform
 from evorl.ops.random import keys_of_seeds
 from evorl.types import Entry, Key, PyTreeDict, State, check_entries, declared_entries
 
-MAX_FOLD = 1024  # maximum number of iterations, and of metric rows, per call of the training program
+MAX_FOLD = 1024  # maximum number of iterations, each with a row of metrics, per call of the training program
 
 
 def state_specs(execution: Execution, state: State) -> State:
-    """Return a ``PartitionSpec`` for every leaf of a state: the axis that the mesh shards.
+    """Return a ``PartitionSpec`` for every leaf of a state, which names the axis that the mesh shards.
 
     Args:
         execution: execution plan.
-        state: state or its shapes; its class declares axes of rows. In a plain ``State``, only ``env_state`` has one.
+        state: state or its shapes; its class declares the axes to shard. A plain ``State`` shards only ``env_state``.
     """
     declared = declared_entries(type(state)) or {"env_state": Entry(axis=0)}
     seed_axes = 0 if execution.num_seeds is None else 1
@@ -56,7 +56,7 @@ def side_by_side(
     returns_state: bool = False,
     axis_name: str | None = None,
 ) -> Any:
-    """Map ``fn(state)`` over all seeds, or all members of a population.
+    """Return ``fn(state)``, mapped over all seeds or all members of a population; results have this leading axis N.
 
     Args:
         fn: function of one seed or member; returns any results, or results and the state.
@@ -72,15 +72,15 @@ def side_by_side(
 
 
 def over_seeds(execution: Execution, fn: Callable[[State], Any], state: State, returns_state: bool = False) -> Any:
-    """Return ``fn(state)``, mapped over the seeds if there are several; results then have a leading axis S."""
+    """Return ``fn(state)``, mapped over the seed axis if the run has one; results then have a leading axis S."""
     return fn(state) if execution.num_seeds is None else side_by_side(fn, state, (), returns_state, LOCAL_SEED_AXIS)
 
 
 def on_mesh(workflow: Trainable, fn: Callable[..., Any], returns_state: bool) -> Callable[..., Any]:
-    """Run ``fn(workflow, state, *args)`` on every device of the mesh, each with its shard of the state.
+    """Return a function that runs ``fn(workflow, state, *args)`` on each device of the mesh, with its state shard.
 
     ``fn`` returns metrics, or metrics and a state if ``returns_state``. Metrics are identical on all devices, except
-    with a mesh of seeds, where the seed axis comes first (or second, after an axis of folded iterations).
+    if seeds are sharded: the seed axis is then the first (with ``returns_state`` the second, after the iterations).
     """
     execution = workflow.execution
     if execution.axis is None:
@@ -105,7 +105,7 @@ def on_mesh(workflow: Trainable, fn: Callable[..., Any], returns_state: bool) ->
 
 
 def initial_state(workflow: Trainable, key: Key) -> State:
-    """Set up the state (parameters, first resets, buffers) in one program; each device creates its shard.
+    """Return the initial state (parameters, first resets, buffers) from one program; each device creates its shard.
 
     ``key`` is one key, from which all seeds derive their keys, or one key per seed. Composes with ``jit`` and ``vmap``.
 
@@ -119,7 +119,7 @@ def initial_state(workflow: Trainable, key: Key) -> State:
 
 
 def state_shapes(workflow: Trainable, key: Key) -> State:
-    """Return the shapes of the initial state, after a memory check. The set-up is traced only once.
+    """Return the shapes of the initial state, after a memory check. ``initial_state`` reuses the traced program.
 
     Raises:
         ValueError: the state does not fit in memory.
@@ -144,7 +144,7 @@ def _init_program_for(name: str) -> Callable[[Trainable, Any], State]:
 
 
 def _known_option(name: str, value: Any) -> dict[str, Any]:
-    """Return a compiler option; empty if this version of XLA does not support the option."""
+    """Return a dict with a compiler option; empty if this version of XLA does not support the option."""
     try:
         jax.jit(lambda: 0, compiler_options={name: value}).lower().compile()
     except jax.errors.JaxRuntimeError:
@@ -153,9 +153,9 @@ def _known_option(name: str, value: Any) -> dict[str, Any]:
 
 
 class CompileThread(threading.Thread):
-    """Compiles a program in the background. A failure is reported by the first call of the program.
+    """Compiles a program in the background. If compilation fails, the first call of the program raises the error.
 
-    A process that fails meanwhile waits for the thread at its exit: XLA would abort the process otherwise.
+    If the process exits meanwhile, it first waits for the thread, because XLA would abort it otherwise.
     """
 
     def __init__(self, lowered: Any, num_devices: int) -> None:
@@ -169,7 +169,7 @@ class CompileThread(threading.Thread):
             self._compiled = self._lowered.compile()
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for the program.
+        """Wait until the program is compiled, at most ``timeout`` seconds; ``None`` waits without a limit.
 
         Raises:
             ValueError: the program does not fit in memory.
@@ -180,7 +180,7 @@ class CompileThread(threading.Thread):
 
 
 def compile_ahead(workflow: Trainable, key: Key) -> CompileThread:
-    """Start compiling the training program during setup, from the shapes of the state; join before training.
+    """Start compiling the training program from the shapes of the state; ``join`` the thread before training.
 
     Tracing and lowering are finished on return: as Python code, they cannot run in parallel with setup.
 
@@ -193,13 +193,13 @@ def compile_ahead(workflow: Trainable, key: Key) -> CompileThread:
 
 
 def lowered_training(workflow: Trainable, key: Key) -> Any:
-    """Return the lowered training program; its first call reuses the compiled program. Raises as ``compile_ahead``."""
+    """Return the lowered training program; once compiled, training reuses it. Raises as ``compile_ahead``."""
     state = laid_out(workflow, state_shapes(workflow, key))
     return training_program(workflow.execution.in_order).lower(workflow, state, 1)
 
 
 def laid_out(workflow: Trainable, shapes: State) -> State:
-    """Add the shardings of the mesh to the shapes of a state, or of some of its entries."""
+    """Return the shapes of a state, or of some of its entries, with the shardings of the mesh."""
     execution = workflow.execution
     if execution.axis is None:
         return shapes
@@ -269,12 +269,12 @@ def _iterate(workflow: Trainable, state: State, num_iterations: jax.Array | int)
 
 
 def iterations_on_mesh(workflow: Trainable, state: State, num_iterations: jax.Array | int) -> tuple[PyTreeDict, State]:
-    """Run ``num_iterations``, at most ``MAX_FOLD``: the function that ``training_program`` compiles."""
+    """Run iterations as ``iterate_program`` does; this is the function that ``training_program`` compiles."""
     return on_mesh(workflow, _iterate, returns_state=True)(workflow, state, num_iterations)
 
 
 def iterate_program(workflow: Trainable, state: State, num_iterations: int) -> tuple[PyTreeDict, State]:
-    """Run at most ``MAX_FOLD`` iterations; return metrics ``[MAX_FOLD, ...]`` and the state, which is donated."""
+    """Run iterations and donate the state; return metrics ``[MAX_FOLD, ...]``, 0 in unused rows, and the new state."""
     return training_program(workflow.execution.in_order)(workflow, state, num_iterations)
 
 
@@ -290,7 +290,7 @@ def training_program(in_order: bool) -> Any:
 
 @jax.jit
 def step_program(workflow: Trainable, state: State) -> tuple[PyTreeDict, State]:
-    """Run one iteration; the state is not donated and may be reused."""
+    """Run one iteration; return its metrics and the new state. The passed state is not donated and may be reused."""
     metrics, state = on_mesh(workflow, _one_row, returns_state=True)(workflow, state)
     return jax.tree.map(lambda x: x[0], metrics), state
 
@@ -302,7 +302,7 @@ def _one_row(workflow: Trainable, state: State) -> tuple[PyTreeDict, State]:
 
 @jax.jit
 def evaluate_program(workflow: Trainable, state: State) -> Any:
-    """Evaluate every seed; the state is not donated."""
+    """Return the metrics of an evaluation of every seed, with a leading axis S if any; the state is not donated."""
 
     def evaluate(workflow: Trainable, state: State) -> Any:
         return over_seeds(workflow.execution, workflow.evaluation, state)
@@ -311,7 +311,7 @@ def evaluate_program(workflow: Trainable, state: State) -> Any:
 
 
 def place(workflow: Trainable, state: State) -> State:
-    """Place a state from the host, or from another mesh, on this workflow's devices."""
+    """Return a state from the host, or from another mesh, on the devices of this workflow."""
     execution = workflow.execution
     if execution.axis is None:
         return jax.tree.map(_on_first_device, state)
@@ -341,9 +341,9 @@ def _on_first_device(x: Any) -> jax.Array:
 
 
 def seed_keys(execution: Execution, key: Key) -> Key:
-    """Return the key of every seed ``[S]``, or the key itself; seed i of a run with seed s equals a run of seed s + i.
+    """Return keys ``[S]`` such that seed i of a run with seed s equals a run of seed s + i.
 
-    ``key`` must be created by ``jax.random.key(seed)``, whose last word is the seed.
+    ``key`` must come from ``jax.random.key(seed)``. Keys ``[S]``, or the key of a run without seed axis, are unchanged.
     """
     if execution.num_seeds is None or key.ndim == 1:
         return key

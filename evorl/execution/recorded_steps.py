@@ -37,7 +37,7 @@ MAX_AT_ONCE = 65_536  # maximum number of transitions per call of the program th
 
 
 def check_recorded_steps(workflow: OffPolicyWorkflow, named: str, other_env: bool) -> None:
-    """Raise ``ReplayFileError`` if the file or dataset ``named`` does not fit the workflow; see ``ReplaySettings``."""
+    """Raise ``ReplayFileError`` if the file or data set ``named`` does not fit the workflow; see ``ReplaySettings``."""
     if workflow.num_sharing > 1:
         raise ReplayFileError("replay.load is not supported with shared_replay=true: remove one of the two.")
     dataset = _minari_dataset(named) if named.startswith("minari:") else None
@@ -74,10 +74,10 @@ def with_recorded_steps(workflow: OffPolicyWorkflow, state: State) -> State:
 
     With ``replay.mixed``, they are added to the buffer ``recorded_state`` instead. Each environment gets one contiguous
     piece of the transitions, so that only episodes at the boundaries are cut. If the number of transitions is not a
-    multiple of the number of environments, the oldest ones are dropped.
+    multiple of the number of environments, the first transitions are dropped.
 
     Raises:
-        ReplayFileError: the transitions do not fit the workflow; see ``check_recorded_steps``.
+        ReplayFileError: the transitions cannot be read, or do not fit the workflow or its replay buffer.
     """
     named, spec = workflow.replay.load, _stored_spec(workflow)
     columns = _read(named, workflow.env.action_space)
@@ -116,15 +116,14 @@ def _store(workflow: OffPolicyWorkflow, state: State, rows: SampleBatch) -> Stat
 
 
 def save_recorded_steps(workflow: OffPolicyWorkflow, state: State, path: Path) -> dict[str, Any]:
-    """Write the contents of a replay buffer to ``<path>.npz`` and its description to ``<path>.json``.
+    """Write the contents of a replay buffer to ``<path>.npz`` and a description to ``<path>.json``; return the latter.
 
-    Transitions are ordered by seed, then by environment (or slot), then by time.
-
-    Returns:
-        The contents of ``<path>.json``.
+    Transitions are ordered by seed, then by environment (or slot), then by time. The last transition of an environment
+    (or slot) that does not end an episode becomes a truncation.
 
     Raises:
         ReplayFileError: the replay buffer is empty.
+        RunFolderError: the files cannot be written.
     """
     replay: ReplayState = processes.on_host(state.replay_state)
     if not np.asarray(replay.size).any():
@@ -156,7 +155,7 @@ def _stored_indices(replay: ReplayState) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _check_slots(workflow: OffPolicyWorkflow, dones: np.ndarray, named: str) -> None:
-    """Raise ``ReplayFileError`` if there are more episodes, with ends at ``dones`` ``[R, B]``, than slots."""
+    """Raise ``ReplayFileError`` if an environment has more episodes, which end at ``dones`` ``[R, B]``, than slots."""
     buffer = workflow.replay_buffer
     if not isinstance(buffer, SlotReplayBuffer):
         return
@@ -209,7 +208,7 @@ def _stored_spec(workflow: OffPolicyWorkflow) -> SampleBatch:
 
 
 def _named_leaves(stored: SampleBatch) -> list[tuple[str, Any]]:
-    """Return the leaves of stored transitions with the names of their columns.
+    """Return ``(column name, leaf)`` of each leaf of stored transitions.
 
     Raises:
         ReplayFileError: two leaves would share a column.
@@ -226,7 +225,7 @@ def _named_leaves(stored: SampleBatch) -> list[tuple[str, Any]]:
 
 
 def _check_columns(spec: SampleBatch, columns: Mapping[str, Any], named: str) -> None:
-    """Raise ``ReplayFileError`` if columns are missing, or differ in shape from the stored transitions ``spec``."""
+    """Raise ``ReplayFileError`` if columns are missing, or differ in shape or kind of dtype from ``spec``."""
     for name, leaf in _named_leaves(spec):
         if name == "dones":
             continue
@@ -261,6 +260,6 @@ def _as_batch(spec: SampleBatch, columns: Mapping[str, np.ndarray]) -> SampleBat
 
 
 def _time_major(column: np.ndarray, num_rows: int, num_envs: int) -> np.ndarray:
-    """Return the newest ``R * B`` entries of ``[N, ...]`` as ``[R, B, ...]``: consecutive entries per environment."""
+    """Return the last ``R * B`` entries of ``[N, ...]`` as ``[R, B, ...]``; a column has R consecutive entries."""
     pieces = column[len(column) - num_rows * num_envs :].reshape(num_envs, num_rows, *column.shape[1:])
     return np.ascontiguousarray(np.swapaxes(pieces, 0, 1))

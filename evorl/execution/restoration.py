@@ -16,14 +16,14 @@ from evorl.types import State
 def restore(
     workflow: Trainable, checkpointer: RunCheckpointer, seed: int, which: str, entries: Iterable[str] | None = None
 ) -> tuple[State, dict[str, Any]]:
-    """Restore a saved state on this workflow's devices; also return the progress stored in the checkpoint.
+    """Return a saved state on this workflow's devices, and the progress stored in the checkpoint.
 
     Args:
-        workflow: workflow as at the time of saving, except for numbers and devices.
-        checkpointer: checkpointer of the run.
-        seed: any seed, because only shapes matter.
+        workflow: workflow with a state of the saved structure; numeric settings and devices may have changed.
+        checkpointer: checkpointer of the run; ``RunCheckpointer.restore`` lists the errors.
+        seed: any seed, because only the shapes of the initial state are used.
         which: ``latest``, ``best``, or an iteration.
-        entries: entries of the state to read; ``workflow.evaluation_entries`` excludes the replay buffer.
+        entries: names of the state's entries to read, such as ``workflow.evaluation_entries``; ``None`` for all.
     """
     template = jax.eval_shape(programs.initial_state, workflow, jax.random.key(seed))
     if entries is not None:
@@ -34,7 +34,7 @@ def restore(
 
 
 def _entries_of(state: State, names: Iterable[str]) -> State:
-    """Return the named entries of a state; names with a dot select nested entries."""
+    """Return a state with only the named entries; a name with a dot selects an entry of a nested state."""
     chosen = type(state)()
     for name in names:
         entry, _, within = name.partition(".")

@@ -16,19 +16,19 @@ from evorl.types import PyTreeDict
 class RunningMeans:
     """Means of metrics between two rows, summed sequentially so that they do not depend on chunk lengths.
 
-    Metrics are averaged over iterations (and seeds), except ``episodes``, whose sums become means over finished
-    episodes, and metrics of the state such as the best fitness so far, whose value after the last iteration counts.
+    Metrics are averaged over iterations and seeds, with two exceptions: ``episodes`` gives means over all finished
+    episodes, and ``latest`` metrics keep their last value. ``sums`` is the result of ``to_json`` when resuming.
     """
 
     def __init__(self, sums: Mapping[str, Any]) -> None:
         self.sums: dict[str, float] = {name: float(value) for name, value in sums.items()}
 
     def add(self, rows: PyTreeDict, latest: Collection[str] = ()) -> None:
-        """Add metrics ``[iterations]`` or ``[iterations, S]``.
+        """Add the metrics of N iterations.
 
         Args:
-            rows: metrics by name.
-            latest: metrics whose last value counts, see ``Workflow.latest_metrics``.
+            rows: metrics by name, ``[N]`` or ``[N, S]``; ``episodes`` is an ``EpisodeStatistics``.
+            latest: names of metrics whose last value counts, see ``Workflow.latest_metrics``.
         """
         # Statistics of a server are not training metrics.
         named = {name if name.startswith("serving/") else f"train/{name}": values for name, values in rows.items()}
@@ -79,7 +79,7 @@ class SlidingScore:
 
     Args:
         over: number of evaluations; 1 uses the last one only.
-        before: pairs of mean and weight from before a resume, oldest first.
+        before: pairs of mean return and weight of the evaluations before a resume, oldest first.
     """
 
     def __init__(self, over: int = 1, before: Iterable[Sequence[float]] = ()) -> None:
@@ -88,7 +88,7 @@ class SlidingScore:
         self._last: deque[tuple[float, float]] = deque(((mean, weight) for mean, weight in before), maxlen=over)
 
     def push(self, mean: float, weight: float) -> float:
-        """Add an evaluation; return the score ``sum(mean weight) / sum(weight)``, or ``mean`` itself if not finite."""
+        """Add an evaluation; return ``sum(mean * weight) / sum(weight)``, or ``mean`` itself if it is not finite."""
         if self._last.maxlen == 1 or not math.isfinite(mean):
             return mean
         self._last.append((mean, weight))
@@ -100,9 +100,9 @@ class SlidingScore:
 
 
 def describe_evaluation(metrics: PyTreeDict) -> dict[str, float | int]:
-    """Return ``eval/*`` columns: means over seeds; with several seeds also each seed's value and their deviation.
+    """Return ``eval/*`` columns: means over seeds and, with several seeds, ``*_seed_<i>`` and ``*_std_over_seeds``.
 
-    Standard deviations over the episodes of a seed, ``*_std``, are only averaged.
+    Standard deviations over the episodes of a seed, ``*_std``, are only averaged over the seeds.
     """
     row: dict[str, float | int] = {}
     for name, value in metrics.items():

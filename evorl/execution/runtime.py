@@ -54,7 +54,7 @@ def prepare_runtime(
 
     Raises:
         ValueError: more devices are requested than a CPU can be divided into.
-        ForeignCodeError: the folder comes from an untrusted source.
+        ForeignCodeError: the path of the cache comes from an untrusted source.
         RuntimeError: JAX has already computed something, and there are several processes.
     """
     import jax
@@ -85,7 +85,7 @@ def prepare_runtime(
 
 
 def prepare_for(spec: RunSpec) -> None:
-    """Set up JAX for the run ``spec``, see ``prepare_runtime``; programs of physics engines are long."""
+    """Set up JAX for the run ``spec``, see ``prepare_runtime``; programs of brax environments count as long."""
     env = spec.workflow.get("env")
     prepare_runtime(
         spec.devices,
@@ -97,7 +97,7 @@ def prepare_for(spec: RunSpec) -> None:
 
 
 def _keep_programs(folder: Path | None) -> None:
-    """Enable the cache of compiled programs; warn if its folder is not usable.
+    """Enable the cache of compiled programs; print a warning if its folder is not usable.
 
     The folder is ``folder``, else ``JAX_COMPILATION_CACHE_DIR``, else a folder in the user's cache folder.
     """
@@ -122,7 +122,7 @@ def _warn_once(text: str) -> None:
 
 
 def collect_garbage_seldom() -> None:
-    """Make Python collect garbage a hundred times less often; only for evorl's own processes.
+    """Make Python collect garbage about a hundred times less often; only for processes that evorl starts.
 
     Tracing creates hundreds of thousands of long-lived objects, and each collection visits many of them: tracing PPO
     for hopper takes 3.8 s instead of 4.7.

@@ -16,7 +16,7 @@ def rows_of_seeds(state: S, rows: Any) -> S:
     """Index the seed axis of a state.
 
     Args:
-        state: entries ``[S, ...]``; ``iterations`` has no seed axis, because all seeds share it.
+        state: state with entries ``[S, ...]``, except ``iterations``, which all seeds share.
         rows: index into the seed axis: an integer, which removes the axis, a slice, or an array.
 
     Returns:
@@ -27,7 +27,7 @@ def rows_of_seeds(state: S, rows: Any) -> S:
 
 
 def state_of_seed(execution: Execution, state: State, number: int = 0) -> State:
-    """Return the state of one seed; the state itself if the run has no seed axis.
+    """Return the state of seed ``number``, counted from 0; the state itself if the run has no seed axis.
 
     Raises:
         ValueError: ``number`` is not a seed of the run.

@@ -31,7 +31,7 @@ class TrainingDiverged(ArithmeticError):
 
 
 class Checkpointer(Protocol):
-    """Saves states. It may request additional checkpoints, see ``RunCheckpointer.wants``."""
+    """Saves states of a run; may also define ``wants`` to request checkpoints, see ``RunCheckpointer.wants``."""
 
     def save(self, state: State, progress: dict[str, Any], score: float | None) -> None:
         """Save a state.
@@ -39,7 +39,7 @@ class Checkpointer(Protocol):
         Args:
             state: state of the training run.
             progress: JSON data for resuming the run.
-            score: evaluation of exactly this state; ``None`` if it was not evaluated.
+            score: evaluation score of exactly this state; ``None`` if the state was not evaluated.
         """
 
 
@@ -58,7 +58,7 @@ class Intervals(NamedTuple):
 
 
 class Pace:
-    """Environment steps per second between two readings; evaluations can be excluded."""
+    """Measures environment steps per second between two readings; ``timesteps`` is the number of steps so far."""
 
     def __init__(self, timesteps: int) -> None:
         self._timesteps, self._since = timesteps, time.perf_counter()
@@ -68,7 +68,7 @@ class Pace:
         self._since += seconds
 
     def read(self, timesteps: int) -> float:
-        """Return the steps per second since the last reading, and start the next interval."""
+        """Return the steps per second since the last reading, given the number of steps so far."""
         now = time.perf_counter()
         steps, seconds = timesteps - self._timesteps, max(now - self._since, 1e-6)
         self._timesteps, self._since = timesteps, now
@@ -81,16 +81,16 @@ class SessionRules:
 
     Attributes:
         intervals: intervals of rows, evaluations and checkpoints.
-        eval_episodes: episodes in one evaluation, its weight in a score over several.
-        steps_per_iteration: environment steps of an iteration, for each seed; 0 if they differ.
-        pace: measures the steps per second between rows; ``None`` if the loop sets ``steps_per_second``.
+        eval_episodes: number of episodes per evaluation: the weight of an evaluation in a score over several.
+        steps_per_iteration: environment steps of an iteration, per seed; 0 if iterations differ.
+        pace: measures the steps per second between rows; ``None`` if the loop sets ``steps_per_second`` itself.
         columns: returns additional columns of a row.
         progress: returns additional entries of a checkpoint's progress.
         optional_metrics: metrics that may be NaN because they have no value yet.
-        latest_metrics: metrics whose last value is in a row instead of their mean.
+        latest_metrics: metrics whose last value, instead of their mean, is in a row.
         refuses_divergence: raise ``TrainingDiverged`` for metrics and parameters that are not finite.
         iteration_name: name of an iteration in error messages.
-        advice: advice after a divergence.
+        advice: last sentence of the error after a divergence.
     """
 
     intervals: Intervals
@@ -116,9 +116,9 @@ class RunSession:
         recorder: receives metric rows, messages and episodes; ``None`` records nothing.
         checkpointer: saves states; ``None`` saves nothing.
         progress: progress of the checkpoint that the run continues from.
-        should_stop: returns True once a stop of the run is requested.
-        early_stop: conditions that end the training before its last step; ``None`` for none.
-        closes: called in this order at the end of the session, even if an earlier one raised.
+        should_stop: returns True once a stop of the run is requested; ``None`` for never.
+        closes: functions called in this order at the end of the session, even if an earlier one raised an error.
+        early_stop: conditions that end the training before its last step; ``None`` for no conditions.
 
     Attributes:
         iterations: iterations so far.
@@ -127,7 +127,7 @@ class RunSession:
         means: running means of the metrics since the last row.
         latest: latest value of each metric.
         steps_per_second: environment steps per second, over all seeds, as the next row reports them.
-        compile_times: remembered times of the compilation, to announce; ``None`` announces nothing.
+        compile_times: compile times of earlier starts, to announce a long compilation; ``None`` announces nothing.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class RunSession:
         self._num_seeds, self._rules = 1, SessionRules(Intervals())
 
     def begin(self, plan: RunPlan, rules: SessionRules, counted: int) -> None:
-        """Set the position and the rules of a run that starts, and announce the run to the recorder.
+        """Set the first iteration and the rules of a run that starts, and announce the run to the recorder.
 
         Args:
             plan: plan of the run.
@@ -267,7 +267,7 @@ class RunSession:
         self.recorder.write(dict(self.latest))
 
     def write_row(self, evaluated: Mapping[str, float | int] | None = None) -> None:
-        """Write a row: means since the last row, the columns of the loop and of an evaluation, and the pace."""
+        """Write a row: means since the last row, the columns of the loop and of an evaluation, and the speed."""
         row: dict[str, float | int] = {"iterations": self.iterations, "timesteps": self.timesteps}
         row |= self.means.take() | self._rules.columns() | dict(evaluated or {})
         if self._rules.pace is not None:
@@ -277,7 +277,7 @@ class RunSession:
         self.recorder.write(row)
 
     def report_progress(self) -> None:
-        """Show the position, the pace and the latest metrics."""
+        """Report the environment steps, the steps per second and the latest metrics to the recorder."""
         self.recorder.progress(self.timesteps, self.steps_per_second, self.latest)
 
     def save(self, state: State, score: float | None = None) -> None:
@@ -296,7 +296,7 @@ class RunSession:
         self._saved_at, self._saved_timesteps = self.iterations, self.timesteps
 
     def report_early_stop(self, total_timesteps: int) -> None:
-        """Report to the recorder that the run ends early: completed by ``early_stop``, or interrupted."""
+        """Report to the recorder that the run ends early: completed by ``early_stop``, or interrupted by a request."""
         position = f"at {self.timesteps:,} of {total_timesteps:,} steps"
         if self.early_stop.reason is None:
             self.recorder.message(f"Stopping early {position}.")
@@ -340,7 +340,7 @@ class RunSession:
     def _divergence(self, name: str, value: float, iteration: int) -> TrainingDiverged:
         saved = (
             f"the last good checkpoint, at {self._saved_timesteps:,} steps, is kept"
-            if self._saved_at
+            if self._saved_at is not None
             else "no checkpoint had been saved yet"
         )
         steps = iteration * self._rules.steps_per_iteration

@@ -1,4 +1,4 @@
-"""Rejects sizes that exceed the memory in any environment, before anything is built."""
+"""Rejects sizes that would exceed the memory in any environment, before anything is built."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MIN_TRANSITION_BYTES = 16  # bytes: observation, next observation, action and re
 
 
 def refuse_hopeless_sizes(config: Mapping[str, Any]) -> None:
-    """Reject sizes that exceed the memory for any environment, before environments are created.
+    """Reject sizes in a composed config that would exceed the memory in any environment, or an index or start limit.
 
     Raises:
-        ValueError: a size is too large; the message states the setting, its value, and the largest value that may fit.
+        ValueError: a size is too large; the message states the setting, its value, and a limit.
     """
     parts = [(name, config.get(name)) for name in ("inner", "learner")]
     for above, node in [("", config), *((f"{name}.", part) for name, part in parts if isinstance(part, Mapping))]:
@@ -43,7 +43,7 @@ def refuse_hopeless_sizes(config: Mapping[str, Any]) -> None:
 
 
 def _refuse_bytes(name: str, number: int, bytes_of_each: int, what: str) -> None:
-    """Raise ``ValueError`` if ``number`` items exceed the memory."""
+    """Raise ``ValueError`` if ``number`` items exceed the memory; ``what`` names the items in the message."""
     if number * bytes_of_each < MIN_CHECKED_BYTES:
         return
     available = available_bytes()
@@ -58,7 +58,7 @@ def _refuse_bytes(name: str, number: int, bytes_of_each: int, what: str) -> None
 
 
 def _refuse_many_simulators(config: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for more host simulators than a machine can start."""
+    """Raise ``ValueError`` for more than ``MAX_SIMULATORS`` simulators of a library outside JAX."""
     env = config.get("env")
     library = env.get("library") if isinstance(env, Mapping) else None
     number = _number(config.get("num_envs"))

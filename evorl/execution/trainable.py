@@ -24,7 +24,7 @@ SEED_AXIS = "seeds"
 class Collector(Protocol):
     """Steps the environments of a workflow, in this process or elsewhere.
 
-    There are five: a compiled program (``ProgramCollector``), a loop on the host that steps simulators (``HostLoop``),
+    There are four: a compiled program (``ProgramCollector``), a loop on the host that steps simulators (``HostLoop``),
     actors in processes or on a Ray cluster (``Actors``), and a server for remote simulators (``TrainingServer``).
     """
 
@@ -45,13 +45,13 @@ class Collector(Protocol):
         Args:
             workflow: workflow to train.
             state: state of the workflow; donated.
-            num_iterations: up to ``programs.MAX_FOLD``.
+            num_iterations: number of iterations, at most ``programs.MAX_FOLD``.
             message: called with a message and optionally a key; only the first message of a key is shown, see
                 ``KeyedMessages``.
 
         Returns:
-            Metrics ``[N, ...]`` of N iterations, and the state after them. N is ``num_iterations``, or less if the
-            collector was asked to stop; metrics are ``None`` for N = 0.
+            Metrics, with N valid rows at the start, and the state after N iterations. N is ``num_iterations``, or the
+            number of rows if that is smaller because a stop was requested; metrics are ``None`` for N = 0.
         """
         ...
 
@@ -60,9 +60,9 @@ class Collector(Protocol):
         ...
 
     def stop_when(self, should_stop: Callable[[], bool]) -> None:
-        """Set a function that is polled while the collector waits for clients.
+        """Set a function that the collector polls while it waits for clients; if True, ``iterate`` ends early.
 
-        True ends ``iterate`` early. Collectors without clients ignore it.
+        Collectors without clients ignore the function.
         """
         ...
 
@@ -105,12 +105,12 @@ def _mesh(num_devices: int, axis: str) -> Mesh:
 
 @dataclasses.dataclass(frozen=True)
 class Capabilities:
-    """Kinds of data that a workflow can learn from.
+    """Kinds of data that a workflow can learn from, each True if supported.
 
     Attributes:
         rollouts: rollouts of fixed length, collected with the workflow's ``acting`` by any collector.
-        lag: data of a policy that is a few updates old.
-        single_steps: rollouts that do not continue previous ones.
+        lag: data from a policy that is a few updates old.
+        single_steps: rollouts that do not continue the previous rollouts of the same environments.
     """
 
     rollouts: bool = False
@@ -119,7 +119,7 @@ class Capabilities:
 
 
 class Trainable(Protocol):
-    """Pure ``setup``, ``pure_step`` and ``evaluation``, and the plan of a run. See ``Workflow`` for their semantics."""
+    """Interface of workflows for their execution; ``Workflow`` documents the attributes and methods in detail."""
 
     optional_metrics: ClassVar[tuple[str, ...]]
     latest_metrics: ClassVar[tuple[str, ...]]
@@ -147,26 +147,26 @@ class Trainable(Protocol):
 
     @property
     def log_interval(self) -> float:
-        """Environment steps between two rows of metrics."""
+        """Environment steps between two rows of metrics, per seed."""
         ...
 
     @property
     def eval_interval(self) -> float:
-        """Environment steps between evaluations; 0 disables them."""
+        """Environment steps between evaluations, per seed; 0 disables evaluations."""
         ...
 
     @property
     def checkpoint_interval(self) -> float:
-        """Environment steps between checkpoints; 0 saves only the last state."""
+        """Environment steps between checkpoints, per seed; 0 saves only new best states and the last state."""
         ...
 
     @property
     def timesteps_per_iteration(self) -> int:
-        """Environment steps per iteration; 0 if iterations differ."""
+        """Environment steps per iteration and seed; 0 if iterations differ."""
         ...
 
     def starts(self, key: Key) -> Any:
-        """Return the argument of ``setup`` for every seed."""
+        """Return the argument of ``setup`` for every seed, with a leading axis S if there are several."""
         ...
 
     def setup(self, key: Key) -> State:
@@ -174,15 +174,15 @@ class Trainable(Protocol):
         ...
 
     def pure_step(self, state: Any) -> tuple[PyTreeDict, Any]:
-        """Run one iteration of one seed; pure."""
+        """Run one iteration of one seed; return metrics and the new state; pure."""
         ...
 
     def evaluation(self, state: Any) -> PyTreeDict:
-        """Evaluate one seed; pure."""
+        """Return the metrics of an evaluation of one seed; pure."""
         ...
 
     def charts(self, state: Any) -> Mapping[str, Chart]:
-        """Return charts that describe the end of a run."""
+        """Return charts of the state at the end of a run, by name."""
         ...
 
     def init(self, key: Key | int = 0) -> State:
@@ -190,7 +190,7 @@ class Trainable(Protocol):
         ...
 
     def evaluate(self, state: Any) -> PyTreeDict:
-        """Evaluate, with a compiled program."""
+        """Return the metrics of an evaluation of every seed, from a compiled program."""
         ...
 
     @property
@@ -208,5 +208,5 @@ def collected_by(workflow: W, collector: Collector | None) -> W:
 
 
 def most_timesteps(workflow: Any) -> int:
-    """Return the largest number of environment steps per iteration."""
+    """Return the largest number of environment steps per iteration and seed."""
     return workflow.timesteps_per_iteration or workflow.max_timesteps_per_iteration

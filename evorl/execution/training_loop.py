@@ -33,7 +33,7 @@ from evorl.replay_buffers.ring import ReplayState
 from evorl.runs.recorder import RunPlan, algorithm_name, run_title
 from evorl.types import Key, PyTreeDict, State
 
-SECONDS_PER_CHUNK = 0.3  # target time between returns to the host
+SECONDS_PER_CHUNK = 0.3  # target duration of one call of the compiled program
 NEW_EPISODES = (
     "The state of these simulators cannot be restored: new episodes begin. Everything else is restored exactly."
 )
@@ -43,13 +43,13 @@ MANY_STEPS = 1e9  # per iteration: minutes to hours without output or a chance t
 def run_learning(
     workflow: Trainable, session: RunSession, state: State | None, key: Key | int, eval_at_start: bool = False
 ) -> State:
-    """Train from ``state`` to the end of the plan. See ``Workflow.learn``."""
+    """Train from ``state`` (``None`` for a new state from ``key``) until the last step; see ``Workflow.learn``."""
     with session.reporting_failure():
         return LearningRun(workflow, session, state).train(state, key, eval_at_start)
 
 
 def _for_charts(state: State) -> State:
-    """Fetch the entries of a state from all processes, except for replay buffers."""
+    """Return the state with complete arrays on the host in every process, except for replay buffers."""
     if not processes.are_several():
         return state
 
@@ -60,9 +60,9 @@ def _for_charts(state: State) -> State:
 
 
 def with_new_episodes(env: Any, state: State) -> State:
-    """Start new episodes in simulators that are not in the state that ``state`` assumes; return the new state.
+    """Start new episodes where a simulator is not in the state that ``state`` describes; return the new state.
 
-    Simulators that can be saved continue their episodes. New episodes use the next seeds of their stream.
+    Simulators that can be restored continue their episodes. New episodes use the next seeds of their stream.
 
     Args:
         env: training environments.
@@ -114,7 +114,7 @@ class LearningRun:
             self.first_counted = 0 if state is None else processes.on_host(state.timesteps).total()
 
     def train(self, state: State | None, key: Key | int, eval_at_start: bool) -> State:
-        """Run the loop; return the last state."""
+        """Train until the last step or a stop; return the last state. The arguments are as in ``run_learning``."""
         session, workflow = self.session, self.workflow
         session.begin(self._plan(key if state is None else None), self._rules(), self.first_counted)
         self._end_if_counted()
@@ -199,7 +199,7 @@ class LearningRun:
             self.last_iteration = self.session.iterations
 
     def _fresh_start(self, key: Key | int, eval_at_start: bool) -> State:
-        """Set up and evaluate the state while the training program is compiled."""
+        """Return a new state, set up and evaluated while the training program is compiled."""
         clock = CompileClock()
         is_one_program = self.workflow.collector.is_one_program
         compiling = programs.compile_ahead(self.workflow, seed_or_key(key)) if is_one_program else None
@@ -219,7 +219,7 @@ class LearningRun:
             self.session.write_untrained(evaluated)
 
     def _run_chunk(self, state: State) -> State:
-        """Call the compiled program once, for as many iterations as fit the target time per chunk."""
+        """Run and count a chunk of iterations that takes about ``SECONDS_PER_CHUNK``; return the new state."""
         first = self.seconds_per_iteration == math.inf
         target = 1 if first else SECONDS_PER_CHUNK / self.seconds_per_iteration
         num_iterations = int(np.clip(target, 1, min(self._until_due(), programs.MAX_FOLD)))

@@ -30,7 +30,7 @@ class Written(NamedTuple):
 
     Attributes:
         path: path of the file.
-        parity: difference between the file and the policy; ``None`` if nothing on this machine can run the file.
+        parity: difference between the outputs of file and policy; ``None`` for HTML if Node.js is not installed.
     """
 
     path: Path
@@ -38,7 +38,7 @@ class Written(NamedTuple):
 
 
 def export_policy(stored: StoredPolicy, formats: Sequence[str], to: str | Path | None = None) -> list[Written]:
-    """Write a policy in the given formats and check each file; see ``export_from_arguments`` for the errors."""
+    """Write one file per format to the folder ``to`` (default: ``export`` of the run) or to one file; check each."""
     folder, names = stored.folder / "export", {name: f"policy.{FORMATS[name]}" for name in formats}
     if to is not None and len(formats) == 1 and Path(to).suffix:
         folder, names = Path(to).parent, {formats[0]: Path(to).name}
@@ -59,7 +59,7 @@ def export_policy(stored: StoredPolicy, formats: Sequence[str], to: str | Path |
         parity = _checked(name, path, source.policy, recorded[id(source.policy)])
         print(f"{name}: {path}, {path.stat().st_size:,} bytes, {parity.describe() if parity else _UNCHECKED}")
         if parity is not None and not parity.is_close:
-            raise NotTheSame(f"{path} does not reproduce the outputs of the policy: it {parity.describe()}.")
+            raise NotTheSame(f"{path} {parity.describe()}, which is too much: use another format.")
         written.append(Written(path, parity))
     widened = [name for name, source in sources.items() if source is not stored]
     if widened and stored.in_float32 is not None:
@@ -69,11 +69,11 @@ def export_policy(stored: StoredPolicy, formats: Sequence[str], to: str | Path |
 
 
 def html_page(stored: StoredPolicy) -> tuple[bytes, str]:
-    """Return the offline page of a policy, and a description of its difference from the policy.
+    """Return the offline page of a policy, and its difference from the policy or the reason why it was not checked.
 
     Raises:
-        ValueError: the format does not support an operation of the policy.
-        NotTheSame: the outputs of the page differ from the policy.
+        ValueError: the page does not support an operation of the policy.
+        NotTheSame: the outputs of the page differ from the policy's.
     """
     source = _source(stored, "html")
     content, _ = _as_html(source)
@@ -111,7 +111,7 @@ def policy_graph(policy: PortablePolicy) -> Graph:
 
 
 def about(stored: StoredPolicy) -> dict[str, Any]:
-    """Return the metadata stored in every file: inputs, outputs, spaces, origin and package versions."""
+    """Return the metadata stored with every file, JSON data: inputs, outputs, spaces, origin and package versions."""
     versions = {"evorl": installed_version()} | {name: metadata.version(name) for name in ("jax", "numpy")}
     return {
         "format": 1,
@@ -161,7 +161,7 @@ def _title(stored: StoredPolicy) -> str:
 
 
 def _checked(name: str, path: Path, policy: PortablePolicy, recorded: Recorded) -> Parity | None:
-    """Run the file in the format's runtime and return its difference from the policy; ``None`` without the runtime."""
+    """Run the file and return its difference from the policy; ``None`` for HTML if Node.js is not installed."""
     if name == "onnx":
         from evorl.export.onnx_file import OnnxSession
 

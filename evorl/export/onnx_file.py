@@ -1,6 +1,6 @@
 """Writes and runs policies as ONNX models; the only module that imports ``onnx`` and ``onnxruntime``.
 
-The page "Export a policy" of the guide compares it with jax2onnx.
+The page "Export a policy" of the guide compares this module with jax2onnx.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _REDUCE |= {"and": "ReduceMin", "or": "ReduceMax"}
 
 
 def _imported(name: str) -> Any:
-    """Import a package of the extra ``onnx``."""
+    """Import a module of the extra ``onnx``; raise ``ImportError`` with the install command if it is missing."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -64,7 +64,7 @@ def _imported(name: str) -> Any:
 
 
 def onnx_bytes(policy: PortablePolicy, graph: Graph, about: Mapping[str, Any], title: str) -> bytes:
-    """Return the model, with ``about`` in its metadata.
+    """Return the serialized ONNX model of a policy, with ``about`` as JSON in its metadata.
 
     Raises:
         NoRule: ONNX has no operator for an operation of the graph.
@@ -102,7 +102,7 @@ def onnx_bytes(policy: PortablePolicy, graph: Graph, about: Mapping[str, Any], t
 
 
 class OnnxSession:
-    """A model in onnxruntime; calling it maps inputs by name to outputs by name.
+    """A model in onnxruntime; a call maps inputs ``[B, ...]`` by name to outputs ``[B, ...]`` by name.
 
     Args:
         path: the file of the model.
@@ -111,7 +111,7 @@ class OnnxSession:
         ImportError: ``onnxruntime`` is not installed.
 
     Attributes:
-        about: JSON metadata stored by ``evorl export``; empty for models without it.
+        about: JSON text of the metadata that ``evorl export`` stored; empty for other models.
     """
 
     def __init__(self, path: Path) -> None:
@@ -124,13 +124,13 @@ class OnnxSession:
         self._inputs = {operands.name for operands in self._session.get_inputs()}
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Run one step."""
+        """Run one step; inputs that the model does not have are ignored."""
         operands = {name: np.asarray(x) for name, x in inputs.items() if name in self._inputs}
         return dict(zip(self._names, self._session.run(self._names, operands), strict=True))
 
 
 class _Writer:
-    """Nodes and constants of a model under construction."""
+    """Writes operations as the nodes and constants of an ONNX model."""
 
     def __init__(self, onnx: Any, first_input: str) -> None:
         self.onnx = onnx
@@ -175,7 +175,7 @@ class _Writer:
         self.names[id(node.output)] = result
 
     def _composed(self, node: Node, operands: list[str]) -> str | None:
-        """Append an operation that needs several ONNX nodes; return ``None`` for other operations."""
+        """Append an operation composed of other ONNX operators and return its output; ``None`` for other operations."""
         one = np.asarray(1, node.inputs[0].dtype)
         if node.op == "square":
             return self.add("Mul", [operands[0], operands[0]])

@@ -1,4 +1,4 @@
-"""Collects the files of a packed policy: config, the best checkpoint without training state, model card and pages."""
+"""Collects the files of a packed policy: config, a checkpoint without training state, metrics, model card and pages."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from evorl.runs.stored import stored_spec
 from evorl.runs.structure import SMALL, pack
 from evorl.runs.trust import foreign_names
 
-# Settings of the author's machine and accounts, which a reader of the policy does not need.
+# Settings of the author's machine and accounts, which a user of the policy does not need.
 _PRIVATE = RunSpec.keys("of_command") | {"runs_folder", "compilation_cache", "init_from", "recorders", "title"}
 
 
 class PackedFiles(NamedTuple):
-    """The contents of an archive.
+    """Contents of the archive of a packed policy.
 
     Attributes:
-        files: contents by names of ``policy_archive.FILES``.
-        about: description for the manifest.
-        notices: messages for the user.
+        files: contents of the files, by their names in ``policy_archive.FILES``.
+        about: entries of the manifest: ``algorithm``, ``env``, ``timesteps``, ``score`` and ``license``.
+        notices: messages for the user: corrupted checkpoints, omitted settings, and the check of the offline page.
     """
 
     files: dict[str, bytes]
@@ -59,7 +59,7 @@ def packed_files(
     Args:
         folder: the run folder.
         checkpoint: ``best`` (the latest if none has a score), ``latest``, or the number of an iteration.
-        license: license of the policy, for the model card; ``None`` if none is stated.
+        license: license of the policy, for the model card and the manifest; ``None`` if none is stated.
         trust: true if the run's config may name code from outside this package.
 
     Raises:
@@ -97,7 +97,7 @@ def packed_files(
 
 
 def _secrets(settings: dict[str, Any]) -> list[str]:
-    """Return a message for each setting that is left out because its name denotes a secret."""
+    """Return a message for each omitted setting whose name denotes a secret, except for settings of servers."""
     names = dict(leaves(settings)).keys() - dict(leaves(shareable(settings))).keys()
     return [
         f"{name} is not packed, because its name denotes a secret. Users of the policy set it with {name}=..."
@@ -107,7 +107,7 @@ def _secrets(settings: dict[str, Any]) -> list[str]:
 
 
 def _without_dataset(run: dict[str, Any]) -> dict[str, Any]:
-    """Return a config that loads no recorded transitions, which a reader of the policy does not have."""
+    """Return the config for users without the data set ``replay.load``: that is ``None``, and ``offline`` is False."""
     replay = run.get("replay")
     if not isinstance(replay, dict) or replay.get("load") is None:
         return run
@@ -115,9 +115,9 @@ def _without_dataset(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def _checkpoint(folder: RunFolder, which: str | int, trust: bool) -> tuple[dict[str, bytes], dict[str, Any], list[str]]:
-    """Return the files of the checkpoint, its description, and messages about corrupted ones.
+    """Return the files of the checkpoint, its description, and messages about corrupted checkpoints.
 
-    Only the entries of the state are kept that evaluations and animations read: neither optimizers nor replay.
+    The files contain only the entries of the state that evaluations and animations read, so no optimizer or replay.
     """
     spec = stored_spec(folder, trust, {"devices": 1, "evaluation": None, "actors": None}, can_be_overridden=False)
     prepare_for(spec)
@@ -141,7 +141,7 @@ def _checkpoint(folder: RunFolder, which: str | int, trust: bool) -> tuple[dict[
 
 
 def _page(folder: RunFolder, step: int, trust: bool) -> tuple[bytes | None, str]:
-    """Return the offline page and its check, or ``None`` and the reason why it is absent."""
+    """Return the offline page and the result of its check; or ``None`` and the reason why it is missing."""
     try:
         page, check = html_page(stored_policy(folder.path, checkpoint=step, trust=trust))
         return page, f"{policy_archive.PAGE}, {check}"
@@ -150,7 +150,7 @@ def _page(folder: RunFolder, step: int, trust: bool) -> tuple[bytes | None, str]
 
 
 def _records(run: RecordedRun) -> dict[str, bytes]:
-    """Return the metrics, the starts without paths, and the report of a run."""
+    """Return the files with a run's starts (their commands without folders) and, if present, its metrics and report."""
     starts = [{**start, "command": without_folders(str(start.get("command")))} for start in run.starts]
     files = {policy_archive.ABOUT: _json({"starts": starts})}
     if run.folder.metrics_csv.is_file():
@@ -171,5 +171,5 @@ def _utf8(text: str) -> bytes:
 
 
 def default_path(folder: RunFolder) -> Path:
-    """Return the path of a run's archive if the user names none."""
+    """Return the default path of a run's archive: ``export/policy.zip`` in the run folder."""
     return folder.path / "export" / "policy.zip"

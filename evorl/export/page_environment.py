@@ -32,8 +32,8 @@ class PageEnvironment:
     Attributes:
         graph: step function: from state and action to next observation, ``reward``, ``termination`` and state.
         inputs: names of the graph's inputs.
-        outputs: names of its outputs.
-        starts: initial observations and states, arrays by name.
+        outputs: names of the graph's outputs.
+        starts: ``NUM_STARTS`` starts of episodes, each with its observation and state: arrays by name.
         limit: time limit of an episode in steps; ``None`` without a limit.
     """
 
@@ -48,8 +48,8 @@ def page_environment(policy: PortablePolicy, env: VectorEnv) -> PageEnvironment 
     """Return the environment inside the wrappers of ``env``, in a form that a page can run.
 
     Returns:
-        ``None`` for an environment that is not written in JAX, has several agents, simulates physics, is too large,
-        samples random numbers in its steps, or has an operation without a rule.
+        The environment; ``None`` if it is not written in JAX, has several agents, simulates physics, has random keys or
+        more than ``MAX_NUMBERS`` numbers in its state, samples in its steps, or has an operation without a rule.
     """
     inner = WrappedRow(env).inner
     if env.steps_on_host or env.num_agents > 1 or isinstance(inner, PhysicsEnv):
@@ -93,11 +93,11 @@ def page_environment(policy: PortablePolicy, env: VectorEnv) -> PageEnvironment 
 
 
 def observations_by_chance(env: VectorEnv) -> list[list[np.ndarray]] | None:
-    """Collect ``NUM_STARTS`` observations of a JAX environment with a random policy, each a list of arrays.
+    """Collect ``NUM_STARTS`` observations of a JAX environment with a random policy.
 
     Returns:
-        ``None`` for an environment that is not written in JAX, has several agents, or simulates physics, which takes
-        long to compile.
+        A list of arrays for each observation. ``None`` if the environment is not written in JAX, has several agents, or
+        simulates physics, because compiling that would take long.
     """
     inner = WrappedRow(env).inner
     if env.steps_on_host or env.num_agents > 1 or isinstance(inner, PhysicsEnv):

@@ -21,7 +21,7 @@ Step: TypeAlias = Callable[[Mapping[str, np.ndarray]], Mapping[str, Any]]
 
 
 class NotTheSame(ValueError):
-    """Raised for a file whose outputs differ from those computed by its policy."""
+    """Raised if the outputs of a file differ from the outputs of its policy."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Parity:
 
     Attributes:
         num_observations: number of observations compared.
-        difference: largest difference over all outputs, relative to the output's largest absolute value if that exceeds
-            1; for discrete actions, over their scores and memory.
+        difference: largest difference over all outputs except discrete actions, relative to the output's largest
+            absolute value if that exceeds 1.
         num_same: number of observations with the same discrete action; ``None`` for continuous actions.
             Integers of a Box count as equal if they differ by at most 1, because of rounding.
     """
@@ -60,8 +60,8 @@ class Recorded:
     """Recorded steps of a policy in JAX.
 
     Attributes:
-        inputs: observations and random draws of each step; the memory of the first step is zeros.
-        outputs: outputs of each step.
+        inputs: observations and random numbers of each step, ``[B, ...]`` by name; the memory starts with zeros.
+        outputs: outputs of each step, ``[B, ...]`` by name.
     """
 
     inputs: list[dict[str, np.ndarray]]
@@ -69,7 +69,7 @@ class Recorded:
 
 
 def recorded_steps(policy: PortablePolicy, num_rows: int = ROWS, num_steps: int = STEPS, seed: int = 0) -> Recorded:
-    """Run the policy, compiled by JAX, on random observations and record its steps."""
+    """Record ``num_steps`` steps of the policy, compiled by JAX, each for ``num_rows`` random observations."""
     rng = np.random.default_rng(seed)
     compiled = jax.jit(policy.rows)
     memory = policy.initial_memory(num_rows)
@@ -95,7 +95,7 @@ def compared(policy: PortablePolicy, step: Step, recorded: Recorded) -> Parity:
 
 
 def parity_of(policy: PortablePolicy, computed: list[dict[str, np.ndarray]], recorded: Recorded) -> Parity:
-    """Compare outputs with the recorded ones.
+    """Compare the outputs of a file, ``[B, ...]`` by name for each step, with the recorded outputs.
 
     Raises:
         NotTheSame: the shape of an output differs.
@@ -109,7 +109,7 @@ def parity_of(policy: PortablePolicy, computed: list[dict[str, np.ndarray]], rec
         for name, expected in ours.items():
             actual = theirs[name]
             if actual.shape != expected.shape:
-                raise NotTheSame(f"{name} has the shape {actual.shape}, but {expected.shape} in JAX.")
+                raise NotTheSame(f"{name} has the shape {actual.shape} in the file, but {expected.shape} in JAX.")
             if name in discrete:
                 step = 1 if name in counted else 0
                 apart = np.abs(actual.astype(np.int64) - expected.astype(np.int64))
@@ -136,7 +136,7 @@ def _distance(actual: np.ndarray, expected: np.ndarray) -> float:
 
 
 def drawn_observations(policy: PortablePolicy, rng: np.random.Generator, num_rows: int) -> dict[str, np.ndarray]:
-    """Sample observations ``[B, ...]`` by name, using the training statistics if the policy has them."""
+    """Sample observations ``[B, ...]`` by name, from the policy's training statistics or, without them, the spaces."""
     spaces = leaf_spaces(policy.obs_space)
     known = policy.normalizer or [None] * len(spaces)
     drawn = {}

@@ -18,13 +18,13 @@ LIBRARY = "gymnasium"
 
 
 def environment_of(stored: StoredPolicy, asked: str | None) -> tuple[str, dict[str, Any]]:
-    """Return the id of the Gymnasium environment, and its options.
+    """Return the id of the Gymnasium environment to play in, and its options.
 
-    A run in Gymnasium is played in its own environment; a run in a gymnax environment, in Gymnasium's version if it
-    exists.
+    The id is ``asked``, with or without ``gymnasium/``. By default, it is the id of the run's environment; for a run in
+    gymnax, it is the Gymnasium environment that gymnax reimplements.
 
     Raises:
-        ValueError: the environment belongs to another library.
+        ValueError: the run's environment is not available in Gymnasium, and ``asked`` is ``None``.
     """
     library, _, name = stored.title.partition("/")
     options = {}
@@ -48,12 +48,12 @@ def _known() -> tuple[str, ...]:
 
 
 def simulators_of(name: str, options: dict[str, Any], render_mode: str) -> HostVectorEnv:
-    """Return a single simulator of a Gymnasium environment, see ``environment_of``."""
+    """Create a single Gymnasium simulator; ``name`` and ``options`` are results of ``environment_of``."""
     return make_gymnasium_simulators(name, num_envs=1, **{**options, "render_mode": render_mode})
 
 
 def check_fits(stored: StoredPolicy, simulators: HostVectorEnv, name: str) -> None:
-    """Raise ``ValueError`` unless the environment's observations and actions have the policy's shapes."""
+    """Raise ``ValueError`` unless observations and actions have the policy's shapes and, if discrete, its spaces."""
     ours, theirs = stored.policy, simulators
     for what, expected, found in (
         ("observations", ours.obs_space, theirs.obs_space),
@@ -80,7 +80,7 @@ def play_episode(
         frames: list to which images are appended, uint8 ``[height, width, 3]``, one more than steps; ``None`` for none.
 
     Raises:
-        HostEnvError: the environment renders no images.
+        HostEnvError: the environment fails, or renders no images although ``frames`` is a list.
     """
     policy.reset()
     obs = simulators.reset(np.asarray([seed], np.uint64))

@@ -17,9 +17,9 @@ class PolicyServer:
     """Serves a policy from its construction until ``close``.
 
     Args:
-        stored: the policy.
-        settings: addresses and limits of the server.
-        options: options to load a newer checkpoint with, see ``evorl act``.
+        stored: ``StoredPolicy`` or ``ExportedPolicy`` to serve.
+        settings: addresses and limits of the server, see ``ServeSettings``.
+        options: options of ``evorl act`` by name: ``seed`` of sampled actions, and the run and its checkpoint.
 
     Attributes:
         stored: the policy in use.
@@ -48,16 +48,16 @@ class PolicyServer:
 
     @classmethod
     def of_run(cls, options: dict[str, Any], settings: Any) -> PolicyServer:
-        """Build the server of a stored run's policy."""
+        """Start a server of the stored run that ``options`` name."""
         return cls(_loaded(options), settings, options)
 
     @classmethod
     def of_file(cls, options: dict[str, Any], settings: Any) -> PolicyServer:
-        """Build the server of an exported policy."""
+        """Start a server of the exported file ``options["policy"]``."""
         return cls(read_exported(options["policy"], options["trust"]), settings, options)
 
     def look_for_newer(self) -> bool:
-        """Load the current best or latest checkpoint; return True if it differs from the one in use."""
+        """Load the run's current best or latest checkpoint; if it is new, serve it and return True."""
         stored = _loaded(self._options)
         if (stored.timesteps, stored.checkpoint) == (self.stored.timesteps, self.stored.checkpoint):
             return False
@@ -71,7 +71,7 @@ class PolicyServer:
             raise RuntimeError(f"clients could not be answered: {failure}") from failure
 
     def close(self) -> None:
-        """Close all connections."""
+        """Stop the server and close all connections."""
         self._thread.close()
 
     def __enter__(self) -> PolicyServer:

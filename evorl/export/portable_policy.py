@@ -26,10 +26,10 @@ NEXT = "next_"
 
 
 class Port(NamedTuple):
-    """An input or an output.
+    """Name, shape and dtype of an input or output array of a policy.
 
     Attributes:
-        name: name, a valid Python identifier.
+        name: a valid Python identifier.
         shape: shape without the batch axis.
         dtype: NumPy dtype.
     """
@@ -41,23 +41,23 @@ class Port(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PortablePolicy:
-    """One step of a policy: a pure function of a single observation, between arrays of fixed shapes.
+    """One step of a policy as a pure function of a single observation; all arrays have fixed shapes.
 
     Inputs are observations of the environment without wrappers, the memory (zeros at the start of an episode) and, for
     a policy that samples, random numbers. Outputs are the action in the environment's own range, the next memory and,
-    for discrete actions, the scores whose argmax is the action (``action_scores``).
+    if the action is the argmax over a Discrete space, the maximized scores (``action_scores``).
 
     Attributes:
         observations: one port for each array of an observation.
         memory: one port for each array of the memory.
         draws: one port for each array of random numbers.
-        kinds: ``uniform`` in [0, 1) or ``normal``, for each of ``draws``.
-        results: the action, and its scores.
-        row: ``row(*inputs) -> outputs``, both flat, without batch axis.
+        kinds: distribution of each of ``draws``: ``uniform`` in [0, 1), or ``normal`` of mean 0 and variance 1.
+        results: one port for each array of the action, then one for ``action_scores`` if the policy has scores.
+        row: ``row(*inputs)`` returns the outputs; all are arrays without batch axis, in the order of the ports.
         obs_space: observation space of the environment without wrappers.
         action_space: action space of the environment without wrappers.
         action_repeat: number of environment steps per action.
-        normalizer: mean and standard deviation of each of ``observations``; ``None`` if the policy has no statistics.
+        normalizer: mean and standard deviation of each of ``observations``; ``None`` without statistics of its shape.
     """
 
     observations: tuple[Port, ...]
@@ -73,12 +73,12 @@ class PortablePolicy:
 
     @property
     def inputs(self) -> tuple[Port, ...]:
-        """Observations, memory, draws."""
+        """Ports of all inputs: observations, memory, draws."""
         return (*self.observations, *self.memory, *self.draws)
 
     @property
     def outputs(self) -> tuple[Port, ...]:
-        """Results and the next memory."""
+        """Ports of all outputs: results, then the next memory, ``next_<name>``."""
         return (*self.results, *(port._replace(name=NEXT + port.name) for port in self.memory))
 
     @property
@@ -87,20 +87,20 @@ class PortablePolicy:
         return self.results[-1].name == SCORES
 
     def rows(self, inputs: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        """Map inputs ``[B, ...]`` by name to outputs ``[B, ...]`` by name; can be traced or compiled."""
+        """Map inputs ``[B, ...]`` by name to outputs ``[B, ...]`` by name; JAX can trace and compile this."""
         outputs = jax.vmap(self.row)(*(inputs[port.name] for port in self.inputs))
         return {port.name: output for port, output in zip(self.outputs, outputs, strict=True)}
 
     def runnable(self) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-        """Return jitted ``rows``, which is compiled once per batch size."""
+        """Return ``rows``, compiled by ``jax.jit`` once per batch size."""
         return jax.jit(self.rows)
 
     def initial_memory(self, num_rows: int) -> dict[str, np.ndarray]:
-        """Return the memory at the start of episodes, by name."""
+        """Return the memory at the start of episodes: zeros ``[num_rows, ...]`` by name."""
         return {port.name: np.zeros((num_rows, *port.shape), port.dtype) for port in self.memory}
 
     def drawn(self, rng: np.random.Generator, num_rows: int) -> dict[str, np.ndarray]:
-        """Sample the random numbers of one step, by name."""
+        """Sample the random numbers of one step: float32 arrays ``[num_rows, ...]`` by name."""
         numbers = {}
         for port, kind in zip(self.draws, self.kinds, strict=True):
             draw = rng.random if kind == "uniform" else rng.standard_normal
@@ -118,7 +118,7 @@ class PortablePolicy:
         return jax.tree.unflatten(structure, [outputs[name] for name in names])
 
     def describe(self) -> dict[str, Any]:
-        """Describe inputs, outputs and spaces as plain data."""
+        """Return JSON data about inputs, outputs, memory, random numbers, spaces and action repeat."""
 
         def ports(ports: tuple[Port, ...]) -> list[dict[str, Any]]:
             return [{"name": p.name, "shape": ["rows", *p.shape], "dtype": p.dtype.name} for p in ports]
@@ -144,7 +144,7 @@ def portable_policy(agent: Agent, agent_state: AgentState, env: VectorEnv, sampl
         sample: sample actions as in training (``compute_actions``) instead of greedy actions.
 
     Raises:
-        ValueError: the greedy policy is random.
+        ValueError: the agent samples its actions even in evaluations, and ``sample`` is False.
     """
     wrapped = WrappedRow(env)
     remembered = PyTreeDict(recurrent=agent_state.recurrent_state, frames=wrapped.initial_memory())
@@ -194,7 +194,7 @@ def portable_policy(agent: Agent, agent_state: AgentState, env: VectorEnv, sampl
 
 
 def _needed_memory(opened: Opened, num_actions: int, num_observations: int) -> list[int]:
-    """Return the indices of memory arrays that current or later actions depend on; others only affect values."""
+    """Return the sorted indices of the memory arrays that the current action or a later one depends on."""
     origins = opened.origins()
     needed: set[int] = set()
     found = set().union(*origins[:num_actions])
@@ -208,7 +208,7 @@ def _needed_memory(opened: Opened, num_actions: int, num_observations: int) -> l
 def _row(
     opened: Opened, observations: tuple[Port, ...], memory: tuple[Port, ...], kept: list[int], space: Space
 ) -> Callable[..., tuple[jax.Array, ...]]:
-    """Return the step of ``PortablePolicy`` with memory arrays ``kept`` as inputs; all others are zeros."""
+    """Return ``PortablePolicy.row`` with the memory arrays of indices ``kept`` as inputs; all others are zeros."""
 
     def row(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         num_observations, num_inputs = len(observations), len(observations) + len(kept)
@@ -250,7 +250,7 @@ def _ports(name: str, tree: Any, reserved: Collection[str] = ()) -> tuple[Port, 
 
 
 def described_space(space: Space) -> dict[str, Any]:
-    """Describe a space as plain data; infinite bounds are ``null``."""
+    """Describe a space as JSON data, which ``space_of`` reads; infinite bounds become ``None``."""
     if isinstance(space, DictSpace):
         return {"kind": "dict", "spaces": {name: described_space(s) for name, s in space.spaces.items()}}
     if isinstance(space, TupleSpace):
@@ -268,7 +268,7 @@ def described_space(space: Space) -> dict[str, Any]:
 
 
 def _bounds(bound: np.ndarray) -> Any:
-    """Return a single number if all bounds are equal; ``None`` replaces infinities."""
+    """Return bounds as nested lists, or as one number if all are equal; ``None`` replaces infinities."""
     numbers = np.asarray(bound, object)
     numbers[~np.isfinite(np.asarray(bound, np.float64))] = None
     is_one = bool(bound.size) and bool(np.all(bound == bound.flat[0]))

@@ -1,4 +1,4 @@
-"""Rules for products, convolutions and pooling, as matrix products and slices."""
+"""Rules that convert JAX's products, convolutions and pooling to matrix products, slices and maxima."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Factor(NamedTuple):
 
 
 def _matrices(graph: Graph, first: _Factor, second: _Factor, dtype: Any) -> Any:
-    """Multiply with one matrix ``[inner, right]``; the result has the free axes of both, ``[*first, *second]``."""
+    """Compute a product as one matrix product; the result has the axes ``[*first.free, *second.free]``."""
     left = graph.transpose(first.value, [*first.free, *first.summed])
     right = graph.transpose(second.value, [*second.summed, *second.free])
     free, others = left.shape[: len(first.free)], right.shape[len(second.summed) :]
@@ -61,11 +61,11 @@ def _matrices(graph: Graph, first: _Factor, second: _Factor, dtype: Any) -> Any:
 
 
 def _product(shape: Sequence[int | None]) -> int | None:
-    """Return the number of elements along all axes of ``shape``; ``None`` for the batch size."""
+    """Return the product of the sizes in ``shape``: ``None`` for the batch size; raise ``NoRule`` for its multiples."""
     if None not in shape:
         return math.prod(n for n in shape if n is not None)
     if list(shape).count(None) > 1 or any(n not in (None, 1) for n in shape):
-        raise NoRule(f"the policy combines the batch axis with others, shape {tuple(shape)}: use format=jax.")
+        raise NoRule(f"the policy merges the batch axis with others, shape {tuple(shape)}: use format=jax.")
     return None
 
 
@@ -105,7 +105,7 @@ def pool(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any
 
 
 def _windows(graph: Graph, x: Any, sizes: Sequence[int], strides: Sequence[int]) -> list[Any]:
-    """For each position within a window, return the elements of ``x`` at this position in all windows."""
+    """Return one array per position within a window: the elements of ``x`` at this position in all windows."""
     counts = [
         None if n is None else (n - size) // step + 1 for n, size, step in zip(x.shape, sizes, strides, strict=True)
     ]
@@ -119,7 +119,7 @@ def _windows(graph: Graph, x: Any, sizes: Sequence[int], strides: Sequence[int])
 
 
 def padded(graph: Graph, x: Any, edges: Sequence[tuple[int, int]], value: Any) -> Any:
-    """Pad ``x`` with ``value``: along each axis by the two counts of ``edges``, before and after."""
+    """Pad ``x`` with ``value``; for each axis, ``edges`` has the numbers of elements added before and after."""
     if not any(map(any, edges)):
         return x
     shape = tuple(None if n is None else n + sum(edge) for n, edge in zip(x.shape, edges, strict=True))

@@ -222,7 +222,7 @@ def _gather(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[
 
 
 def rule_of_loop(graph: Graph, eqn: JaxprEqn, inputs: list[Any], apply: Any) -> list[Any]:
-    """Unroll a ``scan``.
+    """Unroll a ``scan``: apply ``apply`` to the operations of each iteration, and return the outputs of the loop.
 
     Raises:
         NoRule: the loop has more than ``MAX_TURNS`` iterations.

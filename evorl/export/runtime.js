@@ -1,4 +1,4 @@
-// Functions called by the code that evorl/export/javascript.py writes. Arrays are flat, of doubles; shapes are known there.
+// Functions for the code that evorl/export/javascript.py writes. All arrays are flat Float64Array; the code knows their shapes.
 const map = (f, a) => a.map(f);
 const zip = (f, a, b) => {
   if (a.length === b.length) return a.map((x, i) => f(x, b[i]));

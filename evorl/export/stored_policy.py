@@ -41,9 +41,9 @@ class StoredPolicy:
         env_config: config of the environments, from the run's config.
         title: name of the environment, such as ``gymnax/CartPole-v1``.
         algorithm: name of the workflow.
-        timesteps: timesteps trained when the checkpoint was saved.
+        timesteps: environment steps trained, per seed, when the checkpoint was saved.
         checkpoint: ``best`` or ``latest``, or the number of its iteration.
-        is_sample: True if actions are sampled.
+        is_sample: True if actions are sampled, False if they are greedy.
         seed: the chosen seed of a run with several seeds, and the reason for the choice.
         notices: messages about the checkpoints, for the user.
         in_float32: the policy in float32, for file formats without bfloat16; ``None`` if ``policy`` is float32.
@@ -67,7 +67,7 @@ class StoredPolicy:
         which = (
             f"the {self.checkpoint} checkpoint" if isinstance(self.checkpoint, str) else f"iteration {self.checkpoint}"
         )
-        actions = "drawn" if self.is_sample else "greedy"
+        actions = "sampled" if self.is_sample else "greedy"
         seed = f", {self.seed.description}" if self.seed.description else ""
         return f"{self.algorithm} in {self.title}, {which} of {self.timesteps:,} steps{seed}, {actions} actions"
 
@@ -82,11 +82,11 @@ def stored_policy(
     seed_number: int | str = BEST,
     trust: bool = False,
 ) -> StoredPolicy:
-    """Load the policy of a run, as its evaluations use it.
+    """Load the policy of a stored run; its actions are greedy, as in evaluations, unless ``sample`` is true.
 
     Args:
         run: the run's folder, its name below ``runs_folder``, ``latest``, or the path or address of a packed policy.
-        runs_folder: folder of the runs.
+        runs_folder: folder of all runs. If ``run`` is a sweep or a search, its best run is loaded.
         checkpoint: ``best`` (the latest if none has a score), ``latest``, or the number of an iteration.
         sample: true if actions are sampled as at the end of training; otherwise they are greedy.
         seed_number: for a run with several seeds, the number of a seed, from 0, or ``best`` by evaluation.
@@ -95,7 +95,7 @@ def stored_policy(
     Raises:
         RunFolderError: the run does not exist, or its config is not trusted.
         CheckpointError: the checkpoint does not exist.
-        ValueError: an argument is invalid.
+        ValueError: an argument is invalid, or the policy has no greedy actions and ``sample`` is false.
     """
     folder = find_run(run, runs_folder)
     spec = stored_spec(folder, trust, {"devices": 1}, can_be_overridden=False)
@@ -165,11 +165,11 @@ def acting_agent(workflow: Workflow, state: State, seed_number: int = 0) -> tupl
 
 
 class LoadedPolicy:
-    """A function from observations to actions, both NumPy arrays, that keeps the policy's memory of the episode.
+    """Function from observations to actions (NumPy arrays or trees of them) that keeps the policy's episode memory.
 
     Args:
         policy: the policy.
-        seed: seed of the sampled actions.
+        seed: seed of sampled actions.
 
     Attributes:
         obs_space: observation space of the environment without wrappers.
@@ -190,7 +190,7 @@ class LoadedPolicy:
         """Reset the memory at the start of an episode.
 
         Args:
-            ended: bool ``[B]``, the environments where an episode starts; ``None`` for all.
+            ended: bool ``[B]``, True where an episode has ended; ``None`` resets all, and allows another batch size.
         """
         if ended is None or self._memory is None:
             self._memory = None
@@ -203,7 +203,7 @@ class LoadedPolicy:
         """Return the action for one observation of the environment, or the actions for a batch ``[B, ...]``.
 
         Raises:
-            ValueError: the observation does not have the shape that the policy expects, or the batch size has changed.
+            ValueError: an observation has an unexpected shape, or the batch size has changed since the last ``reset``.
         """
         named = self._policy.arrays_of(obs)
         arrays = {port.name: np.asarray(named[port.name]).astype(port.dtype) for port in self._policy.observations}
@@ -247,9 +247,9 @@ def load_policy(
 
     Args:
         run: the run's folder, its name below ``runs_folder``, ``latest``, or the path or address of a packed policy.
-        runs_folder: folder of the runs.
+        runs_folder: folder of all runs. If ``run`` is a sweep or a search, its best run is loaded.
         checkpoint: ``best`` (the latest if none has a score), ``latest``, or the number of an iteration.
-        sample: true if actions are sampled as in training; otherwise they are greedy.
+        sample: true if actions are sampled, as at the end of training; otherwise they are greedy.
         seed_number: for a run with several seeds, the number of a seed, from 0, or ``best`` by evaluation.
         seed: seed of the sampled actions.
         trust: true if the run's config may name code from outside this package.
@@ -257,7 +257,7 @@ def load_policy(
     Raises:
         RunFolderError: the run does not exist, or its config is not trusted.
         CheckpointError: the checkpoint does not exist.
-        ValueError: an argument is invalid.
+        ValueError: an argument is invalid, or the policy has no greedy actions and ``sample`` is false.
     """
     options: dict[str, Any] = {"checkpoint": checkpoint, "sample": sample, "seed_number": seed_number, "trust": trust}
     return LoadedPolicy(stored_policy(run, runs_folder, **options).policy, seed)

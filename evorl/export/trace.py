@@ -19,18 +19,18 @@ def traced_graph(fn: Callable[..., Sequence[jax.Array]], specs: Sequence[jax.Sha
 
     Args:
         fn: function from arrays to a sequence of arrays.
-        specs: shapes and dtypes of the arguments, whose dimensions may include ``rows``.
+        specs: shapes and dtypes of the arguments; shapes may contain ``rows``.
         rows: symbolic dimension of the batch size; ``None`` if all shapes are numbers.
 
     Raises:
-        NoRule: an operation of the function has no rule.
+        NoRule: an operation of the function has no rule, or merges the batch axis with another axis.
     """
 
     def dims(shape: Sequence[Any]) -> Shape:
         known = [dim if isinstance(dim, int) else None for dim in map(_as_int, shape)]
         others = [dim for dim in shape if _as_int(dim) is None and str(dim) != str(rows)]
         if others:
-            raise NoRule(f"an array combines {others[0]} rows in one axis, but rows must be independent.")
+            raise NoRule(f"an array merges {others[0]} rows into one axis, but rows must be computed separately.")
         return tuple(known)
 
     closed = jax.make_jaxpr(fn)(*specs)

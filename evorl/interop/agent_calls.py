@@ -1,4 +1,4 @@
-"""A collector's calls to an agent: for the action before a step, and for the data to store after the step."""
+"""Calls of a collector to an agent: for the action before a step, and for the data to store after the step."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def env_step_for(env: Any, agent: Any) -> EnvStep:
 def calls_of(agent: Any, info_names: Sequence[str] = (), agent_info: Any = None) -> tuple[ActFn, CompleteFn | None]:
     """Return the functions called before and after each step of one call of ``collect``.
 
-    The second one is ``None`` if there is nothing to add to steps.
+    The second function is ``None`` if it would add nothing to a step.
 
     Args:
-        agent: see ``HostAgent``; its ``agent_info`` is set, unless it is ``None`` here.
-        info_names: entries of the environment's info to store.
-        agent_info: information to store with each step.
+        agent: see ``HostAgent``.
+        info_names: entries of the environment's info to store with each step.
+        agent_info: new value of ``agent.agent_info``, stored with each step; ``None`` changes and stores nothing.
 
     Raises:
         TypeError: the agent lacks a method.
@@ -105,5 +105,5 @@ def _act_and_view(agent: Any) -> tuple[ActFn, Callable[..., Any] | None]:
 def _entries(info: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     for name in names:
         if name not in info:
-            raise HostEnvError(f"the environment's info has no entry {name!r}.{did_you_mean(name, info)}")
+            raise HostEnvError(f"{name!r} of info_names is not in the environment's info.{did_you_mean(name, info)}")
     return {name: info[name] for name in names}

@@ -1,4 +1,4 @@
-"""Base class of the agents of a ``Batcher``; only ``update`` changes their attributes."""
+"""Base class of the agents of a ``Batcher``. Only ``update`` may change attributes of an agent."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ from typing import Any, ClassVar
 
 
 class BatchAgent(abc.ABC):
-    """Agent that acts in all environments at once, using NumPy, PyTorch, JAX or any other framework.
+    """Agent that acts in all B environments of a worker at once, using NumPy, PyTorch, JAX or any other framework.
 
     Each worker creates its own instance.
 
     Attributes:
-        wants_history: if True, the agent is called with ``history``: the steps of this acquisition so far, a list of
-            dicts with observations, outputs of the agent and results, leaves ``[B, ...]``.
+        wants_history: if True, the agent is called with ``history``, a list of the steps of this acquisition so far:
+            dicts with the entries of a transition except ``dones``, and all outputs of the agent, leaves ``[B, ...]``.
     """
 
     wants_history: ClassVar[bool] = False
 
     def initial_state(self, agent_info: Any, num_rows: int) -> Any:
-        """Return the state at the start of episodes in all environments: arrays ``[B, ...]``, by default none."""
+        """Return the state at the start of episodes: a tree of arrays ``[num_rows, ...]``; ``None`` by default."""
         return None
 
     @abc.abstractmethod
     def __call__(
         self, state: Any, obs: Any, agent_info: Any, history: Sequence[Mapping[str, Any]] | None = None
     ) -> tuple[Mapping[str, Any], Any]:
-        """Act.
+        """Return the actions in all environments, and the next state of the agent.
 
-        An environment whose episode has ended plays another, whose data is discarded, until all episodes have ended.
+        An environment that has ended its episode plays on, and its data is discarded, until all episodes have ended.
 
         Args:
             state: result of ``initial_state``, or state returned by the last call.
             obs: observations, leaves ``[B, ...]``.
-            agent_info: information on the policy in each environment, leaves ``[B, ...]``; ``None`` without any.
-            history: see ``wants_history``; ``None`` if that is False.
+            agent_info: information on the policy in each environment, leaves ``[B, ...]``; ``None`` if none was passed.
+            history: see ``wants_history``; not passed if that is False.
 
         Returns:
             ``actions`` and other data to store with the step, by name, leaves ``[B, ...]``; and the next state.
         """
 
     def update(self, info: Any) -> None:
-        """Update the agent with ``info``, which must be complete, such as all weights of a network.
+        """Update the agent; ``info`` must be complete, such as all weights, as a new worker gets only the last one.
 
         Raises:
             ValueError: this agent does not support updates.

@@ -21,12 +21,12 @@ Seeds: TypeAlias = tuple[int, ...]
 
 
 class Acquired(NamedTuple):
-    """Steps that a worker acquired in its environments.
+    """Steps that a worker acquired in R of its B environments: where an episode was running at the start.
 
     Attributes:
         transitions: transitions, leaves ``[R, T, ...]``, zeros after the end of an episode.
         lengths: number of transitions of each environment, int32 ``[R]``.
-        numbers: indices of these environments in the worker, int32 ``[R]``.
+        numbers: indices of the R environments in the worker, int32 ``[R]``.
         agent_state: state of the agent before the first step, leaves ``[R, ...]``.
         is_running: True where the episode has not ended, bool ``[B]``, for all environments of the worker.
     """
@@ -39,7 +39,7 @@ class Acquired(NamedTuple):
 
 
 class BatchWorker:
-    """An agent and simulators, which the constructor creates.
+    """Agent and simulators of one worker, which the constructor creates.
 
     Args:
         settings: ``agent``, ``env``, ``agent_args``, ``env_args``, ``num_envs`` of this worker, ``num_steps``,
@@ -47,7 +47,7 @@ class BatchWorker:
             agent.
 
     Raises:
-        ValueError: the agent or the simulators cannot be created.
+        ValueError: the functions do not return an agent with the required methods and a ``HostVectorEnv``.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -78,11 +78,11 @@ class BatchWorker:
         return agent
 
     def answer(self, task: str, *arguments: Any) -> Any:
-        """Run a task: ``episodes``, ``next_slice`` or ``update``."""
+        """Call the method named ``task``, one of ``episodes``, ``next_slice`` and ``update``, and return its result."""
         return getattr(self, task)(*arguments)
 
     def episodes(self, number: int, num_rounds: int, agent_info: Any, env_info: Any) -> list[Acquired]:
-        """Acquire complete episodes in all environments, in rounds.
+        """Acquire a complete episode in every environment per round, and return one ``Acquired`` per round.
 
         Args:
             number: number of the acquisition; determines the seeds of the episodes.
@@ -99,7 +99,7 @@ class BatchWorker:
         return acquired
 
     def next_slice(self, position: tuple[int, int], is_running: np.ndarray, agent_info: Any, env_info: Any) -> Acquired:
-        """Acquire the next steps of the running environments.
+        """Acquire at most ``num_steps`` next steps of each running environment.
 
         Args:
             position: number of resets of the batcher, and of slices since the last reset. A worker at another position
@@ -115,7 +115,7 @@ class BatchWorker:
         return acquired
 
     def update(self, info: Any) -> None:
-        """Update the agent."""
+        """Update the agent with ``info``, see ``BatchAgent.update``."""
         self._agent.update(info)
 
     def _start(self, seeds: Seeds, is_running: np.ndarray, agent_info: Any, env_info: Any) -> None:

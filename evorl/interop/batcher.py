@@ -28,10 +28,10 @@ class Batcher:
     omitted.
 
     Args:
-        agent: ``"package.module:function"`` that returns a ``BatchAgent``. Its arguments are ``agent_args``, and
-            ``obs_space``, ``action_space`` and the worker's ``seed`` if it has these parameters.
-        env: ``"package.module:function"`` that returns a ``HostVectorEnv``. Its arguments are ``num_envs``, the number
-            of environments of one worker, and ``env_args``.
+        agent: name ``"package.module:function"`` of a function that returns a ``BatchAgent``. Its arguments are
+            ``agent_args``, and ``obs_space``, ``action_space`` and the worker's ``seed`` if it has these parameters.
+        env: name ``"package.module:function"`` of a function that returns a ``HostVectorEnv``. Its arguments are
+            ``num_envs``, the number of environments of one worker, and ``env_args``.
         num_envs: total number of environments, split evenly over the workers.
         num_workers: number of workers.
         num_steps: maximum number of steps per environment in one acquisition; ``None`` for complete episodes.
@@ -40,14 +40,14 @@ class Batcher:
         agent_args: keyword arguments of ``agent``.
         env_args: keyword arguments of ``env``.
         seeds: one seed per worker, or a number from which they are derived.
-        max_episode_steps: maximum number of steps after which episodes are truncated; ``None`` leaves truncation to the
-            environments.
+        max_episode_steps: number of steps after which episodes are truncated; ``None`` leaves it to the environments.
         timeout: maximum duration of an acquisition in seconds; a slower worker is replaced.
         message: callback for messages about replaced workers; warns by default. A new worker acquires episodes with the
             same seeds from their start, and its agent gets the last ``update``.
 
     Raises:
         ValueError: a name, a number or the seeds are invalid.
+        ImportError: ``kind`` is ``ray``, and Ray is not installed.
     """
 
     def __init__(
@@ -102,18 +102,18 @@ class Batcher:
 
     @property
     def num_running(self) -> int:
-        """Number of environments whose episode has not ended, with ``num_steps``; as of the last ``get``."""
+        """Number of environments whose episode had not ended at the last ``get``; all of them without ``num_steps``."""
         return int(self._is_running.sum())
 
     def reset(self, agent_info: Any = None, env_info: Mapping[str, Any] | None = None) -> None:
         """Start new episodes with the next acquisition; a pending acquisition is completed and discarded.
 
         Args:
-            agent_info: information on the policy of each environment, a tree of arrays ``[num_envs, ...]``.
+            agent_info: information on the policy of each environment, arrays ``[num_envs, ...]``; ``None`` for none.
             env_info: arguments of the environments, see ``HostVectorEnv.set_arguments``; arrays ``[num_envs, ...]``.
 
         Raises:
-            ValueError: acquisitions consist of complete episodes, or an info has the wrong number of rows.
+            ValueError: ``num_steps`` is ``None``, or an info has the wrong number of rows.
             HostEnvError: a worker failed.
         """
         if self._num_steps is None:
@@ -136,15 +136,14 @@ class Batcher:
 
         Args:
             agent_info: information on the policy of each episode, a tree of arrays ``[num_episodes, ...]``. With
-                ``num_steps`` it has a row per environment and overrides that of ``reset`` for this acquisition.
+                ``num_steps``, it is ``[num_envs, ...]`` and replaces that of ``reset`` for this acquisition.
             env_info: arguments of the environments, see ``HostVectorEnv.set_arguments``; arrays
                 ``[num_episodes, ...]``. With ``num_steps``, pass it to ``reset`` instead.
-            num_episodes: number of episodes, a multiple of ``num_envs``, which is the default. Each worker gets an
-                equal consecutive part and acquires it in rounds of one episode per environment.
+            num_episodes: number of episodes, a multiple of ``num_envs``, which is the default; ``None`` with
+                ``num_steps``. Each worker acquires an equal consecutive part, one episode per environment at a time.
 
         Raises:
-            ValueError: the result of the last acquisition has not been fetched, or an argument is invalid.
-            HostEnvError: a worker has failed.
+            ValueError: an argument is invalid, the last result has not been fetched, or the batcher was closed.
         """
         supervisor = self._live()
         if self._acquired is not None:
@@ -160,7 +159,7 @@ class Batcher:
             supervisor.submit(number, request)
 
     def reexecute(self) -> None:
-        """Call ``execute`` with the arguments of the last call; the episodes have new seeds."""
+        """Call ``execute`` with the arguments of its last call; complete episodes get new seeds."""
         if self._last is None:
             raise ValueError("no previous request to repeat: call execute first.")
         self.execute(**self._last)
@@ -169,17 +168,17 @@ class Batcher:
         """Return the acquired transitions.
 
         Args:
-            blocking: wait for all workers.
+            blocking: if True, wait for all workers; if False, return ``None`` while a worker is not done.
 
         Returns:
-            A batch with rows in the order of the infos. Transitions have the entries that collectors return, all
-            outputs of agents and all entries of ``info``; zeros follow the end of an episode. The batch's ``info`` has,
+            A batch with rows in the order of the infos. Transitions have the entries that collectors return, outputs of
+            agents, and entries of ``env.info_spec``; zeros follow the end of an episode. The batch's ``info`` has,
             for each row, its number (``row``), ``agent_info`` and ``env_info`` if set, and ``agent_state``, the state
             of the agent before the first step. ``None`` if a worker is not done and ``blocking`` is False, or if all
             episodes had already ended (``num_running`` is 0).
 
         Raises:
-            ValueError: there was no call of ``execute``.
+            ValueError: no acquisition is pending, or the batcher was closed.
             HostEnvError: an environment or an agent failed in a worker, which closes the batcher.
         """
         self._live()
@@ -200,7 +199,7 @@ class Batcher:
         return concatenate(batches) if batches else None
 
     def update(self, info: Any) -> None:
-        """Call ``update`` of the agents of all workers, and wait until they are done.
+        """Call ``update`` of each worker's agent, and wait until all agents are updated.
 
         A pending acquisition is completed first, and ``get`` returns it afterwards.
 
@@ -254,8 +253,8 @@ class Batcher:
     def _requests_of_slices(self, agent_info: Any, env_info: Any, num_episodes: int | None) -> dict[int, Any]:
         if env_info is not None or num_episodes is not None:
             raise ValueError(
-                f"with num_steps={self._num_steps} reset starts episodes, one in each row: pass env_info to reset, and "
-                "remove num_episodes."
+                f"with num_steps={self._num_steps}, reset starts one episode per environment: pass env_info to reset, "
+                "and remove num_episodes."
             )
         reset_agent_info, env_info = self._reset_infos
         if agent_info is not None:

@@ -24,16 +24,16 @@ from evorl.interop.transitions import (
 from evorl.types import PyTreeDict
 
 _WRONG_ANSWER = (
-    "a step of an environment must return a tuple (observation, reward, terminated, truncated, info); this one "
-    "returned a {} of another form."
+    "a step of the environment must return a tuple (observation, reward, terminated, truncated, info), but returned a "
+    "{} of another form."
 )
 
 
 class Collector:
     """Steps one environment with Gymnasium's interface (``reset``, ``step``) and builds transitions.
 
-    Episodes, and steps that are not yet part of a complete transition, carry over to the next call. A new episode
-    starts immediately after the end of the last one.
+    An unfinished episode, and steps that are not yet part of a complete transition, carry over to the next call. A new
+    episode starts immediately after the end of the last one.
 
     Args:
         env: environment; only its first reset is seeded.
@@ -42,7 +42,7 @@ class Collector:
         done_means: meaning of ``dones``: ``terminated``, or ``either`` terminated or truncated. Transitions always have
             ``termination`` and ``truncation``.
         info_names: entries of the environment's ``info`` to store.
-        seed: seed of the first reset.
+        seed: seed of the first reset; ``None`` lets the environment choose.
 
     Attributes:
         timesteps: number of steps taken so far.
@@ -89,7 +89,7 @@ class Collector:
         self._waiting = []
 
     def collect(self, agent: Any, length: int, agent_info: Any = None) -> Collected:
-        """Take ``length`` steps.
+        """Take ``length`` steps, and return the complete transitions and the episodes that ended.
 
         Args:
             agent: see ``HostAgent``.
@@ -106,7 +106,7 @@ class Collector:
         return self._collect(agent, length, agent_info)
 
     def collect_episode(self, agent: Any, agent_info: Any = None) -> Collected:
-        """Collect until the end of one episode; see ``collect``."""
+        """Take steps until an episode ends; otherwise the same as ``collect``."""
         return self._collect(agent, None, agent_info)
 
     def _collect(self, agent: Any, length: int | None, agent_info: Any) -> Collected:

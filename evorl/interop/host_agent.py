@@ -27,11 +27,11 @@ class HostAgent:
         num_envs: number of environments B; ``None`` for a single environment.
 
     Attributes:
-        agent_info: argument ``agent_info`` of ``collect``, such as an exploration rate or the index of a policy; leaves
-            ``[B, ...]`` in a vector environment.
+        agent_info: latest ``agent_info`` passed to ``collect``, such as an exploration rate or the index of a policy;
+            leaves ``[B, ...]`` in a vector environment; ``None`` before.
         gives_agent_actions: True if actions are in the format of evorl's agents (``evorl.envs.action_conversion``):
             they are stored unchanged, and converted for the environment. Otherwise they are the environment's actions.
-        wants_history: True if ``step`` takes ``history``, the transitions of this call of ``collect`` so far.
+        wants_history: True if ``step`` has a keyword ``history``: the transitions so far in this call of ``collect``.
     """
 
     agent_info: Any = None
@@ -55,21 +55,21 @@ class HostAgent:
         return extras
 
     def terminal(self, ended: Any = True) -> None:
-        """Handle the end of an episode; in a vector environment, of the episodes in mask ``ended``, bool ``[B]``."""
+        """Handle the end of an episode; for a vector environment, in mask ``ended``, bool ``[B]``."""
 
     def eval_step(self, obs: Any) -> Any:
         """Return the action for an observation in an evaluation; by default the action of ``step``."""
         return self.step(obs)[0]
 
     def eval_start(self, started: Any = True) -> None:
-        """Handle the start of evaluation episodes: in a vector environment, of those in mask ``started`` ``[B]``."""
+        """Handle the start of an evaluation episode; for a vector environment, in mask ``started``, bool ``[B]``."""
 
     def update(self, batch: Any) -> Any:
         """Learn from a batch, or from a list of batches if the runner samples several.
 
         Returns:
-            Metrics, numbers by name. Or a tuple of metrics and changes for ``ReplayMemory.update``: ``indices`` of
-            transitions with their ``errors`` (priorities) or new values of entries.
+            Metrics, numbers by name; or a tuple of metrics and a dict of changes for ``ReplayMemory.update``:
+            ``indices`` of transitions, with ``errors`` that set their priorities or with new values of entries.
         """
         return {}
 

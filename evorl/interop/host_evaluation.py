@@ -21,11 +21,11 @@ from evorl.metrics import EvaluationMetrics
 def play_on_host(env: Any, agent: Any, num_episodes: int, seed: int = 0, keep_steps: int = 0) -> EvaluationMetrics:
     """Play exactly ``num_episodes`` episodes with ``agent.eval_step`` and return the results.
 
-    In a vector environment, copies play equal numbers of episodes (up to one more), so that the selection of episodes
-    does not depend on their lengths.
+    In a vector environment, all environments play the same number of episodes, or one more, so that short episodes are
+    not counted more often than long ones.
 
     Args:
-        env: environment with Gymnasium's interface, or simulators; must not be stepped elsewhere meanwhile.
+        env: environment with Gymnasium's interface, or a ``HostVectorEnv``; no other code may step it meanwhile.
         agent: see ``HostAgent``; its ``eval_start`` is called if it has one.
         num_episodes: number of episodes.
         seed: seed of the episodes.

@@ -1,4 +1,4 @@
-"""Ring of transitions in host memory, with batch indices sampled in advance; pure NumPy, for small batches.
+"""Ring of transitions in NumPy arrays, with batch indices sampled in advance; faster than JAX for small batches.
 
 Calling a JAX program takes longer than a rollout of four CartPole steps. Here each transition is one record, so that
 storing a transition or gathering a batch takes a few NumPy operations.
@@ -28,7 +28,7 @@ class HostRing:
 
     Args:
         num_rows: R, number of time steps stored.
-        num_envs: B.
+        num_envs: B, number of environments.
         spec: one transition, a ``PyTreeDict`` of ``jax.ShapeDtypeStruct``.
 
     Attributes:
@@ -76,7 +76,7 @@ class HostRing:
         return ReplayState(data=data, cursor=cursor, size=size)  # pyright: ignore[reportArgumentType]  # NumPy scalars
 
     def fitting_leaves(self, transitions: Any) -> list[np.ndarray] | None:
-        """Return the leaves of ``transitions``; ``None`` if any is not an array of the stored shape and dtype.
+        """Return the leaves of ``transitions``; ``None`` if structure, a shape or a dtype differs from the ring's.
 
         Args:
             transitions: leaves ``[N, ...]``, or ``[T, B, ...]`` of several environments.
@@ -142,7 +142,7 @@ class HostRing:
 
 
 class DrawsAhead:
-    """Uniform random integers for many calls, whose random bits one program computes in advance.
+    """Uniform random integers; one JAX program computes the random bits of many calls in advance.
 
     Args:
         key: random key of all samples.
@@ -154,7 +154,7 @@ class DrawsAhead:
         self._first, self._bits = 0, np.zeros((0, 0, 0), np.uint64)
 
     def integers(self, call: int, num_batches: int, num: int, span: int) -> np.ndarray:
-        """Return integers from 0 to ``span - 1``, int32 ``[num_batches, num]``.
+        """Return the integers of call number ``call``, from 0 to ``span - 1``, int32 ``[num_batches, num]``.
 
         Batch ``i`` equals ``jax.random.randint(keys[i], (num,), 0, span)`` to the last bit, where
         ``keys = jax.random.split(jax.random.fold_in(key, call), num_batches)``.

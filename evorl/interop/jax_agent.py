@@ -1,4 +1,4 @@
-"""Adapter that makes an evorl ``Agent`` with its state usable by host collectors."""
+"""Adapter from an evorl ``Agent`` and its state to ``HostAgent``, the interface of host collectors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TRAINING, _EVALUATION, _LEARNING = range(3)  # each has a stream of keys; the f
 
 
 class JaxHostAgent(HostAgent):
-    """Host agent that acts with one compiled call per step, and stores the agent's state, keys and recurrent state.
+    """Host agent that acts by one compiled call per step, and holds the agent's state, random keys and recurrent state.
 
     The policy extras of ``agent.compute_actions`` are stored with each step; for a recurrent agent, also the
     ``recurrent_state`` before the step. The agent gets ``agent_info`` as ``sample_batch.extras.agent_info``.
@@ -64,7 +64,7 @@ class JaxHostAgent(HostAgent):
         return self._act(obs, _TRAINING, evaluate=not self._explores)
 
     def terminal(self, ended: Any = True) -> None:
-        """Reset the recurrent state to zeros at the end of an episode, see ``HostAgent.terminal``."""
+        """Reset the recurrent state to zeros where ``ended`` is True, see ``HostAgent.terminal``."""
         self._recurrent_states[_TRAINING] = self._forget(self._recurrent_states[_TRAINING], ended)
 
     def eval_step(self, obs: Any) -> Any:
@@ -75,7 +75,7 @@ class JaxHostAgent(HostAgent):
         self._recurrent_states[_EVALUATION] = self._forget(self._recurrent_states[_EVALUATION], started)
 
     def update(self, batch: Any) -> Mapping[str, Any]:
-        """Update the agent's state by ``update_fn``, and return its metrics."""
+        """Update the agent's state by ``update_fn``, and return the metrics; ``{}`` if ``update_fn`` is ``None``."""
         if self._update_fn is None:
             return {}
         self._calls[_LEARNING] += 1

@@ -30,7 +30,7 @@ class ReplayMemory:
     """Wraps one of evorl's replay buffers with its state, and converts between host and device.
 
     Uniform and combined buffers are stored in NumPy arrays, others in JAX arrays. Both sample the same transitions as
-    the buffer itself for the same keys. Leaves of a batch from NumPy arrays are strided fields of one array.
+    the buffer itself for the same keys. A batch from NumPy arrays has strided leaves, which are fields of one array.
 
     The first transitions determine entries, shapes and dtypes. Each batch also has ``indices``, int32 ``[N]``, which
     ``take`` and ``update`` accept, and with prioritized sampling ``weights`` ``[N]`` with maximum 1. With a sequence
@@ -61,7 +61,7 @@ class ReplayMemory:
     ) -> None:
         if isinstance(buffer, EpisodeReplayBuffer | SlotReplayBuffer):
             taken = type(buffer).__name__
-            raise TypeError(f"a replay memory stores dicts of steps, but {taken} requires a SampleBatch.")
+            raise TypeError(f"a replay memory stores dicts, but {taken} requires a SampleBatch: use another buffer.")
         self.buffer = buffer
         self._num_rows, self._num_envs = buffer.num_rows, buffer.num_envs
         self._state: ReplayState | HostRing | None = None
@@ -79,7 +79,7 @@ class ReplayMemory:
 
     @property
     def state(self) -> ReplayState | None:
-        """Stored transitions; ``None`` before the first. With a host buffer, views that later calls change."""
+        """Stored transitions; ``None`` before the first. NumPy leaves are views, which later calls change."""
         return self._state.state if isinstance(self._state, HostRing) else self._state
 
     @property
@@ -202,14 +202,14 @@ class ReplayMemory:
                 entries by name, leaves ``[N, ...]``.
 
         Raises:
-            ValueError: ``indices`` are missing, an entry is unknown, the buffer is not prioritized, or nothing is
-                stored yet.
+            ValueError: ``indices`` are missing or out of range, an entry is unknown or has another shape, the buffer
+                has no priorities for ``errors``, or nothing is stored yet.
         """
         entries = dict(changes)
         indices = entries.pop("indices", None)
         if indices is None:
             raise ValueError(
-                f"changes of stored transitions need their indices, an entry of each batch; got {sorted(changes)}."
+                f"changes of stored transitions must have the entry indices of the batch; got {sorted(changes)}."
             )
         state, indices = self._stored(), self._checked(indices)
         data = state.state.data if isinstance(state, HostRing) else state.data
@@ -219,7 +219,7 @@ class ReplayMemory:
                 raise ValueError(no_such("entry of stored transitions", name, data))
         if errors is not None and not isinstance(self.buffer, PrioritizedReplayBuffer):
             raise ValueError(
-                f"{type(self.buffer).__name__} has no priorities, which errors would set: use a prioritized buffer."
+                f"errors set priorities, which {type(self.buffer).__name__} lacks: use a prioritized buffer."
             )
         entries = _as_stored(entries, data, indices.shape)
         if isinstance(state, HostRing):
@@ -238,7 +238,7 @@ class ReplayMemory:
         return self._state
 
     def _checked(self, indices: Any) -> np.ndarray:
-        """Return indices as int32. Raises ``ValueError`` for an index out of range."""
+        """Return indices as int32; raise ``ValueError`` if one is out of range."""
         checked, room = np.asarray(indices), self._num_rows * self._num_envs
         if checked.size and not (checked.min() >= 0 and checked.max() < room):
             raise ValueError(
@@ -248,7 +248,7 @@ class ReplayMemory:
         return checked.astype(np.int32)
 
     def _complete(self, transitions: Mapping[str, Any]) -> PyTreeDict:
-        """Add the extra columns, and the axis of environments: leaves ``[T, B, ...]``."""
+        """Return transitions with the extra columns and an axis of environments, leaves ``[T, B, ...]``."""
         num_envs = self._num_envs
         batch = jax.tree.map(np.asarray, PyTreeDict(transitions))
         if num_envs == 1:
@@ -265,7 +265,7 @@ class ReplayMemory:
         if batch.keys() != first:
             raise ValueError(
                 f"transitions must have the entries of the first ones, got additional {sorted(batch.keys() - first)}, "
-                f"missing {sorted(first - batch.keys())}. List columns that are not always present in extra_columns."
+                f"missing {sorted(first - batch.keys())}. In extra_columns, list entries that some transitions lack."
             )
         return batch
 
@@ -277,7 +277,7 @@ def _as_stored(entries: Mapping[str, Any], data: PyTreeDict, leading: tuple[int,
         def convert(storage: jax.Array, new: Any) -> np.ndarray:
             array, shape = np.asarray(new), (*leading, *storage.shape[2:])
             if array.shape != shape:
-                raise ValueError(f"new values of {name} have the shape {list(shape)}, got {list(array.shape)}.")
+                raise ValueError(f"new values of {name} must have shape {list(shape)}, got {list(array.shape)}.")
             return array
 
         return jax.tree.map(convert, data[name], entries[name])

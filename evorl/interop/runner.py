@@ -33,8 +33,8 @@ class Runner:
     """Trains an agent of any framework in one environment, or in vectorized simulators.
 
     One iteration is a rollout of ``rollout_length`` steps and, if there is a batch, one call of ``agent.update``.
-    ``run`` is the whole loop; in a custom loop, call ``step`` for the next batch. ``off_policy`` and ``on_policy``
-    create runners.
+    ``run`` is the whole loop; a custom loop calls ``step`` for each batch and ``update``. ``off_policy`` and
+    ``on_policy`` create runners with suitable defaults.
 
     Args:
         env: environment with Gymnasium's interface, or a ``HostVectorEnv``.
@@ -49,16 +49,16 @@ class Runner:
             environment's running statistics.
         eval_env: environment for evaluations; by default a copy of ``env``.
         num_steps: number of steps in a transition, see ``Collector``.
-        done_means: see ``Collector``.
-        info_names: see ``Collector``.
+        done_means: meaning of ``dones``, see ``Collector``.
+        info_names: entries of the environment's ``info`` to store.
         transform: function applied to each batch before the agent gets it.
         keep_episodes: number of episodes per evaluation whose steps the recorder gets, see ``EpisodeRecorder``.
         recorder: receives the progress of ``run``; the runner does not close it.
-        seed: seed of environments, random actions and sampling.
+        seed: seed of environments, evaluations and random actions; ``replay`` has its own seed.
 
     Raises:
         ValueError: an argument is invalid.
-        TypeError: the collector of this environment does not support an argument.
+        TypeError: ``num_steps`` is not 1, and ``env`` is a ``HostVectorEnv``.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Runner:
         seed: int = 0,
         **options: Any,
     ) -> Self:
-        """Create a runner that samples batches from ``replay``, by default a uniform replay memory of ``capacity``."""
+        """Create a runner that samples ``replay``, by default a uniform replay memory of ``capacity`` transitions."""
         if replay is None:
             rows = env.num_envs if isinstance(env, HostVectorEnv) else 1
             replay = ReplayMemory(UniformReplayBuffer(capacity=capacity, num_envs=rows), seed=seed)
@@ -134,7 +134,7 @@ class Runner:
         return self.collector.timesteps
 
     def prepare(self) -> None:
-        """Run burn-in and warm-up if they are pending; otherwise the first ``step`` runs them."""
+        """Run burn-in and warm-up, unless they have already run; ``step`` and ``run`` call this method first."""
         if self._burn_in:
             self.collector.collect(self._random_agent, -(-self._burn_in // self.collector.num_envs))
             self.collector.restart()
@@ -150,9 +150,9 @@ class Runner:
             self._warm_up = 0
 
     def step(self) -> Any:
-        """Collect and store a rollout; return a sampled batch or, without replay memory, the rollout.
+        """Collect and store a rollout; return a sample of the replay memory or, without one, the rollout.
 
-        Returns ``None`` while a batch cannot be sampled.
+        The result has passed ``transform``. It is ``None`` if nothing can be sampled yet, or no transition is complete.
         """
         self.prepare()
         collected = self._collect(self.agent, self._rollout_length)
@@ -164,7 +164,7 @@ class Runner:
         return batch if batch is None or self._transform is None else self._transform(batch)
 
     def update(self, batch: Any) -> Mapping[str, Any]:
-        """Update the agent with a batch, apply its changes to the replay memory, and return its metrics.
+        """Update the agent with a batch, apply the changes it returns to the replay memory, and return the metrics.
 
         Raises:
             TrainingDiverged: a metric is not finite.
@@ -209,7 +209,7 @@ class Runner:
             num_rollouts: number of rollouts.
             eval_every: rollouts between two evaluations, with one at the start and one at the end; 0 disables them.
             eval_episodes: number of episodes per evaluation.
-            log_every: rollouts between two rows of metrics; 0 logs only rows with evaluations.
+            log_every: rollouts between two rows of metrics; 0 writes only rows with evaluations.
 
         Returns:
             The last evaluation, see ``evaluate``; ``None`` if evaluations are disabled.
@@ -266,7 +266,7 @@ class Runner:
 
 
 def _statistics(collected: Collected) -> EpisodeStatistics:
-    """Return the statistics of the episodes that ended, in the form of one iteration, ``[1]``."""
+    """Return the statistics of the episodes that ended, as of one iteration: arrays ``[1]``."""
     returns, lengths = collected.episode_returns, collected.episode_lengths
     numbers = (len(returns), returns.sum(), lengths.sum(), returns.min(), returns.max())
     # NumPy arrays, which the class supports, avoid transfers to a device.

@@ -34,10 +34,10 @@ class Collected:
 
     Attributes:
         transitions: transitions by name, leaves ``[N, ...]``, or ``[T, B, ...]`` for a vector environment; ``None``
-            without a complete transition, as with n-step transitions after fewer steps.
+            if no transition is complete, for instance after fewer than n steps of n-step transitions.
         episode_returns: returns of the E episodes that ended, float64 ``[E]``.
-        episode_lengths: lengths of these episodes in steps, int64 ``[E]``.
-        ended_at: total number of steps of the collector at the end of these episodes, int64 ``[E]``.
+        episode_lengths: lengths of the E episodes in steps, int64 ``[E]``.
+        ended_at: total number of steps of the collector at the end of each episode, int64 ``[E]``.
     """
 
     transitions: PyTreeDict | None
@@ -62,7 +62,7 @@ def own_copy(value: Any) -> Any:
 
 
 def own_copies(entries: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a dict of copied values, see ``own_copy``."""
+    """Return a dict with copies of the values, see ``own_copy``."""
     return {name: own_copy(value) for name, value in entries.items()} if entries else entries
 
 
@@ -88,7 +88,7 @@ def as_columns(steps: Sequence[Step], done_means: str) -> PyTreeDict:
     If a step both terminates and truncates an episode, it counts as a termination.
 
     Raises:
-        ValueError: steps differ in shape or in their extras, or an extra has the name of a standard entry.
+        ValueError: shapes or extras of steps differ, a value is not a 32-bit number, or an extra has a standard name.
     """
     obs, actions, rewards, next_obs, termination, truncation, extras = zip(*steps, strict=True)
     # the common case for short rollouts
@@ -167,7 +167,7 @@ def _beyond(name: str, dtype: Any, numbers: Sequence[int]) -> ValueError:
 
 
 def n_step_transitions(columns: PyTreeDict, num_steps: int) -> tuple[PyTreeDict, int]:
-    """Build a transition over ``num_steps`` steps from each step, over fewer steps at the end of an episode.
+    """Build a transition from each step: over ``num_steps`` steps, or fewer at the end of an episode.
 
     Args:
         columns: consecutive steps of one environment, leaves ``[T, ...]``, see ``as_columns``.

@@ -24,16 +24,16 @@ from evorl.interop.transitions import (
 
 
 class VectorCollector:
-    """Steps vectorized simulators; each starts a new episode after the end of one.
+    """Steps vectorized simulators and builds transitions; after an episode, a simulator starts the next one.
 
     ``next_obs`` is the true next observation, even at the end of an episode.
 
     Args:
         env: simulators.
         num_steps: number of steps in a transition, must be 1.
-        done_means: see ``Collector``.
+        done_means: meaning of ``dones``, see ``Collector``.
         info_names: entries of ``info`` to store, arrays ``[B, ...]``.
-        seed: seed from which the seeds of all episodes are derived.
+        seed: seed from which the seeds of all episodes are derived; ``None`` for an arbitrary one.
 
     Attributes:
         timesteps: number of steps taken so far, over all environments.

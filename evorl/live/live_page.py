@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 MAX_BODY = 1 << 20  # maximum bytes of a request
 SECONDS_OF_BODY = 10.0  # timeout of a request body
-_PATIENCE = 5.0  # minimum pause between two scans, in units of the duration of a scan
+_PATIENCE = 5.0  # minimum pause after a scan, in units of the duration of the scan
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -58,8 +58,8 @@ class LivePage:
     Args:
         runs: displayed runs.
         store: metrics of clients; closed with the application.
-        guard: access control.
-        interval: seconds between two scans of the folders.
+        guard: access control; ``None`` serves this machine only, without a token.
+        interval: minimum seconds between two scans of the folders.
         rate: maximum number of points per second from one client; bursts of ten times this number are allowed.
 
     Raises:
@@ -83,7 +83,7 @@ class LivePage:
         self._page = resources.files("evorl.live").joinpath("page")
 
     def application(self) -> web.Application:
-        """Build the application with all routes and the background task that scans the folders; called once."""
+        """Build the application with all routes and the background task that scans the folders; call it only once."""
         web = self._web
 
         @web.middleware
@@ -164,7 +164,7 @@ class LivePage:
     def _with_cookie(self, request: web.Request) -> web.Response:
         """Exchange the token in the URL for a cookie; redirect, so that the token does not stay in the history."""
         if not self.guard.is_token(request.query["token"]):
-            raise Refused(401, "The token is wrong.")
+            raise Refused(401, "The token is wrong: open the address that evorl watch printed.")
         answer = self._web.Response(status=303, headers={"Location": "/"})
         name, session = _cookie_name(request), self.guard.session
         answer.set_cookie(name, session, httponly=True, samesite="Strict", secure=request.secure)
@@ -198,7 +198,7 @@ class LivePage:
         return self._web.json_response(self.changes(-1))
 
     async def _picture(self, request: web.Request) -> web.Response:
-        index = _whole(request.match_info["index"], "the number of a run")
+        index = _whole(request.match_info["index"], "the index of a run")
         found = await asyncio.to_thread(self.runs.picture, index)
         if found is None:
             raise Refused(404, "This run has no picture.")
@@ -206,9 +206,9 @@ class LivePage:
 
     async def _scalars(self, request: web.Request) -> web.Response:
         name, run = request.query.get("name", ""), request.query.get("run")
-        most = max(2, _whole(request.query.get("most", "1000000000"), "most, a number of points"))
+        most = max(2, _whole(request.query.get("most", "1000000000"), "a number of points as most"))
         if run is not None:
-            curve = await asyncio.to_thread(self.runs.curve, _whole(run, "run, the number of a run"), name, most)
+            curve = await asyncio.to_thread(self.runs.curve, _whole(run, "the index of a run as run"), name, most)
             if curve is None:
                 raise Refused(
                     404, f"Run {run} with the metric {name[:80]!r} does not exist: /api/runs lists runs and metrics."
@@ -237,7 +237,7 @@ class LivePage:
         self._rate.take(peer)
         # Pages of other origins cannot send this type without a preflight request.
         if request.content_type != "application/json":
-            raise Refused(415, "Send JSON, with Content-Type: application/json.")
+            raise Refused(415, f"Send JSON with Content-Type: application/json, not {request.content_type[:80]}.")
         try:
             body = await asyncio.wait_for(request.read(), SECONDS_OF_BODY)
         except TimeoutError as error:
@@ -245,7 +245,7 @@ class LivePage:
         except self._web.RequestPayloadError as error:
             raise Refused(400, "The encoding of the body does not match its headers.") from error
         store = store_histograms if request.path == "/api/histograms" else store_scalars
-        # In another thread: a slow disk would block this one for all clients.
+        # In another thread: otherwise a slow disk would block the event loop for all clients.
         stored = await asyncio.to_thread(store, self.store, body, lambda number: self._rate.take(peer, number))
         return self._web.json_response({"stored": stored})
 
@@ -294,7 +294,7 @@ async def _add_headers(request: web.Request, response: web.StreamResponse) -> No
 
 
 def _encoded(text: str) -> bytes:
-    """Encode a text with names of folders, which may have bytes that are not UTF-8."""
+    """Encode a text as UTF-8; bytes in names of folders that are not UTF-8 are escaped."""
     return text.encode(errors="backslashreplace")
 
 

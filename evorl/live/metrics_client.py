@@ -1,7 +1,7 @@
 """Metrics client for simulators: sends metrics to the live page over HTTP, using only the standard library.
 
 Disabled metrics are not sent. Points are sent in batches; while the server cannot be reached they are buffered up to a
-limit, so a simulator neither blocks nor fails if the page is down.
+limit. A simulator therefore does not fail if the page is down, and waits at most for the timeout of a request.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 MAX_WAITING = 10_000  # maximum number of buffered points; beyond it the oldest are dropped
-AT_ONCE = 500
-_LONGEST_ANSWER = 1 << 20  # bytes
+AT_ONCE = 500  # maximum number of points per request
+_LONGEST_ANSWER = 1 << 20  # maximum bytes of a response
 
 
 class MetricsClient:
@@ -25,8 +25,8 @@ class MetricsClient:
 
     Args:
         address: URL of the page, ``http://127.0.0.1:7002``.
-        token: access token of the page, if it requires one.
-        client: name of this client in the server's log.
+        token: access token of the page; ``None`` if it requires none.
+        client: name of this client in the server's log; ``None`` for no name.
         seconds: seconds between two batches.
         timeout: timeout of a request in seconds.
 
@@ -44,7 +44,7 @@ class MetricsClient:
     ) -> None:
         if not address.startswith(("http://", "https://")):
             raise ValueError(f"the address of a page must start with http:// or https://, got {address!r}.")
-        self.dropped = 0  # points that were not delivered
+        self.dropped = 0  # points that were dropped because the buffer was full
         self._address, self._timeout, self._seconds = address.rstrip("/"), timeout, seconds
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         self._client = {} if client is None else {"client": client}
@@ -59,7 +59,7 @@ class MetricsClient:
         self.flush()
 
     def scalar(self, name: str, y: float, x: float | None = None) -> None:
-        """Add a point to a curve; without ``x`` the server uses the last step that it received.
+        """Add a point to a curve; without a step ``x``, the server uses the largest step that it knows.
 
         Raises:
             ConnectionError: the server rejected a request; the message states its reason.
@@ -72,14 +72,14 @@ class MetricsClient:
             self.flush()
 
     def histogram(self, name: str, values: Sequence[float], x: float | None = None) -> None:
-        """Send all buffered points, then the values for a histogram; raises as ``scalar`` does."""
+        """Send all buffered points, then a histogram, lost if the server is down; raises as ``scalar`` does."""
         self.flush()
         if not self._waiting and self._takes(name):
             item = {"name": name, "values": [float(value) for value in values]} | ({} if x is None else {"x": float(x)})
             self._ask("/api/histograms", item | self._client)
 
     def flush(self) -> None:
-        """Send all buffered points; raises as ``scalar`` does."""
+        """Send all buffered points, or keep them if the server is down; raises as ``scalar`` does."""
         self._next = time.monotonic() + self._seconds
         while self._waiting:
             batch = [self._waiting[i] for i in range(min(AT_ONCE, len(self._waiting)))]
@@ -90,7 +90,7 @@ class MetricsClient:
                 self._waiting.popleft()
 
     def _takes(self, name: str) -> bool:
-        """Return True if the metric is enabled, according to a list requested once from the server."""
+        """Return True if the metric is enabled, by a list requested once from the server; False if this fails."""
         if self._enabled is None:
             self._enabled = self._ask("/api/enabled")
         if self._enabled is None:

@@ -25,10 +25,10 @@ STEP = "timesteps"  # entry of a recorded row that contains its step
 LONGEST_NAME = 200  # maximum number of characters of a name
 MAX_VALUES = 100_000  # maximum number of values of a histogram
 MAX_BINS = 40
-GREATEST_VALUE = 1e100  # absolute value in a histogram: its square is finite
+GREATEST_VALUE = 1e100  # largest absolute value in a histogram: its square is finite
 KEPT_HISTOGRAMS = 50  # maximum number of histograms per name
-MAX_POINTS = 20_000  # per name in memory; beyond it every second point is dropped. The file contains all
-_FURTHEST = 2.0**53  # float64 represents all integers up to here
+MAX_POINTS = 20_000  # maximum points of a curve in memory; beyond it every second point is dropped. The file has all
+_FURTHEST = 2.0**53  # largest step: float64 represents all integers up to here
 
 
 class MetricsRefusedError(ValueError):
@@ -84,13 +84,13 @@ class MetricsStore:
     """Thread-safe store of curves and histograms.
 
     A point without a step gets the largest step so far, of any client or of ``advance``. If no step is known yet, it
-    gets the number of points of its metric.
+    gets the number of earlier points of its metric.
 
     Args:
         folder: folder of the files; ``None`` to store in memory only.
-        enabled: selection of metrics; others are dropped silently.
+        enabled: selection of metrics; others are dropped silently. ``None`` enables all.
         most_names: maximum number of metrics.
-        most_bytes: maximum size of ``scalars.jsonl``.
+        most_bytes: maximum size of ``scalars.jsonl`` in bytes.
         log: callback for a log line per point or histogram; ``None`` for no log.
 
     Raises:
@@ -125,7 +125,7 @@ class MetricsStore:
         return self._step
 
     def advance(self, step: float) -> None:
-        """Set the current step of a training run, for points without a step."""
+        """Set the current step of a training run, for points without a step; a smaller step than known is ignored."""
         with self._lock:
             self._step = max(_finite(step, "step"), -math.inf if self._step is None else self._step)
 
@@ -185,12 +185,12 @@ class MetricsStore:
         return True
 
     def points(self, name: str) -> list[tuple[float, float]]:
-        """Return (step, value) of the points of a curve in order of arrival; empty for an unknown metric."""
+        """Return (step, value) of the points in memory in order of arrival; empty for an unknown metric."""
         with self._lock:
             return list(self._curves.get(name, ()))
 
     def histograms(self, name: str) -> list[Histogram]:
-        """Return the last histograms of a metric, the newest last."""
+        """Return the last histograms of a metric, the newest last; empty for an unknown metric."""
         with self._lock:
             return list(self._histograms.get(name, ()))
 
@@ -264,7 +264,7 @@ class MetricsStore:
         self._events.write({STEP: int(x), name: y})
 
     def _stored_points(self) -> Iterator[tuple[str, float, float]]:
-        """Yield the points in the file, without corrupted lines."""
+        """Yield (name, step, value) of the enabled points in the file; corrupted lines are skipped."""
         for line in self._file.lines() if self._file is not None else ():
             self._bytes += len(line) + 1
             try:
@@ -281,7 +281,7 @@ def _finite(value: Any, what: str) -> float:
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     most = LARGEST_FLOAT if what == "y" else _FURTHEST  # TensorBoard events store float32
     if not is_number or not abs(value) <= most:  # also rejects NaN; an integer may be of any size
-        raise MetricsRefusedError(f"{what}: expected a finite number of at most {most:.6g}, got {str(value)[:60]}.")
+        raise MetricsRefusedError(f"{what}: expected a finite number within +-{most:.6g}, got {str(value)[:60]}.")
     return float(value)
 
 

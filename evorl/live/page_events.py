@@ -13,14 +13,14 @@ from evorl.live.page_guard import Refused
 if TYPE_CHECKING:
     from aiohttp import web
 
-SECONDS_OF_SILENCE = 15.0  # between keep-alive messages, and timeout of a write to a page
+SECONDS_OF_SILENCE = 15.0  # interval of keep-alive messages, and timeout of a write to a page
 
 
 class PageEvents:
     """Event streams of all open pages.
 
     Args:
-        changes: function that returns the changes since a version (-1: everything), with the new one as ``version``.
+        changes: returns the changes since a version (-1: everything); its entry ``version`` is the new version.
         most: maximum number of open pages.
     """
 

@@ -19,12 +19,12 @@ from collections.abc import Callable
 from evorl.sockets.access import is_same_secret, require_token_beyond_this_machine
 
 SHORTEST_TOKEN = 16  # minimum number of characters of a token
-MAX_CLIENTS = 10_000  # whose rates are tracked
+MAX_CLIENTS = 10_000  # maximum number of clients with tracked rates
 _HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::([0-9]{1,5}))?")
 
 
 class Refused(Exception):
-    """Raised for a rejected request.
+    """Raised for a rejected request, with a message for the client.
 
     Attributes:
         status: HTTP status.
@@ -37,13 +37,13 @@ class Refused(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class PageGuard:
-    """Checks of every request.
+    """Access checks that every request must pass.
 
     Attributes:
         bind: address on which the server listens.
         token: access token that requests must send; ``None`` for no authentication.
-        hosts: accepted host names of this machine, in addition to ``localhost`` and IP addresses.
-        session: cookie for browsers that have sent the token; valid for this process only.
+        hosts: accepted host names of this machine, in addition to ``localhost`` and all IP addresses.
+        session: value of the cookie for browsers that have sent the token; valid for this process only.
 
     Raises:
         ValueError: other machines could connect without a token, or the token is too short.
@@ -73,9 +73,7 @@ class PageGuard:
         name = _without_port(host or "")
         if name in ("localhost", *(known.lower() for known in self.hosts)) or _is_address(name):
             return
-        raise Refused(
-            421, f"This page is not served as {name[:80]!r}: use localhost or an IP address, or start it with hosts=."
-        )
+        raise Refused(421, f"This page is not served as {name[:80]!r}: use localhost or an IP address, or set hosts=.")
 
     def check_origin(self, origin: str | None, host: str | None) -> None:
         """Check the header ``Origin``, which browsers add to requests of pages.
@@ -87,7 +85,7 @@ class PageGuard:
             raise Refused(403, "Pages of other origins may not send requests to this page.")
 
     def knows(self, authorization: str | None, cookie: str | None = None) -> bool:
-        """Return True if a request has the token or the session cookie; compares in constant time."""
+        """Return True if a request has the token or the session cookie, or if no token is set."""
         if self.token is None:
             return True
         kind, _, token = (authorization or "").partition(" ")
@@ -104,8 +102,8 @@ class RateLimit:
     """Rate limit per client: a token bucket.
 
     Args:
-        rate: units per second.
-        burst: maximum number of units in a burst.
+        rate: allowed units, such as points, per second.
+        burst: maximum number of units at once.
         clock: returns the time in seconds.
     """
 
@@ -115,7 +113,7 @@ class RateLimit:
         self._left: collections.OrderedDict[str, tuple[float, float]] = collections.OrderedDict()
 
     def take(self, client: str, number: float = 1.0) -> None:
-        """Count units from a client.
+        """Count ``number`` units from a client.
 
         Raises:
             Refused: the limit is exceeded; the message states the time until a retry.

@@ -21,10 +21,10 @@ async def serving(
         page: page; its guard contains the address to listen on.
         port: port; 0 selects a free port.
         tls: see ``evorl.sockets.access.tls_context``; ``None`` disables TLS.
-        limits: limits of connections; by default 256 simultaneous connections.
+        limits: limits of connections; ``None`` for 256 simultaneous connections.
 
     Yields:
-        The URL, ``http://127.0.0.1:7002``.
+        The URL of the page, such as ``http://127.0.0.1:7002``.
 
     Raises:
         ValueError: the address cannot be used, or other machines could connect without a token.
@@ -35,7 +35,7 @@ async def serving(
         await server.start(bind, port, page.guard.token, tls)
     except OSError as error:
         reason = "another program listens there" if "in use" in str(error) else str(error)
-        raise ValueError(f"cannot listen on {bind}, port {port}: {reason}. Give another port=, or port=0.") from error
+        raise ValueError(f"cannot listen on {bind}, port {port}: {reason}. Set another port=, or port=0.") from error
     try:
         yield f"{'http' if tls is None else 'https'}://{server.sockets.url_host}"
     finally:

@@ -1,4 +1,4 @@
-"""Prometheus text format 0.0.4."""
+"""Gauges in the text format of Prometheus, version 0.0.4."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Gauge(NamedTuple):
     Attributes:
         name: name of letters, digits and underscores.
         help: help text.
-        samples: labels and values.
+        samples: pairs of labels by name, and value.
     """
 
     name: str

@@ -17,9 +17,9 @@ def gauges_of(runs: WatchedRuns, store: MetricsStore) -> list[Gauge]:
     newest = [(label | {"metric": name}, value) for label, summary in pairs for name, value in summary.latest.items()]
     sent = [({"metric": name}, value) for name, value in store.latest().items()]
     return [
-        Gauge("evorl_run_running", "Whether a run is in training.", running),
-        Gauge("evorl_run_timesteps", "Environment steps of a run, for each seed.", steps),
-        Gauge("evorl_run_metric", "The newest value of a metric of a run.", newest),
-        Gauge("evorl_client_metric", "The newest value of a metric that clients send.", sent),
-        Gauge("evorl_client_step", "The last step that is known.", [] if store.step is None else [({}, store.step)]),
+        Gauge("evorl_run_running", "1 for a run in training, otherwise 0.", running),
+        Gauge("evorl_run_timesteps", "Environment steps of a run, per seed.", steps),
+        Gauge("evorl_run_metric", "Newest value of a metric of a run.", newest),
+        Gauge("evorl_client_metric", "Newest value of a metric that clients send.", sent),
+        Gauge("evorl_client_step", "Largest step sent so far.", [] if store.step is None else [({}, store.step)]),
     ]

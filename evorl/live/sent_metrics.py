@@ -8,20 +8,20 @@ from typing import Any
 
 from evorl.live.metrics_store import MAX_VALUES, MetricsRefusedError, MetricsStore
 
-MAX_AT_ONCE = 1000  # points per request
-LONGEST_CLIENT = 100  # characters of the name of a client
+MAX_AT_ONCE = 1000  # maximum number of points or histograms per request
+LONGEST_CLIENT = 100  # maximum characters of the name of a client
 _SCALAR = ("name", "y", "x", "client")
 _HISTOGRAM = ("name", "values", "x", "client")
 Counted = Callable[[float], None]
 
 
 def store_scalars(store: MetricsStore, body: bytes, count: Counted) -> int:
-    """Store a point ``{"name": ..., "y": ..., "x": ..., "client": ...}`` or a list; ``x`` and ``client`` are optional.
+    """Store a point ``{"name": ..., "y": ..., "x": ..., "client": ...}`` or several; ``x`` and ``client`` are optional.
 
     Args:
         store: receives the points up to the first rejected one.
-        body: JSON body of the request.
-        count: called before the points are stored, with their number minus the request already counted; may reject.
+        body: JSON body of the request, one point or a list.
+        count: called first, with the number of points minus 1, which the request itself counts; raises to reject.
 
     Returns:
         The number of stored points; points of disabled metrics are not stored.
@@ -35,7 +35,7 @@ def store_scalars(store: MetricsStore, body: bytes, count: Counted) -> int:
 
 
 def store_histograms(store: MetricsStore, body: bytes, count: Counted) -> int:
-    """Store histograms ``{"name": ..., "values": [...], "x": ..., "client": ...}``; otherwise as ``store_scalars``."""
+    """Store histograms, ``values`` in place of ``y``; counts one per 100 values, otherwise as ``store_scalars``."""
     items = _items(body, _HISTOGRAM)
     for item in items:
         if not isinstance(item["values"], list) or len(item["values"]) > MAX_VALUES:

@@ -1,7 +1,7 @@
 """Profiles of several processes: each writes its spans to a file, and all files are merged for ``chrome://tracing``.
 
-A span is the duration of a call on the host, such as a collect, an update or a push. Compiled programs are not traced;
-use ``jax.profiler`` for them. Source of the format: Trace Event Format, events "X".
+A span is the duration of an operation on the host, such as an update or a push. Compiled programs are not traced; use
+``jax.profiler`` for them. Source of the format: Trace Event Format, events "X".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from evorl.recorders.row_file import RowFile
 from evorl.runs.files import make_folder, write_text, writing_to
 
 MERGED = "trace.json"
-_KEPT_BACK = 256  # events buffered between two writes
+_KEPT_BACK = 256  # number of buffered events that triggers a write
 _PIECES = "spans-*.jsonl"
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,7 +32,7 @@ class Spans:
     Args:
         folder: folder of the profile, shared by all processes and created with the first write; ``None`` disables
             profiling.
-        process: display name of this process, such as ``"parameter server"``.
+        process: display name of this process, such as ``"parameter server"``; by default with its process ID.
     """
 
     def __init__(self, folder: Path | str | None, process: str = "") -> None:
@@ -98,7 +98,7 @@ class Spans:
             self._file.append("\n".join(map(json.dumps, waiting)))
 
     def close(self) -> Path | None:
-        """Flush and close the file, then merge the files of all processes; return the path as ``merge_spans`` does."""
+        """Close the file, merge the files of all processes, and return the result; ``None`` without profiling."""
         self.flush()
         if self._file is None:
             return None

@@ -1,7 +1,7 @@
 """Monitors run folders during training: list of runs, states, curves and newest pictures.
 
-Only reads files, with the readers of the reports, so it never affects or delays a training run. Incomplete rows are
-ignored.
+It only reads files, with the same functions as the reports, so it never affects or delays a training run. Incomplete
+rows are ignored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SERVING = "serving/"
 MAX_RUNS = 300  # displayed runs; older ones are omitted
 MAX_READ = 12  # runs whose curves are cached in memory
 MAX_PICTURE = 32 << 20  # maximum size of a picture in bytes
-_PATIENCE = 20.0  # minimum pause between two searches for runs, in units of the duration of a search
+_PATIENCE = 20.0  # minimum pause after a search for runs, in units of the duration of the search
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ class RunSummary:
 
     Attributes:
         index: index by which requests refer to the run.
-        version: number that increases with every change of any run.
+        version: version of the last change of this run; every change of any run increases the version.
         data: data for the page, JSON-serializable.
         latest: newest value of every metric.
         picture: path of the newest picture; ``None`` without pictures.
@@ -55,7 +55,7 @@ class RunSummary:
 
 
 class WatchedRuns:
-    """Runs in some folders.
+    """Runs in folders, which are read again when their files change.
 
     Only one thread at a time may call ``refresh``; all other methods can be called from any thread meanwhile.
 
@@ -103,11 +103,11 @@ class WatchedRuns:
         return self.version > before
 
     def summaries(self, since: int = 0) -> list[RunSummary]:
-        """Return the summaries of the runs that changed after a version, in order of their discovery."""
+        """Return the summaries of the runs that changed after version ``since``, in order of their discovery."""
         return [summary for _, summary in sorted(self._summaries.items()) if summary.version > since]
 
     def curve(self, index: int, metric: str, most: int | None = None) -> dict[str, Any] | None:
-        """Return a curve, JSON-serializable: points ``[step, value]``, the curves of the seeds, and the spread.
+        """Return a curve, JSON-serializable: its points, the curves of its seeds, and its spread, see ``_band``.
 
         Args:
             index: index of the run.
@@ -115,7 +115,7 @@ class WatchedRuns:
             most: approximate maximum number of points, see ``thinned``; ``None`` for all.
 
         Returns:
-            The curve; ``None`` if the run or the metric does not exist.
+            The curve, with points ``[step, value]``; ``None`` if the run or the metric does not exist.
         """
         run = self._recorded(index)
         try:
@@ -231,7 +231,7 @@ def thinned(values: np.ndarray, most: int | None) -> np.ndarray:
 
 
 def _band(center: Curve, spread: Curve, most: int | None) -> list[list[float]]:
-    """Return ``[step, low, high]``, one standard deviation to either side, for steps with mean and deviation."""
+    """Return ``[step, low, high]``, one standard deviation around the center, for steps with a deviation."""
     wide = dict(zip(spread.steps.tolist(), spread.values.tolist(), strict=True))
     kept = [[x, y] for x, y in as_points(center, most) if x in wide]
     return [[x, y - wide[x], y + wide[x]] for x, y in kept]
@@ -280,7 +280,7 @@ def _state(folder: RunFolder) -> str:
 
 
 def _summary(run: RecordedRun, picture: Path | None) -> tuple[dict[str, Any], dict[str, float]]:
-    """Return the data of a run for the page, and its newest values; for an unreadable run with the key ``problem``."""
+    """Return the data of a run for the page, and its newest values; the key ``problem`` explains an unreadable run."""
     summary: dict[str, Any] = {"name": run.name, "state": "?", "metrics": [], "serving": {}, "picture": None}
     try:
         columns = {**run.timings, **run.curves}
@@ -322,7 +322,7 @@ def _course(run: RecordedRun, latest: Mapping[str, float]) -> dict[str, Any]:
 
 
 def _chosen_from(columns: Mapping[str, Curve]) -> list[str]:
-    """Return the selectable metrics, without columns of seeds and deviations, which are drawn with their metric."""
+    """Return the selectable metrics; columns of seeds and deviations are drawn with their metric instead."""
     parts = {f"{name}_std" for name in columns} | {f"{name}_std_over_seeds" for name in columns}
     of_seed = {name for name in columns if "_seed_" in name and name.rpartition("_seed_")[0] in columns}
     return sorted(columns.keys() - parts - of_seed - {"time/clock"})

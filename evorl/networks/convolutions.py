@@ -14,9 +14,9 @@ from evorl.ops.platform import on_cpu
 
 
 class Conv(nn.Conv):
-    """Flax's convolution, with float32 biases; the name determines the names of parameters."""
+    """Flax's convolution, with float32 biases. Flax names the parameters after this class."""
 
-    @nn.nowrap  # as in a dense layer
+    @nn.nowrap  # the inherited method is intercepted, once
     def __call__(self, inputs: jax.Array) -> jax.Array:
         """Map ``[N, H, W, C]`` to ``[N, H', W', features]``."""
         return rounded(self, super().__call__(inputs))
@@ -31,9 +31,9 @@ def convolution(
         filters: number of output channels.
         size: side of a window.
         stride: step in both directions.
-        border: ``same`` or ``valid``.
-        orthogonal: see ``kernel_initializer``.
-        scale: see ``kernel_initializer``.
+        border: padding, ``same`` or ``valid``.
+        orthogonal: True for orthogonal initial weights, False for uniform ones.
+        scale: gain of the initial weights.
         dtype: dtype in which the layer computes, one of ``DTYPES``.
     """
     return Conv(
@@ -51,7 +51,7 @@ def convolution(
 def _convolve(
     x: jax.Array, kernel: jax.Array, strides: Sequence[int], padding: Any, *, dimension_numbers: Any, **options: Any
 ) -> jax.Array:
-    """``jax.lax.conv_general_dilated`` of ``[N, H, W, C]`` and ``[h, w, C, F]``; on a CPU, one product of all windows.
+    """Convolve ``[N, H, W, C]`` with ``[h, w, C, F]``; on a CPU, as one matrix product with all windows.
 
     The gradient of XLA's CPU convolutions is slow inside loops, where all training happens: 3 x 3 windows of a batch of
     256 images of 10 x 10 x 4 take 17 ms, and 3 ms as a product.

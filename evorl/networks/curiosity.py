@@ -1,4 +1,4 @@
-"""Networks whose errors measure novelty: the models of ICM and RND.
+"""Networks whose errors determine intrinsic rewards: the models of ICM, E3B, RND and DIAYN.
 
 Their inputs are observations ``[..., *observation]``. All modules compare by value.
 """
@@ -21,7 +21,7 @@ class CuriosityModel(nn.Module):
 
     Attributes:
         torso: maps an observation to its features.
-        num_outputs: size A of the encoding of an action.
+        num_outputs: size A of the vector of an action, which is one-hot if actions are discrete.
         hidden: width of the hidden layer of the forward and the inverse model.
         observation_ndim: number of axes of one observation.
     """
@@ -52,12 +52,12 @@ class CuriosityModel(nn.Module):
 
 
 class DistillationNetwork(nn.Module):
-    """One of the two networks of random network distillation (Burda et al. 2018, https://arxiv.org/abs/1810.12894).
+    """Network of random network distillation (Burda et al. 2018, https://arxiv.org/abs/1810.12894), and of DIAYN.
 
     Attributes:
         torso: maps an observation to features.
         size: number of outputs.
-        hidden: widths of the hidden layers after the torso; the predictor has more than its target.
+        hidden: widths of the hidden layers after the torso; in distillation the predictor has more than its target.
         observation_ndim: number of axes of one observation.
     """
 

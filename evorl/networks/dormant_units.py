@@ -52,7 +52,7 @@ def recycle_dormant_units(
 
     Args:
         network: network with a torso of dense layers, followed by one or more dense heads.
-        params: parameters as returned by its ``init``.
+        params: parameters as returned by the network's ``init``.
         inputs: inputs of the network, with one batch axis.
         threshold: largest activity of a dormant unit, relative to the mean of its layer.
         key: random key of the new weights.

@@ -1,6 +1,6 @@
 """Gated Transformer-XL as a recurrent cell: attends to recent steps of the episode; gates replace residual sums.
 
-Has the methods of ``evorl.networks.recurrent.GRU`` for single steps, and ``unroll`` for sequences.
+The cell has the methods of ``evorl.networks.recurrent.GRU`` for single steps, and ``unroll`` for sequences.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class PolicyNetwork(nn.Module):
 
     Attributes:
         torso: a module such as ``Torso``.
-        num_outputs: ``ActionDistribution.num_parameters``.
+        num_outputs: number of outputs, ``num_parameters`` of the ``ActionDistribution``.
         observation_ndim: number of axes of one observation.
         output_scale: gain of the head's initial weights; a small gain makes initial actions almost independent of the
             observation.
@@ -95,8 +95,8 @@ class ShiftNetwork(nn.Module):
     """Network that maps observations and means of actions to shifts of the means: ``[..., A] -> [..., A]``.
 
     Attributes:
-        torso: a module for flat inputs, the concatenated observations and means.
-        size: number of dimensions of an action, A.
+        torso: a module for flat inputs, the concatenated observation and means.
+        size: number A of dimensions of an action.
         observation_ndim: number of axes of one observation.
         output_scale: gain of the head's initial weights; with a small gain, initial shifts are small.
     """
@@ -109,7 +109,7 @@ class ShiftNetwork(nn.Module):
     @nn.compact
     def __call__(self, obs: Observation, means: jax.Array) -> jax.Array:
         if self.torso.input_ndim != 1:
-            raise ValueError("shifts of actions need a torso for flat inputs: means are joined to flat observations.")
+            raise ValueError("shifts of actions need a torso for flat inputs, not convolutions: use dense layers.")
         features = network_input(obs, self.observation_ndim, 1)
         hidden = self.torso(jnp.concatenate([features, means], axis=-1))
         return output_layer(self.torso, self.size, self.output_scale, use_bias=False)(hidden)
@@ -159,6 +159,6 @@ def network_input(obs: Observation, observation_ndim: int, input_ndim: int) -> j
     if observation_ndim == input_ndim:
         return x
     if input_ndim != 1:
-        raise ValueError(f"this torso expects observations of {input_ndim} axes, got {observation_ndim}: use another.")
+        raise ValueError(f"the torso needs observations of {input_ndim} axes, got {observation_ndim}: use another one.")
     leading = x.shape[: x.ndim - observation_ndim]
     return x.reshape(leading + (math.prod(x.shape[len(leading) :]),))

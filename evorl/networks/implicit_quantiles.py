@@ -34,7 +34,7 @@ class ImplicitQNetwork(QNetwork):
     def __call__(self, obs: Observation, fractions: jax.Array | None = None, key: Key | None = None) -> jax.Array:
         """Return quantiles ``[..., A, M]`` for observations ``[..., *observation]`` at fractions ``[..., M]``.
 
-        ``key`` is for noisy heads, as in ``QNetwork``.
+        ``fractions`` default to midpoints. ``key`` samples the noise of noisy heads; ``None`` disables the noise.
         """
         assert self.num_actions is not None, "quantiles are those of discrete actions"
         hidden = torso_output(self.torso, obs, self.observation_ndim)[..., None, :]

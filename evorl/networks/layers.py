@@ -109,7 +109,7 @@ def _product(x: jax.Array, kernel: jax.Array | PerturbedMatrix, dimension_number
 
 # Biases remain float32, and so do their gradients, which are sums over all rows: in bfloat16, 256 + 1 is 256.
 def promoted(*arrays: Any, dtype: Any = None, inexact: bool = True) -> list[Any]:
-    """Convert inputs and kernel to a dtype; with ``None`` also the bias, as Flax does. Perturbed kernels stay."""
+    """Convert inputs and kernel to a dtype; with ``None`` also the bias, as Flax does. Skip perturbed kernels."""
     if dtype is not None:
         return _narrow_factors(*arrays, dtype=dtype)
     is_perturbed = any(isinstance(x, PerturbedMatrix) for x in arrays)
@@ -117,7 +117,7 @@ def promoted(*arrays: Any, dtype: Any = None, inexact: bool = True) -> list[Any]
 
 
 def rounded(layer: Any, outputs: jax.Array) -> jax.Array:
-    """Round the outputs of a layer to its dtype, unless its sums are to be float32 (``float32_outputs``)."""
+    """Round the outputs of a layer to its dtype, unless ``float32_outputs`` keeps them in float32."""
     return outputs.astype(layer.dtype) if layer.dtype is not None and layer.promote_dtype is promoted else outputs
 
 
@@ -155,8 +155,8 @@ def _narrow_factors(*arrays: Any, dtype: Any) -> list[Any]:
 class Dense(nn.Dense):
     """Flax's dense layer, except that existing parameters of the right shape are used directly.
 
-    Flax checks their shapes against the initializer, which it traces wherever a layer is used. The kernel may be a
-    ``PerturbedMatrix``.
+    Flax traces the initializer at each use of a layer to check the shapes of its parameters, which this class avoids.
+    The kernel may be a ``PerturbedMatrix``.
     """
 
     @nn.nowrap
@@ -190,7 +190,7 @@ def dense_kernels(network: nn.Module, params: Params, *inputs: Any) -> Params:
 
     Args:
         network: any module; it is traced, not run.
-        params: parameters as returned by its ``init``.
+        params: parameters as returned by the network's ``init``.
         *inputs: inputs of the network.
     """
     paths = set()
@@ -217,7 +217,7 @@ class NoisyDense(nn.Module):
     """Dense layer with learned noise on its weights, for exploration (Fortunato et al. 2018,
     https://arxiv.org/abs/1706.10295).
 
-    Weights are sampled for every row, from factorized Gaussian noise (section 3, case b).
+    Noise is factorized Gaussian (section 3, case b), and sampled separately for every row of the input.
 
     Attributes:
         size: number of outputs.
@@ -263,7 +263,7 @@ class BatchRenorm(nn.Module):
 
     Attributes:
         momentum: decay rate of the running statistics per batch.
-        epsilon: added to variances.
+        epsilon: constant that is added to variances, for numerical stability.
         max_scale: the paper's ``r_max``: the correcting factor is within ``1 / max_scale`` and ``max_scale``.
         max_shift: the paper's ``d_max``: the correcting shift is within ``-max_shift`` and ``max_shift``.
         warmup: number of batches of plain batch normalization (Ioffe & Szegedy 2015) before the correction starts;

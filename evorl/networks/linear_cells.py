@@ -26,7 +26,7 @@ MIN_MODULUS, MAX_PHASE = 0.9, math.pi / 10
 def linear_scan(decays: jax.Array, inputs: jax.Array, first: jax.Array) -> jax.Array:
     """Return all ``h_t = decays_t h_{t-1} + inputs_t``, ``[T, ...]``, along the first axis, with ``h_{-1} = first``.
 
-    Computed by a parallel scan (Blelloch 1990) of logarithmic depth. On a CPU, sequential steps are faster: 128 steps
+    Uses a parallel scan (Blelloch 1990) of logarithmic depth. On a CPU, sequential steps are faster: 128 steps
     of ``[16, 64]`` take 0.16 ms instead of 0.56, and 2.6 instead of 6.6 with the gradient.
 
     Args:
@@ -123,7 +123,7 @@ class LRU(nn.Module):
 
     Attributes:
         size: number of complex units, and of outputs.
-        horizon: longest initial time constant, in steps: moduli are at most ``1 - 1 / horizon``. More than 10.
+        horizon: longest initial time constant, in steps, above 10; initial moduli are at most ``1 - 1 / horizon``.
         dtype: dtype of the factors of products, one of ``evorl.networks.layers.DTYPES``; the scan is float32.
     """
 

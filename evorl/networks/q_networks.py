@@ -27,7 +27,7 @@ class QNetwork(nn.Module):
         output_scale: gain of the head's initial weights.
         num_atoms: size of the last axis; ``None`` omits it.
         dueling: compute action values as state value plus advantages minus mean advantage (Wang et al. 2016, eq. 9).
-        noisy: the heads have learned noise, sampled with the third argument: one key, or one per row.
+        noisy: the heads have learned noise, sampled with the argument ``key``: one key, one per row, or ``None``.
     """
 
     torso: nn.Module
@@ -41,7 +41,7 @@ class QNetwork(nn.Module):
     @nn.compact
     def __call__(self, obs: Observation, action: Action | None = None, key: Key | None = None) -> jax.Array:
         if (action is None) != (self.num_actions is not None):
-            raise ValueError("call a Q network with an action if it was built without num_actions, else without one.")
+            raise ValueError("pass an action to a Q network if it was built without num_actions, otherwise pass none.")
         if self.num_actions is not None:
             return self._all_action_values(torso_output(self.torso, obs, self.observation_ndim), self.num_actions, key)
         hidden = self.torso(_joined_with_action(self.torso, obs, self.observation_ndim, action))
@@ -65,7 +65,7 @@ class QNetwork(nn.Module):
 
 
 class PredictiveQNetwork(nn.Module):
-    """Return distribution of an action, computed from an embedding that also predicts the next step.
+    """Distribution of the return of an action, computed from an embedding that also predicts the next step.
 
     ``(obs, action) -> [..., num_atoms]``. An auxiliary head predicts the next embedding and the reward (Voelcker et al.
     2025, https://arxiv.org/abs/2507.11019, section 4.3).
@@ -73,7 +73,7 @@ class PredictiveQNetwork(nn.Module):
     Attributes:
         torso: a module such as ``Torso`` below the embedding; its input is the concatenated observation and action.
         head_torso: torso of each head, above the embedding; the two heads do not share parameters.
-        num_atoms: number of parameters of the distribution.
+        num_atoms: number M of parameters of the distribution.
         embedding_size: size F of the embedding, which is linear.
         observation_ndim: number of axes of one observation.
     """
@@ -104,12 +104,12 @@ class EnsembleQNetwork(nn.Module):
     additional axis for ``num_atoms``. Every parameter has a leading axis K.
 
     Attributes:
-        torso: torso of one member.
-        num_critics: K, the number of members.
-        num_actions: as in ``QNetwork``.
-        observation_ndim: as in ``QNetwork``.
-        output_scale: as in ``QNetwork``.
-        num_atoms: as in ``QNetwork``.
+        torso: torso of one member; for continuous actions, its input is the concatenated observation and action.
+        num_critics: number K of members.
+        num_actions: number of discrete actions; ``None`` for continuous actions.
+        observation_ndim: number of axes of one observation.
+        output_scale: gain of the initial weights of each member's head.
+        num_atoms: size of the additional last axis; ``None`` omits it.
     """
 
     torso: nn.Module
@@ -152,7 +152,7 @@ def _joined_with_action(torso: nn.Module, obs: Observation, observation_ndim: in
     """Return the torso's input for continuous actions, ``[..., O + A]``."""
     if torso.input_ndim != 1:
         raise ValueError(
-            "values of continuous actions need a torso for flat inputs: actions are joined to flat observations."
+            "values of continuous actions need a torso for flat inputs, not convolutions: use a list of dense layers."
         )
     return jnp.concatenate([network_input(obs, observation_ndim, 1), jnp.asarray(action, jnp.float32)], axis=-1)
 

@@ -29,7 +29,7 @@ CellState: TypeAlias = PyTreeDict
 
 
 class GRU(nn.Module):
-    """Gated recurrent unit (Cho et al. 2014, https://arxiv.org/abs/1406.1078; the reset gate follows the product).
+    """Gated recurrent unit (Cho et al. 2014, https://arxiv.org/abs/1406.1078); the reset gate multiplies ``W h``.
 
     Attributes:
         size: number of units.
@@ -48,7 +48,7 @@ class GRU(nn.Module):
         self.state_gates = _state_product(3 * self.size, self.dtype, use_bias=True)
 
     def inputs(self, x: jax.Array) -> jax.Array:
-        """Compute the part of a step that depends only on the input ``[..., F]``, for many steps in one product."""
+        """Map inputs ``[..., F]``, of any number of steps, to their part of the gates, ``[..., 3 size]``."""
         return self.input_gates(x)
 
     def __call__(self, state: CellState, inputs: jax.Array) -> tuple[CellState, jax.Array]:
@@ -81,7 +81,7 @@ class LSTM(nn.Module):
         self.state_gates = _state_product(4 * self.size, self.dtype)
 
     def inputs(self, x: jax.Array) -> jax.Array:
-        """Compute the part of a step that depends only on the input ``[..., F]``, for many steps in one product."""
+        """Map inputs ``[..., F]``, of any number of steps, to their part of the gates, ``[..., 4 size]``."""
         return self.input_gates(x)
 
     def __call__(self, state: CellState, inputs: jax.Array) -> tuple[CellState, jax.Array]:
@@ -135,8 +135,8 @@ class RecurrentNetwork(nn.Module):
     """Network whose outputs depend on the observations of the episode so far: torso, recurrent cell, head.
 
     Attributes:
-        torso: a module such as ``Torso``.
-        cell: a recurrent cell.
+        torso: maps an observation to the inputs of the cell; a module such as ``Torso``.
+        cell: a recurrent cell, see ``build_cell``.
         head: a network of ``evorl.networks.heads`` that reads the outputs of the cell.
         observation_ndim: number of axes of one observation.
     """
@@ -161,7 +161,7 @@ class RecurrentNetwork(nn.Module):
         Args:
             obs: ``[T, B, *observation]``.
             state: state before the first step, ``[B, *]``.
-            starts: true where an episode starts with that step, ``[T, B]``: the state is reset to zeros there.
+            starts: True where a step is the first of an episode, ``[T, B]``; the state is zeros before such a step.
         """
         unroll = getattr(self.cell, "unroll", None)
         if unroll is not None:
@@ -189,8 +189,8 @@ class RecurrentNetwork(nn.Module):
             obs: ``[T, N, *observation]``.
             next_obs: ``[T, N, *observation]``.
             state: state before the first step, ``[N, *]``.
-            starts: as for ``unroll``.
-            burn_in: number of steps.
+            starts: True where a step is the first of an episode, ``[T, N]``.
+            burn_in: number of initial steps without outputs.
         """
         if burn_in:
             _, states = self.unroll(obs[:burn_in], state, starts[:burn_in])
@@ -233,13 +233,13 @@ def computing_in(network: nn.Module, dtype: Dtype) -> nn.Module:
 
 def build_cell(config: Any) -> Cell | None:
     """Build a recurrent cell from a name, ``gru``, ``lstm``, ``dilated_lstm``, ``min_gru``, ``lru`` or ``gtrxl``, or
-    from a mapping with ``name``, ``size`` and other attributes of the cell. Returns ``None`` for ``None``.
+    from a mapping with ``name``, ``size`` and other attributes of the cell. Return ``None`` for ``None``.
 
     ``package.module:Class`` is a user-defined cell: a Flax module with ``initial_state``, ``inputs`` and ``__call__``,
     as in ``GRU``, and optionally ``unroll``, as in ``MinGRU``.
 
     Raises:
-        ValueError: the cell is unknown, or a size is invalid.
+        ValueError: the cell or an option is unknown, or a value is invalid.
     """
     if config is None:
         return None
@@ -250,7 +250,7 @@ def build_cell(config: Any) -> Cell | None:
         if missing := [name for name in ("initial_state", "inputs", "__call__") if not hasattr(cls, name)]:
             raise ValueError(
                 f"recurrent.name={kind} lacks {' and '.join(missing)}: a cell has the methods initial_state, inputs "
-                "and __call__ as evorl.networks.recurrent.GRU has them."
+                "and __call__, as in evorl.networks.recurrent.GRU."
             )
         return custom_part(config, "recurrent").call()
     if not isinstance(kind, str) or kind not in _CELLS:

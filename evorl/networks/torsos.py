@@ -106,7 +106,7 @@ class Torso(nn.Module):
     """Sequence of layers: ``[..., *input] -> [..., F]``; the identity if empty.
 
     Attributes:
-        layers: see ``Layer``.
+        layers: layers in their order, see ``Layer`` and ``build_torso``.
         activation: a name of ``evorl.networks.activations``, a ``KernelActivation``, or a user-defined activation.
         layer_norm: if true, normalize between each dense layer and its activation (Ba et al. 2016).
         orthogonal: orthogonal initial weights (gain sqrt(2)) instead of uniform weights of unit gain.
@@ -206,7 +206,7 @@ def apply_activation(activation: Activation, x: jax.Array) -> jax.Array:
 
 
 def _side_after(layer: Convolution | ResidualStage, side: int) -> int:
-    """Return the side length of a layer's output for square images with side ``side``."""
+    """Return the side length of a layer's output, given the side length of its input; 0 if it is empty."""
     size, stride, border = (
         (layer.size, layer.stride, layer.border) if isinstance(layer, Convolution) else (3, 2, "same")
     )
@@ -266,7 +266,7 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
 
 
 def build_layers(layers: Any, where: str, keeps_statistics: bool = False) -> tuple[Layer, ...]:
-    """Build layers from a list or the name of a preset; ``where`` names them in messages. See ``build_torso``."""
+    """Build layers from a list or a preset, see ``build_torso``; ``where`` is the setting's path in messages."""
     if is_custom_name(layers):
         layers = [layers]
     if isinstance(layers, str):

@@ -32,8 +32,8 @@ def virtually_normalized(network: nn.Module, params: Params, *reference: Any) ->
 
     Args:
         network: a network of ``evorl.networks.heads`` with a ``torso``.
-        params: parameters as returned by its ``init``.
-        *reference: reference batch of its inputs, leaves ``[N, ...]``.
+        params: parameters as returned by the network's ``init``.
+        *reference: reference batch of the network's inputs, leaves ``[N, ...]``.
     """
 
     def normalize(
@@ -63,8 +63,8 @@ def check_normalizable(torso: Torso) -> None:
     normalizing += [x for x in layers if getattr(x, "rms_norm", False)]
     if torso.layer_norm or normalizing:
         raise ValueError(
-            "virtual_batch normalizes hidden layers, and so does layer_norm or batch_renorm in agent.network, like "
-            "rms_norm, simba and bro: choose one of the two."
+            "virtual_batch normalizes hidden layers, but agent.network already does, by layer_norm or batch_renorm, "
+            "rms_norm, or blocks such as simba and bro: remove these from agent.network, or set virtual_batch=null."
         )
     if not layers or set(layers) == {"flatten"}:
         raise ValueError(

@@ -1,15 +1,15 @@
-"""Collective operations between the shards of a device mesh; without a mesh every function is the identity.
+"""Collective operations between the shards of a device mesh; without a mesh, there is a single shard.
 
 A step is written for the rows of one shard. When the execution layer runs it inside ``jax.shard_map``, the axis name
 ``DATA_AXIS`` is bound, and these functions communicate between shards: environments are sharded, every minibatch is
 replicated and its rows are divided among the devices, and gradients are averaged. The result equals that of one device,
 up to the order of floating-point sums.
 
-A mesh may instead shard the members of a population, each with all its environments, along ``MEMBER_AXIS``. The members
-on one device are the ``jax.vmap`` axis ``LOCAL_MEMBER_AXIS``, the seeds ``LOCAL_SEED_AXIS``.
+A mesh may instead shard the members of a population, each with all its environments, along ``MEMBER_AXIS``. On each
+device, ``jax.vmap`` maps over members with the axis name ``LOCAL_MEMBER_AXIS``, over seeds with ``LOCAL_SEED_AXIS``.
 
-The agents of one copy of a multi-agent environment are the ``jax.vmap`` axis ``AGENT_AXIS``: each agent is a row, and
-code is written for a single agent.
+In a multi-agent environment, each agent is a row. Code is written for a single agent, and ``jax.vmap`` maps over the
+agents of one copy of the environment with the axis name ``AGENT_AXIS``.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def _on_mesh(mesh_axis: str = DATA_AXIS) -> bool:
 
 
 def num_shards(mesh_axis: str = DATA_AXIS) -> int:
-    """Return the number of devices that share the rows of this step: 1 without a mesh."""
+    """Return the number of shards of the rows of this step, the size of the axis ``mesh_axis``; 1 without it."""
     return jax.lax.axis_size(mesh_axis) if _on_mesh(mesh_axis) else 1
 
 
 def num_side_by_side() -> int:
-    """Return the number of copies of this step per device: its seeds times its members of a population."""
+    """Return the number of copies of this step per device: its seeds times its members of the population."""
     return num_shards(LOCAL_SEED_AXIS) * num_shards(LOCAL_MEMBER_AXIS)
 
 
@@ -63,10 +63,10 @@ def local_indices(num_rows: int, mesh_axis: str = DATA_AXIS) -> jax.Array:
 
 
 def share_of(num_rows: int, multiple_of: int = 1) -> tuple[jax.Array | int, int]:
-    """Return the first row and the number of rows of this shard's share of ``num_rows``; all shares have equal length.
+    """Return the first row and the number of rows of this shard's share of ``num_rows`` rows.
 
-    Shares are multiples of ``multiple_of`` rows. The last shares may extend past the end, where rows are
-    ignored: ``gather_rows(share)[:num_rows]`` are all rows.
+    All shares have the same length, a multiple of ``multiple_of``. The last shares may therefore extend past the last
+    row: after ``gather_rows``, only the first ``num_rows`` rows are valid.
     """
     count = -(-num_rows // (num_shards() * multiple_of)) * multiple_of
     return (jax.lax.axis_index(DATA_AXIS) * count if _on_mesh() else 0), count
@@ -91,17 +91,17 @@ def gather_from_members(tree: Tree, axis: int = 0) -> Tree:
 
 
 def sum_shards(tree: Tree) -> Tree:
-    """Return the sum over shards of equally shaped arrays."""
+    """Return, on every shard, the sum of each array of ``tree`` over all shards."""
     return jax.lax.psum(tree, DATA_AXIS) if _on_mesh() else tree
 
 
 def max_over_shards(x: jax.Array) -> jax.Array:
-    """Return the elementwise maximum of ``x`` over shards."""
+    """Return, on every shard, the elementwise maximum of ``x`` over all shards."""
     return jax.lax.pmax(x, DATA_AXIS) if _on_mesh() else x
 
 
 def mean_over_shares(tree: Tree) -> Tree:
-    """Average over devices the means over their shares of a batch, such as gradients and losses.
+    """Average over devices the means, such as gradients and losses, that each computed over its share of a batch.
 
     All leaves are reduced as one flat vector.
     """
@@ -132,10 +132,10 @@ def whole_minibatch(share: Tree, num_rows: int) -> Tree:
 def over_agents(method: Callable[..., Any], num_agents: int) -> Callable[..., Any]:
     """Vectorize ``method`` over rows ``[C * num_agents, ...]``: the agents of C environment copies, copy by copy.
 
-    Inside ``method``, ``of_all_agents`` returns the data of all agents of the copy. For one agent it is ``jax.vmap``.
+    Inside ``method``, ``of_all_agents`` returns data of all agents of the copy. One agent gives ``jax.vmap(method)``.
 
     Raises:
-        ValueError: when the returned function is called with rows that are not complete copies.
+        ValueError: the returned function is called with a number of rows that is not a multiple of ``num_agents``.
     """
     if num_agents == 1:
         return jax.vmap(method)
@@ -155,7 +155,7 @@ def over_agents(method: Callable[..., Any], num_agents: int) -> Callable[..., An
 
 
 def of_all_agents(tree: Tree, num_agents: int) -> Tree:
-    """Gather the data of all agents of a copy, ``[num_agents, ...]``; every agent receives the same result.
+    """Gather the data of all agents of an environment copy, ``[num_agents, ...]``; every agent gets the same result.
 
     Raises:
         ValueError: there are several agents, but the call is outside ``over_agents``.
@@ -183,7 +183,7 @@ def _on_raw_data(x: jax.Array, fn: Callable[[jax.Array], jax.Array]) -> jax.Arra
 
 
 def joined_under_vmap(rows_fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Make ``vmap`` of ``rows_fn`` merge the mapped axis into the rows, so that all seeds form one batch."""
+    """Return ``rows_fn``, a function of rows, such that ``vmap`` merges the seeds and their rows into one batch."""
     batch_fn = jax.custom_batching.custom_vmap(rows_fn)
 
     @batch_fn.def_vmap
@@ -199,7 +199,7 @@ def joined_under_vmap(rows_fn: Callable[..., Any]) -> Callable[..., Any]:
 
 @jax.custom_batching.custom_vmap
 def any_under_vmap(x: jax.Array) -> jax.Array:
-    """Return True if any of the bools ``[...]`` is true; under ``vmap``, one scalar for all bools of the batch.
+    """Return a bool scalar, True if any of the bools ``[...]`` is true; under ``vmap``, if any of the batch is true.
 
     A loop with this condition has the same number of iterations for the whole batch, so its body may call the host.
     """

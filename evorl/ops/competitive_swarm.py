@@ -15,15 +15,15 @@ def competitive_swarm_step(
     winners: jax.Array,
     social_factor: jax.Array | float,
 ) -> tuple[jax.Array, jax.Array]:
-    """Compute the next position and velocity of every particle, assuming that it lost its contest (eqs. 6 and 7).
+    """Compute the next position and velocity of every particle, as if it had lost its contest (eqs. 6 and 7).
 
     A loser learns from the winner of its contest and from the mean of the swarm, with random weights per dimension.
 
     Args:
-        key: key of the random weights.
-        positions: ``[P, D]``.
-        velocities: ``[P, D]``.
-        winners: positions of the winners, ``[P, D]``.
+        key: random key of the weights.
+        positions: positions of the particles, ``[P, D]``.
+        velocities: velocities of the particles, ``[P, D]``.
+        winners: position of the winner of each particle's contest, ``[P, D]``.
         social_factor: attraction to the mean of the swarm; the paper uses 0 for swarms of up to 100 particles.
 
     Returns:

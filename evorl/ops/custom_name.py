@@ -9,13 +9,13 @@ from typing import Any
 class CustomName(str):
     """Name of a user-defined function in a config, ``"package.module:function"``, with the function itself.
 
-    In a field's annotation, this type allows such a name in addition to the other values.
+    A field accepts such names, in addition to its other values, if its annotation includes this type.
     """
 
     function: Callable[..., Any]
 
     def __new__(cls, name: str, function: Callable[..., Any]) -> CustomName:
-        """Return the name of an imported function."""
+        """Return ``name`` with the function that was imported for it."""
         self = super().__new__(cls, name)
         self.function = function
         return self

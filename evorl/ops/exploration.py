@@ -1,4 +1,4 @@
-"""Exploration noise. Keys are scalar or one per batch element."""
+"""Exploration noise. Every ``key`` is a single key for the batch, or one key per batch element."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from evorl.types import Key, PyTreeDict, PyTreeNode
 
 
 def epsilon_greedy_probabilities(q_values: jax.Array, epsilon: jax.Array | float) -> jax.Array:
-    """Return the probabilities of the epsilon-greedy policy; ties between greedy actions share their probability.
+    """Return the probabilities of the epsilon-greedy policy; actions that tie for the maximum are equally probable.
 
     Args:
         q_values: ``[..., A]``; ``-inf`` masks an action, unless all are ``-inf``.
-        epsilon: probability of a uniformly random action, a number or ``[...]``.
+        epsilon: probability of a uniformly random unmasked action, a number or ``[...]``.
 
     Returns:
         ``[..., A]``, summing to 1 over the last axis.
     """
     is_max = q_values == q_values.max(axis=-1, keepdims=True)
-    # The compiled program may compute the values twice with different rounding, so that none is equal: use the argmax.
+    # If the program computes the values twice with different rounding, none equals the maximum: also use the argmax.
     is_first = jnp.arange(q_values.shape[-1]) == jnp.argmax(q_values, axis=-1, keepdims=True)
     is_best = (is_max | is_first).astype(q_values.dtype)
     greedy = is_best / is_best.sum(axis=-1, keepdims=True)
@@ -63,7 +63,7 @@ def ou_noise_step(
     sigma: jax.Array | float = 0.2,
     step: jax.Array | float = 1.0,
 ) -> jax.Array:
-    """Step an Ornstein-Uhlenbeck process around 0: ``x - theta x dt + sigma sqrt(dt) N(0, 1)``."""
+    """Return the next Ornstein-Uhlenbeck noise, ``noise - theta noise step + sigma sqrt(step) N(0, 1)``."""
     return noise - theta * noise * step + sigma * jnp.sqrt(step) * draw(jax.random.normal, key, noise.shape)
 
 
@@ -72,11 +72,11 @@ class NoiseRepetition(PyTreeNode):
     2026, https://arxiv.org/abs/2604.04539).
 
     The number of steps n is random, with probability proportional to ``n ** -exponent``. Noise and n are independent
-    between environments. The recurrent state is zeros at the start of an episode, which samples new noise.
+    between environments. The recurrent state is zeros at the start of an episode, so that new noise is sampled there.
 
     Attributes:
         max_steps: largest number of steps with the same noise; 1 samples new noise at each step.
-        exponent: exponent of the distribution of the number of steps; larger ones make repetitions shorter.
+        exponent: exponent of the distribution of the number of steps; larger exponents make repetitions shorter.
     """
 
     max_steps: int = 1
@@ -91,7 +91,7 @@ class NoiseRepetition(PyTreeNode):
 
         Args:
             key: one key, or one per environment.
-            recurrent_state: recurrent state per environment, leaves ``[..., *]``.
+            recurrent_state: recurrent state of each environment, leaves ``[..., *]``.
         """
         noise_key, steps_key = split_rows(key)
         remaining = recurrent_state.remaining
@@ -108,14 +108,14 @@ class NoiseRepetition(PyTreeNode):
 class ActionNoise(PyTreeNode):
     """Noise on the actions in [-1, 1] of a deterministic policy, configurable.
 
-    Its recurrent state is zeros at the start of an episode, so every episode has independent noise.
+    The recurrent state is zeros at the start of an episode, so that every episode has independent noise.
 
     Attributes:
         kind: ``gaussian``, independent at each step, or ``ornstein_uhlenbeck``, correlated in time.
         scale: standard deviation of each step's normal sample, a number or a schedule.
         max_scale: each environment samples its scale at the start of an episode, uniformly from ``scale`` to this
             value; ``None`` always uses ``scale``.
-        theta: rate at which correlated noise returns to 0: the correlation of two steps is ``1 - theta``.
+        theta: for ``ornstein_uhlenbeck``, 1 minus the correlation of the noise of two consecutive steps.
     """
 
     kind: Literal["gaussian", "ornstein_uhlenbeck"] = "gaussian"
@@ -126,10 +126,10 @@ class ActionNoise(PyTreeNode):
     def __post_init__(self) -> None:
         low, high = self.scale, self.max_scale
         if isinstance(low, int | float) and isinstance(high, int | float) and high < low:
-            raise ValueError(f"noise: max_scale={high:g} is below scale={low:g}: raise max_scale or lower scale.")
+            raise ValueError(f"noise.max_scale={high:g} is below noise.scale={low:g}: raise max_scale or lower scale.")
 
     def at_progress(self, progress: jax.Array) -> jax.Array | None:
-        """Return the scale at this fraction of training; ``None`` if it is constant."""
+        """Return the value of ``scale`` at ``progress``, a fraction in [0, 1]; ``None`` if ``scale`` is a constant."""
         return jnp.asarray(value_at(self.scale, progress)) if isinstance(self.scale, Schedule) else None
 
     def initial_state(self, action_size: int) -> Any:
@@ -147,7 +147,7 @@ class ActionNoise(PyTreeNode):
         Args:
             key: one key, or one per environment.
             actions: actions of the policy.
-            recurrent_state: recurrent state per environment, leaves ``[..., *]``; ``None`` for stateless noise.
+            recurrent_state: recurrent state of each environment, leaves ``[..., *]``; ``None`` for stateless noise.
         """
         noise_key, scale_key = split_rows(key)
         scale: Any = value_at(self.scale, 0.0)  # a schedule's initial value, unless replaced by ``at_progress``

@@ -1,4 +1,4 @@
-"""Optimizer that accumulates gradients instead of taking steps: turns an update into "gradient of a batch".
+"""Optimizer that accumulates gradients instead of taking steps, so that an update only computes gradients of a batch.
 
 Every gradient of every algorithm passes through ``Optimizer.apply``. To obtain a workflow's gradients, for example in a
 worker of a parameter server, replace its optimizers with taps and read the gradients from the optimizers' state.
@@ -38,7 +38,7 @@ class TappedGradient(PyTreeData):
 class GradientTap(Optimizer):
     """Optimizer that keeps the parameters bit-identical and adds each gradient to its state, a ``TappedGradient``.
 
-    Gradients are neither clipped nor scaled; the optimizer that applies them does both.
+    Gradients are neither clipped nor scaled; the optimizer that applies them later does both.
     """
 
     def init(self, params: Params) -> TappedGradient:
@@ -56,7 +56,7 @@ class GradientTap(Optimizer):
 
 
 class _OwnershipProbe(Optimizer):
-    """Optimizer whose state is the parameters passed to ``init``."""
+    """Optimizer that records, in place of its state, the parameters passed to ``init`` and the name of its field."""
 
     name_of_field: str = ""
 
@@ -87,13 +87,13 @@ def tapped(tree: Tree) -> Tree:
 
 
 def taps_in(state: Any) -> list[TappedGradient]:
-    """Return the states of all taps in a state, in leaf order."""
+    """Return the states of all taps in a workflow's state, in leaf order."""
     nodes = jax.tree.leaves(state, is_leaf=_is_tapped)
     return [node for node in nodes if _is_tapped(node)]
 
 
 def with_fresh_taps(state: Tree) -> Tree:
-    """Reset all taps in a state to zero."""
+    """Return a workflow's state with the states of all taps reset to zero."""
     return jax.tree.map(lambda x: _cleared(x) if _is_tapped(x) else x, state, is_leaf=_is_tapped)
 
 
@@ -107,11 +107,11 @@ def owned_by_optimizers(workflow: Any, agent_state: Any) -> dict[str, Any]:
 
     Args:
         workflow: workflow whose ``init_optimizers(agent_state)`` passes each optimizer its parameters.
-        agent_state: state of the agent, or its shapes.
+        agent_state: state of the agent; its leaves may be shapes.
 
     Returns:
-        Trees by the dotted path of the optimizer's field, with a numeric suffix if the optimizer receives several
-        groups of parameters. Optimizers that are initialized within every update receive none, and are omitted.
+        Trees by the dotted path of the optimizer's field. If an optimizer receives several groups of parameters, the
+        paths of the others end with ``:2``, ``:3``, etc. Optimizers that every update initializes are omitted.
     """
     leaves, structure = jax.tree.flatten(agent_state.params)
     numbered = agent_state.replace(params=structure.unflatten(range(len(leaves))))

@@ -1,7 +1,7 @@
 """Loops and branches in the form that is fastest on the current platform.
 
-In a loop of dynamic length, an accelerator copies the condition to the host and waits in every iteration; there, loops
-have static lengths and few kernels. On a CPU the condition costs nothing, but an unnecessary iteration does.
+In a loop of dynamic length, an accelerator copies the condition to the host and waits in every iteration: its loops
+have static lengths and few kernels. On a CPU, the condition costs nothing, but an unnecessary iteration takes time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from evorl.ops.trees import Packed, pack, tree_where
 from evorl.types import PyTreeData, pytree_field
 
 Tree = TypeVar("Tree")
-SMALL = 2**11  # largest packed array, in elements over all seeds and members; slices of larger ones would be copied
+SMALL = 2**11  # largest packed array, in elements over all seeds and members; slices of larger arrays would be copied
 
 
 def when_due(is_due: jax.Array, update: Callable[[Any], Any], state: Any) -> Any:
@@ -41,20 +41,20 @@ def when_due(is_due: jax.Array, update: Callable[[Any], Any], state: Any) -> Any
 def repeated(
     update: Callable[[Any, Any], Any], carry: Any, num_updates: jax.Array | int, between: tuple[int, int] | None
 ) -> Any:
-    """Run ``carry = update(i, carry)`` for ``num_updates`` iterations.
+    """Run ``carry = update(i, carry)`` for ``num_updates`` iterations, and return the last carry.
 
     Args:
         update: body of the loop.
-        carry: state of the loop, a pytree of arrays.
-        num_updates: number of iterations, int32; may be 0.
+        carry: initial state of the loop, a pytree of arrays.
+        num_updates: number of iterations, an int or a traced int32; may be 0.
         between: smallest and largest nonzero ``num_updates``, which differ by at most 1; ``None`` if unknown.
     """
     if isinstance(num_updates, int):
         between = num_updates, num_updates
     if on_cpu() or between is None:
         return jax.lax.fori_loop(0, num_updates, update, carry)
-    # Accelerators wait for the host in a loop of unknown length. Therefore updates are also computed before learning
-    # starts, and discarded.
+    # Accelerators wait for the host in a loop of unknown length. Therefore updates are computed, and discarded, even if
+    # ``num_updates`` is 0, as before learning starts.
     at_least, at_most = between
     if at_least:
         after = jax.lax.fori_loop(0, at_least, lambda i, carry: in_loop(update(i, unpacked(carry))), in_loop(carry))
@@ -65,9 +65,9 @@ def repeated(
 
 
 def precomputed(inputs: Callable[[jax.Array], Tree], num_turns: int) -> Callable[[jax.Array], Tree]:
-    """Return a function equal to ``inputs``, a function of the iteration, possibly precomputed for all iterations.
+    """Return a function of the iteration, from 0 to ``num_turns - 1``, with the same results as ``inputs``.
 
-    On an accelerator the inputs of all iterations are computed before the loop, which then indexes a packed array.
+    On an accelerator, the inputs of all iterations are computed before the loop, which then indexes a packed array.
     """
     if on_cpu():
         return inputs
@@ -92,8 +92,8 @@ class SmallPacked(PyTreeData, Generic[Tree]):
 def in_loop(tree: Any) -> Any:
     """Return a tree in the form that loops should carry on this platform; ``unpacked`` restores the tree.
 
-    On a CPU the tree is unchanged. On an accelerator each leaf that an iteration changes costs a kernel, whose launch
-    takes longer than computing a small array: small leaves are packed and written together.
+    On a CPU, the tree is unchanged. On an accelerator, each leaf that an iteration changes costs a kernel launch, which
+    takes longer than computing a small array. Small leaves are therefore packed and written together.
     """
     if on_cpu():
         return tree

@@ -18,9 +18,9 @@ def clipped_surrogate(log_ratio: jax.Array, advantages: jax.Array, clip_epsilon:
     """Return the negated PPO objective (Schulman et al. 2017, eq. 7): ``-min(r A, clip(r, 1 - eps, 1 + eps) A)``.
 
     Args:
-        log_ratio: ``log pi_new(a|s) - log pi_old(a|s)``.
-        advantages: same shape.
-        clip_epsilon: half-width of the clipping interval.
+        log_ratio: ``log r = log pi_new(a|s) - log pi_old(a|s)``.
+        advantages: advantages A, with the shape of ``log_ratio``.
+        clip_epsilon: half-width eps of the clipping interval.
     """
     chex.assert_equal_shape([log_ratio, advantages])
     ratio = jnp.exp(log_ratio)
@@ -32,14 +32,14 @@ def drift_surrogate(log_ratio: jax.Array, advantages: jax.Array, alpha: float = 
     """Return the negated objective of discovered policy optimization (Lu et al. 2022,
     https://arxiv.org/abs/2210.05639): ``-(r A - drift)``.
 
-    The drift is ``relu((r - 1) A - alpha tanh((r - 1) A / alpha))`` for ``A >= 0`` and
-    ``relu(A log r - beta tanh(A log r / beta))`` otherwise; it replaces clipping.
+    The drift, a penalty in place of clipping, is ``relu((r - 1) A - alpha tanh((r - 1) A / alpha))`` for ``A >= 0``
+    and ``relu(A log r - beta tanh(A log r / beta))`` otherwise.
 
     Args:
-        log_ratio: ``log pi_new(a|s) - log pi_old(a|s)``.
-        advantages: same shape.
-        alpha: size of the drift-free step for positive advantages.
-        beta: size of the drift-free step for negative advantages.
+        log_ratio: ``log r = log pi_new(a|s) - log pi_old(a|s)``.
+        advantages: advantages A, with the shape of ``log_ratio``.
+        alpha: value of ``(r - 1) A`` up to which the penalty is small, for advantages of at least 0.
+        beta: value of ``A log r`` up to which the penalty is small, for negative advantages.
     """
     chex.assert_equal_shape([log_ratio, advantages])
     increase, decrease = jnp.expm1(log_ratio) * advantages, log_ratio * advantages
@@ -52,7 +52,7 @@ def drift_surrogate(log_ratio: jax.Array, advantages: jax.Array, alpha: float = 
 def policy_gradient(log_prob: jax.Array, advantages: jax.Array) -> jax.Array:
     """Return ``-log pi(a|s) A``, whose gradient is the policy gradient (Sutton & Barto 2018, eq. 13.6).
 
-    The gradient is stopped at the advantages.
+    No gradient flows through the advantages.
     """
     chex.assert_equal_shape([log_prob, advantages])
     return -log_prob * jax.lax.stop_gradient(advantages)
@@ -67,23 +67,23 @@ def squared_error(predictions: jax.Array, targets: jax.Array) -> jax.Array:
 def clipped_value_error(
     values: jax.Array, old_values: jax.Array, targets: jax.Array, clip_epsilon: jax.Array | float
 ) -> jax.Array:
-    """Return PPO's clipped value loss: the larger squared error of ``values`` and of ``values`` near ``old_values``.
+    """Return PPO's clipped value loss, ``max((V - G)^2, (V_old + clip(V - V_old, -eps, eps) - G)^2)``.
 
-    ``max((V - G)^2, (V_old + clip(V - V_old, -eps, eps) - G)^2)``, without a factor 1/2; the pessimistic counterpart of
-    ``clipped_surrogate`` (Engstrom et al. 2020, section 3).
+    V are the ``values``, G the ``targets``; a factor 1/2 is not included. This is the pessimistic counterpart of
+    ``clipped_surrogate`` for values (Engstrom et al. 2020, section 3).
     """
     clipped = old_values + jnp.clip(values - old_values, -clip_epsilon, clip_epsilon)
     return jnp.maximum(squared_error(values, targets), squared_error(clipped, targets))
 
 
 def td_error(q_values: jax.Array, rewards: jax.Array, discounts: jax.Array, next_q_values: jax.Array) -> jax.Array:
-    """Return ``r + discount Q(s', a') - Q(s, a)``; no gradient through the target (Sutton & Barto 2018, eq. 6.5).
+    """Return ``r + discount Q(s', a') - Q(s, a)``, with the shape of ``q_values`` (Sutton & Barto 2018, eq. 6.5).
 
     Args:
-        q_values: ``[..., N]``; leading axes (ensemble members) share the target.
+        q_values: ``Q(s, a)``, ``[..., N]``; leading axes (ensemble members) share the target.
         rewards: ``[N]``.
         discounts: ``[N]``, ``discount * (1 - termination)``: truncated steps bootstrap.
-        next_q_values: ``[N]``.
+        next_q_values: ``Q(s', a')``, ``[N]``; no gradient flows through them.
     """
     chex.assert_equal_shape([rewards, discounts, next_q_values])
     chex.assert_equal_shape_suffix([q_values, rewards], rewards.ndim)
@@ -101,9 +101,9 @@ def least_of(values: jax.Array) -> jax.Array:
 
 
 def approximate_kl(log_ratio: jax.Array) -> jax.Array:
-    """Return a per-sample estimate of ``KL(old || new)``: ``(r - 1) - log r`` with ``r = new/old``.
+    """Return a per-sample estimate of ``KL(old || new)``: ``(r - 1) - log r`` with ``log r = log new - log old``.
 
-    Unbiased and non-negative: the estimator k3 of Schulman's note "Approximating KL divergence" (2020).
+    It is unbiased and non-negative: the estimator k3 of Schulman's note "Approximating KL divergence" (2020).
     """
     return jnp.expm1(log_ratio) - log_ratio
 
@@ -111,7 +111,7 @@ def approximate_kl(log_ratio: jax.Array) -> jax.Array:
 def explained_variance(predictions: jax.Array, targets: jax.Array) -> jax.Array:
     """Return ``1 - Var(targets - predictions) / Var(targets)``, a scalar, over the batch on all devices.
 
-    0 if the targets are constant.
+    The result is 0 if the targets are constant.
     """
     chex.assert_equal_shape([predictions, targets])
     both = jnp.stack([targets, targets - predictions]).reshape(2, -1)

@@ -16,11 +16,11 @@ from evorl.types import Params, PyTreeData
 
 
 class LowRankNoise(PyTreeData):
-    """Matrix ``left^T right``, ``[..., I, O]``, stored as its factors.
+    """Matrix ``left^T right``, ``[..., I, O]``, of rank r, stored as its factors.
 
     Attributes:
-        left: ``[..., r, I]``.
-        right: ``[..., r, O]``.
+        left: first factor, ``[..., r, I]``.
+        right: second factor, ``[..., r, O]``.
     """
 
     left: jax.Array
@@ -50,11 +50,11 @@ class LowRankNoise(PyTreeData):
 
 
 class PerturbedMatrix(PyTreeData):
-    """Matrix ``mean + noise``, ``[I, O]``, whose mean is shared by a population.
+    """Matrix ``mean + noise``, ``[I, O]``; a population shares the mean.
 
     Attributes:
         mean: ``[I, O]``, without a population axis.
-        noise: noise of one individual, or of a population, with a leading axis.
+        noise: noise of one individual, or of a population, with a leading axis P.
     """
 
     mean: jax.Array
@@ -75,7 +75,7 @@ class PerturbedMatrix(PyTreeData):
 
 
 def is_noise(x: Any) -> bool:
-    """Return True for low-rank noise, for ``is_leaf``."""
+    """Return True if ``x`` is a ``LowRankNoise``; serves as ``is_leaf`` of ``jax.tree.map``."""
     return isinstance(x, LowRankNoise)
 
 
@@ -84,11 +84,11 @@ def _is_perturbed(x: Any) -> bool:
 
 
 def explicit(population: Params, factored: Any = False) -> Params:
-    """Replace perturbed matrices by dense arrays.
+    """Return parameters with each ``PerturbedMatrix`` replaced by a dense array.
 
     Args:
-        population: parameters; leaves may be perturbed matrices.
-        factored: True for matrices to leave factored: one bool, or a tree of bools, one per matrix or array.
+        population: parameters of one individual or of a population.
+        factored: True for matrices to leave unchanged: one bool, or a tree of bools, one per matrix or array.
     """
 
     def convert(x: Any, stays: bool) -> Any:
@@ -100,7 +100,7 @@ def explicit(population: Params, factored: Any = False) -> Params:
 
 
 def population_axes(population: Params) -> Any:
-    """Return ``in_axes`` of ``vmap`` over a population: 0, and ``None`` for the means of perturbed matrices."""
+    """Return ``in_axes`` for ``vmap`` over a population: 0, but ``None`` for the mean of each ``PerturbedMatrix``."""
 
     def axes(x: Any) -> Any:
         return PerturbedMatrix(mean=None, noise=0) if _is_perturbed(x) else 0  # pyright: ignore[reportArgumentType]  # axes

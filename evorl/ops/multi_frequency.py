@@ -1,8 +1,8 @@
 """Selection of multiple-frequencies population-based training (MF-PBT, Doulazmi et al. 2025,
 https://arxiv.org/abs/2506.03225).
 
-The members form sub-populations that evolve at different frequencies: a steady one keeps its members for many
-generations, so that settings which only pay off later are not discarded. Good members migrate between them.
+The members form sub-populations, which replace their members at different intervals. With a long interval, settings
+that only pay off later are not discarded. Good members migrate between sub-populations.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ QUARTERS = 4  # of a sub-population: winners, unchanged members, hosts of migran
 
 
 def check_sub_populations(num_members: int, frequencies: tuple[int, ...], explore: str = "perturb") -> None:
-    """Raise ``ValueError`` unless the members form at least two sub-populations of quarters, whose losers perturb."""
+    """Raise ``ValueError`` unless the members form at least two sub-populations of quarters, with explore=perturb."""
     if explore != "perturb":
-        raise ValueError(f"exploit=multi_frequency needs explore=perturb, not {explore}, which compares random pairs.")
+        raise ValueError(f"exploit=multi_frequency needs explore=perturb, got {explore}, which needs random pairs.")
     if len(frequencies) < 2 or min(frequencies) < 1:
         raise ValueError(
             f"frequencies={list(frequencies)}: exploit=multi_frequency needs at least two numbers of generations, each "
@@ -38,16 +38,16 @@ def multi_frequency_inheritance(
     """Return the parents of every member after a generation, ranked by the scores of this generation.
 
     Members ``i P / M .. (i + 1) P / M - 1`` are sub-population i, which evolves after every ``frequencies[i]``
-    generations. Its worst quarter, best first, copies state and hyperparameters of its best quarter, rank by rank, and
-    explores. Members of its third quarter, best first, get the state of the best member of other sub-populations that
-    has not migrated here yet, if its score is higher; their hyperparameters are the migrant's if it evolves less often,
-    this sub-population's best member's if more often, and unchanged otherwise. They do not explore.
+    generations. Its worst quarter copies states and hyperparameters of its best quarter, rank by rank, and explores.
+    Each member of its third quarter, best first, gets the state of a migrant: the best member of other sub-populations
+    that is still available. Its new hyperparameters are the migrant's if the migrant evolves less often, and the best
+    local member's if the migrant evolves more often; otherwise they are unchanged. It does not explore.
 
     Args:
         scores: ``[P]``; ``-inf`` for diverged members, NaN for unknown scores, whose members keep their state. A member
-            is replaced only by one with a higher score.
-        generation: number of the generation, from 0.
-        frequencies: generations between two selections of each of the M sub-populations, see
+            is replaced only by a member with a higher score.
+        generation: index of the generation, from 0.
+        frequencies: number of generations between two selections, for each of the M sub-populations; checked by
             ``check_sub_populations``.
     """
     members, ranked = jnp.arange(len(scores)), jnp.where(jnp.isnan(scores), -jnp.inf, scores)

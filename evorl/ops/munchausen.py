@@ -21,8 +21,8 @@ class Munchausen(PyTreeNode):
     """Soft policy, and the weight of its log-probabilities in rewards.
 
     Attributes:
-        weight: weight of the scaled log-probability of the action in the reward, alpha of the paper.
-        temperature: temperature of the policy, tau of the paper.
+        weight: factor of ``temperature log pi(a|s)`` in the reward, alpha of the paper.
+        temperature: temperature of the policy ``softmax(Q / temperature)``, tau of the paper.
     """
 
     weight: Annotated[float, Within("[0, 1]")] = 0.9
@@ -41,10 +41,10 @@ class Munchausen(PyTreeNode):
     def soft_values(self, values: jax.Array, q_values: jax.Array) -> jax.Array:
         """Return ``sum_a pi(a|s) (values_a - temperature log pi(a|s))``, ``[N]`` or ``[N, M]``.
 
-        For ``values = q_values`` it equals ``temperature logsumexp(q_values / temperature)``.
+        For ``values = q_values`` the result is ``temperature logsumexp(q_values / temperature)``.
 
         Args:
-            values: values of all actions, ``[N, A]``, or M atoms of their distributions, ``[N, A, M]``; finite.
+            values: finite values of all actions, ``[N, A]``, or M atoms of their distributions, ``[N, A, M]``.
             q_values: values that determine the policy, ``[N, A]``; ``-inf`` excludes an action.
         """
         log_policy = jax.nn.log_softmax(q_values / self.temperature)

@@ -1,8 +1,8 @@
 """Natural gradients (Amari 1998; Kakade 2002) in a trust region, as in TRPO (Schulman et al. 2015,
 https://arxiv.org/abs/1502.05477): products with the Fisher matrix, conjugate gradients and line search.
 
-Parameters, vectors and products are pytrees of the same structure. Functions receive the rows of one device; products
-are averaged over the devices that share the batch, so that all devices take the same step.
+Parameters, vectors and products are pytrees of the same structure. Functions receive the part of the batch on one
+device; products are averaged over devices, so that all devices take the same step.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Product = Callable[[Params], Params]
 def hessian_product(fn: Callable[[Params], jax.Array], params: Params) -> Product:
     """Return ``v -> H v`` for the Hessian ``H`` of ``fn`` at ``params``: the directional derivative of the gradient.
 
-    For the mean KL divergence from the policy of ``params`` itself, this is exactly the Fisher matrix (appendix C.1 of
+    If ``fn`` is the mean KL divergence from the policy with ``params``, H is exactly the Fisher matrix (appendix C.1 of
     the paper). The gradient is linearized once; each product costs two passes, and no matrix is formed.
     """
     _, product = jax.linearize(jax.grad(fn), params)
@@ -39,12 +39,12 @@ def score_product(
     """Return ``v -> F v`` with ``F = 1/N sum_i w_i g_i g_i^T``, from first derivatives only.
 
     The score ``g_i`` of trajectory i is the gradient of the log-probability of all its actions. N is the number of
-    steps: products of scores of different steps vanish in expectation, so ``F`` estimates the per-step Fisher matrix.
+    steps. Products of scores of different steps vanish in expectation, so ``F`` estimates the per-step Fisher matrix.
 
     Args:
         log_probs: maps parameters to the log-probabilities of the actions taken, ``[T, B]``.
         params: parameters at which to differentiate.
-        dones: True where an episode ended, ``[T, B]``. A trajectory is the part of an episode within the window.
+        dones: True where an episode ended, ``[T, B]``. A trajectory is the part of an episode within these T steps.
         weights: weights of the steps, ``[T, B]``, with mean 1 over all devices and constant within a trajectory.
     """
     _, along = jax.linearize(log_probs, params)
@@ -59,7 +59,7 @@ def score_product(
 
 
 def trajectory_sums(values: jax.Array, dones: jax.Array) -> jax.Array:
-    """Return, for every step, the sum of ``values`` ``[T, B]`` over the step's trajectory within the window."""
+    """Return, for every step, the sum of ``values`` over the step's trajectory, ``[T, B]``; see ``score_product``."""
     num_steps = values.shape[0]
     steps = jnp.arange(num_steps)[:, None]
     ended = dones.astype(bool)
@@ -72,7 +72,7 @@ def trajectory_sums(values: jax.Array, dones: jax.Array) -> jax.Array:
 def conjugate_gradient(product: Product, target: Params, num_iterations: int) -> Params:
     """Solve ``F x = target`` approximately, for a symmetric positive definite ``F`` (Hestenes & Stiefel 1952).
 
-    Stops early when the residual norm is below 1e-5 times that of the target.
+    The iteration stops early when the norm of the residual is below 1e-5 times the norm of the target.
     """
     return cg(product, target, maxiter=num_iterations)[0]
 
@@ -81,8 +81,8 @@ class Step(NamedTuple):
     """Change of parameters.
 
     Attributes:
-        change: added to the parameters.
-        expected_gain: first-order estimate of the increase of the objective.
+        change: difference to add to the parameters, a tree of the same structure.
+        expected_gain: first-order estimate of the increase of the objective, a scalar.
     """
 
     change: Params
@@ -106,21 +106,21 @@ class LineSearch(NamedTuple):
 
 
 class TrustRegion(PyTreeNode):
-    """Step size of a natural gradient (appendix C of the paper).
+    """Natural gradient step within a bound on the KL divergence, and its line search (appendix C of the paper).
 
     Attributes:
         max_kl: largest mean KL divergence of a step.
-        damping: added to the diagonal of the Fisher matrix.
-        cg_iterations: number of conjugate gradient iterations.
-        accept_by: acceptance criterion. ``gain_and_divergence``: the gain is positive and at least ``accept_ratio``
-            times the expected gain, and the divergence is at most ``max_kl``. ``gain``: the same without a bound on the
-            divergence. ``divergence``: divergence at most ``max_kl_factor * max_kl`` and a non-negative gain
-            (the rule of OpenAI Baselines).
-        accept_ratio: smallest accepted ratio of gain to expected gain.
-        max_kl_factor: for ``accept_by="divergence"``.
-        backtrack_factor: ratio of consecutive fractions; 0.5 halves the step.
-        max_trials: number of fractions before the search fails.
-        growth: factor of an adaptive search's first fraction, if the previous search accepted its first fraction.
+        damping: number added to the diagonal of the Fisher matrix.
+        cg_iterations: maximum number of conjugate gradient iterations.
+        accept_by: acceptance criterion. ``gain_and_divergence``: the gain in the objective is positive and at least
+            ``accept_ratio`` times the expected gain, and the divergence is at most ``max_kl``. ``gain``: the same
+            without a bound on the divergence. ``divergence``: the divergence is at most ``max_kl_factor * max_kl``, and
+            the gain is not negative (the rule of OpenAI Baselines).
+        accept_ratio: smallest accepted ratio of gain to expected gain; ``divergence`` ignores it.
+        max_kl_factor: multiple of max_kl that ``accept_by=divergence`` accepts; the other criteria ignore it.
+        backtrack_factor: factor by which each trial shortens the step of the previous trial; 0.5 halves the step.
+        max_trials: maximum number of trials; if none is accepted, the parameters do not change.
+        growth: factor by which an adaptive search lengthens its first step after a search accepted its first trial.
     """
 
     max_kl: Annotated[float, Within("(0, inf)")] = 0.01
@@ -158,11 +158,11 @@ class TrustRegion(PyTreeNode):
     ) -> LineSearch:
         """Shorten a step until it is accepted: backtracking (Armijo 1966) with a bound on the divergence.
 
-        Tries the fractions ``first_fraction * backtrack_factor^k``, k = 0, 1, ..., until ``accepts`` returns True.
+        The fractions ``first_fraction * backtrack_factor^k``, k = 0, 1, ..., are tried until ``accepts`` returns True.
 
         Args:
             evaluate: maps parameters to their gain over ``params`` and KL divergence from ``params``, over all devices.
-            params: start of the search.
+            params: parameters at the start of the search.
             step: full step.
             first_fraction: fraction of the step in the first trial.
         """
@@ -186,10 +186,10 @@ class TrustRegion(PyTreeNode):
         return LineSearch(new_params, jnp.where(accepted, fraction, 0.0), num_trials, accepted)
 
     def accepts(self, gain: jax.Array, divergence: jax.Array, expected_gain: jax.Array) -> jax.Array:
-        """Return True if a step is accepted, see ``accept_by``; False if its gain or divergence is not finite.
+        """Return True if a step is accepted, see ``accept_by``; False if its gain or divergence is NaN.
 
         Args:
-            gain: gain of the objective.
+            gain: increase of the objective.
             divergence: KL divergence from the old parameters; ignored by ``accept_by="gain"``.
             expected_gain: first-order estimate of the gain of this step.
         """
@@ -201,9 +201,9 @@ class TrustRegion(PyTreeNode):
         return gains_enough & (divergence <= self.max_kl)
 
     def next_first_fraction(self, search: LineSearch) -> jax.Array:
-        """Return the first fraction of the next adaptive search.
+        """Return the first fraction of the next search, for adaptive searches.
 
-        This is the accepted fraction, multiplied by ``growth`` if it was the first one tried; 1 if the search failed.
+        This is the accepted fraction, multiplied by ``growth`` if it was the first trial; 1 if the search failed.
         """
         grown = search.fraction * jnp.where(search.num_trials == 1, self.growth, 1.0)
         return jnp.where(search.accepted, grown, 1.0)

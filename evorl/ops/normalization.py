@@ -27,8 +27,8 @@ class RunningStatistics(PyTreeData):
 
     Attributes:
         count: number of observations, float32 scalar, at most ``MAX_COUNT``.
-        mean: pytree like one observation.
-        m2: sum of squared deviations from the mean, same structure; the variance is ``m2 / count``.
+        mean: mean observation, a pytree like one observation.
+        m2: sum of squared deviations from the mean, with the structure of ``mean``; the variance is ``m2 / count``.
     """
 
     count: jax.Array
@@ -46,8 +46,8 @@ def init_statistics(spec: Any) -> RunningStatistics:
     """Return empty statistics.
 
     Args:
-        spec: one observation, or its shape: a pytree of objects with a ``shape`` (arrays, ``jax.ShapeDtypeStruct``,
-            boxes).
+        spec: one observation, or its shapes: a pytree of objects with a ``shape`` (arrays, ``jax.ShapeDtypeStruct``,
+            ``Box`` spaces).
     """
 
     def zeros() -> Observation:
@@ -65,9 +65,9 @@ def update_statistics(
 
     Args:
         batch: observations ``[..., *observation]``; the leading axes are the same for every leaf.
-        mask: True for observations to include, with the shape of the leading axes; defaults to all. Excluded ones may
-            have any values.
-        sharded: True if each device of a mesh has different observations; their sums are then combined.
+        mask: True for observations to include, with the shape of the leading axes; defaults to all. Excluded
+            observations may have any values.
+        sharded: True if each device of a mesh has different observations; the result then includes all of them.
     """
     chex.assert_trees_all_equal_structs(statistics.mean, batch)
     mean_leaves, batch_leaves = jax.tree.leaves(statistics.mean), jax.tree.leaves(batch)
@@ -82,10 +82,10 @@ def update_statistics(
 
 
 def add_row(statistics: RunningStatistics, obs: Observation, mask: jax.Array) -> RunningStatistics:
-    """Return the statistics with one more observation if ``mask``, a bool, is true and all its values are finite
-    (Welford 1962).
+    """Return the statistics with one more observation, if ``mask`` is true and the observation is finite (Welford
+    1962).
 
-    Needs no batch sums: a loop can update statistics ``[B]`` of B environments with ``jax.vmap(add_row)`` and merge
+    A loop can update separate statistics of B environments, leaves ``[B, ...]``, with ``jax.vmap(add_row)``, and merge
     them with ``add_groups`` at the end.
     """
     mask = mask & finite_rows(obs, num_axes=0)
@@ -100,7 +100,7 @@ def add_row(statistics: RunningStatistics, obs: Observation, mask: jax.Array) ->
 
 
 def add_groups(statistics: RunningStatistics, groups: RunningStatistics) -> RunningStatistics:
-    """Merge the statistics of several groups, leaves ``[B, ...]`` on all devices of a mesh, into ``statistics``."""
+    """Merge the statistics of B groups per device, leaves ``[B, ...]``, of all devices into ``statistics``."""
     return _with_groups(statistics, groups.count, groups.mean, groups.m2, sum_shards)
 
 
@@ -111,7 +111,7 @@ def _with_groups(
     m2s: Observation | None,
     join: Callable[[Any], Any],
 ) -> RunningStatistics:
-    """Merge groups of ``counts`` rows (parallel update of Chan et al. 1979); one-row groups have no ``m2s``."""
+    """Merge groups of ``counts`` rows (parallel update of Chan et al. 1979); ``m2s=None`` for groups of one row."""
 
     def group_sum(x: jax.Array) -> jax.Array:
         weights = counts.reshape(counts.shape + (1,) * (x.ndim - counts.ndim))
@@ -142,7 +142,7 @@ def _merge(statistics: RunningStatistics, added: jax.Array, mean: Observation, m
 
 
 def normalize(statistics: RunningStatistics, obs: Observation, clip: jax.Array | float = 10.0) -> Observation:
-    """Return ``clip((obs - mean) / std, -clip, clip)`` in float32; the observation itself if ``count`` is 0."""
+    """Return ``clip((obs - mean) / std, -clip, clip)`` in float32; if ``count`` is 0, return ``obs`` in float32."""
 
     def standardize(x: jax.Array, mean: jax.Array, variance: jax.Array) -> jax.Array:
         x = jnp.asarray(x, jnp.float32)
@@ -158,7 +158,7 @@ class RewardScale(PyTreeData):
     Attributes:
         statistics: statistics of these sums, over all steps of all environments.
         sums: discounted sum of each environment's running episode, ``[B]``.
-        greatest: largest absolute value of these sums; ``None`` if it is not needed.
+        greatest: largest absolute value of these sums so far, a scalar; ``None`` if not recorded, see ``of_none``.
     """
 
     statistics: RunningStatistics
@@ -167,17 +167,17 @@ class RewardScale(PyTreeData):
 
     @classmethod
     def of_none(cls, num_envs: int, *, bounded: bool = False) -> RewardScale:
-        """Return the scale of ``num_envs`` environments before the first reward; with ``greatest`` if ``bounded``."""
+        """Return the scale of ``num_envs`` environments before the first reward; ``bounded`` records ``greatest``."""
         statistics, greatest = init_statistics(jax.ShapeDtypeStruct((), jnp.float32)), jnp.zeros(())
         return cls(statistics=statistics, sums=jnp.zeros(num_envs), greatest=greatest if bounded else None)
 
     def after(self, rewards: jax.Array, dones: jax.Array, discount: jax.Array | float) -> RewardScale:
-        """Return the scale updated with the next steps ``[T, B]`` of this device's environments.
+        """Return the scale updated with the next T steps of this device's B environments.
 
         Args:
-            rewards: rewards.
-            dones: True where an episode ended: the next sum starts at 0.
-            discount: discount of past rewards.
+            rewards: rewards, ``[T, B]``.
+            dones: True where an episode ended, ``[T, B]``; the next sum starts at 0.
+            discount: factor by which a sum is multiplied before the next reward is added.
         """
 
         def one_step(sums: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -199,10 +199,10 @@ def normalize_rewards(
     https://arxiv.org/abs/2005.12729, section 3; VecNormalize of Stable-Baselines3). The sign is preserved.
 
     Args:
-        scale: scale so far.
+        scale: scale before these steps.
         rewards: rewards of this device's environments, ``[T, B]``.
         dones: True where an episode ended, ``[T, B]``.
-        discount: discount of past rewards.
+        discount: discount factor of the sums.
         clip: bound on the absolute value of the result.
 
     Returns:
@@ -220,9 +220,9 @@ def bounded_rewards(scale: RewardScale, rewards: jax.Array, bound: jax.Array | f
     The divisor is ``max(sqrt(variance + 1e-8), greatest / bound)`` of these sums.
 
     Args:
-        scale: scale of the steps so far, with ``greatest``.
+        scale: scale of the steps so far, created with ``bounded=True``.
         rewards: rewards of any shape, such as a batch from a replay buffer.
         bound: bound of the sums.
     """
-    assert scale.greatest is not None, "created with bounded=True"
+    assert scale.greatest is not None, "bounded_rewards needs RewardScale.of_none(..., bounded=True)"
     return rewards / jnp.maximum(jnp.sqrt(scale.statistics.variance + _MIN_VARIANCE), scale.greatest / bound)

@@ -24,7 +24,7 @@ from evorl.ops.schedules import Schedule, value_at
 from evorl.ops.trees import pack, polyak_update
 from evorl.types import Params, PyTreeDict, PyTreeNode, pytree_field
 
-# Optax optimizers that need only gradients and parameters, which may be scalars.
+# Optax optimizers whose updates depend only on gradients and parameters, and which accept scalar parameters.
 OptimizerName: TypeAlias = Literal[
     "adabelief",
     "adadelta",
@@ -58,22 +58,22 @@ _ARGUMENTS_OF_FIELDS = {"epsilon": "eps", "beta1": "b1", "weight_decay": "weight
 
 @functools.cache
 def _arguments(name: str) -> Mapping[str, Any]:
-    """Return the arguments of the optimizer function that a config can set, with their defaults."""
+    """Return the arguments of an optimizer function that a config can set, with their defaults."""
     _, *arguments = inspect.signature(_maker(name)).parameters.values()  # the first one is the learning rate
     not_numeric = ("mask", "dtype")
     return {x.name: x.default for x in arguments if not x.name.endswith(not_numeric)}
 
 
 def _maker(name: str) -> Callable[..., optax.GradientTransformation]:
-    """Return the function that makes the optimizer, from optax or user-defined."""
+    """Return the function that makes the optimizer called ``name``, from optax or user-defined."""
     return name.function if isinstance(name, CustomName) else getattr(optax, name)
 
 
 def _made(name: str, rate: Any, **options: Any) -> optax.GradientTransformation:
-    """Make an optimizer.
+    """Make the optimizer called ``name`` with a learning rate and options.
 
     Raises:
-        ValueError: a user-defined function returns something else.
+        ValueError: a user-defined function does not return an optimizer.
     """
     made = _maker(name)(rate, **options)
     if not (hasattr(made, "init") and hasattr(made, "update")):
@@ -85,30 +85,30 @@ def _made(name: str, rate: Any, **options: Any) -> optax.GradientTransformation:
 
 
 class Switch(PyTreeNode):
-    """Optimizer option that affects the structure of the computation: static, not data."""
+    """Value of an optimizer option that affects the structure of the computation, and is therefore static."""
 
     value: bool | int | str
 
 
 class Optimizer(PyTreeNode):
-    """Optax optimizer built inside the traced function, so that its hyperparameters are traced.
+    """Optax optimizer built inside the traced function, so that changing hyperparameters does not recompile.
 
     Attributes:
         name: name of an optax function (``adam``, ``adamw``, ``lion``, ``rmsprop``, ``sgd``, ...), or
             package.module:function for a user-defined one, whose first argument is the learning rate.
-        learning_rate: step size.
+        learning_rate: step size, a number or a schedule.
         max_grad_norm: gradients with a larger global norm are scaled down to this norm; ``None`` disables clipping.
-        epsilon: constant for numerical stability, if the optimizer has one; ``None`` for the optimizer's default.
+        epsilon: constant for numerical stability, for optimizers with one; ``None`` for the optimizer's default.
         beta1: decay rate of the first moment in adam and its variants; ``None`` for the optimizer's default.
         weight_decay: decoupled weight decay (Loshchilov & Hutter 2019); ``None`` for the optimizer's default, which is
             nonzero for some, such as adamw.
         options: other arguments of the optimizer function, such as ``{"momentum": 0.9, "nesterov": True}`` for sgd.
         projection: ``unit_norm`` scales the weights of each unit to norm 1 after each step; ``unit_norm_and_gains``
             scales the gains of normalization layers as well, to mean square 1, see ``evorl.ops.projection``; ``None``
-            for no projection.
+            disables it.
 
     Raises:
-        ValueError: the optimizer or an option is unknown.
+        ValueError: the optimizer or an option is unknown, or the optimizer does not support a setting or its value.
     """
 
     name: OptimizerName | CustomName = "adam"
@@ -123,7 +123,7 @@ class Optimizer(PyTreeNode):
     def __post_init__(self) -> None:
         if self.name not in typing.get_args(OptimizerName) and not isinstance(self.name, CustomName):
             valid = ", ".join(typing.get_args(OptimizerName))
-            raise ValueError(f"optimizer.name must be one of {valid}; got {self.name!r}.")
+            raise ValueError(f"optimizer.name must be one of {valid}, or package.module:function; got {self.name!r}.")
         function = self.name.function if isinstance(self.name, CustomName) else None
         if isinstance(function, type) and not (hasattr(function, "init") and hasattr(function, "update")):
             raise ValueError(
@@ -140,11 +140,11 @@ class Optimizer(PyTreeNode):
         object.__setattr__(self, "options", options)
 
     def _checked_option(self, name: str, value: Any) -> Any:
-        """Return the option as a traced number, or as a ``Switch`` where optax expects a bool, an integer or a name."""
+        """Return an option as a number, which is traced, or as a ``Switch`` if it is a bool, an integer or a name."""
         valid = {x: default for x, default in _arguments(self.name).items() if x not in _ARGUMENTS_OF_FIELDS.values()}
         if name not in valid:
             fields = [field for field, argument in _ARGUMENTS_OF_FIELDS.items() if argument == name]
-            hint = f"that is optimizer.{fields[0]}" if fields else f"there are: {', '.join(valid) or 'none'}"
+            hint = f"set optimizer.{fields[0]} instead" if fields else f"available: {', '.join(valid) or 'none'}"
             raise ValueError(f"optimizer.options: {self.name} has no option {name!r}; {hint}.")
         if isinstance(value, Switch) or value is None:
             return value
@@ -156,7 +156,7 @@ class Optimizer(PyTreeNode):
         return float(value) if isinstance(value, int) else value
 
     def transformation(self, progress: jax.Array | float) -> optax.GradientTransformation:
-        """Return the optax transformation at ``progress`` in [0, 1] of the learning-rate schedule."""
+        """Return the optax transformation, with the learning rate scheduled for ``progress`` in [0, 1]."""
         rate = value_at(self.learning_rate, progress)
         options = {name: x.value if isinstance(x, Switch) else x for name, x in self.options.items()}
         for field, argument in _ARGUMENTS_OF_FIELDS.items():
@@ -176,7 +176,7 @@ class Optimizer(PyTreeNode):
     def apply(
         self, gradients: Params, opt_state: Any, params: Params, progress: jax.Array | float = 0.0
     ) -> tuple[Params, Any]:
-        """Take one step; return parameters and state. ``progress`` in [0, 1] selects the scheduled learning rate."""
+        """Take one step, and return parameters and state; ``progress`` in [0, 1] is for the learning-rate schedule."""
         updates, opt_state = self.transformation(progress).update(gradients, opt_state, params)
         return self.projected(optax.apply_updates(params, updates)), opt_state
 
@@ -185,7 +185,7 @@ class Optimizer(PyTreeNode):
         return params if self.projection is None else projected(params, self.projection)
 
     def scaled(self, part: str, scale: jax.Array | float | None) -> Optimizer:
-        """Return the optimizer with the learning rate of one part multiplied by ``scale``, see ``PartOptimizer``."""
+        """Return a ``PartOptimizer`` with this ``part`` and ``scale``, or the optimizer itself if scale is ``None``."""
         if scale is None:
             return self
         return PartOptimizer(
@@ -194,10 +194,10 @@ class Optimizer(PyTreeNode):
 
 
 def _clipped(max_norm: jax.Array | float) -> optax.GradientTransformation:
-    """Return the transformation that clips gradients by global norm, in two kernels on accelerators."""
-    usual = optax.clip_by_global_norm(max_norm)
+    """Return the transformation that clips gradients by global norm, computed in two kernels on accelerators."""
+    clipping = optax.clip_by_global_norm(max_norm)
     if on_cpu():
-        return usual
+        return clipping
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         del params
@@ -205,7 +205,7 @@ def _clipped(max_norm: jax.Array | float) -> optax.GradientTransformation:
         scale = jnp.where(norm < max_norm, 1.0, max_norm / norm)
         return jax.tree.map(lambda x: x * scale.astype(x.dtype), updates), state
 
-    return optax.GradientTransformation(usual.init, update)
+    return optax.GradientTransformation(clipping.init, update)
 
 
 class PartOptimizer(Optimizer):
@@ -222,14 +222,14 @@ class PartOptimizer(Optimizer):
     def apply(
         self, gradients: Params, opt_state: Any, params: Params, progress: jax.Array | float = 0.0
     ) -> tuple[Params, Any]:
-        """Take one step in which the part moves ``scale`` times as far; return parameters and state."""
+        """Take one step in which the part moves ``scale`` times as far; return parameters and optimizer state."""
         new_params, opt_state = super().apply(gradients, opt_state, params, progress)
         new_params = _with_scaled_step(params, new_params, self.part.split("/"), self.scale)
         return self.projected(new_params), opt_state
 
 
 def _with_scaled_step(params: Any, new_params: Any, path: Sequence[str], scale: jax.Array | float) -> Any:
-    """Return ``new_params`` whose part at ``path`` has moved ``scale`` times as far from ``params``."""
+    """Return ``new_params``, with the step from ``params`` multiplied by ``scale`` in the part at ``path``."""
     if not path:
         return polyak_update(params, new_params, scale)
     name, *within = path
@@ -259,7 +259,7 @@ def gradient_step(
 def standardize(values: jax.Array, weights: jax.Array | float = 1.0) -> jax.Array:
     """Scale ``values`` to mean 0 and variance 1 over the batch on all devices.
 
-    ``weights``, with mean 1, weight the values in the statistics.
+    ``weights``, of mean 1 and the shape of ``values``, are weights of the values in the mean and in the variance.
     """
     centered = values - collectives.mean_over_shares((weights * values).mean())
     return centered * jax.lax.rsqrt(collectives.mean_over_shares((weights * jnp.square(centered)).mean()) + 1e-8)
@@ -268,8 +268,8 @@ def standardize(values: jax.Array, weights: jax.Array | float = 1.0) -> jax.Arra
 def _shuffles(key: jax.Array, num_shuffles: int, num_rows: int) -> jax.Array:
     """Return random permutations of ``num_rows`` indices, int32 ``[num_shuffles, num_rows]``.
 
-    Up to 4096 rows, the low bits of each random sort key store the index: one array is sorted instead of two, four
-    times faster on a CPU. At least 20 random bits remain, so ties are rare.
+    For up to 4096 rows, the low bits of each random sort key store the index. One array is then sorted instead of two,
+    which is four times faster on a CPU. At least 20 random bits remain, so ties are rare.
     """
     index_bits = max(1, (num_rows - 1).bit_length())
     if index_bits > 12:
@@ -288,11 +288,11 @@ def scan_minibatches(
     num_epochs: int,
     num_minibatches: int,
 ) -> tuple[Any, Any]:
-    """Run several passes over a batch in reshuffled minibatches, as one scan over epochs x minibatches.
+    """Run several passes over a batch in reshuffled minibatches, as a single scan.
 
     Args:
         update: ``(carry, minibatch) -> (carry, metrics)``. Each device receives its share of every minibatch
-            ``[N / num_minibatches, ...]``.
+            ``[N / num_minibatches, ...]``, see ``collectives.minibatch_share``.
         carry: initial carry of the scan.
         batch: leaves ``[N, ...]``, replicated on all devices.
         key: key for shuffling.

@@ -22,7 +22,7 @@ def platform() -> str:
 
 
 def on_cpu() -> bool:
-    """Return True if programs are compiled for a CPU; used for workarounds of the CPU compiler."""
+    """Return True if programs are compiled for a CPU; code uses this to choose the form that is fast there."""
     return platform() == "cpu"
 
 
@@ -51,7 +51,7 @@ def compiled_for(name: str) -> Iterator[None]:
 
 
 def set_precision(precision: str) -> None:
-    """Set the precision of JAX's matrix products; ``"default"`` restores the user's setting."""
+    """Set JAX's option ``jax_default_matmul_precision``; ``"default"`` restores the user's setting."""
     users = _users_precision()
     chosen = users if precision == "default" else precision
     if chosen != jax.default_matmul_precision.value:

@@ -1,9 +1,9 @@
-"""Communication between the processes of one program; with a single process, every function is the identity.
+"""Communication between the processes of one program; with a single process, no function communicates.
 
 Several processes, on one or more machines, may run one program: each has some of the devices, and all call the same
-compiled programs in the same order. Therefore, anything read from the clock, a signal or a disk must be agreed on by
-all processes before it affects which program is called next. All processes must call these functions together, in the
-same order; only ``are_several`` and ``is_first`` do not communicate.
+compiled programs in the same order. Therefore, all processes must agree on anything read from the clock, a signal or a
+disk before it affects which program is called next. They must call the functions that communicate together, in the same
+order: ``decided_by_first``, ``number_of_first``, ``any_says``, ``wait_for_all`` and ``on_host``.
 
 JAX is imported lazily, because tools that read run folders also call these functions and do not need JAX.
 """
@@ -22,7 +22,7 @@ import numpy as np
 Tree = TypeVar("Tree")
 Answer = TypeVar("Answer")
 _LOST = re.compile(r"Gloo .*failed|NCCL|[Cc]oordination ?[Ss]ervice")
-_BLOCK = 1024  # bytes: padding to multiples lets texts of similar length share one compiled program
+_BLOCK = 1024  # bytes; texts are padded to a multiple, so that texts of similar length share one compiled program
 
 
 def without_working_directory() -> list[str]:
@@ -66,7 +66,7 @@ def decided_by_first(decide: Callable[[], Answer]) -> Answer:
 
 
 def number_of_first(number: int) -> int:
-    """Return the first process's ``number``, from 0 to 2^31 - 1, in all processes."""
+    """Return, in all processes, the ``number`` of the first process, an integer from 0 to 2^31 - 1."""
     return int(_broadcast_from_first(np.int32(number))) if are_several() else number
 
 
@@ -91,7 +91,7 @@ def wait_for_all() -> None:
 
 
 def on_host(tree: Tree) -> Tree:
-    """Convert arrays to NumPy, complete in every process even if sharded; typed keys are unchanged."""
+    """Convert arrays to NumPy; every process gets whole arrays, even if they are sharded. Typed keys are unchanged."""
     import jax
     import jax.numpy as jnp
     from jax.experimental import multihost_utils

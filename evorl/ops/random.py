@@ -25,7 +25,7 @@ def as_typed_key(key: Any) -> Key:
     """Convert a typed key or a legacy ``jax.random.PRNGKey`` array, or a batch of keys, to typed keys.
 
     Raises:
-        TypeError: ``key`` is neither.
+        TypeError: ``key`` is neither a typed key nor a legacy key.
     """
     if isinstance(key, jax.Array | np.ndarray) or hasattr(key, "dtype"):
         if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
@@ -39,7 +39,7 @@ def as_typed_key(key: Any) -> Key:
 
 
 def keys_of_seeds(key: Key, seeds: jax.Array) -> Key:
-    """Return the keys of the seeds ``seed + seeds`` ``[N]``, where ``key = jax.random.key(seed)``."""
+    """Return the keys of the seeds ``seed + seeds``, both ``[N]``, where ``key = jax.random.key(seed)``."""
     data = jax.random.key_data(key)
     offsets = jnp.zeros_like(data, shape=(*seeds.shape, *data.shape))
     offsets = offsets.at[:, -1].set(seeds.astype(data.dtype))
@@ -47,12 +47,12 @@ def keys_of_seeds(key: Key, seeds: jax.Array) -> Key:
 
 
 def seed_or_key(key: Key | int) -> Key:
-    """Return the typed key for a seed or a key."""
+    """Return ``jax.random.key(key)`` for an integer seed, or the typed key for a key."""
     return jax.random.key(key) if isinstance(key, int) else as_typed_key(key)
 
 
 def per_row(sample_fn: Callable[..., Any], key: Key, *args: Any) -> Any:
-    """Call ``sample_fn(key, *args)`` for a scalar key, or map it over the rows of ``key`` and ``args``.
+    """Return ``sample_fn(key, *args)`` for a scalar key, or its results for each row of ``key`` and ``args``.
 
     Args:
         sample_fn: called as ``sample_fn(key, *args)`` with a scalar key.
@@ -66,7 +66,7 @@ def per_row(sample_fn: Callable[..., Any], key: Key, *args: Any) -> Any:
 
 
 def draw(sampler: Callable[[Key, Sequence[int]], jax.Array], key: Key, shape: Sequence[int]) -> jax.Array:
-    """Return ``sampler(key, shape)``; keys with the leading axes of ``shape`` sample every row separately.
+    """Return ``sampler(key, shape)``; with a batch of keys for the leading axes of ``shape``, sample row by row.
 
     Raises:
         ValueError: a batch of keys does not match the leading axes of ``shape``.
@@ -170,10 +170,10 @@ UNROLLED_THREEFRY = define_prng_impl(
 def unrolled(keys: Key) -> Key:
     """Convert keys for use inside a loop; samples are bit-identical.
 
-    On a CPU, JAX compiles Threefry-2x32 (Salmon et al. 2011) to a loop, which suits a few large samples. A rollout
-    takes many tiny samples, for which the loop costs more than the environment. Unrolled, the twenty rounds become one
-    kernel. Without unrolling, an iteration of PPO on 4 CartPoles, 128 steps each, takes 1.26 times the CPU time (median
-    of 15 alternating pairs, AMD EPYC, 2 cores).
+    On a CPU, JAX compiles Threefry-2x32 (Salmon et al. 2011) to a loop, which is efficient for a few large samples. A
+    rollout takes many tiny samples, for which the loop costs more than the environment. Unrolled, the twenty rounds
+    become one kernel. Without unrolling, an iteration of PPO on 4 CartPoles, 128 steps each, takes 1.26 times the CPU
+    time (median of 15 alternating pairs, AMD EPYC, 2 cores).
 
     Keys of a generator other than JAX's default, and all keys on devices other than a CPU, are returned unchanged.
     """

@@ -6,7 +6,7 @@ All inputs are time-major, ``[T, ...]`` with any trailing batch axes. ``values[t
 episode ended for any reason: the recursion stops there, and unless the episode terminated, the step bootstraps from
 ``next_values[t]``, like the last step of the window. Flags may be bools or floats.
 
-No function stops gradients; callers that differentiate ``values`` stop them.
+No function stops gradients. Callers that differentiate ``values`` must apply ``jax.lax.stop_gradient`` to the results.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import jax.numpy as jnp
 
 from evorl.ops.platform import on_cpu
 
-STEPS_AT_ONCE = 16  # of a recursion, on accelerators
+STEPS_AT_ONCE = 16  # number of steps of a recursion that are unrolled on accelerators
 
 
 class VTraceResult(NamedTuple):
-    """V-trace outputs ``[T, ...]``: ``value_targets`` v_s (eq. 1), and ``advantages`` for the policy gradient."""
+    """V-trace outputs ``[T, ...]``: ``value_targets`` v_t (eq. 1), and ``advantages`` for the policy gradient."""
 
     value_targets: jax.Array
     advantages: jax.Array
@@ -62,7 +62,7 @@ def gae(
     discount: jax.Array | float,
     gae_lambda: jax.Array | float,
 ) -> tuple[jax.Array, jax.Array]:
-    """Compute generalized advantage estimates (Schulman et al. 2016, eq. 16), correct at time limits.
+    """Compute generalized advantage estimates (Schulman et al. 2016, eq. 16), with bootstrapping at time limits.
 
     ``delta_t = r_t + discount (1 - termination_t) V(s_{t+1}) - V(s_t)`` and
     ``A_t = delta_t + discount lambda (1 - done_t) A_{t+1}``.
@@ -88,7 +88,7 @@ def lambda_return(
     """Compute TD(lambda) returns (Sutton & Barto 2018, eq. 12.18), ``[T, ...]``.
 
     ``G_t = r_t + discount (1 - termination_t) [(1 - lambda c_t) V(s_{t+1}) + lambda c_t G_{t+1}]`` where
-    ``c_t = 1 - done_t``. ``lambda_ = 0`` gives one-step TD targets, 1 the discounted return with bootstrapping.
+    ``c_t = 1 - done_t``. ``lambda_ = 0`` gives one-step TD targets, ``lambda_ = 1`` discounted returns that bootstrap.
     """
     chex.assert_equal_shape([rewards, next_values, terminations, dones])
     weight = lambda_ * _not(dones, rewards.dtype)
@@ -99,7 +99,7 @@ def lambda_return(
 def discounted_return(
     rewards: jax.Array, dones: jax.Array, discount: jax.Array | float, final_values: jax.Array | float = 0.0
 ) -> jax.Array:
-    """Compute discounted sums of rewards to the end of the episode, ``[T, ...]``, without bootstrapping there.
+    """Compute discounted sums of rewards to the end of the episode, ``[T, ...]``, without bootstrapping at its end.
 
     ``G_t = r_t + discount (1 - done_t) G_{t+1}`` with ``G_T = final_values`` (``[...]`` or a number).
     """
@@ -117,7 +117,7 @@ def n_step_return(
 ) -> jax.Array:
     """Compute returns of ``num_steps`` rewards and a bootstrap value (Sutton & Barto 2018, eq. 7.1), ``[T, ...]``.
 
-    ``G_t = r_t + discount r_{t+1} + ... + discount^n V(s_{t+n})``; fewer steps where the episode or the window ends.
+    ``G_t = r_t + discount r_{t+1} + ... + discount^n V(s_{t+n})``; n is smaller if the episode or window ends before.
 
     Raises:
         ValueError: ``num_steps`` is less than 1.
@@ -159,7 +159,7 @@ def vtrace(
         A_t = min(clip_pg_rho, ratio_t) (r_t + discount (1 - termination_t) q_{t+1} - V(s_t))
 
     where ``q_{t+1} = V(s_{t+1}) + lambda (v_{t+1} - V(s_{t+1}))`` within an episode, which is the paper's ``v_{t+1}``
-    for ``lambda = 1``, and ``V(s_{t+1})`` at a truncation or the end of the window. On-policy, it equals ``gae``.
+    for ``lambda = 1``, and ``V(s_{t+1})`` at a truncation or the end of the window. On-policy, ``gae`` gives the same.
 
     Args:
         log_ratios: ``log pi(a_t|s_t) - log mu(a_t|s_t)``, ``[T, ...]``, of target policy pi and behavior policy mu.

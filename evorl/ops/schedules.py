@@ -1,7 +1,7 @@
 """Schedules: values as functions of training progress, which is 0 at the start of a run and 1 at its end.
 
-A setting that may vary is annotated ``float | Schedule``: in a config, a constant or ``{start: 2.5e-3, end: 1e-4}``.
-Changing the numbers of either does not recompile.
+The annotation of a setting that may vary is ``float | Schedule``. In a config, its value is a constant, or a schedule
+such as ``{start: 2.5e-3, end: 1e-4}``. Changing these numbers does not recompile.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Schedule(PyTreeNode):
         end: final value, reached after a fraction ``share`` of training.
         share: fraction of training until the final value is reached; above 1, training ends before that. A config may
             set ``steps``, a number of environment steps, instead.
-        kind: ``linear``; ``polynomial``, ``end + (start - end) (1 - progress)^power``; ``cosine``, half a period from
-            ``start`` to ``end``; or ``exponential``, ``start (end / start)^progress``, which requires positive start
-            and end.
+        kind: with p the progress divided by share, at most 1: ``linear``; ``polynomial``,
+            ``end + (start - end) (1 - p)^power``; ``cosine``, half a period from ``start`` to ``end``; or
+            ``exponential``, ``start (end / start)^p``, which requires positive start and end.
         power: exponent of a polynomial schedule; above 1, the value changes quickly at first and slowly at the end.
     """
 
@@ -39,9 +39,9 @@ class Schedule(PyTreeNode):
 
 
 def value_at(value: jax.Array | float | Schedule, progress: jax.Array | float) -> jax.Array | float:
-    """Return the value of a setting at ``progress``; a constant is returned unchanged.
+    """Return the value of a setting at ``progress``, a fraction of training; a constant is returned unchanged.
 
-    Progress is clipped to [0, 1].
+    Before progress 0, a schedule has its initial value, and after progress ``share`` its final value.
     """
     if not isinstance(value, Schedule):
         return value
@@ -77,7 +77,7 @@ class ExponentialScheduleSpec(PyTreeNode):
 def whole_updates(rate: Fraction, before: jax.Array, count: jax.Array | int) -> jax.Array:
     """Return the number of whole updates, int32, due for ``count`` more events at ``rate`` updates per event.
 
-    ``before`` is the number of events so far, uint32; fractions of updates are carried over.
+    ``before`` is the number of earlier events, uint32. Fractions of updates that earlier events left over count too.
     """
     updates, events = rate.numerator, rate.denominator
     phase = (before % events).astype(jnp.int32)

@@ -1,4 +1,4 @@
-"""Selection in population-based training: whose state each member of a population continues from."""
+"""Selection in population-based training: better members of a population replace the states of worse members."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Inheritance(PyTreeData):
     """Parents of the members of a population; a member that is not replaced is its own parent.
 
     Attributes:
-        states: member whose state each member continues from, int32 ``[P]``.
-        hyper_parameters: member whose hyperparameters each member copies, int32 ``[P]``.
-        explores: True for members whose hyperparameters are then varied, bool ``[P]``.
+        states: index of the member from which each member copies its state, int32 ``[P]``.
+        hyper_parameters: index of the member from which each member copies its hyperparameters, int32 ``[P]``.
+        explores: True for members that then vary the copied hyperparameters, bool ``[P]``.
     """
 
     states: jax.Array
@@ -29,12 +29,12 @@ class Inheritance(PyTreeData):
 
     @classmethod
     def from_parents(cls, parents: jax.Array) -> Inheritance:
-        """Return the inheritance in which each replaced member copies state and hyperparameters, and explores."""
+        """Return the inheritance in which ``parents`` give state and hyperparameters, and replaced members explore."""
         return cls(states=parents, hyper_parameters=parents, explores=parents != jnp.arange(len(parents)))
 
     @property
     def replaced(self) -> jax.Array:
-        """True for members that continue from another's state, bool ``[P]``."""
+        """True for members that continue from the state of another member, bool ``[P]``."""
         return self.states != jnp.arange(len(self.states))
 
 
@@ -49,20 +49,20 @@ def inheritance_of_clones(key: Key, scores: jax.Array, share: jax.Array | float 
 
 
 def best_member(scores: jax.Array) -> jax.Array:
-    """Return the index, int32, of the member with the highest score; NaN marks unknown scores in ``[P]``."""
+    """Return the index, int32, of the highest of ``scores``, ``[P]``; NaN, an unknown score, counts as the lowest."""
     return jnp.argmax(jnp.where(jnp.isnan(scores), -jnp.inf, scores))
 
 
 def truncation_parents(key: Key, scores: jax.Array, share: jax.Array | float) -> jax.Array:
-    """Return the member whose state each member continues from, int32 ``[P]``: itself or a better one.
+    """Return the parent of every member, int32 ``[P]``: itself or a member with a higher score.
 
-    The lowest ``share`` of the members, and all diverged members, each sample a parent from the best ``share``, and
+    The worst ``share`` of the members, and all diverged members, each sample a parent from the best ``share``, and
     keep their own state if that parent is not better.
 
     Args:
         key: random key.
         scores: ``[P]``; ``-inf`` for diverged members, NaN for unknown scores, whose members keep their state.
-        share: fraction of the members, at most 0.5; at least one member is selected.
+        share: fraction of the members, at most 0.5; at least one member counts as best, and one as worst.
     """
     num_members = len(scores)
     order = jnp.argsort(jnp.where(jnp.isnan(scores), -jnp.inf, scores), descending=True)
@@ -73,9 +73,9 @@ def truncation_parents(key: Key, scores: jax.Array, share: jax.Array | float) ->
 
 
 def pair_parents(key: Key, scores: jax.Array) -> jax.Array:
-    """Return the parent of every member, int32 ``[P]``: the better member of its random pair.
+    """Return the parent of every member, int32 ``[P]``: the member of its random pair with the higher score.
 
-    A member keeps its own state if its score is unknown (NaN), or if P is odd and it has no opponent.
+    A member keeps its own state if a score of the pair is unknown (NaN), or if P is odd and it has no opponent.
     """
     num_members = len(scores)
     first, second = jax.random.permutation(key, num_members)[: num_members // 2 * 2].reshape(2, -1)
@@ -85,11 +85,11 @@ def pair_parents(key: Key, scores: jax.Array) -> jax.Array:
 
 
 def clones(members: Tree, parents: jax.Array) -> Tree:
-    """Copy each parent's state to its clones, except keys, so that clones explore differently.
+    """Return states copied from the parents, except random keys, so that members with the same parent differ.
 
     Args:
         members: states of this device's members, leaves ``[P / num_shards, ...]``.
-        parents: parents of all members, ``[P]``.
+        parents: index of the parent of every member, ``[P]``.
     """
     all_members = collectives.gather_rows(members, mesh_axis=MEMBER_AXIS)
     parents = parents[collectives.local_indices(len(parents), MEMBER_AXIS)]

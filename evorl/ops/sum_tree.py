@@ -1,7 +1,7 @@
 """Sum tree for sampling indices in proportion to their weights (Schaul et al. 2016, appendix B.2.1).
 
-Every inner node is the sum of ``FAN_OUT`` children and is recomputed when one changes, so errors do not accumulate.
-Reading or changing k weights costs k * FAN_OUT operations on each of the few levels, vectorized over k.
+Every inner node is the sum of ``FAN_OUT`` children. The sum is recomputed when a child changes, so rounding errors do
+not accumulate. Sampling or changing k weights costs k * FAN_OUT operations on each of the few levels.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def set_weights(tree: SumTree, indices: jax.Array, weights: jax.Array) -> SumTre
     """Return the tree with the weights at ``indices`` replaced.
 
     Args:
-        indices: int32 ``[N]``; for a repeated index, an arbitrary one of its weights is stored. Indices beyond the tree
-            are ignored.
-        weights: ``[N]``, non-negative.
+        indices: int32 ``[N]``; if an index is repeated, an arbitrary one of its new weights is stored. Indices beyond
+            the tree are ignored.
+        weights: new weights, ``[N]`` or a number, non-negative.
     """
     weights = jnp.broadcast_to(weights, indices.shape)
     levels = [tree.levels[0].at[indices].set(weights, mode="drop")]
@@ -75,7 +75,7 @@ def find(tree: SumTree, shares: jax.Array) -> jax.Array:
     never returned, unless all weights are zero.
 
     Args:
-        shares: array of any shape, in [0, 1); the result has its shape.
+        shares: fractions of the total, in [0, 1), of any shape; the result has the same shape.
     """
     left = shares * tree.total
     index = jnp.zeros(shares.shape, jnp.int32)

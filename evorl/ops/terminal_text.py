@@ -18,8 +18,8 @@ def escaped(text: str, colors: bool = False, lines: bool = False) -> str:
 
     Args:
         text: text to display.
-        colors: preserve color sequences.
-        lines: also escape newlines and tabs, so that the text fits in a table cell.
+        colors: preserve the escape sequences of colors.
+        lines: also escape newlines and tabs, so that the text fits in a table cell; no effect together with ``colors``.
     """
     if colors:
         parts = _COLOR.split(text)
@@ -29,7 +29,7 @@ def escaped(text: str, colors: bool = False, lines: bool = False) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, in the plural unless the number is 1."""
+    """Return a number with its noun, such as ``1 step`` or ``2,000 steps``; the plural ends with s."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
@@ -49,13 +49,13 @@ class TerminalStream:
         self.raw = stream
 
     def write(self, text: str) -> int:
-        """Write the text and return its length."""
+        """Write the text with control characters escaped; return the length of the original text."""
         start = "\r" if text[:1] == "\r" else ""
         self.raw.write(start + escaped(text[len(start) :]))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write all texts."""
+        """Write each text of ``lines`` as ``write`` does."""
         for line in lines:
             self.write(line)
 
@@ -67,7 +67,7 @@ def aligned(table: Sequence[Sequence[str]], right: Collection[int] = ()) -> list
     """Return the rows of a table as lines with aligned columns.
 
     Args:
-        table: cells by row.
+        table: rows of cells, all of the same length.
         right: indices of the columns that are aligned to the right.
     """
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]

@@ -13,7 +13,7 @@ class Work(NamedTuple):
 
     Attributes:
         operations: number of operations, including every iteration of loops; on a GPU, about ten form a kernel.
-        numbers: number of elements of all results.
+        numbers: total number of elements of the results of all operations.
     """
 
     operations: int
@@ -21,9 +21,9 @@ class Work(NamedTuple):
 
 
 def work_of(jaxpr: Any) -> Work:
-    """Return the work of a (closed) jaxpr. A loop of unknown length counts as one iteration.
+    """Return the work of a ``Jaxpr`` or ``ClosedJaxpr``. A loop of unknown length counts as one iteration.
 
-    Only the largest branch of a conditional counts.
+    Only the branch of a conditional with the most operations counts.
     """
     jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
     operations = numbers = 0
@@ -40,7 +40,7 @@ def work_of(jaxpr: Any) -> Work:
 
 
 def scan_sizes(eqn: Any) -> tuple[int, int]:
-    """Return the number of constants and of carried values of a ``scan``, its first operands."""
+    """Return the number of constants and the number of carried values of a ``scan``, which are its first operands."""
     if "ft_in" in eqn.params:  # JAX 0.11.2 and later
         consts, carried, _ = eqn.params["ft_in"].unpack()
         return len(consts), len(carried)
@@ -48,7 +48,7 @@ def scan_sizes(eqn: Any) -> tuple[int, int]:
 
 
 def programs_in(eqn: Any) -> Iterator[Any]:
-    """Yield the programs that an equation calls or repeats."""
+    """Yield the jaxprs that are parameters of an equation: functions that it calls, branches, or bodies of loops."""
     for value in eqn.params.values():
         for item in value if isinstance(value, tuple | list) else (value,):
             if isinstance(item, jex.Jaxpr | jex.ClosedJaxpr):

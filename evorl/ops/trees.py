@@ -1,4 +1,4 @@
-"""Pytrees of arrays that share their leading axes."""
+"""Operations on pytrees of arrays that share their leading axes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def tree_where(mask: jax.Array, on_true: Tree, on_false: Tree) -> Tree:
     """Select rows of ``on_true`` where ``mask`` is True, and of ``on_false`` elsewhere.
 
     Args:
-        mask: bool ``[B]``, or any shape that is a prefix of every leaf's; a scalar selects whole trees.
+        mask: bool ``[B]``, or any shape that is a prefix of the shape of every leaf; a scalar selects whole trees.
         on_true: leaves ``[B, ...]``.
-        on_false: same structure; leaves of the same shapes, or numbers for all rows.
+        on_false: tree of the same structure; leaves of the same shapes, or numbers for all rows.
     """
 
     def choose(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -49,14 +49,14 @@ def split_leading_axis(tree: Tree, *sizes: int) -> Tree:
     def split(x: jax.Array) -> jax.Array:
         known = math.prod(size for size in sizes if size != -1)
         if sizes.count(-1) > 1 or known <= 0 or x.shape[0] % known or (-1 not in sizes and x.shape[0] != known):
-            raise ValueError(f"an axis of {x.shape[0]} rows cannot be split into {sizes}.")
+            raise ValueError(f"an axis of {x.shape[0]} rows cannot be split into {sizes}: choose other sizes.")
         return x.reshape(sizes + x.shape[1:])
 
     return jax.tree.map(split, tree)
 
 
 def shape_and_dtype(shape: Sequence[int], dtype: Any) -> jax.ShapeDtypeStruct:
-    """Return a shape and the dtype in which JAX stores ``dtype``: JAX warns if 64 bits are requested and disabled."""
+    """Return shape and dtype as JAX stores them: 32 bits for 64 unless x64 is enabled, which avoids JAX's warning."""
     return jax.ShapeDtypeStruct(tuple(shape), jax.dtypes.canonicalize_dtype(dtype))
 
 
@@ -68,19 +68,19 @@ def num_rows(tree: Any) -> int:
     """
     leaves = jax.tree.leaves(tree)
     if not leaves:
-        raise ValueError("a tree without leaves has no rows.")
+        raise ValueError("a tree without leaves has no rows: pass a tree with at least one array.")
     return leaves[0].shape[0]
 
 
 def array_library(tree: Any) -> Any:
-    """Return ``numpy`` if every leaf is a number or NumPy array, so that data stays on the host, else ``jax.numpy``."""
+    """Return ``numpy`` if all leaves are numbers or NumPy arrays, to keep data on the host, else ``jax.numpy``."""
     on_host = all(isinstance(leaf, np.ndarray | np.generic | int | float) for leaf in jax.tree.leaves(tree))
     return np if on_host else jnp
 
 
 @jax.jit
 def copied(tree: Tree) -> Tree:
-    """Copy all arrays to new memory, in one program."""
+    """Return a tree with all arrays copied to new memory, by a single compiled program."""
     return jax.tree.map(jnp.copy, tree)
 
 
@@ -97,7 +97,7 @@ def concatenate_trees(trees: Sequence[Tree], axis: int = 0) -> Tree:
 
 
 def merged(*dicts: Mapping[str, Any]) -> PyTreeDict:
-    """Merge dicts.
+    """Return one dict with the entries of several dicts.
 
     Raises:
         ValueError: two dicts share a key.
@@ -112,7 +112,7 @@ def merged(*dicts: Mapping[str, Any]) -> PyTreeDict:
 
 
 def finite_rows(tree: Any, num_axes: int = 1) -> jax.Array:
-    """Return True for rows whose numbers are all finite: bools with the shape of the first ``num_axes`` axes."""
+    """Return bools with the shape of the first ``num_axes`` axes, True for rows in which all leaves are finite."""
     finite = (jnp.isfinite(x).reshape(*x.shape[:num_axes], -1).all(axis=-1) for x in jax.tree.leaves(tree))
     return functools.reduce(jnp.logical_and, finite)
 
@@ -125,16 +125,15 @@ def zeros_where(where: jax.Array, tree: Tree) -> Tree:
 class Packed(PyTreeData, Generic[Tree]):
     """Leaves of a tree concatenated along a last axis, by dtype: few arrays, each ``[*leading, features]``.
 
-    A loop that writes or gathers many small leaves has a cost per leaf and iteration, which packing avoids.
-    Without packing, an iteration of PPO on 4 CartPoles, 128 steps each, takes 1.16 times the CPU time (median of 15
-    alternating pairs, AMD EPYC, 2 cores). The layout does not depend on the leading axes: rows may be selected,
-    stacked and split before unpacking. On accelerators, where each leaf costs a kernel launch, bools and all 32-bit
-    numbers share one array.
+    A loop that writes or gathers many small leaves has a cost per leaf and iteration, which packing reduces. Without
+    packing, an iteration of PPO on 4 CartPoles, 128 steps each, takes 1.16 times the CPU time (median of 15 pairs, AMD
+    EPYC, 2 cores). The layout does not depend on the leading axes: rows may be selected, stacked and split before
+    unpacking. On accelerators, where each leaf costs a kernel launch, bools and all 32-bit numbers share one array.
 
     Attributes:
         arrays: arrays by the name of their dtype; typed keys are stored as their key data.
         treedef: structure of the tree.
-        places: name, offset, shape and dtype of each leaf, and its key implementation, ``None`` for numbers.
+        places: for each leaf, name of its array, offset, shape, dtype, and key implementation (``None`` for numbers).
     """
 
     arrays: dict[str, jax.Array]
@@ -154,7 +153,7 @@ class Packed(PyTreeData, Generic[Tree]):
 
 
 def pack(tree: Tree, num_axes: int = 1) -> Packed[Tree]:
-    """Pack a tree whose leaves, arrays or typed keys, share ``num_axes`` leading axes into few arrays."""
+    """Pack a tree into few arrays; its leaves, arrays or typed keys, share the first ``num_axes`` axes."""
     leaves, treedef = jax.tree.flatten(tree)
     places: list[tuple[str, int, tuple[int, ...], Any, Any]] = []
     parts: dict[str, list[jax.Array]] = {}
@@ -173,9 +172,9 @@ def pack(tree: Tree, num_axes: int = 1) -> Packed[Tree]:
 
 
 def _as_words(numbers: jax.Array) -> jax.Array:
-    """Return bools and numbers of 32 bits as int32, others unchanged.
+    """Return bools as int32, numbers of 32 bits as int32 with the same bits, and other numbers unchanged.
 
-    XLA cannot convert uint32 back in all kernels for GPUs: Triton rejects bitcasts of unsigned numbers.
+    The words are not uint32, because XLA cannot convert these back in all GPU kernels: Triton rejects such bitcasts.
     """
     if numbers.dtype == jnp.bool_:
         return numbers.astype(jnp.int32)
@@ -183,7 +182,7 @@ def _as_words(numbers: jax.Array) -> jax.Array:
 
 
 def means(tree: Tree) -> Tree:
-    """Return the mean over the first axis of every leaf ``[N]``, such as losses over updates."""
+    """Return the mean of every leaf ``[N]``, such as the mean loss over N updates."""
     if on_cpu():
         return jax.tree.map(jnp.mean, tree)
     leaves, treedef = jax.tree.flatten(tree)
@@ -196,28 +195,28 @@ def named_leaves(tree: Any) -> dict[str, Any]:
 
 
 def with_leaves(tree: Tree, values: Mapping[str, Any]) -> Tree:
-    """Replace the leaves at these dotted paths; paths that the tree does not have are ignored."""
+    """Return the tree with the leaves at the dotted paths in ``values`` replaced; unknown paths are ignored."""
     return jax.tree.map_with_path(lambda path, leaf: values.get(leaf_name(path), leaf), tree)
 
 
 def leaf_name(path: Any, separator: str = ".") -> str:
-    """Return a JAX key path as a dotted name, such as ``agent.discount``; empty for a tree that is a leaf."""
+    """Return a JAX key path as a name, such as ``agent.discount``; empty if the tree is a single leaf."""
     return jax.tree_util.keystr(path, simple=True, separator=separator)
 
 
 def polyak_update(target: Any, online: Any, tau: jax.Array | float) -> Any:
-    """Return ``(1 - tau) target + tau online`` for every leaf (Lillicrap et al. 2016, section 3); 1 copies."""
+    """Return ``(1 - tau) target + tau online`` for every leaf (Lillicrap et al. 2016); exactly ``online`` for tau 1."""
     # In this form equal values stay bit-identical. ``tau = 1`` needs a special case, because ``t + (o - t)`` rounds.
     return jax.tree.map(lambda t, o: jnp.where(tau == 1.0, o, t + tau * (o - t)), target, online)
 
 
 def hard_update(target: Any, online: Any, due: jax.Array | float = True) -> Any:
-    """Return ``online`` if ``due`` (a bool, may be traced), else ``target`` (Mnih et al. 2015)."""
+    """Return ``online`` if ``due``, a bool that may be traced, else ``target`` (Mnih et al. 2015)."""
     return jax.tree.map(lambda t, o: jnp.where(due, o, t), target, online)
 
 
 class Flat(NamedTuple):
-    """Flattened tree, which avoids flattening and unflattening in Python at every step."""
+    """Flattened tree: loops in Python that carry it do not flatten and unflatten the tree at every step."""
 
     leaves: list[Any]
     treedef: Any

@@ -13,8 +13,8 @@ import optax
 def categorical_projection(atoms: jax.Array, probs: jax.Array, support: jax.Array) -> jax.Array:
     """Project a distribution onto an even grid, preserving its mean (Bellemare et al. 2017, eq. 7).
 
-    The mass of a point is split between its two neighbors on the grid by linear interpolation. Points beyond the grid
-    are clipped to its ends.
+    The probability of a point is split between its two neighbors on the grid by linear interpolation. Points beyond the
+    grid are clipped to its ends.
 
     Args:
         atoms: points ``[..., M]``, such as ``reward + discount * support``.
@@ -38,17 +38,17 @@ def categorical_losses(
 ) -> tuple[jax.Array, jax.Array]:
     """Return losses of categorical distributions against one-step targets (Bellemare et al. 2017, algorithm 1).
 
-    The gradient is stopped at the target, the projection of ``next_probs`` at ``rewards + discounts * support``.
+    The target is ``next_probs`` at ``rewards + discounts * support``, projected onto ``support``; it has no gradient.
 
     Args:
         logits: ``[..., N, K]``; leading axes (ensemble members) share the target.
         rewards: ``[N]``.
         discounts: ``[N]``, ``discount * (1 - termination)``: truncated steps bootstrap.
         next_probs: probabilities on the grid, ``[N, K]``.
-        support: grid ``[K]``.
+        support: grid ``[K]``, evenly increasing.
 
     Returns:
-        The cross-entropies, and the divergences ``KL(target || logits)``, which are 0 at the target; both ``[..., N]``.
+        The cross-entropies, and the divergences ``KL(target || softmax(logits))``; both ``[..., N]``.
     """
     atoms = rewards[:, None] + discounts[:, None] * support
     targets = jax.lax.stop_gradient(categorical_projection(atoms, next_probs, support))
@@ -59,8 +59,8 @@ def categorical_losses(
 def hl_gauss(targets: jax.Array, support: jax.Array, smoothing: float = 0.75) -> jax.Array:
     """Return normal distributions around targets as probabilities on a grid (Farebrother et al. 2024, section 3.1).
 
-    The bin of a grid point extends half a step to both sides. Mass outside the grid is distributed over the grid.
-    Targets beyond the grid are clipped to its ends.
+    The bin of a grid point extends half a step to both sides. Probabilities of the bins are scaled to sum to 1. Targets
+    beyond the grid are clipped to its ends.
 
     Args:
         targets: means of the distributions, ``[...]``.
@@ -68,7 +68,7 @@ def hl_gauss(targets: jax.Array, support: jax.Array, smoothing: float = 0.75) ->
         smoothing: standard deviation, in steps of the grid.
 
     Returns:
-        ``[..., K]``.
+        Probabilities, ``[..., K]``.
     """
     step = (support[-1] - support[0]) / (support.shape[0] - 1)
     edges = jnp.append(support, support[-1] + step) - 0.5 * step
@@ -90,17 +90,16 @@ def quantile_huber(
 ) -> jax.Array:
     """Return the quantile Huber loss of quantile estimates for samples of the target (Dabney et al. 2018, eq. 10).
 
-    ``sum_i mean_j |tau_i - 1[y_j < q_i]| huber(y_j - q_i) / delta`` . The gradient is stopped at the
-    targets.
+    It is ``sum_i mean_j |tau_i - 1[y_j < q_i]| huber(y_j - q_i) / delta``. No gradient flows through the targets.
 
     Args:
-        quantiles: estimates, ``[..., N]``.
-        targets: ``[..., M]``, equally likely.
+        quantiles: quantile estimates q, ``[..., N]``.
+        targets: equally likely samples y, ``[..., M]``.
         delta: threshold between the quadratic and the linear part.
-        fractions: fractions ``tau`` of the estimates, ``[..., N]``; ``None`` for the midpoints.
+        fractions: fractions ``tau`` of the estimates, ``[..., N]``; ``None`` for ``quantile_midpoints``.
 
     Returns:
-        ``[...]``.
+        Losses, ``[...]``.
     """
     chex.assert_equal_shape_prefix([quantiles, targets], quantiles.ndim - 1)
     errors = jax.lax.stop_gradient(targets)[..., None, :] - quantiles[..., :, None]  # [..., N, M]
@@ -110,15 +109,15 @@ def quantile_huber(
 
 
 def returns_quantile_huber(quantiles: jax.Array, returns: jax.Array, delta: jax.Array | float | None) -> jax.Array:
-    """Return the quantile Huber loss, averaged over quantiles, for one sampled return each.
+    """Return the quantile Huber loss, averaged over quantiles, for one sampled return per distribution.
 
     Args:
-        quantiles: ``[..., N]``.
-        returns: ``[...]``.
+        quantiles: quantile estimates, ``[..., N]``.
+        returns: sampled returns, ``[...]``.
         delta: threshold between the quadratic and the linear part; ``None`` for 1.
 
     Returns:
-        ``[...]``.
+        Losses, ``[...]``.
     """
     errors = quantile_huber(quantiles, returns[..., None], 1.0 if delta is None else delta)
     return errors / quantiles.shape[-1]
@@ -132,13 +131,13 @@ def without_greatest(quantiles: jax.Array, num_dropped: int) -> jax.Array:
         num_dropped: number of the ``K * N`` atoms to drop.
 
     Returns:
-        ``[..., K * N - num_dropped]``, ascending.
+        The remaining atoms, ``[..., K * N - num_dropped]``, ascending.
 
     Raises:
-        ValueError: no atom would remain.
+        ValueError: no atom would remain, or ``num_dropped`` is negative.
     """
     atoms = jnp.moveaxis(quantiles, 0, -2)
     atoms = atoms.reshape((*atoms.shape[:-2], -1))
     if not 0 <= num_dropped < atoms.shape[-1]:
-        raise ValueError(f"cannot drop {num_dropped} of {atoms.shape[-1]} atoms: at least one must remain.")
+        raise ValueError(f"cannot drop {num_dropped} of {atoms.shape[-1]} atoms: drop 0 to {atoms.shape[-1] - 1}.")
     return jnp.sort(atoms, axis=-1)[..., : atoms.shape[-1] - num_dropped]

@@ -16,11 +16,11 @@ def rescale(values: jax.Array, epsilon: jax.Array | float = 1e-3) -> jax.Array:
 def undo_rescale(rescaled: jax.Array, epsilon: jax.Array | float = 1e-3) -> jax.Array:
     """Return the inverse of ``rescale`` (proposition A.2), for ``epsilon`` above 0.
 
-    The quadratic is solved in a form that avoids cancellation.
+    The quadratic equation is solved in a form that avoids cancellation.
     """
-    # With u = sqrt(abs(x) + 1): epsilon u^2 + u - (1 + epsilon + abs(y)) = 0, and abs(x) = u^2 - 1.
+    # For y = rescale(x) and u = sqrt(abs(x) + 1): epsilon u^2 + u - (1 + epsilon + abs(y)) = 0, and abs(x) = u^2 - 1.
     magnitude = jnp.abs(rescaled)
-    # u - 1 = v solves epsilon v^2 + (1 + 2 epsilon) v - abs(y) = 0.
+    # Hence v = u - 1 solves epsilon v^2 + (1 + 2 epsilon) v - abs(y) = 0, and abs(x) = v (v + 2).
     linear = 1.0 + 2.0 * epsilon
     v = 2.0 * magnitude / (linear + jnp.sqrt(jnp.square(linear) + 4.0 * epsilon * magnitude))
     return jnp.sign(rescaled) * v * (v + 2.0)

@@ -1,1 +1,1 @@
-"""Distributed training: workers send gradients over the network to a server that stores the parameters."""
+"""Distributed training: workers send gradients or parameter changes to a server that stores the parameters."""

@@ -16,9 +16,9 @@ from evorl.config.values import short_repr
 from evorl.parameter_server.frames import LENGTHS, MAX_BODY, CommandRefused, WireError, frame, lengths, parsed_header
 from evorl.sockets.access import host_and_port
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 6.0  # seconds between two connection attempts
-_MAX_CONFIG = 1 << 20  # bytes of JSON
-_LONGEST_ERROR = 1000  # characters of a server's error message
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 6.0  # longest pause in seconds after attempt 1, doubled up to 6
+_MAX_CONFIG = 1 << 20  # maximum bytes of JSON
+_LONGEST_ERROR = 1000  # maximum characters of a server's error message
 _PROGRESS = {"step": int, "updates": int, "stop": bool}
 _TRAINING = {"send": str, "total_timesteps": float, "parameters": str, "rest": str}
 _RESPONSE_SECONDS = 600.0  # timeout of a response in seconds: the server may evaluate first
@@ -36,9 +36,9 @@ class ParameterClient:
     Args:
         address: ``host:port`` of the server.
         worker: name of the worker; a random suffix is added, so that a restarted worker counts as a new one.
-        token: access token of the server.
+        token: access token of the server; ``None`` if it requires none.
         attempts: maximum number of connection attempts per request.
-        tls: TLS context of encrypted connections.
+        tls: TLS context of encrypted connections; ``None`` for unencrypted ones.
 
     Raises:
         ValueError: the address is invalid.
@@ -67,11 +67,11 @@ class ParameterClient:
         self.close()
 
     def n_step(self) -> dict[str, Any]:
-        """Return ``step``, ``updates``, ``pushes``, ``workers`` and ``score`` of the server, and its settings."""
+        """Return the server's ``step``, ``updates``, ``stop``, ``pushes``, ``workers``, ``score`` and settings."""
         return self._checked("n_step", self.request({"command": "n_step"})[0], _PROGRESS | _TRAINING)
 
     def checkpoint(self) -> dict[str, Any]:
-        """Request a checkpoint; ``saved`` in the response is the number of pushes that it contains."""
+        """Save a checkpoint on the server; ``saved`` in the response is the number of pushes in the checkpoint."""
         return self._checked("checkpoint", self.request({"command": "checkpoint"})[0], {"saved": int})
 
     def config(self) -> dict[str, Any]:
@@ -86,14 +86,14 @@ class ParameterClient:
         except (ValueError, RecursionError):
             config = None
         if not isinstance(config, dict):
-            raise CommandRefused(f"The config that the server at {self.address} sent is not a JSON object.")
+            raise CommandRefused(f"The config of the server at {self.address} is not a JSON object: check the address.")
         return config
 
     def pull(self, rest: bool = False, size: int | None = None) -> tuple[dict[str, Any], bytes]:
-        """Return the server's ``step``, ``updates`` and parameters; with ``rest`` also the other agent arrays.
+        """Return the server's progress (``step``, ``updates``, ``stop``), and the serialized parameters.
 
         Args:
-            rest: request the other agent arrays.
+            rest: true to append the agent's other arrays, see ``ServedParameters.rest_of``, to the parameters.
             size: expected number of bytes; ``None`` accepts any.
 
         Raises:
@@ -105,14 +105,14 @@ class ParameterClient:
         return self._checked("pull", answer, _PROGRESS), body
 
     def push(self, body: bytes, *, step: int, updates: int, steps: int, **statistics: Any) -> dict[str, Any]:
-        """Send a gradient or a delta; ``accepted`` in the response is true if it was applied.
+        """Send a gradient or a delta; ``accepted`` in the response is true unless the server dropped the push.
 
         Args:
-            body: serialized gradient or delta, followed by the other arrays of the agent.
+            body: serialized gradient or delta, followed by the agent's other arrays, see ``ServedParameters.rest_of``.
             step: ``step`` of the server in the last pull.
             updates: ``updates`` of the server in the last pull.
             steps: number of environment steps that the push covers.
-            **statistics: ``metrics``, numbers by name, and ``episodes``.
+            **statistics: ``metrics`` and ``episodes`` of the push, see ``PushRecord``.
         """
         self._sequence += 1
         numbers = {"sequence": self._sequence, "step": step, "updates": updates, "steps": steps}
@@ -140,7 +140,7 @@ class ParameterClient:
         )
 
     def request(self, header: Mapping[str, Any], body: bytes = b"", most: int = 0) -> tuple[dict[str, Any], bytes]:
-        """Send a command and return the response, whose body may have ``most`` bytes.
+        """Send a command and return the header and body of the response; the body may have up to ``most`` bytes.
 
         Raises:
             CommandRefused: the server rejected the command, with its error message; or the response is too large.
@@ -164,7 +164,7 @@ class ParameterClient:
                     raise CommandRefused(" ".join(str(answer["error"]).split())[:_LONGEST_ERROR])
                 if out is None:
                     self.close()
-                    raise self._refusal(str(header["command"]), "more", f"a body of at most {most:,} bytes")
+                    raise self._refusal(str(header["command"]), "a larger body", f"at most {most:,} bytes")
                 return answer, out
         raise ValueError(f"attempts must be at least 1, got {self._attempts}.")
 

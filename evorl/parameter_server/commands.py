@@ -27,8 +27,8 @@ from evorl.parameter_server.wire import Command
 from evorl.types import Params
 
 MAX_WORKERS = 4096  # maximum number of workers whose last push is stored; the oldest push is evicted first
-MAX_SENT = 1e15  # absolute value in a gradient or delta: its square, which optimizers sum, is finite in float32
-_RECENT = 100  # pushes over which the score is averaged
+MAX_SENT = 1e15  # largest absolute value in a push: its square, which optimizers sum, is finite in float32
+_RECENT = 100  # number of last pushes for the score and the number of workers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Pushed:
 
     Attributes:
         worker: name of the worker.
-        accepted: true if the push was applied.
-        staleness: number of updates since the worker's pull.
+        accepted: false if the push was dropped: outdated in mode averaging, or after the end of training.
+        staleness: number of updates of the parameters since the worker's pull.
         before: step of the server before the push.
         step: step of the server after the push.
-        metrics: numbers by name.
+        metrics: metrics of the worker, numbers by name.
         episodes: number of episodes that ended in the iteration, and the sums of their returns and lengths.
     """
 
@@ -62,7 +62,7 @@ class ParameterCommands:
         state: initial state; its buffers are donated.
         rest: agent arrays that no optimizer updates, sent to workers that join.
         total_steps: number of accepted environment steps after which training ends.
-        after_push: called before the response to every push, accepted or stale, that is not repeated.
+        after_push: called with every push, accepted or dropped, before its response is sent; not for a repetition.
         save: writes a checkpoint and returns the number of pushes that it contains; ``None`` rejects the command.
         max_steps: maximum number of environment steps of one push, see ``max_steps_per_push``.
 
@@ -102,7 +102,7 @@ class ParameterCommands:
         self._parameters: bytes | None = None
 
     def table(self, spans: Spans | None = None) -> dict[str, Command]:
-        """Return the callable commands by name; ``spans`` profiles pulls and pushes."""
+        """Return the commands by name; ``spans`` profiles pulls and pushes, ``None`` disables this."""
         num_bytes = self.layout.num_bytes + self.rest_layout.num_bytes
         spans = spans or Spans(None)
         return {
@@ -120,20 +120,20 @@ class ParameterCommands:
 
     @property
     def is_over(self) -> bool:
-        """Return True if all steps were taken or ``ending`` is set."""
+        """Return True if the accepted steps reach ``total_steps``, or ``ending`` is set."""
         return self.ending or self._step >= self._total_steps
 
     def parameters(self) -> Params:
-        """Return the current parameters on the host."""
+        """Return the current parameters as NumPy arrays."""
         return self.layout.from_bytes(self._flat())
 
     def pull(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Return the parameters; with ``rest`` in the header also the other agent arrays that a new worker needs."""
+        """Return the progress and the parameters; ``rest: true`` in the header appends the arrays of ``self.rest``."""
         rest = self.rest_layout.to_bytes(self.rest) if header.get("rest") is True else b""
         return self._progress(), self._flat() + rest
 
     def n_step(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Return the state of the server, and the settings and layouts that workers must match."""
+        """Return the progress of the server, and the settings and digests of layouts that workers must match."""
         ended = sum(x.episodes[0] for x in self._recent)
         return self._progress() | {
             "pushes": self.pushes,
@@ -146,7 +146,7 @@ class ParameterCommands:
         }, b""
 
     def checkpoint(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Save a checkpoint."""
+        """Save a checkpoint; ``saved`` in the response is the number of pushes that it contains."""
         if self._save is None:
             raise CommandRefused("this server saves no checkpoints: it was started without a checkpointer.")
         return self._progress() | {"saved": self._save()}, b""
@@ -158,7 +158,7 @@ class ParameterCommands:
         return self._progress(), json.dumps(self.worker_config).encode()
 
     def push(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Apply a gradient or a delta to the parameters, unless the push is a repetition."""
+        """Apply a gradient or a delta unless it is repeated or dropped; raise ``CommandRefused`` if it is invalid."""
         record = PushRecord.from_header(header, self._max_steps, self._names)
         last, answer = self._answers.get(record.worker, (-1, {}))
         if record.sequence <= last:

@@ -1,7 +1,7 @@
 """Deterministic simulation of a parameter server with delayed workers in one process, to compare server modes.
 
 Time is counted in ticks. A worker pulls, learns, and pushes after its delay; meanwhile other workers push. Pushes in
-the same tick are ordered by worker number, and these workers pull again after the last of them.
+the same tick are ordered by worker number. After the last of them, the workers that pushed in this tick pull again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Simulated:
         params: final parameters, by the name of their optimizer.
         agent_state: worker 0's agent with these parameters.
         server: final state of the server.
-        evaluation: evaluation of that agent, see ``Workflow.evaluate``.
+        evaluation: metrics of an evaluation of ``agent_state``, see ``Workflow.evaluate``.
     """
 
     rows: list[dict[str, float | int]]
@@ -51,7 +51,7 @@ def simulate_workers(
     seed: int = 0,
     num_pushes: int | None = None,
 ) -> Simulated:
-    """Train with workers that share a parameter server.
+    """Train with workers that share a parameter server, and return the result.
 
     With one worker and ``send="gradient"`` the result equals ordinary training with this seed.
 
@@ -60,7 +60,7 @@ def simulate_workers(
         num_workers: number of workers.
         delays: ticks from a pull to the push, per worker: one number, or several that are cycled through. By default
             all workers take ``num_workers`` ticks and start one tick apart.
-        settings: settings of the server, such as mode and send, see ``ParameterServerSettings``.
+        settings: values for ``ParameterServerSettings``, such as mode and send; ``None`` for the defaults.
         seed: seed of the simulation.
         num_pushes: number of pushes, accepted or not; ``None`` runs until ``total_timesteps``.
 
@@ -133,7 +133,7 @@ class _Ticks:
 
 
 def _means(metrics: PyTreeDict) -> dict[str, float | int]:
-    """Return the metrics of one iteration in the form of a row."""
+    """Return the mean of each metric of one iteration by its column name, ``train/*``."""
     means = RunningMeans({})
     means.add(jax.tree.map(lambda x: np.asarray(x)[None], metrics))
     return means.take()

@@ -18,7 +18,7 @@ class FlatArrays:
         tree: pytree of arrays or of their shapes.
 
     Raises:
-        TypeError: a leaf is not a numeric array, such as a typed PRNG key.
+        TypeError: a leaf has no numeric dtype, for example a typed PRNG key.
     """
 
     def __init__(self, tree: Any) -> None:

@@ -52,7 +52,7 @@ def lengths(data: bytes, max_header: int = MAX_HEADER) -> tuple[int, int]:
 
 
 def parsed_header(data: bytes) -> dict[str, Any]:
-    """Return the JSON object of a frame.
+    """Return the header of a frame, parsed from its JSON.
 
     Raises:
         WireError: the header is not a JSON object.
@@ -71,10 +71,10 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def whole_number(header: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    """Return an integer of a header, from 0 to 2^53.
+    """Return the integer ``name`` of a header, from 0 to 2^53; ``default`` if it is missing, ``None`` to require it.
 
     Raises:
-        CommandRefused: the entry is missing, not an integer, or out of range.
+        CommandRefused: the required entry is missing, not an integer, or out of range.
     """
     value = header.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 2**53:

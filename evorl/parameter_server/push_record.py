@@ -19,16 +19,16 @@ from evorl.types import is_entry_name
 from evorl.workflows.workflow import Workflow
 
 MAX_METRICS = 100  # maximum number of metrics of one push
-MAX_NAMES = 1000  # metric names in the whole run: each is a column of its files
-MAX_LENGTHS = 2**53  # sum of the episode lengths of one push
-MAX_STEPS = 2**32 - 1  # environment steps of one push, if no workflow determines the limit
+MAX_NAMES = 1000  # maximum number of metric names in a run: each is a column of its files
+MAX_LENGTHS = 2**53  # maximum sum of the episode lengths of one push
+MAX_STEPS = 2**32 - 1  # maximum environment steps of one push, if no workflow determines the limit
 SERVER_COLUMNS = ("episodes", "episode_return", "episode_length", "staleness", "workers", "dropped")
 _WORKER = re.compile(r"[\w.-]{1,80}", re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True)
 class PushRecord:
-    """A validated record.
+    """Validated record of a push.
 
     Attributes:
         worker: name of the worker.
@@ -36,7 +36,7 @@ class PushRecord:
         step: step of the server at the worker's pull.
         updates: update count of the server at the worker's pull.
         steps: number of environment steps that the push covers.
-        metrics: numbers by name.
+        metrics: metrics of the worker, numbers by name.
         episodes: number of episodes that ended, and the sums of their returns and lengths.
     """
 
@@ -52,7 +52,7 @@ class PushRecord:
     def from_header(
         cls, header: Mapping[str, Any], max_steps: int = MAX_STEPS, known_names: Collection[str] = ()
     ) -> PushRecord:
-        """Validate the header of a push.
+        """Validate the header of a push and return its record.
 
         Args:
             header: header received over the network.
@@ -79,8 +79,8 @@ class PushRecord:
 def max_steps_per_push(workflow: Workflow) -> int:
     """Return the maximum number of environment steps of one push of a workflow.
 
-    A push covers its iteration and preceding iterations without an update, which occur before ``learning_starts`` and,
-    if ``updates_per_iteration`` is below 1, between two updates.
+    A push covers its iteration and the preceding iterations without an update: those before ``learning_starts`` and, if
+    ``updates_per_iteration`` is below 1, those between two updates.
     """
     per_update = math.ceil(1 / min(1.0, getattr(workflow, "updates_per_iteration", 1.0)))
     waiting = math.ceil(getattr(workflow, "learning_starts", 0))

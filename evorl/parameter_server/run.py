@@ -1,4 +1,4 @@
-"""Server side of training, recorded as a run: metrics, evaluations and checkpoints; each push is an iteration."""
+"""Server side of training, recorded as a run with metrics, evaluations and checkpoints; its iterations are pushes."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class ParameterRun:
         workflow: workflow that the workers train.
         settings: settings of the server.
         seed: seed of the initial parameters and of evaluations.
-        recorder: receives metrics.
-        checkpointer: saves states. The training continues from its newest checkpoint, if there is one.
+        recorder: receives metrics; ``None`` for no metrics.
+        checkpointer: saves states, and resumes from its newest one, if there is one; ``None`` saves nothing.
 
     Raises:
         CheckpointError: the newest checkpoint belongs to a different network or mode.
@@ -124,7 +124,7 @@ class ParameterRun:
             self._session.complete_iteration(self._evaluate, self._state)
 
     def _columns(self) -> dict[str, float | int]:
-        """Return the columns about workers since the last row: their number, and the number of dropped pushes."""
+        """Return the number of workers and of dropped pushes since the last row, as columns of the next row."""
         columns: dict[str, float | int] = {"train/workers": len(self._workers), "train/dropped": self._dropped}
         self._workers, self._dropped = set(), 0
         return columns

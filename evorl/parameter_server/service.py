@@ -1,6 +1,6 @@
 """Parameter server of a run: checks its settings and builds the config of the workers.
 
-Workers do not compose a config: the server sends its own as JSON.
+Workers do not compose a config: the server sends them its own as JSON.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class ParameterService(NamedTuple):
     Attributes:
         workflow: workflow that the workers train.
         spec: settings of the run.
-        combining: settings of ``ParameterServerSettings``.
-        bind: ``host:port``.
-        token: secret that workers must send; ``None`` disables authentication.
+        combining: values for ``ParameterServerSettings``, by name.
+        bind: address to listen on, ``host:port``.
+        token: access token that workers must send; ``None`` disables authentication.
         tls: TLS context; ``None`` for unencrypted connections.
     """
 
@@ -49,13 +49,13 @@ class ParameterService(NamedTuple):
     tls: ssl.SSLContext | None
 
     def serve(self, recorder: Recorder, checkpointer: RunCheckpointer, should_stop: Callable[[], bool]) -> None:
-        """Serve the parameters until the training ends or ``should_stop()``; see ``serve_parameters`` for errors."""
+        """Serve the parameters until training ends or ``should_stop()``; raises as ``serve_parameters`` does."""
 
         def announce(address: str) -> None:
             command = f"evorl work {address} worker=0"
             command += " token=..." if self.token else ""
             command += f" {as_arguments({'cert': self.spec.parameters['cert']})}" if self.tls else ""
-            message = f"Parameters are at {address}. Start each worker with its own number: {command}"
+            message = f"Parameter server at {address}. Start each worker with its own number: {command}"
             recorder.message(message)
             if not self.spec.recorders.progress:
                 print(message, flush=True)
@@ -77,10 +77,10 @@ class ParameterService(NamedTuple):
 
 
 def settle_parameters(spec: RunSpec, in_sweep: bool) -> RunSpec:
-    """Restrict a run with a parameter server to one device.
+    """Return the settings of a run with a parameter server, restricted to one device.
 
     Raises:
-        ValueError: a setting is incompatible with a parameter server.
+        ValueError: a setting is incompatible with a parameter server, or ``in_sweep`` is true.
     """
     wrong = {
         "a sweep or search": in_sweep or spec.sweep is not None or spec.search is not None,
@@ -90,14 +90,14 @@ def settle_parameters(spec: RunSpec, in_sweep: bool) -> RunSpec:
     }
     if found := [name for name, is_given in wrong.items() if is_given]:
         raise ValueError(
-            f"a parameter server does not support {' and '.join(found)}: it updates one set of parameters on one "
-            "device. Remove it, and start more workers for more speed."
+            f"a parameter server does not support {' and '.join(found)}, because it updates one set of parameters on "
+            "one device: remove the setting, and start more workers for more speed."
         )
     return dataclasses.replace(spec, devices=1)
 
 
 def refuse_ordinary_run(which: str, runs_folder: str) -> None:
-    """Raise ``ValueError`` if the run to resume has no parameter server."""
+    """Raise ``ValueError`` if the run to resume, ``which`` in ``runs_folder``, has no parameter server."""
     folder = RunFolder.find(which, runs_folder)
     if folder.load_config(trust=True).get("parameters") is None:
         raise ValueError(
@@ -140,7 +140,7 @@ def shared_limits(serve: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def token_of(text: Any, name: str) -> str | None:
-    """Return the token; for ``env:NAME``, the value of that environment variable.
+    """Return the token, or ``None`` without one; for ``env:NAME``, the value of that environment variable.
 
     Raises:
         ValueError: the variable is not set, or the token is too short.
@@ -154,5 +154,5 @@ def token_of(text: Any, name: str) -> str | None:
             raise ValueError(f"{name}={token} reads a variable that is not set: export {variable}=...")
         token = os.environ[variable]
     if len(token) < 8:
-        raise ValueError(f"{name} must have at least 8 characters: shorter ones can be guessed.")
+        raise ValueError(f"{name} must have at least 8 characters, got {len(token)}: shorter ones can be guessed.")
     return token

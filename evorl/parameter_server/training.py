@@ -33,7 +33,7 @@ from evorl.types import PyTreeDict
 from evorl.workflows.workflow import Workflow
 
 _LOOK = 0.05  # interval in seconds between two checks for the end of the training
-_ASK = 1.0  # interval in seconds between two such requests by a worker that waits for simulators
+_ASK = 1.0  # interval in seconds at which a worker that waits for simulators asks if training has ended
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Served:
     """Result of a training run.
 
     Attributes:
-        agent_state: final agent.
+        agent_state: final state of the agent.
         step: number of environment steps of the accepted pushes.
         pushes: number of accepted pushes.
         complete: True if training is complete; a stopped run can be resumed from its checkpoint.
@@ -70,29 +70,29 @@ def serve_parameters(
     worker_config: Mapping[str, Any] | None = None,
     profile_dir: str | None = None,
 ) -> Served:
-    """Run a parameter server until the accepted pushes of its workers reach ``total_timesteps`` environment steps.
+    """Run a parameter server until accepted pushes cover ``total_timesteps`` environment steps; return the result.
 
     Args:
-        workflow: the workflow; workers need an equal one.
+        workflow: workflow to train; workers need an equal one.
         bind: ``host:port``; port 0 selects a free port. An address that other machines can reach requires a ``token``.
-        settings: mode, send and so on, see ``ParameterServerSettings``.
+        settings: values for ``ParameterServerSettings``, such as mode and send; ``None`` for the defaults.
         seed: seed of the initial parameters and of evaluations.
-        token: access token that workers must send.
-        tls: TLS context of encrypted connections.
-        recorder: receives metrics; the caller closes it.
-        checkpointer: saves states every ``checkpoint_interval``, on request of a worker, and at the end. The training
-            resumes from its newest checkpoint, if there is one.
+        token: access token that workers must send; ``None`` disables authentication.
+        tls: TLS context of encrypted connections; ``None`` for unencrypted ones.
+        recorder: receives metrics; the caller closes it. ``None`` for no metrics.
+        checkpointer: saves states every ``checkpoint_interval``, on request of a worker, and at the end. Training
+            resumes from its newest checkpoint, if there is one. ``None`` saves nothing.
         on_ready: callback that receives the address once the server listens.
         should_stop: polled often; true saves and ends the training early. By default SIGINT and SIGTERM do this, in the
             main thread.
-        patience: seconds that the server waits at the end for workers to disconnect.
-        limits: limits of connections.
+        patience: maximum seconds that the server waits at the end for workers to disconnect.
+        limits: limits of connections; ``None`` for defaults that let a worker be silent for 24 hours.
         worker_config: config that workers can request, JSON-serializable; ``None`` to provide no config.
         profile_dir: folder for a profile, see ``evorl.live.spans``; ``None`` disables profiling.
 
     Raises:
-        ValueError: the workflow does not support a parameter server, a setting is invalid, or other machines could
-            connect without a token.
+        ValueError: the workflow or a setting is unsuitable, or other machines could connect without a token.
+        OSError: the address is in use, or does not belong to this machine.
         TrainingDiverged: parameters became NaN or infinite; checkpoints are kept.
         RunFolderError: a checkpoint cannot be written.
     """
@@ -132,7 +132,7 @@ async def _serve(
 
 @contextlib.contextmanager
 def _asked_to_stop(should_stop: Callable[[], bool] | None) -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns True after a stop request by the caller, or after a first SIGINT or SIGTERM."""
+    """Yield ``should_stop``; if it is ``None``, in the main thread, a function that is true after SIGINT or SIGTERM."""
     if should_stop is not None or threading.current_thread() is not threading.main_thread():
         yield should_stop or (lambda: False)
         return
@@ -178,21 +178,21 @@ def work(
     collector: Collector | None = None,
     message: Callable[[str], None] = lambda _: None,
 ) -> Worked:
-    """Run a worker of a parameter server until training ends.
+    """Run a worker of a parameter server until training ends, and return its counts of pushes.
 
     Args:
-        workflow: the workflow, equal to that of the server.
+        workflow: workflow to train, equal to that of the server.
         address: ``host:port`` of the server.
         worker: number of this worker; its random numbers depend on ``seed`` and this number.
         seed: seed of the training run.
-        token: access token of the server.
-        tls: TLS context of encrypted connections.
+        token: access token of the server; ``None`` if it requires none.
+        tls: TLS context of encrypted connections; ``None`` for unencrypted ones.
         attempts: maximum number of connection attempts per request; pauses between them grow up to 6 seconds.
-        should_stop: polled after every push; true ends the worker.
+        should_stop: polled after every iteration, and while ``collector`` waits; true ends the worker.
         max_pushes: maximum number of pushes; ``None`` for no limit.
         profile_dir: folder for a profile, see ``evorl.live.spans``; ``None`` disables profiling.
-        collector: ``TrainingServer`` of the workflow with ``env=remote``, to which simulators connect. The caller
-            closes it; ``stop_when`` is called here.
+        collector: ``TrainingServer`` to which simulators connect, for a workflow with ``env=remote``; the caller closes
+            it. ``None`` for local environments.
         message: callback for messages of the collector.
 
     Raises:
@@ -230,8 +230,8 @@ class _Link:
         self._rest = FlatArrays(served.rest_of(local.agent_state))
         if (self._layout.digest, self._rest.digest) != (announced["parameters"], announced["rest"]):
             raise CommandRefused(
-                f"The server at {client.address} has parameters of a different network or algorithm: give the worker "
-                "the config of the server."
+                f"The server at {client.address} has parameters of a different network or algorithm: start the worker "
+                "with the config of the server."
             )
         self.pushes = self.accepted = 0
         self._asked = time.monotonic()
@@ -245,7 +245,7 @@ class _Link:
         self._params = jax.tree.map(jnp.asarray, self._layout.from_bytes(body))
 
     def is_over_by_now(self) -> bool:
-        """Ask the server whether training is over; used by waiting workers, which do not pull."""
+        """Return True if training is over; a worker that waits asks the server at most every ``_ASK`` seconds."""
         if not self.is_over and time.monotonic() - self._asked > _ASK:
             self._asked, self.is_over = time.monotonic(), bool(self._client.n_step()["stop"])
         return self.is_over

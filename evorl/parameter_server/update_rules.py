@@ -41,13 +41,13 @@ class ParameterServerSettings(PyTreeNode):
     """Settings of a parameter server.
 
     Attributes:
-        mode: combination of pushes: each separately (fifo), the mean of several pushes of the current parameters
-            (averaging), or each separately with a correction for its staleness (delay_compensation).
-        send: content of a push: the gradient of a batch, or the delta of the parameters if an update consists of
-            several gradient steps.
-        num_gradients: number of pushes per step of averaging.
-        compensation: lambda of delay_compensation; 0 disables the correction.
-        history: number of recent parameter versions that delay_compensation stores, including the current ones.
+        mode: update rule: apply each push (fifo), the mean of several pushes of the current parameters (averaging), or
+            each push with a correction for its staleness (delay_compensation).
+        send: content of a push: gradient of a batch, or delta of the parameters after several gradient steps.
+        num_gradients: number of pushes that averaging combines in one step.
+        compensation: coefficient lambda of delay_compensation; 0 disables the correction.
+        history: number of recent parameter versions, including the current one, that delay_compensation stores;
+            gradients of older versions are not corrected.
         optimizer: optimizer that applies gradients.
         total_timesteps: environment steps of the whole training run, for the optimizer's schedule.
 
@@ -100,7 +100,7 @@ class ParameterServerState(PyTreeData):
         opt_state: state of the optimizer; ``None`` if workers send deltas.
         step: environment steps of the pushes that were applied.
         updates: number of updates of the parameters.
-        total: sum of the pending pushes; ``None`` unless the mode is averaging.
+        total: sum of the pending pushes, which are not applied yet; ``None`` unless the mode is averaging.
         count: number of pending pushes, int32.
         waiting: environment steps of the pending pushes.
         history: recent parameters; ``None`` unless the mode is delay_compensation.
@@ -155,7 +155,7 @@ def push(
         steps.
 
     Raises:
-        ValueError: a number of steps is negative or too large.
+        ValueError: ``step_inc`` is not within 32 bits, or ``worker_step`` not within 64 bits.
     """
     if not 0 <= step_inc < 2**32:
         raise ValueError(f"step_inc must be a number of environment steps from 0 to 2^32 - 1, got {step_inc}.")
@@ -164,7 +164,7 @@ def push(
 
 
 def pull(state: ParameterServerState) -> tuple[Params, int]:
-    """Return copies of the current parameters, and the server's step, to be passed to the next push."""
+    """Return copies of the current parameters, and the server's step, the ``worker_step`` of the next push."""
     return copied(state.params), int(state.step)
 
 
@@ -184,7 +184,7 @@ def _push(
 def _averaged(
     settings: ParameterServerSettings, state: ParameterServerState, sent: Params, inc: jax.Array, worker: WideCounter
 ) -> tuple[ParameterServerState, jax.Array]:
-    """Add a push of the current parameters to the mean, and apply the mean if it is complete."""
+    """Add a push to the pending sum unless it is outdated; apply the mean once ``num_gradients`` pushes are pending."""
     accepted = (worker.high > state.step.high) | ((worker.high == state.step.high) & (worker.low >= state.step.low))
     state = state.replace(
         total=tree_where(accepted, jax.tree.map(jnp.add, state.total, sent), state.total),
@@ -209,7 +209,7 @@ def _averaged(
 def _compensated(
     settings: ParameterServerSettings, state: ParameterServerState, gradient: Params, worker: WideCounter
 ) -> Params:
-    """Return ``g + lambda g * g * (theta - theta_old)``; exactly ``g`` if the worker had the current parameters."""
+    """Return ``g + lambda g * g * (theta - theta_old)``; ``g`` if ``theta_old`` is current or not in the history."""
     history = state.history
     assert history is not None, "create() makes a history for this mode"
     matches = (history.steps.high == worker.high) & (history.steps.low == worker.low) & (history.age >= 0)
@@ -251,7 +251,7 @@ def _wide_step(step: int) -> WideCounter:
     """Convert a step to the counter that traced functions take.
 
     Raises:
-        ValueError: it is negative, or needs more than 64 bits.
+        ValueError: the step is negative, or needs more than 64 bits.
     """
     if not 0 <= step < 2**64:
         raise ValueError(f"a step must be from 0 to 2^64 - 1, got {step}.")

@@ -1,7 +1,7 @@
 """Network server of the parameter server: connections, authentication and dispatch of commands.
 
-The transport is a TCP connection. Ray actors, the alternative, need 9 seconds and 1.3 GiB to start, use pickle, and let
-a client call any method by name. This server has five commands, plain numbers and no dependencies.
+The transport is TCP. Ray actors, an alternative, need 9 seconds and 1.3 GiB to start, use pickle, and let a client call
+any method by name. This server has five commands, transfers only JSON and numbers, and needs no other package.
 
 All commands run sequentially in one thread, so the pushes of all workers form a sequence. Until a connection has sent
 the token, if required, its frames are small and its lifetime is limited to seconds.
@@ -52,7 +52,7 @@ class CommandConnection(FrameConnection):
         self._buffer = bytearray()
         self._header: dict[str, Any] | None = None  # header of the incomplete frame
         self._body_length = 0
-        self._has_ended = False  # True after the client has sent everything
+        self._has_ended = False  # True after the client has closed its sending direction
         self._writable = asyncio.Event()
         self._writable.set()
 
@@ -145,7 +145,7 @@ class CommandServer(FrameServer):
         tls: TLS context of encrypted connections.
 
     Attributes:
-        token: access token.
+        token: access token; ``None`` for no authentication.
         failure: exception of the server itself, as opposed to errors of clients; ``None`` if there was no failure.
     """
 

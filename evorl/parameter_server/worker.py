@@ -18,6 +18,7 @@ from evorl.agent import AgentState
 from evorl.config.nodes import node_from_config
 from evorl.execution.collector import iterate
 from evorl.execution.trainable import Collector, collected_by
+from evorl.metrics import EpisodeStatistics
 from evorl.ops import processes
 from evorl.ops.gradient_tap import optimizers_of, owned_by_optimizers, tapped, taps_in, with_fresh_taps
 from evorl.ops.trees import copied
@@ -29,7 +30,7 @@ from evorl.workflows.workflow import Workflow, learning_algorithms
 
 
 def check_supported(workflow: Workflow) -> None:
-    """Raise ``ValueError`` if the workflow does not support a parameter server."""
+    """Raise ``ValueError`` with the reason if the workflow does not support a parameter server."""
     name = type(workflow).__name__
     if not hasattr(workflow, "init_optimizers") or not optimizers_of(workflow):
         raise ValueError(
@@ -63,8 +64,8 @@ def settings_for(workflow: Workflow, settings: Mapping[str, Any] | None = None) 
     """Return the server's settings for workers of this workflow.
 
     Args:
-        workflow: see ``check_supported``.
-        settings: configurable fields of ``ParameterServerSettings``, such as mode and send.
+        workflow: workflow that ``check_supported`` accepts.
+        settings: values for ``ParameterServerSettings``, such as mode and send; ``None`` for the defaults.
 
     Raises:
         ValueError: a setting is invalid, or ``send="gradient"`` with several optimizers.
@@ -89,7 +90,7 @@ class ServedParameters:
     """Partition of an agent's state into parameters on the server and other arrays, which stay with the workers.
 
     Attributes:
-        owned: trees of indices of leaves of ``agent_state.params``, by the name of their optimizer.
+        owned: by the name of each optimizer, a tree of the indices of its parameters in the leaves of ``params``.
     """
 
     owned: Mapping[str, Any]
@@ -101,12 +102,12 @@ class ServedParameters:
         return cls(owned_by_optimizers(workflow, shapes))
 
     def taken_from(self, agent_state: AgentState) -> PyTreeDict:
-        """Return the server's part of an agent's parameters, by the name of the optimizer."""
+        """Return the parameters of an agent that are on the server, by the name of their optimizer."""
         leaves = jax.tree.leaves(agent_state.params)
         return PyTreeDict({self._key(name): jax.tree.map(lambda i: leaves[i], x) for name, x in self.owned.items()})
 
     def put_into(self, agent_state: AgentState, params: Mapping[str, Any]) -> AgentState:
-        """Replace the server's part of an agent's parameters by ``params``."""
+        """Return the agent with the parameters that are on the server replaced by ``params``."""
         leaves, structure = jax.tree.flatten(agent_state.params)
         for name, tree in self.owned.items():
             for i, leaf in zip(jax.tree.leaves(tree), jax.tree.leaves(params[self._key(name)]), strict=True):
@@ -114,12 +115,12 @@ class ServedParameters:
         return agent_state.replace(params=structure.unflatten(leaves))
 
     def rest_of(self, agent_state: AgentState) -> list[Any]:
-        """Return the other arrays of an agent that change during training: target networks, observation statistics."""
+        """Return all other arrays of an agent but random keys, such as target networks and observation statistics."""
         leaves, is_rest = self._split(agent_state)
         return [leaf for leaf, rest in zip(leaves, is_rest, strict=True) if rest]
 
     def with_rest(self, agent_state: AgentState, rest: list[Any]) -> AgentState:
-        """Replace the arrays that ``rest_of`` returns by ``rest``, obtained from another agent."""
+        """Return the agent with the arrays of ``rest_of`` replaced by ``rest`` of another agent."""
         leaves, is_rest = self._split(agent_state)
         arrays = iter(rest)
         return jax.tree.unflatten(
@@ -140,7 +141,7 @@ class ServedParameters:
 
 
 def _is_sent(leaf: Any) -> bool:
-    """Return False for random keys, which stay with their worker."""
+    """Return True except for a random key: random keys stay with their worker."""
     return not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
@@ -151,8 +152,8 @@ class Work:
     Attributes:
         sent: gradient or delta, with the structure of the server's parameters; ``None`` if there was no update yet, or
             if the simulators were stopped.
-        steps: environment steps since the last push.
-        metrics: metrics of the iteration, on the host.
+        steps: environment steps since the last push; 0 if ``sent`` is ``None``.
+        metrics: metrics of the iteration, NumPy arrays; empty if the simulators were stopped.
     """
 
     sent: Params | None
@@ -170,11 +171,11 @@ class ParameterWorker:
     """Learns with the server's parameters from its own environments, or from simulators that connect to it.
 
     Args:
-        workflow: see ``check_supported``.
-        send: ``gradient`` or ``delta``.
+        workflow: workflow that ``check_supported`` accepts.
+        send: content of a push, ``gradient`` or ``delta``; see ``ParameterServerSettings``.
         seed: seed of the training run.
         worker: number of this worker, from 0; determines its random key.
-        collector: collects instead of the workflow's environments, like ``Execution.collector``; ``None`` for the
+        collector: collector that replaces the workflow's environments, such as ``TrainingServer``; ``None`` for the
             environments.
         message: callback for status messages of the collector.
     """
@@ -195,6 +196,7 @@ class ParameterWorker:
         self._total = float(workflow.total_timesteps)
         self._state: State = self._workflow.init(worker_key(seed, worker))
         self._done = self._unsent = 0
+        self._unsent_episodes: EpisodeStatistics | None = None
 
     @property
     def agent_state(self) -> AgentState:
@@ -202,14 +204,14 @@ class ParameterWorker:
         return self._state.agent_state
 
     def take_rest(self, rest: list[Any]) -> None:
-        """Start from another worker's ``rest``: its target networks and observation statistics."""
+        """Use target networks and observation statistics of another worker, from ``ServedParameters.rest_of``."""
         self._state = self._state.replace(agent_state=self.served.with_rest(self._state.agent_state, rest))
 
     def work(self, params: Params, step: int) -> Work:
-        """Run one iteration.
+        """Run one iteration and return its gradient or delta, its steps and its metrics.
 
         Args:
-            params: parameters of the server, which are only read.
+            params: parameters of the server; not modified.
             step: the server's step (environment steps of all workers), for schedules.
 
         Raises:
@@ -224,12 +226,15 @@ class ParameterWorker:
         steps = self._workflow.timesteps_per_iteration or int(metrics.pop("timesteps"))
         self._done += steps
         self._unsent += steps
+        if self._unsent_episodes is not None:
+            metrics.episodes = self._unsent_episodes.merge(metrics.episodes)
         sent = self._gradient() if self._send == "gradient" else self._delta(params)
         steps, self._unsent = (self._unsent, 0) if sent is not None else (0, self._unsent)
+        self._unsent_episodes = metrics.get("episodes") if sent is None else None
         return Work(sent, steps, metrics)
 
     def _at(self, step: int) -> Workflow:
-        """Return the workflow with ``total_timesteps`` scaled such that its progress equals that of all workers."""
+        """Return the workflow with ``total_timesteps`` scaled so that its schedules follow the steps of all workers."""
         fraction = self._done / step if step and self._done else 1.0
         return self._workflow.replace(total_timesteps=self._total * fraction)
 

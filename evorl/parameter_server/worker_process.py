@@ -22,7 +22,7 @@ from evorl.serving.training_server import TrainingServer
 
 
 def work_for(config: Mapping[str, Any], address: str, serve: Any, **settings: Any) -> Worked:
-    """Train in local environments, or with remote simulators that connect to a server of this worker."""
+    """Run a worker with ``config``: in local environments, or with remote simulators that connect to this worker."""
     settings["seed"] = seed_number(config.get("seed", 0))
     workflow = workflow_from_config(config)
     check_supported(workflow)
@@ -45,7 +45,7 @@ def check_worker_config(config: Mapping[str, Any], address: str, trust: Any) -> 
     """Check the config received from a server.
 
     Raises:
-        ValueError: this is not a config, contains interpolations, or names code outside this package without ``trust``.
+        ValueError: the config is incomplete, has interpolations, or names code outside evorl and ``trust`` is false.
     """
     checked_value(trust, bool, "trust")
     if missing := [name for name in ("workflow", "env") if name not in config]:

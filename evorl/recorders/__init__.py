@@ -1,6 +1,6 @@
-"""Recorders of metrics: files, a live panel, TensorBoard, and images. Each is an argument of ``learn``.
+"""Recorders of a run's metrics: files, the screen, TensorBoard, W&B, MLflow and images. Pass one to ``learn``.
 
-Their libraries are imported when a recorder starts, not here.
+A recorder imports its libraries when it is used, not with this package.
 """
 
 from evorl.recorders.chart_recorder import ChartRecorder

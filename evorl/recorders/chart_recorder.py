@@ -41,7 +41,7 @@ class ChartRecorder(Recorder):
 
 
 def write_table(path: Path | str, chart: Chart) -> None:
-    """Write a chart's columns as CSV; floats round-trip exactly.
+    """Write a chart's columns as CSV; reading a float returns exactly the same number.
 
     Raises:
         RunFolderError: the file cannot be written.
@@ -51,7 +51,7 @@ def write_table(path: Path | str, chart: Chart) -> None:
 
 
 def draw_chart(path: Path | str, chart: Chart, title: str = "") -> None:
-    """Draw a chart's panels below one another, as PNG: dots with a line through the marked rows, or a heat map.
+    """Draw a chart's panels below one another, as PNG: each has dots and a line through marked rows, or a heat map.
 
     Raises:
         RunFolderError: the image cannot be written.

@@ -20,9 +20,9 @@ def episode_recorders(
 
     Args:
         folder: the run folder.
-        workflow: built from the settings.
+        workflow: workflow of the run, with the settings of its evaluations.
         spec: settings of the run.
-        of_training: true for evaluations during training; only these write the goal table and videos.
+        of_training: true for evaluations during training, which also write the goal table and videos.
         suffix: appended to the number of steps in file names.
     """
     keeping, recorders = workflow.keeping, []

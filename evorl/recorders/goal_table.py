@@ -14,7 +14,7 @@ GOALS = ("desired", "achieved", "start")  # columns of goals, in this order
 
 
 class GoalTableRecorder(Recorder):
-    """Writes the table like ``metrics.csv``: rows are appended, and truncated when a run is resumed.
+    """Appends a row per evaluation episode; a resumed run first removes the rows after its checkpoint.
 
     Args:
         path: path of the table.
@@ -52,7 +52,7 @@ class GoalTableRecorder(Recorder):
 
 
 def goal_table(episodes: EvaluationMetrics) -> dict[str, np.ndarray]:
-    """Return ``desired``, ``achieved`` and ``start`` ``[N, G]`` of N episodes of all seeds, and outcomes ``[N]``.
+    """Return goals (``GOALS``) ``[N, G]`` and successes, returns and lengths ``[N]`` of the N episodes of all seeds.
 
     Raises:
         ValueError: the goals of these episodes were not recorded.

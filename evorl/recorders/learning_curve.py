@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 Curves = dict[str, tuple[list[float], list[float]]]
 GREEN, BLUE, GRAY = "#1a7f5a", "#3b6fb6", "#5f6b7a"
 _NO_LOSS = {TRAINING, "train/episode_length", "train/episodes"}
-MAX_SMALL = 6
+MAX_SMALL = 6  # maximum number of small plots
 
 
 class LearningCurveRecorder(Recorder):
-    """Draws the image at the end of a run, even if interrupted.
+    """Draws the learning curve at the end of a run, even of an interrupted one.
 
     Args:
         metrics_csv: input file, written by a ``CsvRecorder`` that closes before this recorder.
@@ -48,10 +48,10 @@ def draw_learning_curve(metrics_csv: Path | str, picture: Path | str, title: str
     episodes of a single seed. The training return is a thin line.
 
     Returns:
-        True if there was anything to draw.
+        True if the image was written; False if the file has no returns and no metrics of the learner.
 
     Raises:
-        RunFolderError: the image cannot be written.
+        RunFolderError: the image cannot be written, or ``metrics_csv`` is corrupted.
     """
     curves = read_curves(metrics_csv)
     small = sorted(
@@ -98,7 +98,7 @@ def extend_curves(curves: Curves, row: Row) -> None:
 
 
 def draw_returns(axes: Axes, curves: Curves, title: str) -> None:
-    """Draw the returns of training and evaluation over environment steps, as ``draw_learning_curve`` has them."""
+    """Draw the returns of training and evaluation over environment steps, as ``draw_learning_curve`` describes."""
     if TRAINING in curves:
         axes.plot(*curves[TRAINING], color=BLUE, linewidth=1.0, alpha=0.75, label="training episodes")
     if EVALUATION in curves:

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 MAX_LOSSES = 9
 WIDTH = 84
-HISTORY = 24  # characters of the curve next to the evaluation return, half as many next to a long one
-SHORT_RETURN = 22
+HISTORY = 24  # characters of the curve next to the evaluation return; half as many if that is not short
+SHORT_RETURN = 22  # a text of fewer characters is short
 
 
 class Panel(Recorder, ABC):
-    """A view of the status, drawn again as the run progresses, by the training thread and for a share of its time.
+    """Base class of views of a run's status; the training thread redraws them, in a limited share of its time.
 
     Args:
         clock: function that returns seconds, for tests.
@@ -79,10 +79,10 @@ class Panel(Recorder, ABC):
 
 
 class LivePanel(Panel):
-    """A panel that is redrawn in place, at less than 1 % of the time; messages scroll above it, the last frame remains.
+    """Panel on a terminal, redrawn in place in at most 1 % of the time; messages scroll above, the last frame remains.
 
     Args:
-        console: output console; standard output when ``None``.
+        console: console of ``rich`` to draw on; ``None`` for standard output.
         clock: function that returns seconds, for tests.
     """
 

@@ -23,10 +23,10 @@ class _StrictFileHandler(logging.FileHandler):
 
 
 class LogRecorder(Recorder):
-    """Writes messages, the start, evaluations and the end, one line each. A resumed run appends to the same file.
+    """Writes the start of the run, messages and evaluations, one line each. A resumed run appends to the same file.
 
     Raises:
-        RunFolderError: the disk is full or read-only.
+        RunFolderError: the disk is full or read-only, or the file is a symbolic link.
     """
 
     def __init__(self, path: Path | str) -> None:

@@ -20,22 +20,22 @@ from evorl.runs.recorder import Recorder, Row, RunPlan
 
 SECONDS_BETWEEN_WRITES = 10.0
 SECONDS_AFTER_FAILURE = 60.0
-# By default, MLflow repeats each failed request for four minutes, in which training would wait.
+# By default, MLflow repeats each failed request for four minutes, while training would wait.
 _LIMITS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 _BATCH = 1000  # maximum number of metrics that MLflow accepts at once; parameters: 100
 _FILE = "mlflow_run_id.txt"
 
 
 class MlflowRecorder(Recorder):
-    """Sends rows to an MLflow server, over environment steps. A resumed run keeps its MLflow run.
+    """Sends rows to an MLflow server, with environment steps as x-axis. A resumed run keeps its MLflow run.
 
     Rows are sent every ten seconds and at the end. If the server cannot be reached during the training, the rows are
-    kept and sent a minute later; ``metrics.csv`` has all of them. A failed request is repeated once; the variables
-    ``MLFLOW_HTTP_REQUEST_MAX_RETRIES`` and ``MLFLOW_HTTP_REQUEST_TIMEOUT`` change this.
+    kept and sent a minute later; ``metrics.csv`` has all rows. A failed request is repeated once, with a timeout of ten
+    seconds, unless ``MLFLOW_HTTP_REQUEST_MAX_RETRIES`` and ``MLFLOW_HTTP_REQUEST_TIMEOUT`` are set.
 
     Args:
         folder: the run folder; it holds the id of the MLflow run.
-        uri: address of the tracking server; ``None`` for the variable ``MLFLOW_TRACKING_URI``.
+        uri: address of the tracking server; ``None`` for the environment variable ``MLFLOW_TRACKING_URI``.
         experiment: name of the experiment, created if missing.
         name: name of the run; by default its title.
         settings: settings of the run by dotted key, stored as parameters, without secrets; see ``evorl.runs.privacy``.
@@ -58,7 +58,7 @@ class MlflowRecorder(Recorder):
         self._uri = uri or os.environ.get("MLFLOW_TRACKING_URI")
         if not self._uri:
             raise ValueError(
-                "recorders.mlflow needs the address of a tracking server: set the variable MLFLOW_TRACKING_URI, or "
+                "recorders.mlflow needs the address of a tracking server: export MLFLOW_TRACKING_URI=..., or set "
                 "recorders.mlflow={uri: http://127.0.0.1:5000}."
             )
         self._shown_uri = shareable_text(self._uri)
@@ -146,7 +146,7 @@ class MlflowRecorder(Recorder):
             call(*arguments)
         except (MlflowException, OSError) as error:
             if not self._has_warned:
-                text = f"MLflow at {self._shown_uri} fails, metrics.csv has all rows: {_shown(error)}"
+                text = f"MLflow at {self._shown_uri} fails (metrics.csv has all rows): {_shown(error)}"
                 print_line(text, sys.stderr)
                 self._has_warned = True
             return False

@@ -19,17 +19,17 @@ WIDTH = 100  # characters of a line below a cell
 
 
 def in_notebook() -> bool:
-    """Return whether this process is the kernel of a notebook, as in Jupyter, VS Code and Colab."""
+    """Return True if this process is the kernel of a notebook, as in Jupyter, VS Code and Colab."""
     ipython = sys.modules.get("IPython")
     return getattr(ipython and ipython.get_ipython(), "kernel", None) is not None
 
 
 class NotebookPanel(Panel):
-    """Shows the returns and the status below the cell, as text too, at about 2 % of the time; the last picture remains.
+    """Shows learning curve and status below the cell, also as text, in at most 2 % of the time; the last image remains.
 
     Args:
-        show: function that displays a dictionary from MIME types to data, and returns an object whose ``update``
-            replaces it; by default that of IPython.
+        show: function that displays data, a dict by MIME type, and returns an object with a method ``update`` that
+            replaces the data; by default ``IPython.display.display``.
         clock: function that returns seconds, for tests.
     """
 

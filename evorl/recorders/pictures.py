@@ -1,4 +1,4 @@
-"""Figures of recorders: drawn by Matplotlib, which is imported when one is drawn, and written as PNG."""
+"""Figures of recorders: drawn by Matplotlib, which is imported with the first figure, and written as PNG."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def white_figure(width: float, height: float, dpi: int = 130, **options: Any) ->
     """Return an empty white figure that needs no screen.
 
     Args:
-        width: inches.
-        height: inches.
+        width: width in inches.
+        height: height in inches.
         dpi: pixels per inch.
         options: further arguments of ``matplotlib.figure.Figure``.
     """

@@ -19,12 +19,12 @@ _INDENT = " " * 6  # aligned with the steps, which follow the percentage
 
 
 class PlainLines(Recorder):
-    """Prints a line for every message and evaluation, and occasionally for the progress.
+    """Prints every message and evaluation, and the progress after every 5 % of the run or 60 seconds.
 
-    A progress report is one line, followed by a line with the metrics that fit; ``metrics.csv`` has all of them.
+    Progress and evaluations are one line, and a second with the metrics that fit; ``metrics.csv`` has all metrics.
 
     Args:
-        stream: output stream; standard output when ``None``.
+        stream: output stream; ``None`` for standard output.
         clock: function that returns seconds, for tests.
     """
 

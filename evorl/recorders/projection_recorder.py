@@ -24,14 +24,14 @@ MANY = 24  # number of episodes from which lines are thinner
 
 
 class ProjectionRecorder(Recorder):
-    """Draws ``<steps>.png``, 12 digits, for each evaluation.
+    """Draws ``<steps>.png`` for each evaluation; ``<steps>`` are the environment steps in 12 digits.
 
     Args:
         folder: output folder; created when the first image is written.
-        env: environment of the evaluation, which draws the background.
+        env: environment of the evaluation, which draws the background (``Env.draw_background``).
         num_episodes: number of episodes drawn per seed.
-        of: ``"goal"`` or ``"observation"``.
-        dimensions: indices of one or two components.
+        of: drawn quantity, ``"goal"`` (achieved goals) or ``"observation"``.
+        dimensions: indices of one or two components of the quantity.
         suffix: appended to the number of steps in file names, for evaluations outside of training.
 
     Raises:
@@ -69,8 +69,8 @@ def draw_episodes(
     Args:
         path: path of the PNG.
         episodes: episodes with all their steps.
-        of: ``"goal"`` or ``"observation"``.
-        dimensions: indices of one or two components.
+        of: drawn quantity, ``"goal"`` (achieved goals) or ``"observation"``.
+        dimensions: indices of one or two components of the quantity.
         env: environment that draws the background; ``None`` for no background.
         title: title of the plot.
 
@@ -97,7 +97,7 @@ def draw_episodes(
 
 
 def points_of(episode: SavedEpisode, of: str, dimensions: tuple[int, ...]) -> np.ndarray:
-    """Return the projected positions of an episode, ``[T + 1, 1 or 2]``."""
+    """Return components ``dimensions`` of an episode's achieved goals or observations, ``[T + 1, 1 or 2]``."""
     names = ("obs.achieved_goal",) if of == "goal" else ("obs.observation", "obs")
     points = next(episode.arrays[name] for name in names if name in episode.arrays)
     return points.reshape(len(points), -1)[:, list(dimensions)]

@@ -17,8 +17,8 @@ class RecorderGroup(Recorder):
 
     Args:
         recorders: recorders to call.
-        title: title of the run in all of them; ``None`` for the name in its plan.
-        side_by_side: see ``RunPlan``; ``None`` for the value in the plan.
+        title: title of the run in all recorders; ``None`` for the ``name`` in its ``RunPlan``.
+        side_by_side: replaces ``RunPlan.side_by_side`` in all recorders; ``None`` keeps the value in the plan.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Files with one row of metrics per line: the file itself, and the recorders of CSV and JSON Lines.
 
-The files survive kills, and a resume never truncates them.
+After a kill, a file has all rows except possibly the last; a resume replaces a file atomically.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RowFile:
             raise self.damaged(f"{error.reason} at byte {error.start:,}") from error
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return the header and the rows of a file of CSV; both empty for an empty file.
+        """Return the header and the rows of a CSV file; both are empty for an empty or missing file.
 
         Raises:
             RunFolderError: the file is not CSV, or two columns have the same name.
@@ -60,7 +60,7 @@ class RowFile:
         return header, rows
 
     def records(self) -> list[dict[str, str]]:
-        """Return the rows of a file of CSV by column.
+        """Return the rows of a CSV file, each a dict of texts by column.
 
         Raises:
             RunFolderError: the file is not CSV, or a row does not have a cell for each column.
@@ -87,7 +87,7 @@ class RowFile:
             self._file = open_to_write(self.path, "a")
 
     def append(self, line: str) -> None:
-        """Append one line."""
+        """Append one line, without its line end, and flush; open the file if necessary."""
         if self._file is None:
             self.open()
         assert self._file is not None, "open() sets the file"
@@ -135,7 +135,7 @@ class RowFile:
 
 
 def as_number(name: str, value: Any) -> int | float:
-    """Return a row's value as a Python number.
+    """Return the value ``name`` of a row as a Python number.
 
     Raises:
         TypeError: the value is not a single number.

@@ -35,7 +35,7 @@ class RunStatus:
     Attributes:
         plan: total steps and title of the run.
         timesteps: environment steps taken, per seed.
-        steps_per_second: sum over all seeds.
+        steps_per_second: current speed, summed over all seeds.
         latest: the latest value of every metric.
         evaluations: all evaluation returns so far.
         best: the best evaluation return, excluding the untrained policy; NaN before the first one.
@@ -52,7 +52,7 @@ class RunStatus:
         self._measured_from: tuple[float, int] | None = None  # seconds and timesteps at the first progress report
 
     def advance(self, timesteps: int, steps_per_second: float, latest: Row) -> None:
-        """Process a progress report."""
+        """Update the status with a progress report, see ``Recorder.progress``."""
         self.timesteps = timesteps
         self.steps_per_second = steps_per_second
         self.latest.update(latest)
@@ -60,7 +60,7 @@ class RunStatus:
             self._measured_from = (self._clock(), timesteps)
 
     def take_row(self, row: Row) -> None:
-        """Process a row of metrics."""
+        """Update the status with a row of metrics, see ``Recorder.write``."""
         self.latest.update(row)
         self.timesteps = int(row.get("timesteps", self.timesteps))
         if EVALUATION in row:
@@ -79,7 +79,7 @@ class RunStatus:
 
     @property
     def seconds_left(self) -> float:
-        """Time left at the pace so far, evaluations included; NaN while unknown."""
+        """Seconds left at the pace so far, evaluations included; NaN while unknown."""
         left = self.plan.total_timesteps - self.timesteps
         if self._measured_from is not None:
             seconds, steps = self._clock() - self._measured_from[0], self.timesteps - self._measured_from[1]
@@ -95,8 +95,8 @@ def describe_metrics(row: Row, num_losses: int = 4, width: int | None = None, si
     Args:
         row: metrics.
         num_losses: maximum number of losses.
-        width: maximum number of characters; the last parts are dropped.
-        side_by_side: the units that returns are averaged over, see ``RunPlan``; by default the seeds.
+        width: maximum number of characters, for which the last parts are dropped; ``None`` for no limit.
+        side_by_side: text for the runs that returns are averaged over, see ``RunPlan``; by default the number of seeds.
     """
     parts = []
     if EVALUATION in row:
@@ -110,18 +110,18 @@ def describe_metrics(row: Row, num_losses: int = 4, width: int | None = None, si
 
 
 def losses(row: Row) -> list[tuple[str, float]]:
-    """Return names and values of the learner's metrics, losses first."""
+    """Return names, without ``train/``, and values of the learner's metrics in a row; losses first."""
     reported = [(name, float(v)) for name, v in row.items() if name.startswith("train/") and name not in _NO_LOSS]
     return sorted([(name.removeprefix("train/"), v) for name, v in reported], key=lambda item: "loss" not in item[0])
 
 
 def format_return(row: Row, name: str, side_by_side: str | None = None) -> str:
-    """Format a return with its standard deviation, if the row has it, and the runs over which it was computed.
+    """Format a return and, if the row has it, the standard deviation: ``300.0 ± 5.0 over 4 seeds``.
 
     Args:
         row: metrics.
         name: column of the return.
-        side_by_side: see ``RunPlan``; by default the number of seeds.
+        side_by_side: text that replaces ``4 seeds``, see ``RunPlan``.
     """
     column, num_seeds = spread_column(row, name)
     if column not in row:
@@ -131,7 +131,7 @@ def format_return(row: Row, name: str, side_by_side: str | None = None) -> str:
 
 
 def spread_column(columns: Iterable[str], name: str) -> tuple[str, int]:
-    """Return the column of a return's standard deviation and its number of seeds, 0 for the episodes of one seed."""
+    """Return the column with the standard deviation of return ``name``, and its number of seeds (0: over episodes)."""
     num_seeds = sum(column.startswith(f"{name}_seed_") for column in columns)
     return f"{name}_std_over_seeds" if num_seeds else f"{name}_std", num_seeds
 
@@ -150,7 +150,7 @@ def format_duration(seconds: float) -> str:
 
 
 def sparkline(values: list[float], width: int = 40) -> str:
-    """Return a curve of at most ``width`` characters; non-finite values are blanks."""
+    """Return a curve of at most ``width`` characters; non-finite values are blanks; empty if all are non-finite."""
     if len(values) > width:  # means of equal parts, so that the whole history remains visible
         edges = [i * len(values) // width for i in range(width + 1)]
         values = [sum(values[a:b]) / (b - a) for a, b in itertools.pairwise(edges)]

@@ -14,12 +14,12 @@ _ASCII_REPLACEMENTS = str.maketrans({"±": "+-", **dict(zip("▁▂▃▄▅▆�
 
 
 def printable(text: str, encoding: str | None, colors: bool = False) -> str:
-    """Return the text as a terminal can show it: control characters escaped, and others in ASCII if necessary.
+    """Return the text with control characters escaped, and with characters that the terminal lacks replaced.
 
     Args:
         text: text to show.
-        encoding: encoding of the terminal. Characters that it lacks are replaced: those used by evorl by ASCII, others
-            by ``?``. ``None``, as for in-memory streams, supports every character.
+        encoding: encoding of the terminal. Characters that it lacks are replaced: ``±`` and the bars of sparklines by
+            ASCII, others by ``?``. ``None``, as for in-memory streams, supports every character.
         colors: true keeps color sequences.
     """
     text = escaped(text, colors)

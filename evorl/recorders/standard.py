@@ -39,13 +39,13 @@ def make_recorder(
         folder: the run folder.
         title: title of the run on the screen and in images; ``None`` for the name in its plan.
         progress: show progress on the screen.
-        live: true for a panel, false for plain lines, ``None`` to choose by the output.
+        live: true for a panel, false for plain lines; ``None`` for a panel on a terminal and in a notebook.
         tensorboard: write TensorBoard events.
         settings: settings of the run by dotted key, for TensorBoard's table of runs.
         learning_curve: draw the learning curve at the end.
         wandb: arguments of ``WandbRecorder``, ``{}`` for its defaults; ``None`` disables Weights & Biases.
         mlflow: arguments of ``MlflowRecorder``; ``None`` disables MLflow.
-        others: additional recorders, such as those from ``episode_recorders``.
+        others: additional recorders, such as the results of ``episode_recorders``.
     """
     if not is_first():
         return RecorderGroup(())

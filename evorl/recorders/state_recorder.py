@@ -13,10 +13,10 @@ class StateRecorder(Recorder):
     """Records "running" from the start, and at the end "finished", "stopped" or "failed".
 
     Args:
-        path: path of the file.
+        path: path of ``state.json``.
 
     Raises:
-        RunFolderError: the run is already being trained; or the disk is full or read-only.
+        RunFolderError: the run is already being trained, or the disk is full or read-only.
     """
 
     def __init__(self, path: Path | str) -> None:

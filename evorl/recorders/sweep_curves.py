@@ -24,11 +24,11 @@ def draw_sweep(picture: Path | str, panels: Mapping[str, Mapping[str, Sequence[C
 
     Args:
         picture: path of the PNG to write.
-        panels: by title, drawn below one another; each maps the names of the settings, best first, to the curves
-            ``(steps, returns)`` of their runs.
+        panels: plots by title, from top to bottom. Each maps names of settings, best first, to the curves
+            ``(steps, returns)`` of the runs with this setting.
 
     Returns:
-        True if there was anything to draw.
+        True if the image was written; False if no setting has a curve.
 
     Raises:
         RunFolderError: the image cannot be written.
@@ -45,7 +45,7 @@ def draw_sweep(picture: Path | str, panels: Mapping[str, Mapping[str, Sequence[C
 
 
 def mean_curve(runs: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the steps at which all runs were evaluated, and their mean returns."""
+    """Return the environment steps at which all runs were evaluated, and the mean return over runs at each."""
     steps = sorted(set.intersection(*(set(steps) for steps, _ in runs)))
     tables = [dict(zip(*run, strict=True)) for run in runs]
     return np.asarray(steps), np.asarray([np.mean([table[step] for table in tables]) for step in steps])

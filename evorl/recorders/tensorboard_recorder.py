@@ -28,8 +28,8 @@ class TensorBoardRecorder(Recorder):
 
     Args:
         folder: folder of the event files.
-        settings: settings of the run by dotted key, for the tab HPARAMS, which compares the runs of a folder by their
-            settings and their last evaluation return, without secrets, see ``evorl.runs.privacy``; empty for none.
+        settings: settings of the run by dotted key, stored without secrets (see ``evorl.runs.privacy``) for the tab
+            HPARAMS, which compares runs by settings and last evaluation return; ``None`` omits the run there.
 
     Raises:
         RunFolderError: the disk is full or read-only.
@@ -131,7 +131,7 @@ class TensorBoardRecorder(Recorder):
 
 
 def _hparams(settings: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the summaries of TensorBoard's plugin hparams: the columns of its table, and the values of this run."""
+    """Yield two summaries for TensorBoard's plugin hparams: the columns of its table, and the values of this run."""
     from tensorboardX.proto import api_pb2, plugin_hparams_pb2, summary_pb2
 
     api: Any = api_pb2  # the members of these modules are made at import

@@ -37,7 +37,7 @@ class VideoRecorder(Recorder):
     Args:
         folder: the run folder; files are written to its folder ``videos``.
         interval: environment steps between two renderings.
-        command: replaces the Python interpreter with the command line.
+        command: command that is started instead of ``evorl``, with the arguments of ``evorl render``.
 
     Attributes:
         process: the last process started; ``None`` before the first.
@@ -48,7 +48,7 @@ class VideoRecorder(Recorder):
 
     def __init__(self, folder: RunFolder, interval: float, command: Sequence[str] | None = None) -> None:
         if interval <= 0:
-            raise ValueError(f"the interval between renderings must be positive, got {interval}.")
+            raise ValueError(f"the steps between renderings (render_interval) must be positive, got {interval}.")
         self._folder, self._interval = folder, interval
         self._command = tuple(command or (sys.executable, *without_working_directory(), "-c", _RENDER_SCRIPT))
         self._intervals = 0  # number of completed intervals
@@ -57,7 +57,7 @@ class VideoRecorder(Recorder):
 
     @property
     def log(self) -> Path:
-        """File with the output of the processes."""
+        """Path of the file with the output of the rendering processes."""
         return self._folder.videos / "render.log"
 
     def start(self, plan: RunPlan) -> None:
@@ -69,7 +69,8 @@ class VideoRecorder(Recorder):
         is_drawing = self.process is not None and self.process.poll() is None
         if intervals <= self._intervals or is_drawing:
             return
-        best = self._checkpoints.best_step or max(self._checkpoints.steps, default=None)
+        best = self._checkpoints.best_step
+        best = max(self._checkpoints.steps, default=None) if best is None else best
         if best is None or best == self._shown:
             return
         self._intervals, self._shown = intervals, best

@@ -28,7 +28,7 @@ class WandbRecorder(Recorder):
 
     Raises:
         ImportError: wandb is not installed; raised at the start.
-        ValueError: an unknown mode.
+        ValueError: the mode is unknown.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""Rendering of saved or replayed episodes; modules are imported on demand."""
+"""Rendering of saved or replayed episodes; its modules are imported where they are needed."""

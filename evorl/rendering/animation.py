@@ -1,4 +1,4 @@
-"""Renders saved episodes as animations."""
+"""Renders the bodies of saved episodes, and encodes images as animations."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _KINDS = {".gif": "GIF", ".webp": "WEBP", ".png": "PNG"}
 
 
 def frame_numbers(num_moments: int, num_frames: int = MAX_FRAMES) -> np.ndarray:
-    """Return up to ``num_frames`` equally spaced indices of ``num_moments`` moments, including first and last."""
+    """Return up to ``num_frames`` equally spaced indices of ``num_moments`` moments, with the first and the last."""
     return np.unique(np.linspace(0, num_moments - 1, min(num_moments, num_frames)).round().astype(np.int64))
 
 
 def frames_of(episode: SavedEpisode, env: Env, num_frames: int = MAX_FRAMES, size: int = IMAGE_SIZE) -> np.ndarray:
-    """Render an episode's bodies, uint8 ``[K, size, size, 3]``.
+    """Render an episode's bodies at K equally spaced moments, uint8 ``[K, size, size, 3]``.
 
     Args:
         episode: an episode with physics.
@@ -51,13 +51,13 @@ def write_animation(
 ) -> None:
     """Write images uint8 ``[K, height, width, 3]`` as an animation in the format of the file extension.
 
-    Each image of a GIF is quantized to its best 256 colors. An MP4 needs even height and width.
+    Each image of a GIF is quantized to its best 256 colors. An MP4 loses the last row or column of an odd size.
 
     Args:
         path: output file; its folder is created.
         frames: the images.
-        seconds_per_frame: duration of each frame.
-        lossless: write a lossless WebP, which is several times as large.
+        seconds_per_frame: duration of each frame, in seconds.
+        lossless: write a lossless WebP, several times as large as a lossy one; ignored for other formats.
 
     Raises:
         ValueError: the extension is not a format with animations.
@@ -85,8 +85,8 @@ def animation_bytes(
     Args:
         frames: images uint8 ``[K, height, width, 3]``.
         kind: ``GIF``, ``WEBP`` or ``PNG``.
-        seconds_per_frame: duration of each frame.
-        lossless: encode a lossless WebP.
+        seconds_per_frame: duration of each frame, in seconds.
+        lossless: encode a lossless WebP; ignored for other formats.
     """
     from PIL import Image
 

@@ -1,6 +1,6 @@
 """Draws environments that have no renderer: classic control with lines, grids with colors, others as bars.
 
-Only needs an episode's arrays. Lines are drawn at three times the size and downsampled for antialiasing.
+The drawings are made from an episode's arrays alone, at three times the size, and downsampled for antialiasing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_BARS = 64
 
 
 class Sheet:
-    """A drawing canvas in world coordinates, y upwards.
+    """A drawing canvas in world coordinates, with the y axis upwards.
 
     Args:
         size: height in pixels.
@@ -40,19 +40,19 @@ class Sheet:
         self._pen: Any = ImageDraw.Draw(self._image)
 
     def line(self, points: list[Point], width: float, color: tuple[int, int, int]) -> None:
-        """Draw a line through points with round ends; ``width`` is in world units."""
+        """Draw a line through points, with round ends; ``width`` is in world units."""
         pixels = [self._to_pixels(point) for point in points]
         self._pen.line(pixels, fill=color, width=max(1, round(width * self._scale)), joint="curve")
         for point in (points[0], points[-1]):
             self.disc(point, width / 2, color)
 
     def disc(self, center: Point, radius: float, color: tuple[int, int, int]) -> None:
-        """Draw a filled circle."""
+        """Draw a filled circle; ``radius`` is in world units."""
         (x, y), r = self._to_pixels(center), radius * self._scale
         self._pen.ellipse((x - r, y - r, x + r, y + r), fill=color)
 
     def box(self, low: Point, high: Point, color: tuple[int, int, int]) -> None:
-        """Draw a filled rectangle from the lower left to the upper right corner."""
+        """Draw a filled rectangle from its lower left corner ``low`` to its upper right corner ``high``."""
         (left, bottom), (right, top) = self._to_pixels(low), self._to_pixels(high)
         self._pen.rectangle((left, top, max(left, right), max(top, bottom)), fill=color)
 
@@ -67,17 +67,17 @@ class Sheet:
 
 
 def drawing_of(arrays: Mapping[str, np.ndarray], size: int) -> Draw:
-    """Return a function that draws an episode, given by its arrays, at a moment.
+    """Return a function that draws a moment of an episode, which is given by its arrays.
 
-    Classic control is drawn from positions with gymnax's names. Otherwise the observation is drawn: images unchanged,
-    grids with a color per channel, other numbers as bars.
+    Classic control is drawn from arrays with gymnax's names of positions. Otherwise the observation is drawn: images
+    unchanged, grids with a color per channel, the first 64 of other numbers as bars.
 
     Args:
-        arrays: arrays as in a ``SavedEpisode``, ``[T + 1, ...]``.
+        arrays: arrays of a ``SavedEpisode``; observations and positions are ``[T + 1, ...]``.
         size: image height, in pixels.
 
     Returns:
-        A function from the index of a moment to uint8 ``[size, width, 3]``.
+        A function from the index of a moment, 0 to T, to an image, uint8 ``[size, width, 3]``.
     """
     for names, draw in _BODIES.items():
         if all(name in arrays for name in names):
@@ -95,7 +95,7 @@ def grid_picture(grid: np.ndarray, size: int) -> np.ndarray:
     """Draw a grid ``[H, W]`` or ``[H, W, C]`` with square cells, uint8 ``[size, width, 3]``.
 
     Three uint8 channels are red, green and blue, and a single channel is gray. Otherwise each channel has a color, and
-    a cell has the color of its last nonzero channel. For a stack of images ``[4, H, W]`` the last one is drawn.
+    a cell has the color of its last nonzero channel. Of a stack of up to 4 images ``[K, H, W]``, the last is drawn.
     """
     from PIL import Image
 
@@ -171,7 +171,7 @@ def _mountain_car(size: int, x: float) -> np.ndarray:
 
 
 def _bars(size: int, values: np.ndarray) -> np.ndarray:
-    """Draw numbers from -1 to 1 as bars up or down."""
+    """Draw numbers from -1 to 1 as bars: positive ones up, negative ones down."""
     sheet = Sheet(size, (-0.5, -1.2), (2.9, 1.2))
     width = 2.8 / len(values)
     for number, value in enumerate(values.tolist()):
@@ -182,7 +182,7 @@ def _bars(size: int, values: np.ndarray) -> np.ndarray:
     return sheet.picture()
 
 
-# By names of the position arrays, longer tuples first.
+# By the names of the position arrays. A name that others include comes last: "theta" after ("x", "theta").
 _BODIES: dict[tuple[str, ...], Callable[..., np.ndarray]] = {
     ("x", "theta"): _cart_pole,
     ("joint_angle1", "joint_angle2"): _acrobot,

@@ -1,4 +1,4 @@
-"""Selects the policies to render: the policy of an evaluation, or elites of an archive."""
+"""Selects the policies to render: the policy that evaluations use, or elites of an archive."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def has_archive(workflow: Workflow) -> bool:
 
 
 def played_entries(workflow: Workflow) -> tuple[str, ...]:
-    """Return the entries of a state that evaluations and animations read."""
+    """Return the names of the entries of a workflow's state that evaluations and animations read."""
     return (*workflow.evaluation_entries, *(("archive_state",) if has_archive(workflow) else ()))
 
 
 def best_policy(state: State) -> AgentState:
-    """Return the agent state that an evaluation of a single-seed state uses: in a population the best member."""
+    """Return the agent state that evaluations of a single seed use; in a population, that of the best member."""
     if "members" not in state:
         return state.agent_state
     best = best_member(state.scores)
@@ -43,12 +43,12 @@ def players_of(workflow: Workflow, state: State, num_episodes: int, cells: int |
     Args:
         workflow: the trained workflow.
         state: state of one seed; with ``archive_state`` if the workflow has an archive.
-        num_episodes: number of episodes of the best policy; each elite plays one.
-        cells: number of elites, or indices of their cells; ``None`` uses ``ELITES_SHOWN`` if there is an archive; 0
-            renders only the best policy.
+        num_episodes: number of episodes of the best policy; each elite plays one episode.
+        cells: number of elites, or indices of their cells; 0 renders only the best policy. ``None`` renders
+            ``ELITES_SHOWN`` elites, or the best policy without an archive.
 
     Raises:
-        ValueError: the workflow has no archive, or a cell has no elite.
+        ValueError: ``cells`` needs an archive that the workflow does not have, or a cell has no elite.
     """
     if not has_archive(workflow):
         if cells:
@@ -70,9 +70,9 @@ def players_of(workflow: Workflow, state: State, num_episodes: int, cells: int |
 
 
 def spread_cells(archive: Archive, state: ArchiveState, number: int) -> list[int]:
-    """Select up to ``number`` cells with elites: the best first, then repeatedly the one farthest from those selected.
+    """Select up to ``number`` cells with elites: first the best elite, then always the one farthest from the selected.
 
-    Distances are between descriptors, scaled by the archive's range.
+    Distances are Euclidean, between descriptors scaled to [0, 1] by the bounds of the archive.
 
     Args:
         archive: the archive.
@@ -97,7 +97,7 @@ def spread_cells(archive: Archive, state: ArchiveState, number: int) -> list[int
 
 
 def checked_cells(state: ArchiveState, cells: Sequence[int]) -> list[int]:
-    """Return the requested cells.
+    """Return the requested cells, after checking that each has an elite.
 
     Raises:
         ValueError: a cell does not exist or is empty; the message lists filled cells.
@@ -113,11 +113,11 @@ def checked_cells(state: ArchiveState, cells: Sequence[int]) -> list[int]:
 
 
 def elite_title(state: ArchiveState, cell: int) -> str:
-    """Return the title of an elite: its cell and descriptors."""
+    """Return the title of an elite, its cell and descriptors: ``cell 3 (0.5, 0.2)``."""
     numbers = ", ".join(f"{value:.2g}" for value in np.asarray(state.descriptors)[cell])
     return f"cell {cell} ({numbers})"
 
 
 def elite_of(state: ArchiveState, cell: int) -> Any:
-    """Return the policy parameters of the elite in a cell."""
+    """Return the policy parameters of the elite in ``cell``."""
     return jax.tree.map(lambda x: x[cell], state.solutions)

@@ -55,9 +55,9 @@ const shapes = data.shapes.map(s => {
 });
 
 class Tile {
-  constructor(told) {
-    this.told = told;
-    const bytes = Uint8Array.from(atob(told.poses), c => c.charCodeAt(0));
+  constructor(scene) {
+    this.scene = scene;
+    const bytes = Uint8Array.from(atob(scene.poses), c => c.charCodeAt(0));
     const words = new DataView(bytes.buffer);
     this.numbers = Float32Array.from({length: bytes.length / 2}, (_, i) => words.getInt16(2 * i, true) / 32767);
     const figure = document.createElement("figure");
@@ -68,7 +68,7 @@ class Tile {
     this.steer();
   }
   pose(frame, body) {
-    const at = (frame * numBodies + body) * 7, n = this.numbers, {center, reach} = this.told;
+    const at = (frame * numBodies + body) * 7, n = this.numbers, {center, reach} = this.scene;
     const q = [n[at + 3], n[at + 4], n[at + 5], n[at + 6]], length = Math.hypot(...q) || 1;
     return {pos: [0, 1, 2].map(i => n[at + i] * reach + center[i]), quat: q.map(x => x / length)};
   }
@@ -86,7 +86,7 @@ class Tile {
     this.canvas.onwheel = e => { e.preventDefault(); view.distance *= Math.exp(e.deltaY / 1000); drawAll(); };
   }
   draw(moment) {
-    const {moments, returns, title, isWhole} = this.told;
+    const {moments, returns, title, isWhole} = this.scene;
     let frame = 0;
     while (frame + 1 < moments.length && moments[frame + 1] <= moment) frame++;
     const isOver = isWhole && frame === moments.length - 1;
@@ -168,7 +168,7 @@ function ground(shape, poses, target, seen, fill) {
     }
 }
 
-const tiles = data.tiles.map(told => new Tile(told)), last = Math.max(...data.tiles.map(t => t.moments.at(-1)));
+const tiles = data.tiles.map(scene => new Tile(scene)), last = Math.max(...data.tiles.map(t => t.moments.at(-1)));
 const perFrame = Math.max(1, ...data.tiles.map(t => t.moments.at(-1) / Math.max(1, t.moments.length - 1)));
 const slider = document.getElementById("time"), button = document.getElementById("play"), speed = document.getElementById("speed");
 let moment = 0, isPlaying = true, before = null;

@@ -1,7 +1,7 @@
 """Replay pages: a single HTML file that any browser plays offline, without network requests.
 
-Bodies become a scene that can be rotated and paused: shapes are stored once, poses per frame as 16-bit integers. Meshes
-and height fields are drawn as bounding boxes. Environments without bodies become an animation.
+Episodes with bodies are shown as scenes that can be rotated and paused: shapes are stored once, poses per frame as
+16-bit integers. Meshes and height fields are drawn as bounding boxes. Other episodes are shown as one animation.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ figcaption.end{color:#8c9096}canvas,img{display:block;width:100%;touch-action:no
 
 
 def write_body_page(path: Path, title: str, shown: Sequence[Shown], env: VectorEnv, num_frames: int) -> int:
-    """Write a page with a scene for each episode.
+    """Write a page with a rotatable scene for each episode.
 
     Args:
         path: output file; its folder is created.
@@ -47,10 +47,10 @@ def write_body_page(path: Path, title: str, shown: Sequence[Shown], env: VectorE
         num_frames: maximum number of frames per episode.
 
     Returns:
-        Number of shapes drawn as bounding boxes of meshes or height fields.
+        Number of meshes and height fields, which are drawn as bounding boxes.
 
     Raises:
-        ValueError: the bodies do not match the environment's model.
+        ValueError: an episode has no bodies, or they do not match the environment's model.
         RunFolderError: the file cannot be written.
     """
     model = env.mujoco_model
@@ -63,7 +63,7 @@ def write_body_page(path: Path, title: str, shown: Sequence[Shown], env: VectorE
     }
     note = "Drag to rotate, scroll to zoom, space to pause."
     if num_bounds:
-        note += f" {num_bounds} meshes are shown as their bounding boxes."
+        note += f" {num_bounds} meshes or height fields are shown as their bounding boxes."
     script = resources.files("evorl.rendering").joinpath("replay_page.js").read_text(encoding="utf-8")
     controls = (
         '<div id="bar"><button id="play">pause</button><input id="time" type="range" min="0" value="0" '
@@ -86,7 +86,7 @@ def write_picture_page(path: Path, title: str, animation: bytes, kind: str) -> N
         path: output file; its folder is created.
         title: title of the page.
         animation: bytes of an image file.
-        kind: its format, such as ``webp``.
+        kind: format of that file, such as ``webp``.
 
     Raises:
         RunFolderError: the file cannot be written.
@@ -132,5 +132,5 @@ def _scene(each: Shown, env: VectorEnv, num_frames: int) -> dict[str, Any]:
 
 
 def _as_json(data: Any) -> str:
-    """Return JSON that can be embedded in a script element of a page."""
+    """Return JSON in which ``<`` is escaped, so that a script element of a page can contain it."""
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")

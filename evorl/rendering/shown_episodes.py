@@ -1,4 +1,4 @@
-"""Plays episodes of an evaluation for rendering, and selects the renderer: the environment, MuJoCo or line drawings."""
+"""Plays episodes for rendering, and selects the renderer: the environment, MuJoCo, a simulator or line drawings."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ def shown_episodes(
     num_steps: int | None = None,
     as_bodies: bool = True,
 ) -> Iterator[list[Shown]]:
-    """Context manager that plays episodes and yields them with renderers, releasing their resources at the end.
+    """Context manager that plays episodes and yields them with their renderers, which are closed at its end.
 
-    The environment's own ``render(state)`` has precedence, then MuJoCo for bodies, then the renderer of a simulator on
-    the host, then line drawings.
+    The first available renderer is used: the environment's own ``render(state)``, MuJoCo for environments with a model,
+    the renderer of a simulator on the host, line drawings.
 
     Args:
-        env: a vector environment that freezes at the end of an episode.
-        env_config: config of the environment.
+        env: vector environment that does not reset ended episodes (``autoreset_mode="disabled"``).
+        env_config: config of the environment, for a copy that is rendered while it is played.
         action_fn: ``agent.evaluate_actions``.
         players: policies; all play the same episodes.
-        key: key of the evaluation whose first episodes are played.
+        key: key of an evaluation; its first episodes are played again.
         size: image height, in pixels.
-        num_frames: number of images per episode.
-        num_steps: show only the first steps of each episode, at most this number; ``None`` for whole episodes.
+        num_frames: number of images per episode, see ``seen_live``; other renderers draw any moment on request.
+        num_steps: maximum number of steps shown of each episode; ``None`` for whole episodes.
         as_bodies: true renders bodies with MuJoCo; false yields them without images, for replay pages.
 
     Raises:
-        HostEnvError: no renderer works, or a simulator failed.
+        HostEnvError: no graphics library works, or a simulator failed or returned no image.
     """
     longest = most_steps(env) if num_steps is None else num_steps
     has_own_render = draws_itself(env)
@@ -88,7 +88,7 @@ def _not_drawn(step: int) -> np.ndarray:
 
 
 def drawn_by_lines(episodes: Sequence[tuple[str, SavedEpisode]], size: int) -> list[Shown]:
-    """Return episodes drawn from their arrays, see ``drawing_of``; ``size`` is the height in pixels."""
+    """Return titled episodes drawn from their arrays, see ``drawing_of``; ``size`` is the image height in pixels."""
     return [
         Shown(title, episode.arrays["reward"], drawing_of(episode.arrays, size), episode) for title, episode in episodes
     ]
@@ -96,7 +96,7 @@ def drawn_by_lines(episodes: Sequence[tuple[str, SavedEpisode]], size: int) -> l
 
 @contextlib.contextmanager
 def drawn_as_bodies(episodes: Sequence[tuple[str, SavedEpisode]], env: VectorEnv, size: int) -> Iterator[list[Shown]]:
-    """Context manager that yields episodes of bodies, drawn by MuJoCo.
+    """Context manager that yields titled episodes of bodies, drawn by MuJoCo with ``size`` pixels of height.
 
     Raises:
         HostEnvError: no graphics library works.
@@ -130,14 +130,14 @@ def seen_live(
     """Play episodes sequentially and render them while they run, for renderers that need the live environment.
 
     Args:
-        env: environment of one row that freezes at the end of its episode; with several agents per copy, one row per
-            agent, and rewards are averaged over them.
+        env: vector environment of one copy that does not reset ended episodes: one row, or one row per agent, whose
+            rewards are averaged.
         action_fn: ``agent.evaluate_actions``.
         players: policies; all play the same episodes.
-        key: key of the evaluation whose first episodes are played.
+        key: key of an evaluation; its first episodes are played again.
         look: function from a state to an image, uint8 ``[height, width, 3]``.
-        num_frames: number of images stored per episode; up to twice as many are stored.
-        num_steps: play at most this number of steps.
+        num_frames: number of images needed per episode; up to twice as many are rendered and kept.
+        num_steps: maximum number of steps per episode.
     """
     rows = jnp.arange(env.num_envs)  # one, or one per agent
 
@@ -169,10 +169,10 @@ def seen_live(
 
 
 class Album:
-    """Images of an episode of unknown length: at equally spaced moments, and of the last one.
+    """Images of an episode of unknown length: of equally spaced moments, and of the last moment.
 
     Args:
-        num_frames: number of images stored; beyond twice as many, every second one is dropped.
+        num_frames: number of images needed; when more than twice as many are stored, every second one is dropped.
     """
 
     def __init__(self, num_frames: int) -> None:
@@ -180,7 +180,7 @@ class Album:
         self._pictures: dict[int, np.ndarray] = {}
 
     def add(self, moment: int, look: Callable[[], np.ndarray], is_last: bool = False) -> None:
-        """Render and store a moment, if it is due."""
+        """Store the image ``look()`` if ``moment`` is a multiple of the current spacing, or the last moment."""
         if moment % self._every and not is_last:
             return
         self._pictures[moment] = look()
@@ -197,7 +197,7 @@ def drawn_by_user(env: VectorEnv, size: int) -> Callable[[EnvState], np.ndarray]
     """Return a function that renders the single row of a state with the user's ``render(state)``.
 
     Raises:
-        ValueError: the result is not uint8 ``[height, width, 3]``; raised by the returned function.
+        ValueError: (by the returned function) the result of ``render`` is not uint8 ``[height, width, 3]``.
     """
     render: Any = env.unwrapped.render  # pyright: ignore[reportAttributeAccessIssue]  # checked by ``draws_itself``
 
@@ -214,10 +214,10 @@ def draws_itself(env: VectorEnv) -> bool:
 
 
 def drawn_by_simulator(env: Any, size: int) -> Callable[[EnvState], np.ndarray]:
-    """Return a function that renders the current state of a simulator on the host.
+    """Return a function that waits for a state, then renders the current state of a simulator on the host.
 
     Raises:
-        HostEnvError: rendering fails or returns no image; raised by the returned function.
+        HostEnvError: (by the returned function) rendering fails or returns ``None``; other non-images: ``ValueError``.
     """
 
     def look(env_state: EnvState) -> np.ndarray:
@@ -236,7 +236,7 @@ def drawn_by_simulator(env: Any, size: int) -> Callable[[EnvState], np.ndarray]:
 
 
 def _rendering_env(env: VectorEnv, config: Mapping[str, Any] | str) -> Any:
-    """Create an environment of the same config with a single copy, with rendering enabled for simulators."""
+    """Create a single copy of the environment of this config, with rendering enabled if it is a simulator."""
     settings = {"name": config} if isinstance(config, str) else dict(config)
     if env.steps_on_host:
         settings.pop("vectorization", None)  # render in this process
@@ -249,12 +249,12 @@ def _rendering_env(env: VectorEnv, config: Mapping[str, Any] | str) -> Any:
 
 
 def _fitted(picture: np.ndarray, size: int, source: str) -> np.ndarray:
-    """Resize an image to the height ``size``, because large ones take much memory."""
+    """Return an image resized to the height ``size``; ``ValueError`` unless it is uint8 ``[height, width, 3]``."""
     from PIL import Image
 
     if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
         raise ValueError(
-            f"{source} must be an image, uint8 [height, width, 3]; got {picture.dtype} {list(picture.shape)}."
+            f"{source} must return an image, uint8 [height, width, 3]; got {picture.dtype} {list(picture.shape)}."
         )
     width = max(1, round(size * picture.shape[1] / picture.shape[0]))
     smooth = Image.Resampling.LANCZOS if picture.shape[0] > size else Image.Resampling.NEAREST

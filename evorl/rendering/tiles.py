@@ -1,4 +1,4 @@
-"""Arranges several episodes in a grid of animations with captions."""
+"""Draws several episodes, with captions, in the grid of one animation."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Shown:
 
     Attributes:
         title: title of the episode.
-        rewards: float ``[T]``.
+        rewards: reward of each step, float ``[T]``.
         draw: function from the index of a moment, 0 to T, to its image, uint8 ``[height, width, 3]``, always of the
             same size.
         episode: arrays of the episode, possibly of more than T steps; ``None`` if only images were stored.
-        is_whole: the episode ends after T steps; otherwise only its first T steps are shown.
+        is_whole: True if the episode ends after T steps; False if it is longer and only its first T steps are shown.
     """
 
     title: str
@@ -42,7 +42,7 @@ class Shown:
         return len(self.rewards)
 
     def caption(self, moment: int) -> str:
-        """Return the caption of a moment: the title, the time in steps, and the return so far."""
+        """Return the caption of a moment from 0 to T: the title, the step, and the undiscounted return so far."""
         end = " (end)" if moment == self.length and self.is_whole else ""
         return f"{self.title}  step {moment}{end}  return {figures(self.rewards[:moment].sum())}"
 
@@ -53,15 +53,15 @@ class Shown:
 
 
 def moments_of(shown: Sequence[Shown], num_frames: int) -> np.ndarray:
-    """Return up to ``num_frames`` step numbers to draw, over the longest episode; ended episodes show their end."""
+    """Return up to ``num_frames`` equally spaced moments to draw, from 0 to the length of the longest episode."""
     return frame_numbers(max(each.length for each in shown) + 1, num_frames)
 
 
 def picture_grid(shown: Sequence[Shown], num_frames: int) -> np.ndarray:
-    """Draw all episodes at the same moments, uint8 ``[K, height, width, 3]`` with even height and width.
+    """Draw all episodes at the same K moments, uint8 ``[K, height, width, 3]`` with even height and width.
 
     Args:
-        shown: episodes to draw, at least one.
+        shown: episodes to draw, at least one; after its end, an episode keeps showing its last moment.
         num_frames: maximum of K.
     """
     columns = len(shown) if len(shown) <= 3 else math.ceil(math.sqrt(len(shown)))
@@ -107,7 +107,7 @@ def _tile(each: Shown, moment: int, size: tuple[int, int], font: Any, band: int)
 
 
 def _font_for(captions: Sequence[str], width: int) -> tuple[Any, int]:
-    """Return a font small enough for every caption to fit the width, but legible, and the line height."""
+    """Return the largest font, within limits, in which every caption fits the width in pixels; and the line height."""
     from PIL import ImageFont
 
     size = _LARGEST_LETTERS
@@ -119,5 +119,5 @@ def _font_for(captions: Sequence[str], width: int) -> tuple[Any, int]:
 
 
 def figures(value: float) -> str:
-    """Format a number with one decimal, or three if it is below 1."""
+    """Format a number with one decimal, or with three if its absolute value is between 0 and 1."""
     return f"{value:.3f}" if 0 < abs(value) < 1 else f"{value:.1f}"

@@ -1,4 +1,4 @@
-"""Encodes videos as H.264 in MP4 with PyAV, which is imported on demand."""
+"""Encodes videos as H.264 in MP4 with PyAV, an optional package that is imported when needed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _QUALITY = "23"  # H.264's constant rate factor, libx264's default
 
 
 def require_encoder() -> None:
-    """Raise ``ImportError`` with the package to install if no video encoder is available."""
+    """Raise ``ImportError``, with the command to install it, if PyAV is not installed."""
     _av()
 
 
@@ -22,8 +22,8 @@ def encoded(frames: np.ndarray, seconds_per_frame: float) -> bytes:
     """Encode a video as the bytes of an MP4 file.
 
     Args:
-        frames: uint8 ``[K, height, width, 3]``; with odd sizes the last row or column is dropped.
-        seconds_per_frame: duration of each frame.
+        frames: uint8 ``[K, height, width, 3]``; the last row of an odd height and column of an odd width are dropped.
+        seconds_per_frame: duration of each frame, in seconds.
 
     Raises:
         ImportError: PyAV is not installed.
@@ -43,6 +43,6 @@ def encoded(frames: np.ndarray, seconds_per_frame: float) -> bytes:
 
 
 def _av() -> Any:
-    with explain_missing_package("films (format=mp4)", "av"):
+    with explain_missing_package("videos (format=mp4)", "av"):
         import av
     return av

@@ -1,7 +1,7 @@
-"""Hindsight experience replay (Andrychowicz et al. 2017): relabels transitions with goals that were achieved later.
+"""Hindsight experience replay (Andrychowicz et al. 2017): relabels transitions with goals achieved in their episode.
 
-Stored transitions do not change. When steps are sampled, most of them are given a goal achieved in the same episode,
-and their rewards and terminations are recomputed for that goal.
+Stored transitions do not change. When steps are sampled, most of them receive a goal achieved in the same episode, and
+their rewards and terminations are recomputed for that goal.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class PrioritizedReplayState(ReplayState):
 
     Attributes:
         priorities: priority of transition ``row * B + env``, raised to the exponent; identical on all devices.
-        greatest: largest priority so far, assigned to new transitions.
+        greatest: largest priority so far, raised to the exponent, float32 scalar; assigned to new transitions.
     """
 
     priorities: SumTree
@@ -80,9 +80,9 @@ class PrioritizedReplayBuffer(UniformReplayBuffer):
         errors: jax.Array,
         mask: jax.Array | bool = True,
     ) -> PrioritizedReplayState:
-        """Set the priorities of sampled transitions to ``|errors|`` where ``mask`` is True.
+        """Set the priorities of sampled transitions to ``|errors| + 1e-6`` where ``mask`` is True.
 
-        All arguments have the same shape and are replicated on all devices of a mesh.
+        ``rows``, ``envs``, ``errors`` and an array ``mask`` have the same shape and are equal on all devices of a mesh.
         """
         raised = (jnp.abs(errors) + _LEAST) ** self.exponent
         indices = jnp.where(mask, rows * self.num_envs + envs, DROPPED)

@@ -102,7 +102,7 @@ def replace_entries(state: Ring, rows: jax.Array, envs: jax.Array, entries: Any)
     Args:
         state: ring of dicts.
         rows: int32 ``[N]``; rows beyond the ring are dropped.
-        envs: int32 ``[N]``.
+        envs: indices of environments of this device, int32 ``[N]``.
         entries: new values by name, leaves ``[N, ...]``.
     """
 
@@ -183,7 +183,7 @@ def take_n_step(
     Returns:
         ``obs``, ``actions`` and ``extras`` of the first step; ``rewards``, the discounted sum; ``next_obs`` of the last
         step; and in ``extras``, ``num_rewards``, int32, and ``discounts``, the discount over all steps, 0 after a
-        termination. All leaves are ``[..., ...]``.
+        termination. ``dones`` is ``None``. Leaves are ``[*rows.shape, ...]``.
     """
     if num_steps == 1:
         batch = take(state.data, rows, envs, num_envs)
@@ -218,7 +218,7 @@ def window_from(
 def discounted_sum(
     rewards: jax.Array, ends: jax.Array, is_stored: jax.Array, discount: jax.Array | float
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the discounted sum of ``rewards`` ``[..., n]`` up to the first of ``ends``, and their number, int32."""
+    """Return the discounted sum of ``rewards`` ``[..., n]`` through the first of ``ends``, and their number, int32."""
     ended_before = jnp.cumsum(ends.astype(jnp.int32), axis=-1) - ends.astype(jnp.int32)
     is_in = (ended_before == 0) & is_stored
     num_rewards = is_in.sum(axis=-1, dtype=jnp.int32)

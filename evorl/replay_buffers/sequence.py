@@ -52,10 +52,10 @@ def take_sequences(state: ReplayState, rows: jax.Array, envs: jax.Array, num_env
 class SequenceReplayBuffer(UniformReplayBuffer):
     """Ring of the latest transitions that samples starts of complete sequences uniformly, with replacement.
 
-    While no complete sequence is stored, the oldest step is returned, and the mask marks the steps that follow it.
+    While no complete sequence is stored, draws return the oldest start; ``mask`` of the sequence marks stored steps.
 
     Attributes:
-        length: steps of a sequence.
+        length: number of steps of a sequence.
         period: steps of an environment between two starts (half the length in Kapturowski et al. 2019, section 2.3);
             the number of rows is rounded up to a multiple of this.
     """

@@ -56,7 +56,7 @@ class SlotReplayState(ReplayState):
 class SlotReplayBuffer(UniformReplayBuffer):
     """One episode per slot, overwritten at random, and sampled uniformly over steps.
 
-    At the start of an episode, an environment opens its next empty slot; if none is empty, it opens any slot but its
+    At the start of an episode, an environment opens its next empty slot; if none is empty, it opens any slot except its
     last, with equal probability. Transitions are ``SampleBatch`` with ``dones``; the first step of each environment
     starts an episode. An episode longer than a slot continues in another slot, as if it were a new episode.
 

@@ -21,17 +21,17 @@ SEEDS_FOR_INTERVAL = 3
 CURVE_RESAMPLES = 2_000
 MAX_POINTS = 200  # maximum number of points of a drawn curve
 MAX_GROUPS = 8  # largest number of groups by default; above it, runs are grouped by algorithm
-# Settings that identify a run.
+# Settings that identify a run, and that are not compared.
 _IDENTITY = {"workflow", "seed", "num_seeds", "env.library", "env.name"}
 ABSENT = "-"
 
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Runs in one environment that are treated as differing only in their seeds.
+    """Runs in one environment that are treated as repetitions with different seeds.
 
     Attributes:
-        label: name of the group, the same in every environment.
+        label: name of the group; groups of the same agent or settings in other environments have the same name.
         env: environment of all its runs.
         runs: runs to compare, at least one.
         metric: metric that groups are compared by.
@@ -44,12 +44,12 @@ class Group:
 
     @functools.cached_property
     def curves(self) -> list[Curve]:
-        """The metric's curve of each seed."""
+        """Curve of the metric for each seed of the runs."""
         return [curve for run in self.runs for curve in run.by_seed(self.metric)]
 
     @property
     def scores(self) -> np.ndarray:
-        """Last value of each seed, ``[S]``."""
+        """Last value of the metric of each seed, ``[S]``."""
         return np.array([curve.values[-1] for curve in self.curves])
 
     @property
@@ -81,7 +81,7 @@ class Band:
 
 
 def band_of(curves: Sequence[Curve]) -> Band:
-    """Return interquartile mean and interval of curves over their steps; curves are interpolated linearly."""
+    """Return interquartile mean and interval of the curves at their steps; curves are interpolated linearly."""
     steps = thinned(np.unique(np.concatenate([curve.steps for curve in curves])))
     values = np.stack([np.interp(steps, c.steps, c.values, left=np.nan, right=np.nan) for c in curves], axis=1)
     center, low, high = np.full((3, len(steps)), np.nan)
@@ -97,7 +97,7 @@ def band_of(curves: Sequence[Curve]) -> Band:
 
 
 def thinned(steps: np.ndarray) -> np.ndarray:
-    """Return at most ``MAX_POINTS`` of the points, evenly spaced, including the first and the last."""
+    """Return at most ``MAX_POINTS`` of the steps, evenly spaced by index, including the first and the last."""
     if len(steps) <= MAX_POINTS:
         return steps
     return steps[np.unique(np.linspace(0, len(steps) - 1, MAX_POINTS).round().astype(int))]
@@ -110,10 +110,10 @@ def grouped(runs: Sequence[RecordedRun], by: Sequence[str] = (), metric: str | N
         runs: runs that recorded the metric.
         by: ``agent``, ``env``, ``run`` or settings to group by. The default is the algorithm and the varied settings,
             or the algorithm alone if that makes more than ``MAX_GROUPS`` groups.
-        metric: column of ``metrics.csv``; by default the return.
+        metric: column of ``metrics.csv``; by default the return, see ``default_metric``.
 
     Raises:
-        ValueError: no run has a setting in ``by``.
+        ValueError: an entry of ``by`` is not a setting of any run.
     """
     labels = _labels_by(runs, by) if by else _labels(runs)
     groups: dict[tuple[str, str], list[RecordedRun]] = {}
@@ -184,7 +184,7 @@ _OF_THE_ONE_ABOVE = ("start", "end", "name", "kind", "share", "policy", "value")
 def short_names(settings: Sequence[str]) -> dict[str, str]:
     """Return the shortest distinct ends of dotted names, by name.
 
-    A generic end such as ``start`` includes the preceding part.
+    A generic last part, such as ``start``, is shown with the part before.
     """
     parts = {name: name.split(".") for name in settings}
     lengths = {name: 2 if split[-1] in _OF_THE_ONE_ABOVE else 1 for name, split in parts.items()}
@@ -245,6 +245,6 @@ def differing_settings(runs: Sequence[RecordedRun]) -> list[str]:
 
 
 def values_in(group: Group, setting: str) -> str:
-    """Return the values of a setting in a group's runs."""
+    """Return the distinct values of a setting in a group's runs, separated by commas; at most six are listed."""
     values = dict.fromkeys(settings_of(run).get(setting, ABSENT) for run in group.runs)
     return ", ".join(list(values)[:6]) + (f" and {len(values) - 6} more" if len(values) > 6 else "")

@@ -56,7 +56,7 @@ def scores_by_label(groups: Sequence[Group]) -> dict[str, dict[str, np.ndarray]]
 
 
 def on_one_scale(scores: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
-    """Return scores by label and environment; with several environments, scaled to [0, 1] over all labels of each."""
+    """Return scores by label and environment; several environments are each scaled to [0, 1] over all labels."""
     envs = list(dict.fromkeys(env for of_label in scores.values() for env in of_label))
     if len(envs) == 1:
         return {label: dict(of_label) for label, of_label in scores.items()}
@@ -70,7 +70,7 @@ def on_one_scale(scores: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, di
 
 
 def draw_profiles(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]], name: str = "profiles") -> Element:
-    """Draw the fraction of seeds that score above tau, over tau, with pointwise intervals.
+    """Draw the fraction of seeds that score above a threshold tau, over tau, with pointwise 95 % intervals.
 
     Args:
         groups: groups of two labels or more.
@@ -164,7 +164,7 @@ def draw_improvements(pairs: Sequence[Improvement], name: str = "improvement") -
 
 
 def draw_sweep(runs: Sequence[RecordedRun], settings: Sequence[str], metric: str, name: str) -> Element:
-    """Draw parallel coordinates: a line per run through its settings to its score, stronger for higher scores.
+    """Draw parallel coordinates: a line per run from its settings to its score, in a stronger color for higher scores.
 
     Args:
         runs: runs in one environment, which all recorded the metric.

@@ -29,7 +29,7 @@ def style_of(index: int) -> tuple[str, str]:
 
 
 def draw_returns(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]], name: str) -> Element:
-    """Draw the metric of groups: a thin line per seed, a thick line for their mean, and the shaded interval.
+    """Draw the metric of groups: a thin line per seed, a thick line for the interquartile mean, a shaded 95 % interval.
 
     Args:
         groups: groups in one environment.
@@ -116,7 +116,7 @@ def describe_metric(metric: str) -> str:
 
 
 def _drawn(curve: Curve) -> tuple[np.ndarray, np.ndarray]:
-    """Return the thinned points of a curve, with values interpolated at their steps."""
+    """Return steps and values of a curve at up to ``MAX_POINTS`` points."""
     steps = thinned(curve.steps)
     return steps, np.interp(steps, curve.steps, curve.values)
 

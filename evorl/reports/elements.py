@@ -43,7 +43,7 @@ def _append(parent: Element, content: Content) -> None:
 
 
 def table(heading: Sequence[Content], rows: Iterable[Sequence[Content]], left: int = 1) -> Element:
-    """Build a table that scrolls sideways if too wide; columns from index ``left`` on contain numbers."""
+    """Build a table that scrolls sideways if too wide; columns from index ``left`` on are numbers, right-aligned."""
 
     def cells(tag: str, row: Sequence[Content]) -> Element:
         return element(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -34,14 +35,14 @@ class Medium(NamedTuple):
 
 
 def media_of(run: RecordedRun) -> list[Medium]:
-    """Return the newest images and videos of each folder within a run folder, and of the run folder itself first.
+    """Return the last ``MAX_PER_FOLDER`` images and videos, by name, of a run folder and of each folder inside.
 
     The learning curve is omitted, because the page draws it. Files behind symbolic links are omitted: pages are
     shared, and a link in an untrusted folder may lead to any of the reader's files.
     """
     by_folder: dict[str, list[Medium]] = {}
     root = run.folder.path
-    for path in sorted(root.rglob("*"), reverse=True):
+    for path in sorted(root.rglob("*"), key=_natural, reverse=True):
         inside = path.relative_to(root)
         way = [root.joinpath(*inside.parts[: i + 1]) for i in range(len(inside.parts))]
         if path.suffix.lower() not in KINDS or inside.parts[0] in _SKIPPED_FOLDERS or path == run.folder.learning_curve:
@@ -51,12 +52,17 @@ def media_of(run: RecordedRun) -> list[Medium]:
     return [medium for folder in sorted(by_folder) for medium in by_folder[folder][:MAX_PER_FOLDER]]
 
 
+def _natural(path: Path) -> list[str | int]:
+    """Return a sort key that orders numbers within file names by value."""
+    return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"(\d+)", str(path)))]
+
+
 def figures(runs: Sequence[RecordedRun], room: int) -> tuple[list[Element], list[Medium]]:
     """Return images and videos as elements of a page, and the files that exceed the size limit.
 
     Args:
-        runs: runs; the first file of each run has priority over second files.
-        room: bytes of the page available for them.
+        runs: runs with the files; the first file of every run has priority over further files.
+        room: size limit of these elements on the page, in bytes.
     """
     shown, left_out = [], []
     of_folders = {run.folder.path: run for run in reversed(runs)}  # in a sweep, the first setting has the images

@@ -42,7 +42,7 @@ class PackedCheckpoint(NamedTuple):
         seeds: number of seeds.
         foreign: code outside evorl that its config names, by setting.
         license: license of the policy; ``None`` if its author states none.
-        page: message about the offline page: its file name, or the reason why it is absent.
+        page: file name of the offline page that runs the policy in a browser, or the reason why the page is absent.
     """
 
     timesteps: int
@@ -90,7 +90,7 @@ def model_card(run: RecordedRun, checkpoint: PackedCheckpoint) -> str:
 
 
 def _score(run: RecordedRun, checkpoint: PackedCheckpoint) -> str | None:
-    """Return the score of the checkpoint with the standard deviation over episodes and the range over seeds."""
+    """Describe the score with its standard deviation over episodes and range over seeds; ``None`` without score."""
     if checkpoint.score is None:
         return None
     text = f"{number(checkpoint.score)}, the mean return of an evaluation"
@@ -111,7 +111,7 @@ def _at(run: RecordedRun, metric: str, timesteps: int) -> float:
 
 
 def _training(run: RecordedRun) -> dict[str, str]:
-    """Return the result of the whole training, as the summary table of a report states it."""
+    """Return the entry ``training`` with the results of the whole run, as in a report; empty without metrics."""
     try:
         (row,) = summary_rows(Report.of([run]).groups)
     except ValueError:  # nothing was recorded

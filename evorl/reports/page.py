@@ -50,7 +50,7 @@ class Report:
     Attributes:
         runs: runs, which all recorded the metric.
         groups: groups of these runs.
-        title: title of the page; ``None`` for one made from algorithms and environments.
+        title: title of the page; ``None`` for a title made from algorithms and environments.
         notes: sentences about runs that were omitted.
         by: settings that the user grouped by, shown on the page.
     """
@@ -65,10 +65,10 @@ class Report:
     def of(
         cls, runs: Sequence[RecordedRun], by: Sequence[str] = (), metric: str | None = None, title: str | None = None
     ) -> Report:
-        """Build a report on runs, omitting runs without the metric, which ``notes`` lists.
+        """Build a report on the runs that recorded the metric; ``notes`` lists the others.
 
         Raises:
-            ValueError: no run has the metric, or no run has a setting to group by.
+            ValueError: no run has recorded the metric, or an entry of ``by`` is not a setting of any run.
         """
         requested, metric = metric, metric or default_metric(runs)
         recorded = [run for run in runs if run.by_seed(metric)]

@@ -1,4 +1,4 @@
-"""Reads a run from its folder: config, starts, status and recorded metrics."""
+"""Reads a run from its folder: config, starts of training, status and recorded metrics."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class RecordedRun:
 
     @functools.cached_property
     def starts(self) -> list[dict[str, Any]]:
-        """The starts of the run, see ``evorl.runs.about``; empty for runs of versions that did not record them."""
+        """One entry per start of training, see ``evorl.runs.about``; empty for runs of versions without this record."""
         return read_starts(self.folder.about)
 
     @property
@@ -122,7 +122,7 @@ class RecordedRun:
 
     @functools.cached_property
     def timings(self) -> dict[str, Curve]:
-        """The columns ``time/*`` of ``metrics.jsonl``."""
+        """Curves of the columns ``time/*`` of ``metrics.jsonl``; empty if the file does not exist."""
         rows = []
         for line in RowFile(self.folder.metrics_jsonl).lines():
             try:
@@ -188,16 +188,16 @@ class RecordedRun:
         return [self.curves[f"{name}_seed_{i}"] for i in numbers] or [c for c in [self.curves.get(name)] if c]
 
     def last(self, metric: str | None = None) -> np.ndarray:
-        """Return the last value of each seed, ``[S]``."""
+        """Return the last value of the metric of each seed, ``[S]``."""
         return np.array([curve.values[-1] for curve in self.by_seed(metric)])
 
     def best(self, metric: str | None = None) -> float:
-        """Return the best value of the run, averaged over seeds; NaN if only the untrained policy was evaluated."""
+        """Return the largest value of the metric, averaged over seeds, after step 0; NaN without such a value."""
         curve = self.curves.get(metric or self.metric)
         return best_evaluation(curve.steps, curve.values) if curve else math.nan
 
     def mean(self, metric: str | None = None) -> float:
-        """Return the last value of the run, averaged over seeds; NaN without records."""
+        """Return the mean over seeds of the metric's last values; NaN without records."""
         last = self.last(metric)
         return float(last.mean()) if last.size else math.nan
 
@@ -210,7 +210,7 @@ def find_runs(folder: Path | str, sweeps: bool = False) -> list[RecordedRun]:
 
     Args:
         folder: folder to search.
-        sweeps: return sweeps in one program as runs, instead of the best of their settings.
+        sweeps: return each sweep in one program as a run, instead of the run of its best setting.
 
     Raises:
         RunFolderError: the folder does not exist.
@@ -257,7 +257,7 @@ def _epoch(time: Any) -> float | None:
 
 
 def is_sweep(folder: Path) -> bool:
-    """Return True if the folder belongs to a sweep in one program."""
+    """Return True if the folder is a sweep in one program: it has a table of settings."""
     return RunFolder(folder).sweep_table.is_file()
 
 
@@ -267,7 +267,7 @@ def _has_records(folder: Path) -> bool:
 
 
 def _table(path: Path) -> Iterable[dict[str, float]]:
-    """Yield the complete rows of a table of numbers; the last one may be incomplete after a kill."""
+    """Yield the rows of a table of numbers, without the last one if a kill left it incomplete."""
     file = RowFile(path)
     for number, row in enumerate(file.records(), start=2):
         try:

@@ -22,7 +22,7 @@ class Filters(NamedTuple):
 
     Attributes:
         algorithm: algorithm of the run, case-insensitive.
-        env: part of the environment's name, case-insensitive.
+        env: part of the environment's name, or the name chosen on the command line, case-insensitive.
         state: ``"running"``, ``"stopped"``, ``"finished"`` or ``"failed"``.
     """
 
@@ -74,7 +74,7 @@ _BY_NUMBER = ("return", "best", "steps", "newest")  # largest first
 
 
 def readable(runs: Iterable[RecordedRun]) -> tuple[list[RecordedRun], list[str]]:
-    """Return the runs whose config and metrics can be read, and a message for each of the others."""
+    """Return the runs with readable config and metrics, and a message for each run that cannot be read."""
     selected, notes = [], []
     for run in runs:
         try:

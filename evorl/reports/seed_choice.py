@@ -32,10 +32,10 @@ def choose_seed(folder: Path, num_seeds: int | None, timesteps: int, requested: 
     Args:
         folder: the run folder.
         num_seeds: number of seeds of the run; ``None`` for a run without a seed axis.
-        timesteps: timesteps of the checkpoint. The last evaluation up to them decides; the evaluation of the untrained
-            policy does not count.
-        requested: a number, or ``best``: the seed with the largest mean return, or the first one without recorded
-            evaluations per seed. ``execution.seeds.state_of_seed`` checks that the run has a seed of this number.
+        timesteps: environment steps of the checkpoint. The last evaluation up to this step decides; the evaluation of
+            the untrained policy does not count.
+        requested: a number, or ``best`` for the seed with the largest mean return (seed 0 if no evaluation of each seed
+            is recorded). ``execution.seeds.state_of_seed`` checks that the run has a seed of this number.
     """
     if requested != BEST:
         return SeedChoice(int(requested), _described(int(requested), num_seeds))

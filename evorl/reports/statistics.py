@@ -42,7 +42,7 @@ def stratified_interval(
 
     Args:
         tasks: scores of each task, ``[..., n]``; the axes before the last are resampled together.
-        statistic: function of such a list, with a resample axis before the last axis; returns ``[..., resamples]``.
+        statistic: function of ``tasks`` with a resample axis before the last axis; returns ``[..., resamples]``.
         seed: seed of the resampling, so that equal scores have equal intervals.
         resamples: number of resamples.
 
@@ -77,10 +77,10 @@ def performance_profile(tasks: Sequence[np.ndarray], thresholds: np.ndarray) -> 
 
     Args:
         tasks: scores of each task, ``[..., n]``.
-        thresholds: ``[K]``, on the scale of the scores.
+        thresholds: thresholds ``[K]``, on the scale of the scores.
 
     Returns:
-        ``[K, ...]``, decreasing from 1 to 0.
+        Fractions ``[K, ...]``, which decrease from 1 to 0 as the threshold grows.
 
     Source: Agarwal et al. 2021, section 4.2: the score distribution, the empirical tail distribution function.
     """
@@ -99,7 +99,7 @@ def probability_of_improvement(x_scores: Sequence[np.ndarray], y_scores: Sequenc
         y_scores: scores on the same tasks, ``[..., m]``.
 
     Returns:
-        From 0 to 1, ``[...]``.
+        Probability from 0 to 1, ``[...]``.
 
     Source: Agarwal et al. 2021, section 4.3, P(X > Y).
     """

@@ -48,7 +48,7 @@ def variables(dark: bool) -> str:
 
 @contextmanager
 def figure_of(width: float, height: float) -> Iterator[Figure]:
-    """Yield a figure, with its size in inches and text kept as text, within the settings needed to draw it."""
+    """Yield a figure of this size in inches, within Matplotlib settings that keep text as text in SVG."""
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # no font cache message
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG

@@ -1,4 +1,4 @@
-"""Settings of a sweep as runs: each has the sweep's config with its own values, and the evaluations of its seeds."""
+"""Settings of a sweep as runs, each with the sweep's config, its own values, and the evaluations of its seeds."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ class SweptSetting(RecordedRun):
 
     @functools.cached_property
     def state(self) -> RunState:
-        """Status of the setting: finished if the whole sweep is."""
+        """Status of the setting: finished if the whole sweep is finished, else stopped."""
         return RunState(FINISHED if (self.folder.path / "best").exists() else STOPPED, self.total_of_config)
 
     @functools.cached_property
     def curves(self) -> dict[str, Curve]:
-        """Curves of every metric of evaluations: its mean over seeds, and the value of each seed."""
+        """Curves of every evaluation metric: its mean over seeds, and the value of each seed."""
         file = RowFile(self.folder.sweep_evaluations)
         try:
             return curves_in(

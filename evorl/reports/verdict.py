@@ -12,8 +12,8 @@ MAX_MORE_SEEDS = 1000  # limit above which more seeds are not suggested
 def verdict(pair: Improvement, num_seeds: int) -> str:
     """Describe which of two groups is better, how certain that is, and how many more seeds would probably settle it.
 
-    This number assumes that the estimated probability stays the same, and that the width of its interval is inversely
-    proportional to the square root of the number of seeds.
+    The number of seeds assumes that the estimated probability stays the same, and that the width of its interval is
+    inversely proportional to the square root of the number of seeds.
 
     Args:
         pair: the comparison.
@@ -21,7 +21,7 @@ def verdict(pair: Improvement, num_seeds: int) -> str:
     """
     claim = f"a seed of {pair.better} scores higher than a seed of {pair.than} with probability {pair.probability:.2f}"
     if pair.interval is None:
-        return f"Undecided: {claim}, but there are too few seeds for an interval."
+        return f"Undecided: {claim}, but there are too few seeds for an interval: train at least three of each."
     low, high = pair.interval
     claim += f" (95 % interval {low:.2f} to {high:.2f})"
     if low > 0.5:

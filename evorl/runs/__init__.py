@@ -1,4 +1,4 @@
-"""Runs on disk: folders, checkpoints of the whole state, and the interface of recorders.
+"""Runs on disk: run folders, checkpoints, packed policies, and the interface of recorders.
 
-Libraries are imported on demand, not here.
+This file imports nothing, so that programs that only read run folders do not load JAX.
 """

@@ -1,7 +1,7 @@
-"""Reads and writes ``about.json``: command, versions, commit and machine of each start of a run, to repeat it.
+"""Reads and writes ``about.json``: command, package versions, git commit and machine of each start of a run.
 
-The file contains no user name, no host name and no path except those on the command line, from which secrets are
-removed.
+With these entries a run can be repeated. They contain no user name, no host name, and no paths except those on the
+command line. Secrets are removed from the command line.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _GIT_SECONDS = 5.0
 
 
 def describe_start(command: str, arguments: Sequence[str], device: str, source: Path | None = None) -> dict[str, Any]:
-    """Describe the start of a training.
+    """Return JSON data about the start of a run: command, UTC time, devices, processor, system, commit and versions.
 
     Args:
-        command: the command that starts a training, ``"evorl train"``.
-        arguments: its arguments, as given.
-        device: ``"cpu"`` or the name of the GPU, with the number of devices.
-        source: folder of the source tree, if the package runs from one.
+        command: command without its arguments, such as ``"evorl train"``.
+        arguments: arguments of the command; values that contain a secret are replaced by ``...``.
+        device: number and kind of the devices, such as ``"1 x NVIDIA H100"``.
+        source: folder whose git commit is recorded, see ``commit_of``; ``None`` records no commit.
     """
     return {
         "command": " ".join([command, *(shlex.quote(shareable_argument(argument)) for argument in arguments)]),
@@ -48,10 +48,10 @@ def describe_start(command: str, arguments: Sequence[str], device: str, source: 
 
 
 def add_start(path: Path, start: Mapping[str, Any]) -> None:
-    """Append a start of a run to the file.
+    """Append ``start``, the result of ``describe_start``, to the file at ``path``; an invalid file is replaced.
 
     Raises:
-        RunFolderError: the file cannot be written.
+        RunFolderError: the file is a symbolic link, or cannot be written.
     """
     stored = {"starts": [*read_starts(path), dict(start)]}
     with writing_to(path.parent):
@@ -59,7 +59,7 @@ def add_start(path: Path, start: Mapping[str, Any]) -> None:
 
 
 def read_starts(path: Path) -> list[dict[str, Any]]:
-    """Return the starts of a run, oldest first; an empty list if the file is missing or invalid.
+    """Return the recorded starts of a run, oldest first; an empty list if the file is missing or invalid.
 
     Raises:
         RunFolderError: the path is a symbolic link.
@@ -83,9 +83,9 @@ def processor_name() -> str:
 
 @functools.cache
 def commit_of(folder: Path) -> str | None:
-    """Return the checked-out commit of a clone, followed by ``+ changes`` if tracked files differ.
+    """Return the hash of a git clone's checked-out commit, followed by ``+ changes`` if tracked files were changed.
 
-    ``None`` if the folder is not the root of a clone, or git is not installed.
+    Return ``None`` if ``folder`` is not the root of a clone, or if git is missing, fails or takes more than 5 s.
     """
 
     def git(*arguments: str) -> str:
@@ -103,7 +103,7 @@ def commit_of(folder: Path) -> str | None:
 
 @functools.cache
 def installed_versions() -> tuple[tuple[str, str], ...]:
-    """Return the installed versions of Python, this package and the packages that a training may use."""
+    """Return names and versions of Python, evorl and the installed packages that a run may use."""
     names = ["jax", "jaxlib", "numpy"]
     with contextlib.suppress(metadata.PackageNotFoundError):
         needed = [text for text in metadata.requires(DISTRIBUTION) or () if not _NOT_FOR_RUNS.search(text)]

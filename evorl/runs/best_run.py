@@ -1,4 +1,4 @@
-"""Finds the run named by a command, or the best run of the named sweep or search."""
+"""Finds the run that a command names; for a sweep or a search, its best run."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from evorl.runs.folder import RunFolder
 from evorl.runs.shared_policy import shared_policy
 from evorl.runs.sweep_folder import SweepFolder, SweptRun
 
-_MAX_BYTES = 2**26  # size limit of a table
+_MAX_BYTES = 2**26  # size limit of the table of a search
 
 
 def find_run(which: Path | str, root: Path | str) -> RunFolder:
     """Return the run that ``run=<which>`` names; for a sweep or search, its best run.
 
     Args:
-        which: ``latest``, a path, or the name of a folder below ``root``; or the path or address of a packed policy,
-            see ``evorl.runs.shared_policy``.
+        which: ``latest``, a path, the name of a folder below ``root``, or a packed policy, see ``shared_policy``.
         root: folder of all runs.
 
     Raises:
-        RunFolderError: no folder matches; no run of the sweep was evaluated; or its runs are in several environments,
-            whose returns cannot be compared. The message names folders to choose from.
+        RunFolderError: no folder matches; a stored sweep, search or packed policy cannot be read; a sweep or search has
+            no best run yet; or a sweep is over several environments, whose returns cannot be compared.
+        ImportError: ``which`` is an address of the Hugging Face Hub, and the extra ``hub`` is not installed.
     """
     if str(which) != "latest":
         if shared := shared_policy(which, root):
@@ -44,7 +44,7 @@ def find_run(which: Path | str, root: Path | str) -> RunFolder:
 
 
 def _best_run(sweep: SweepFolder) -> RunFolder:
-    """Return the run with the largest best return."""
+    """Return the run with the largest best return; raise ``RunFolderError`` if none, or for several environments."""
     of_envs: dict[str | None, tuple[float, SweptRun]] = {}
     for run in sweep.runs:
         if run.best_return is not None and sweep.folder_of(run).config.is_file():
@@ -57,8 +57,8 @@ def _best_run(sweep: SweepFolder) -> RunFolder:
     if len(runs) > 1:
         named = ", ".join(as_arguments({"run": run.path}) for run in runs)
         raise RunFolderError(
-            f"{sweep.path} is a sweep over environments, whose returns cannot be compared. The best run of each: "
-            f"{named}."
+            f"{sweep.path} is a sweep over environments, whose returns cannot be compared: name one of its runs. The "
+            f"best run of each: {named}."
         )
     return runs[0]
 
@@ -89,6 +89,6 @@ def _best_trial(search: RunFolder) -> RunFolder:
 def _without_best(path: Path) -> RunFolderError:
     """Return the error for a sweep or search without a best run."""
     return RunFolderError(
-        f"{path} is a sweep or search without a best run so far: continue it, evorl train "
+        f"{path} is a sweep or search without a best run so far: continue it with evorl train "
         f"{as_arguments({'resume': path})}, or name one of its runs."
     )

@@ -1,19 +1,19 @@
 """Saves and restores the checkpoints of one run, keeping the newest and the best; each is written atomically.
 
 A checkpoint is written under a temporary name and renamed when complete, so a kill at any time leaves the older ones
-intact. Saving is synchronous: it takes about 20 ms for a small state and half a second for a gigabyte of replay. Saving
-in the background would need a second copy of the state, because the next iteration overwrites it in place.
+intact. Saving is synchronous: it takes about 20 ms for a small state and 0.5 s for a replay buffer of 1 GB. Saving in
+the background would need a second copy of the state, because the next iteration overwrites the state in place.
 
-Files are compared with the digests they were written with (``evorl.runs.manifest``). A corrupted checkpoint is skipped
-with a notice, and the newest intact one is used. With digests, a save of 100 MB takes 1.8 times the processor time
-(229 ms instead of 126) and its restore 2.2 times (164 ms instead of 75), spread over the cores; a small state takes
-24 ms instead of 20, and 12 ms instead of 9.
+A restore compares all files with their digests (``evorl.runs.manifest``). It skips a corrupted checkpoint with a notice
+and uses the next intact one. With digests, a save of 100 MB takes 229 ms of processor time instead of 126, and its
+restore 164 ms instead of 75, spread over the cores. A small state takes 24 ms to save instead of 20, and 12 ms to
+restore instead of 9.
 
-Orbax stores the arrays; this module decides in about 45 lines which checkpoints to keep. Orbax's ``CheckpointManager``
-(0.12, the latest three and the best) is no faster with the same packed arrays: 27 ms of processor time instead of 20
-for a small state, 130 instead of 126 for 100 MB, both without digests. It also removes older checkpoints before digests
-of the new one can be written, so that a kill may leave no intact checkpoint; it cannot save an iteration twice, as a
-resume from an older checkpoint does; and most of these lines would still be needed to skip a corrupted checkpoint.
+Orbax stores the arrays, and about 45 lines of this module decide which checkpoints to keep. ``CheckpointManager`` of
+Orbax 0.12 (with the latest three and the best) is not faster with the same packed arrays and without digests: 27 ms of
+processor time instead of 20 for a small state, 130 instead of 126 for 100 MB. It removes older checkpoints before the
+digests of the new one can be written, so that a kill may leave no intact checkpoint. It cannot save an iteration twice,
+as is necessary after a resume from an older checkpoint. It would replace few of these lines.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ class RunCheckpointer:
     Args:
         folder: folder of the checkpoints, created by the first save.
         max_to_keep: number of newest checkpoints to keep, in addition to the best.
-        records: files that grow during the run, whose lengths each checkpoint stores.
-        best_to_keep: number of best checkpoints to keep, by score; ties prefer the later one.
-        score_over: number of evaluations averaged in a score.
-        seconds: interval after which ``wants`` requests a checkpoint; 0 leaves the schedule to the run.
-        clock: clock in seconds.
+        records: files that grow during the run; each checkpoint stores their lengths, see ``differing_records``.
+        best_to_keep: number of best checkpoints to keep, by score; of equal scores, the later checkpoint is better.
+        score_over: number of evaluations that the training loop averages in the scores that it passes to ``save``.
+        seconds: time since the last save after which ``wants`` requests a checkpoint; 0 disables these requests.
+        clock: function that returns the current time in seconds, used for ``seconds``.
 
     Attributes:
-        has_rules: True if ``wants`` must be called.
-        save_seconds: total time of saving so far.
-        notices: messages of the last ``restore``: the corrupted checkpoints, and the one used instead.
+        has_rules: True if ``wants`` may request checkpoints in addition to the scheduled ones.
+        save_seconds: total duration of all saves so far, in seconds.
+        notices: messages of the last ``restore`` about skipped corrupted checkpoints; empty if none was skipped.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class RunCheckpointer:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """Iterations of the checkpoints, oldest first; folders whose manifest names another iteration are skipped."""
+        """Iterations of the checkpoints, oldest first, except those without a valid manifest of their iteration."""
         steps = []
         for step in self._named_steps():
             with contextlib.suppress(Damage):
@@ -91,17 +91,17 @@ class RunCheckpointer:
 
     @property
     def best_step(self) -> int | None:
-        """Iteration with the best evaluation score, the latest if equal; ``None`` without a score."""
+        """Iteration of the best checkpoint, the latest of equal scores; ``None`` if no checkpoint has a score."""
         return next((step for _, step in self._scored()), None)
 
     @property
     def best_score(self) -> float | None:
-        """Evaluation score of the best checkpoint; ``None`` without a score."""
+        """Evaluation score of the best checkpoint; ``None`` if no checkpoint has a score."""
         best = self.best_step
         return None if best is None else self._score(best)
 
     def wants(self, score: float | None) -> bool:
-        """Return True if ``seconds`` have passed since the last save, or ``score`` is among several best to keep."""
+        """Return True if a save is due by ``seconds``, or if several best are kept and ``score`` is among the best."""
         if self.seconds > 0.0 and self._clock() - self._last_save >= self.seconds:
             return True
         if score is None or self.best_to_keep == 1 or not math.isfinite(score):
@@ -112,12 +112,12 @@ class RunCheckpointer:
     def save(self, state: Any, progress: Mapping[str, Any], score: float | None = None) -> None:
         """Save a state; on return it is on disk, and superseded checkpoints are removed.
 
-        Several processes save together: each writes its part of the state, and the first everything else.
+        If there are several processes, all must call it: each writes its part of the state, the first everything else.
 
         Args:
             state: any pytree of arrays and numbers, including typed PRNG keys, on any devices.
-            progress: JSON data, with ``iterations``.
-            score: evaluation score of exactly this state, higher is better.
+            progress: JSON data that ``restore`` returns; its entry ``iterations`` names the checkpoint.
+            score: evaluation score of exactly this state, higher is better; ``None`` keeps a stored score.
 
         Raises:
             RunFolderError: the disk is full or read-only, or the folder is a link; older checkpoints are kept.
@@ -170,7 +170,7 @@ class RunCheckpointer:
             partial: read only the template's leaves and ignore other saved ones, such as the replay buffer.
 
         Raises:
-            CheckpointError: the checkpoint does not exist, none is intact, or its structure differs.
+            CheckpointError: no matching checkpoint exists or is intact, or its structure differs from the template.
         """
         self.notices = []
         path = self.folder / str(decided_by_first(lambda: self._choose(which)))
@@ -192,7 +192,7 @@ class RunCheckpointer:
         return jax.tree.unflatten(jax.tree.structure(template), restored), read_about(path)["progress"]
 
     def differing_records(self, iterations: int) -> list[str]:
-        """Return a message for each of ``records`` whose length has changed since this checkpoint was saved."""
+        """Return a message for each of ``records`` whose length has changed since the checkpoint of ``iterations``."""
         before = read_about(self.folder / str(iterations)).get("records", {})
         return [
             f"{name} has {length:,} bytes, but had {before[name]:,} when the checkpoint was saved: some rows are lost "
@@ -202,7 +202,7 @@ class RunCheckpointer:
         ]
 
     def resume_at(self, iterations: int) -> None:
-        """Remove the checkpoints of later iterations, which will be recomputed.
+        """Remove the checkpoints after the iteration ``iterations``, which the resumed run saves again.
 
         Raises:
             RunFolderError: the folder cannot be written, or is a link.
@@ -222,7 +222,7 @@ class RunCheckpointer:
         """Do nothing: the checkpointer holds no resources."""
 
     def _choose(self, which: str | int) -> int:
-        """Return the first intact candidate for ``which``; ``notices`` lists the corrupted ones before it."""
+        """Return the first intact candidate for ``which``, and add messages about corrupted ones to ``notices``."""
         for step in self._candidates(which):
             try:
                 check_checkpoint(self.folder / str(step))
@@ -237,7 +237,7 @@ class RunCheckpointer:
         raise CheckpointError(f"{' '.join(self.notices)} {advice}.")
 
     def _candidates(self, which: str | int) -> list[int]:
-        """Return the iterations that ``which`` can refer to, in order of preference."""
+        """Return the iterations that ``which`` can refer to, best choice first; raise ``CheckpointError`` if none."""
         newest_first = self._named_steps()[::-1]
         if not newest_first:
             instead = "holds no complete checkpoint" if self.folder.is_dir() else "does not exist"
@@ -257,7 +257,7 @@ class RunCheckpointer:
         return [int(which)]
 
     def _best_first(self, newest_first: list[int]) -> list[int]:
-        """Return iterations with unreadable scores, then those with a score from best to worst, then the rest.
+        """Return iterations with unreadable scores, then those with a score from best to worst, then those without.
 
         The list is empty if all scores can be read and no checkpoint has one.
         """
@@ -287,7 +287,7 @@ class RunCheckpointer:
             return None
 
     def _scored(self) -> list[tuple[float, int]]:
-        """Return scores and their iterations, best first."""
+        """Return ``(score, iteration)`` of each checkpoint with a score, best first."""
         scores = ((self._score(step), step) for step in self.steps)
         return sorted(((score, step) for score, step in scores if score is not None), reverse=True)
 

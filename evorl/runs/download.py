@@ -1,6 +1,6 @@
-"""Downloads a file over HTTPS into memory, with limits on its size, its time and its redirections.
+"""Downloads a file over HTTPS into memory, with limits on size, time and number of redirections.
 
-Plain HTTP is accepted only from this machine, because anyone on the way could replace the file.
+Plain HTTP is accepted only from this machine, because others on the network could replace the file.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ T = TypeVar("T")
 
 
 def download(address: str, max_bytes: int, headers: Mapping[str, str] | None = None) -> bytes:
-    """Return the file at an address.
+    """Return the content of the file at an address.
 
     Args:
-        address: ``https://...``, or ``http://`` of this machine.
-        max_bytes: size limit.
+        address: ``https://...``, or ``http://...`` of this machine.
+        max_bytes: maximum size of the file.
         headers: additional headers of the request; ``Authorization`` is not sent to other servers after a redirection.
 
     Raises:
@@ -43,18 +43,18 @@ def download(address: str, max_bytes: int, headers: Mapping[str, str] | None = N
 
 
 def within_time(address: str, call: Callable[[], T]) -> T:
-    """Return the result of a call that downloads something, with a limit on its total time.
+    """Return ``call()``, where ``call`` downloads something within ``TOTAL_SECONDS``.
 
-    The timeouts of sockets start again with each byte, so a server that sends one byte at a time could delay a download
-    without end. The call runs in another thread, which is left behind at the limit.
+    A socket's timeout restarts with each received byte, so a server that sends one byte at a time could delay a
+    download forever. Therefore ``call`` runs in another thread, which is abandoned at the time limit.
 
     Args:
         address: the address, for the message.
-        call: the download.
+        call: function without arguments that downloads and returns the result.
 
     Raises:
         RunFolderError: the call took longer than ``TOTAL_SECONDS``.
-        BaseException: the error of the call.
+        BaseException: the error that the call raised.
     """
     results: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
 
@@ -82,7 +82,7 @@ def _download(address: str, max_bytes: int, headers: Mapping[str, str], is_local
     end = time.monotonic() + TOTAL_SECONDS
     opener = urllib.request.OpenerDirector()
     for handler in (
-        # A proxy must not be asked for files of this machine.
+        # Requests to this machine must not pass through a proxy.
         urllib.request.ProxyHandler({} if is_local else None),
         urllib.request.HTTPHandler(),
         urllib.request.HTTPSHandler(),
@@ -107,14 +107,14 @@ def _download(address: str, max_bytes: int, headers: Mapping[str, str], is_local
 
 
 def check_address(address: str, after: str | None = None) -> bool:
-    """Check that a file may be downloaded from an address, and return True if it is of this machine.
+    """Check that a file may be downloaded from an address; return True if the address is on this machine.
 
     Args:
         address: the address.
-        after: the address that redirects to it; ``None`` if the user named it.
+        after: address that redirected to ``address``; ``None`` if the user passed ``address``.
 
     Raises:
-        RunFolderError: it is neither HTTPS nor HTTP of this machine, has a password, or HTTPS redirects to HTTP.
+        RunFolderError: ``address`` is not HTTPS (or HTTP on this machine, unless HTTPS redirected), or has a password.
     """
     shown = address if after is None else f"{after} redirects to {address}, which"
     try:
@@ -137,7 +137,7 @@ def check_address(address: str, after: str | None = None) -> bool:
 
 
 class _Redirections(urllib.request.HTTPRedirectHandler):
-    """Follows a few redirections to addresses that ``check_address`` accepts."""
+    """Follows up to ``MAX_REDIRECTIONS`` redirections, if ``check_address`` accepts their addresses."""
 
     max_redirections = MAX_REDIRECTIONS
     max_repeats = MAX_REDIRECTIONS

@@ -1,8 +1,8 @@
-"""Writes into folders that another user may have created: never through a symbolic link, and with clear errors.
+"""Writes files and folders, never through a symbolic link, and explains why writing failed.
 
-A run folder may come from an untrusted person. A symbolic link in the folder, at a path that a run writes, would let
-the run overwrite any file of the user, so links are rejected. Links to the run folder itself are the user's and are
-followed.
+A run folder may come from an untrusted person. A symbolic link inside the folder, at a path that a run writes, could
+make the run overwrite any file of the user, so such links are rejected. A link that leads to the run folder is
+followed, because the user created it.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class RunFolderError(OSError):
 
 @contextlib.contextmanager
 def writing_to(folder: Path | str) -> Iterator[None]:
-    """Context that converts failures to write into ``folder`` to one clear error.
+    """Context that converts failures to write into ``folder`` to an error with the reason and a remedy.
 
     Raises:
-        RunFolderError: the disk is full or read-only, permission is denied, and similar failures.
+        RunFolderError: the context raised an ``OSError``, or another error about a disk or a denied permission.
     """
     try:
         yield
@@ -115,7 +115,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def make_folder(path: Path, mode: int = 0o777) -> None:
-    """Create a folder and its parents, unless it exists.
+    """Create a folder with the permissions ``mode``, and its parents; an existing folder is unchanged.
 
     Raises:
         RunFolderError: ``path`` is a symbolic link.
@@ -127,19 +127,19 @@ def make_folder(path: Path, mode: int = 0o777) -> None:
 
 
 def user_cache(name: str) -> Path:
-    """Return a folder of this package below the user's cache folder; it may not exist yet."""
+    """Return the folder ``evorl/<name>`` in the user's cache folder; the returned folder may not exist yet."""
     root = os.environ.get("XDG_CACHE_HOME")
     return (Path(root) if root else Path.home() / ".cache") / "evorl" / name
 
 
 def make_private_folder(path: Path | str) -> None:
-    """Create a folder that only its user can enter, for programs that will be executed.
+    """Create a folder that only the current user can enter, for files that others must not replace.
 
-    An existing folder of the user is closed to others (mode 0700).
+    If the folder exists and belongs to the user, its permissions are set to 0700.
 
     Raises:
-        RunFolderError: the folder belongs to another user and may contain that user's programs; or it cannot be
-            created.
+        RunFolderError: the folder cannot be created; or it belongs to another user, unless that is root and only root
+            can write to it.
     """
     path = Path(path)
     with writing_to(path):

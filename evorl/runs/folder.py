@@ -27,7 +27,7 @@ from evorl.runs.files import (
 from evorl.runs.manifest import MANIFEST
 from evorl.runs.trust import read_stored_config, refuse_foreign_code
 
-ALIKE = 0.6  # minimum similarity of names that are suggested
+ALIKE = 0.6  # minimum similarity, from 0 to 1, of names that are suggested
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,12 +47,12 @@ class RunFolder:
 
     @property
     def metrics_csv(self) -> Path:
-        """Metrics that do not depend on the machine's speed, one row per record."""
+        """The metrics without timings, CSV, one line per row of metrics."""
         return self.path / "metrics.csv"
 
     @property
     def metrics_jsonl(self) -> Path:
-        """All metrics, including timings, one JSON object per record."""
+        """All metrics, including timings, JSON Lines, one object per row of metrics."""
         return self.path / "metrics.jsonl"
 
     @property
@@ -67,7 +67,7 @@ class RunFolder:
 
     @property
     def replay(self) -> Path:
-        """The saved replay buffer, without the suffixes ``.npz`` and ``.json``."""
+        """The common path of the two files of a saved replay buffer, without ``.npz`` and ``.json``."""
         return self.path / "replay"
 
     @property
@@ -77,7 +77,7 @@ class RunFolder:
 
     @property
     def eval_goals(self) -> Path:
-        """The goals of evaluations, one row per episode, CSV."""
+        """The goals of evaluation episodes, CSV, one line per episode."""
         return self.path / "eval_goals.csv"
 
     @property
@@ -87,17 +87,17 @@ class RunFolder:
 
     @property
     def plots(self) -> Path:
-        """The folder of plots of evaluations."""
+        """The folder of plotted evaluation episodes, PNG, see ``evorl.recorders.projection_recorder``."""
         return self.path / "plots"
 
     @property
     def about(self) -> Path:
-        """Command, versions and device of each start of the run; see ``evorl.runs.about``."""
+        """Command, versions and devices of each start of the run, JSON, see ``evorl.runs.about``."""
         return self.path / "about.json"
 
     @property
     def state(self) -> Path:
-        """The status of the run, see ``evorl.runs.run_state``."""
+        """The status of the run, JSON, see ``evorl.runs.run_state``."""
         return self.path / "state.json"
 
     @property
@@ -129,13 +129,13 @@ class RunFolder:
     def create(cls, root: Path | str, config: Any, name: str | None = None) -> Self:
         """Create a run folder below ``root`` that only its user can enter, and store the config in it.
 
-        If there are several processes, the first one creates it.
+        If there are several processes, only the first one creates the folder.
 
         Args:
             root: folder of all runs, created if missing.
             config: the composed config: an OmegaConf node, a mapping, or YAML text.
-            name: the folder's name; by default the time, followed by a number if another run started in the same
-                second.
+            name: name of the new folder; ``None`` for the current time, followed by a number if another run started in
+                the same second.
 
         Raises:
             RunFolderError: ``name`` is already a run, or the folder cannot be written.
@@ -161,7 +161,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path | str, root: Path | str | None = None) -> Self:
-        """Return the run folder at ``path``; if missing, the error names similar ones, also from below ``root``.
+        """Return the run folder at ``path``; the error for a missing one suggests others nearby and below ``root``.
 
         Raises:
             RunFolderError: the folder does not exist or is not a run folder.
@@ -169,7 +169,7 @@ class RunFolder:
         folder = cls(user_path(path).resolve())
         if folder.path.is_file():
             play, start = (as_arguments({name: path}) for name in ("run", "init_from"))
-            problem = f"{path} is a file. A packed policy (.zip) can be played ({play}), or start a new run ({start})."
+            problem = f"{path} is a file. A packed policy (.zip) can be played ({play}) or start a new run ({start})."
         elif not folder.path.is_dir():
             problem = f"There is no folder {path}."
         elif not folder.config.is_file():
@@ -196,7 +196,7 @@ class RunFolder:
 
     @classmethod
     def _newest(cls, configs: Iterable[Path]) -> Self | None:
-        """Return the run with the most recent checkpoint; ``None`` without checkpoints."""
+        """Return the run with the most recent checkpoint, given paths of configs; ``None`` without checkpoints."""
         runs = [cls(config.parent.resolve()) for config in configs]
         saved = [(run.saved_at, run.path.as_posix(), run) for run in runs if run.saved_at is not None]
         return max(saved)[-1] if saved else None
@@ -225,17 +225,17 @@ class RunFolder:
         return max(times, default=None)
 
     def refuse_links(self) -> None:
-        """Reject symbolic links at paths that a run writes; to be called before a run is resumed.
+        """Reject symbolic links in the run folder and in the folders that a run writes; call before resuming a run.
 
         Raises:
-            RunFolderError: a path is a symbolic link.
+            RunFolderError: a file or folder in one of them is a symbolic link.
         """
         folders = (self.path, self.checkpoints, self.tensorboard, self.episodes, self.plots, self.videos)
         for path in (path for folder in folders for path in folder.glob("*")):
             refuse_link(path)
 
     def update_config(self, config: Any) -> None:
-        """Replace the stored config; the previous one is kept as ``config.<n>.yaml``, the first with n = 1.
+        """Replace the stored config, if it differs; keep the previous one as ``config.<n>.yaml``, n = 1, 2, ...
 
         If there are several processes, only the first one writes.
 
@@ -253,15 +253,15 @@ class RunFolder:
             new.replace(self.config)  # atomic: a kill leaves the old config or the new one
 
     def load_config(self, trust: bool = False) -> Any:
-        """Return the stored config as an OmegaConf node of plain data: references were resolved when it was stored.
+        """Return the stored config as an OmegaConf node without interpolations, which were resolved before storing.
 
         Args:
-            trust: True if the config may name code from outside this package. Otherwise the config is marked as
-                untrusted: workflows and environments built from it, or from a copy or part, load no such code either,
-                except by names that were changed since.
+            trust: True if the config may name code outside evorl. If False, such names are rejected, and the config is
+                marked as untrusted: workflows and environments built from the config, a copy or a part of the config
+                load no code outside evorl, except by names that the caller has changed.
 
         Raises:
-            RunFolderError: the file cannot be read as plain YAML, or names such code; see ``evorl.runs.trust``.
+            RunFolderError: the file is not plain YAML; or ``trust`` is False, and the config names code outside evorl.
         """
         config = read_stored_config(self.config)
         if not trust:
@@ -276,10 +276,10 @@ def _free_number(folder: Path) -> int:
 
 
 def new_folder(root: Path, prefix: str = "") -> Path:
-    """Create a folder below ``root`` named after the time, followed by a number if that name is in use.
+    """Create a folder below ``root`` named ``prefix`` + the current time, and a number if that name exists; return it.
 
     Raises:
-        RunFolderError: the names of 10,000 numbers are in use.
+        RunFolderError: the names with all numbers below 10,000 exist.
     """
     base = prefix + time.strftime("%Y-%m-%d_%H-%M-%S")
     for number in range(1, 10_000):
@@ -300,7 +300,7 @@ def _as_yaml(config: Mapping | str | Any) -> str:
 
 
 def _neighbors(path: Path, root: Path | None = None) -> str:
-    """Return a sentence that names run folders near a path, similarly named ones first.
+    """Return a sentence that names up to three run folders near a path: similarly named ones, else the newest.
 
     The search covers the path, its parent folder and ``root``, two levels deep, because runs are in one folder per
     algorithm and environment.

@@ -44,10 +44,10 @@ class HubAddress(NamedTuple):
 
 
 def download_from_hub(address: str) -> Path:
-    """Download the packed policy of a repository into the user's cache, and return its path.
+    """Download ``policy.zip`` from a repository into the user's cache, unless cached there; return its path.
 
     Raises:
-        RunFolderError: the repository or the file does not exist, is too large, or the Hub cannot be reached.
+        RunFolderError: the address is invalid, the Hub cannot be reached, or the file does not exist or is too large.
         ImportError: the extra ``hub`` is not installed.
     """
     hub, (repository, revision), endpoint = _library(), HubAddress.read(address), _endpoint()
@@ -59,14 +59,15 @@ def download_from_hub(address: str) -> Path:
     except Exception as error:  # errors of the library and of its HTTP client share no base class
         raise _failed(f"{address} was not downloaded", error) from error
     if not re.fullmatch(r"[0-9a-f]{40}", file.commit_hash or ""):
-        raise RunFolderError(f"{address} was not downloaded: {url} is not of the Hub, it states no commit.")
+        raise RunFolderError(f"{address} was not downloaded: {url} states no commit, so it is not of the Hub.")
     if file.size is None or file.size > MAX_BYTES:
-        raise RunFolderError(f"{address}: {FILE} has {file.size} bytes, but at most {MAX_BYTES:,} are allowed.")
+        size = "an unknown size" if file.size is None else f"{file.size:,} bytes"
+        raise RunFolderError(f"{address}: {FILE} has {size}, but at most {MAX_BYTES:,} bytes are allowed.")
     folder = user_cache("hub").resolve()
     make_private_folder(folder)
     path = folder / f"{repository.replace('/', '--')}--{file.commit_hash}.zip"
     if not path.is_file():
-        # The commit's file cannot change between the two requests as that of a branch can.
+        # Address the commit: the file of a branch could change between the two requests.
         pinned = hub.hf_hub_url(repository, FILE, revision=file.commit_hash, endpoint=endpoint)
         content = download(pinned, file.size, hub.utils.build_hf_headers())
         if len(content) != file.size:
@@ -76,7 +77,7 @@ def download_from_hub(address: str) -> Path:
 
 
 def _store(path: Path, content: bytes) -> None:
-    """Write a file; it has its final name only when it is complete."""
+    """Write a file under a temporary name, and rename it when it is complete."""
     with writing_to(path.parent):
         new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         with open_to_write(new, "wb") as file:
@@ -89,14 +90,14 @@ def upload_to_hub(address: str, files: Mapping[str, bytes], message: str) -> str
 
     Args:
         address: ``hf://<owner>/<name>[@<branch>]``.
-        files: contents by name.
+        files: contents by file name.
         message: message of the commit.
 
     Returns:
-        Address of the commit in a browser.
+        Address of the commit's web page.
 
     Raises:
-        RunFolderError: the Hub cannot be reached or rejects the upload, for example without a token.
+        RunFolderError: the address is invalid, or the Hub cannot be reached or rejects the upload (e.g. no token).
         ImportError: the extra ``hub`` is not installed.
     """
     hub, (repository, revision) = _library(), HubAddress.read(address)
@@ -105,7 +106,7 @@ def upload_to_hub(address: str, files: Mapping[str, bytes], message: str) -> str
         api.create_repo(repository, exist_ok=True)
         operations = [hub.CommitOperationAdd(name, content) for name, content in sorted(files.items())]
         return str(api.create_commit(repository, operations, commit_message=message, revision=revision).commit_url)
-    except Exception as error:  # see above
+    except Exception as error:  # as in ``download_from_hub``
         advice = "Log in with the command hf auth login, or set HF_TOKEN"
         raise _failed(f"{address} was not uploaded", error, advice) from error
 
@@ -121,7 +122,7 @@ def _library() -> Any:
 
 
 def _endpoint() -> str | None:
-    """Return the address of the Hub, read at each call: the library reads the variable only when it is imported."""
+    """Return the current ``HF_ENDPOINT``, ``None`` if unset; the library reads the variable only when imported."""
     return os.environ.get("HF_ENDPOINT") or None
 
 

@@ -15,7 +15,7 @@ _IGNORED = {
 
 
 def learning_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a config that can affect learning, by dotted name without secrets; lists are settings."""
+    """Return the values of all settings that can affect learning, by dotted name, without secrets."""
     settings = {key: value for key, value in shareable(config).items() if key not in _IGNORED}
     return {name: value for name, value in _flat(settings) if name not in _IGNORED}
 

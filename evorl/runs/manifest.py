@@ -35,7 +35,7 @@ class Manifest:
 
 
 def write_manifest(folder: Path, iterations: int) -> None:
-    """Write the manifest of a checkpoint whose files are complete; no file may be added afterwards."""
+    """Write the manifest of the checkpoint in ``folder``, after all its other files: ``verify`` rejects later ones."""
     manifest = Manifest(iterations, _digests(folder, _files(folder)))
     (folder / MANIFEST).write_text(json.dumps(dataclasses.asdict(manifest), indent=1), encoding="utf-8")
 
@@ -63,7 +63,7 @@ def read_verified(folder: Path, name: str) -> bytes:
     """Read and verify one file of a checkpoint, without reading the others.
 
     Raises:
-        Damage: the file differs from its digest, or cannot be read.
+        Damage: the file does not match its digest, or the file or the manifest cannot be read.
     """
     try:
         content = (folder / name).read_bytes()

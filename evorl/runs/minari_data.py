@@ -1,4 +1,4 @@
-"""Reads Minari data sets (Farama's collection of recorded episodes) as columns of transitions; needs an extra."""
+"""Reads Minari data sets (Farama's recorded episodes) as columns of transitions; needs the extra ``minari``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from evorl.envs.gymnasium_spaces import action_space_of
 from evorl.envs.space import Box, Discrete, Space, leaf_spaces, leaf_values
 from evorl.runs.replay_file import ReplayFileError
 
-_LEAVE_OUT = "record it again, or exclude it with the data set's filter_episodes."
+_LEAVE_OUT = "record the episode again, or exclude it with the data set's filter_episodes."
 
 
 def open_minari_dataset(name: str) -> Any:
@@ -35,7 +35,7 @@ def open_minari_dataset(name: str) -> Any:
 
 
 def minari_facts(dataset: Any) -> dict[str, Any]:
-    """Return the environment and the number of steps of a data set, without reading its steps."""
+    """Return ``env`` (``gymnasium/<id>``, or ``None`` if unknown) and ``num_steps``, without reading the steps."""
     spec = dataset.env_spec
     return {"env": None if spec is None else f"gymnasium/{spec.id}", "num_steps": int(dataset.total_steps)}
 
@@ -47,11 +47,11 @@ def minari_columns(dataset: Any, agent_space: Space | None = None) -> dict[str, 
 
     Args:
         dataset: a Minari data set.
-        agent_space: action space of the agent that learns from it; ``None`` for any.
+        agent_space: action space for which the agent is built; ``None`` accepts any.
 
     Raises:
-        ReplayFileError: see ``minari_conversion``; or an action is not in the data set's action space, or the lengths
-            of an episode's arrays do not match.
+        ReplayFileError: the actions do not fit the agent, see ``minari_conversion``; an action is not in the data set's
+            action space; or the lengths of an episode's arrays do not match.
     """
     conversion = minari_conversion(dataset, agent_space)
     parts: list[dict[str, np.ndarray]] = []
@@ -80,12 +80,12 @@ def minari_conversion(dataset: Any, agent_space: Space | None = None) -> ActionC
     """Return the conversion between the data set's actions and the agents' actions.
 
     Raises:
-        ReplayFileError: agents do not support the data set's action space, or ``agent_space`` is another one.
+        ReplayFileError: agents do not support the data set's action space, or see it as another than ``agent_space``.
     """
     try:
         conversion = ActionConversion(action_space_of(dataset.action_space)[0])
     except ValueError as error:
-        raise ReplayFileError(f"actions of this data set cannot be learned from: {error}") from error
+        raise ReplayFileError(f"agents cannot learn from the actions of this data set: {error}") from error
     if agent_space is not None and conversion.agent_space != agent_space:
         raise ReplayFileError(
             f"the actions of this data set, {dataset.action_space}, are {conversion.agent_space!r} for agents, but "
@@ -112,10 +112,10 @@ def _first_invalid(space: Space, actions: Any) -> int | None:
 
 
 def _check_lengths(episode: Any, number: int) -> None:
-    """Reject an episode whose arrays do not match in length.
+    """Reject an episode without steps, or with arrays that do not match in length.
 
     Raises:
-        ReplayFileError: rewards, ends or actions are not one per step, or observations not one more.
+        ReplayFileError: there is not one action, termination and truncation per reward, and one more observation.
     """
     num_steps = len(episode.rewards)
     lengths = {"terminations": len(episode.terminations), "truncations": len(episode.truncations)}

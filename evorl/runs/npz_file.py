@@ -1,4 +1,4 @@
-"""Reads ``.npz`` files that may come from an untrusted person: no pickles, and one error for any corruption."""
+"""Reads ``.npz`` files from untrusted people: pickles are rejected, and every corruption raises ``NpzError``."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def read_npz(path: Path, names: Iterable[str] | None = None) -> dict[str, np.nda
 
     Args:
         path: the file.
-        names: names of the arrays; ``None`` for all.
+        names: names of the arrays to read; ``None`` reads all.
 
     Raises:
-        NpzError: the file is missing or corrupted, has no array of that name, or has one that is not of numbers.
+        NpzError: the file is missing or corrupted, lacks one of these arrays, or their dtype is not bool, int or float.
     """
     try:
         with path.open("rb") as file:

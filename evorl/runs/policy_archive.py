@@ -1,9 +1,9 @@
-"""Trained policies as one ZIP file: written with the same bytes each time, and read as the file of an untrusted person.
+"""Packed policies: a trained policy in one ZIP file, which may come from an untrusted person.
 
-The archive contains the files of ``FILES`` and ``manifest.json``, which has their digests. It is unpacked into a run
+The archive contains files named in ``FILES`` and a ``manifest.json`` with their digests. It is unpacked into a run
 folder in the user's cache, named after the digest of the archive. Reading rejects links, absolute paths, ``..``, names
 that are not in ``FILES``, encryption, and archives whose number of files, size or compression ratio exceeds a limit.
-Nothing in it is executed; the config passes the gate like that of any stored run.
+Reading executes nothing. The config passes the gate (``evorl.config.gate``) like that of any stored run.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ _MAX_DIRECTORY = 2**14  # size limit of the table of contents, in bytes
 _MAX_STEP = 2**53
 _END = b"PK\5\6"  # signature of the last 22 bytes of an archive without a comment
 _END_BYTES = 22
-_LOCATOR = b"PK\6\7"  # signature of the record before them in an archive of more than 4 GB
+_LOCATOR = b"PK\6\7"  # signature of the ZIP64 record before these bytes, for archives of more than 4 GB
 _LOCATOR_BYTES = 20
 _DAMAGE = (OSError, EOFError, KeyError, ValueError, TypeError, AttributeError, OverflowError, RuntimeError)
 _DAMAGE += (MemoryError, RecursionError, zipfile.BadZipFile, zlib.error)
 
 
 def write_archive(path: Path, files: Mapping[str, bytes], about: Mapping[str, Any]) -> str:
-    """Write an archive, after reading it as ``read_archive`` does; equal files give equal bytes.
+    """Write an archive that ``read_archive`` accepts; equal ``files`` and ``about`` give equal bytes.
 
     Args:
-        path: the file; an existing one is replaced at once, when the new one is complete.
-        files: contents by names of ``FILES``.
-        about: description for the manifest, JSON.
+        path: path of the archive; an existing file is replaced atomically.
+        files: contents by file name; the names are in ``FILES``.
+        about: additional entries of the manifest, JSON data.
 
     Returns:
         SHA-256 of the archive, hexadecimal.
 
     Raises:
-        RunFolderError: the folder cannot be written, or the archive exceeds a limit.
+        RunFolderError: the folder cannot be written, a required file is missing, or the archive exceeds a limit.
     """
     entries = {name: {"sha256": _sha256(content), "bytes": len(content)} for name, content in sorted(files.items())}
     manifest = {"format": FORMAT, "version": VERSION, **about, "files": entries}
@@ -71,7 +71,7 @@ def write_archive(path: Path, files: Mapping[str, bytes], about: Mapping[str, An
         for name in sorted(contents):
             entry = zipfile.ZipInfo(name)  # dated 1980
             entry.create_system, entry.external_attr = 3, (stat.S_IFREG | 0o644) << 16
-            # Numbers of a network hardly shrink.
+            # Compression would hardly shrink network parameters.
             entry.compress_type = zipfile.ZIP_STORED if name == ARRAYS else zipfile.ZIP_DEFLATED
             archive.writestr(entry, contents[name])
     read_archive(stream, path)
@@ -86,14 +86,14 @@ def write_archive(path: Path, files: Mapping[str, bytes], about: Mapping[str, An
 
 
 def read_archive(file: IO[bytes], source: Path | str) -> dict[str, bytes]:
-    """Return the files of an archive by name, checked against the manifest.
+    """Return the contents of an archive's files by name, without the manifest, after checking them against it.
 
     Args:
-        file: the archive.
-        source: its path or address, for messages.
+        file: the archive, open for reading.
+        source: path or address of the archive, for messages.
 
     Raises:
-        RunFolderError: the archive is corrupted, exceeds a limit, or contains anything else than a packed policy.
+        RunFolderError: the archive is corrupted, exceeds a limit, or is not a packed policy.
     """
     try:
         _check_directory(file)
@@ -112,10 +112,10 @@ def read_archive(file: IO[bytes], source: Path | str) -> dict[str, bytes]:
 
 
 def open_archive(path: Path) -> RunFolder:
-    """Unpack the archive at a path, see ``open_bytes``.
+    """Unpack the archive at a path into the user's cache, see ``open_bytes``, and return its run folder.
 
     Raises:
-        RunFolderError: the file cannot be read, or is not a packed policy.
+        RunFolderError: the file cannot be read or is not a packed policy, or the cache cannot be written.
     """
     try:
         with path.open("rb") as file:
@@ -129,12 +129,12 @@ def open_bytes(data: bytes, source: Path | str, sha256: str | None = None) -> Ru
     """Unpack an archive into the user's cache, unless it is there already, and return its run folder.
 
     Args:
-        data: the archive.
-        source: its path or address, for messages.
-        sha256: expected digest of the archive; ``None`` for any.
+        data: content of the archive.
+        source: path or address of the archive, for messages.
+        sha256: expected digest of the archive, hexadecimal; ``None`` accepts any.
 
     Raises:
-        RunFolderError: see ``read_archive``; or the digest differs, or the cache cannot be written.
+        RunFolderError: ``read_archive`` rejects the archive, the digest differs, or the cache cannot be written.
     """
     if len(data) > MAX_BYTES:
         raise RunFolderError(f"{source} has more than {MAX_BYTES:,} bytes, so it is not a packed policy.")
@@ -151,10 +151,10 @@ def open_bytes(data: bytes, source: Path | str, sha256: str | None = None) -> Ru
 
 
 def unpacked(sha256: str) -> RunFolder:
-    """Return the folder of an unpacked archive, which may not exist, by the digest of the archive.
+    """Return the run folder of the unpacked archive with this SHA-256; it does not exist before unpacking.
 
     Raises:
-        RunFolderError: the cache belongs to another user, so its files may be any.
+        RunFolderError: the cache belongs to another user and may contain replaced files.
     """
     cache = user_cache("policies").resolve()
     if cache.exists():
@@ -163,7 +163,7 @@ def unpacked(sha256: str) -> RunFolder:
 
 
 def _unpack(contents: Mapping[str, bytes], folder: Path, source: Path | str) -> None:
-    """Write a run folder; it has its final name only when it is complete."""
+    """Write a run folder under a temporary name, and rename it when it is complete."""
     with writing_to(folder.parent):
         make_private_folder(folder.parent)
         unfinished = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder.parent))
@@ -178,7 +178,7 @@ def _unpack(contents: Mapping[str, bytes], folder: Path, source: Path | str) -> 
 
 
 def _write_checkpoint(folder: Path, contents: Mapping[str, bytes], source: Path | str) -> None:
-    """Write the checkpoint of an archive as training runs do."""
+    """Write the checkpoint of an archive into ``folder``; raise ``RunFolderError`` if the checkpoint is corrupted."""
     data = np.frombuffer(contents[ARRAYS], np.uint8)
     try:
         leaves = json.loads(contents[STRUCTURE])["leaves"]
@@ -213,7 +213,7 @@ def _check_directory(file: IO[bytes]) -> None:
 
 
 def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
-    """Return a file, without decompressing more than its declared size, as ``ZipFile.read`` would."""
+    """Return a file of the archive; unlike ``ZipFile.read``, decompress at most its declared size."""
     with archive.open(entry) as file:
         return file.read(entry.file_size + 1)
 

@@ -1,6 +1,6 @@
-"""Removes secrets from configs, command lines and messages before trackers, reports and packed policies contain them.
+"""Removes secrets from configs, command lines and messages before they reach trackers, reports and packed policies.
 
-The config in a run's own folder, which only its user can enter, is complete: resuming the run needs it.
+The config in a run folder keeps its secrets, because resuming the run needs them. Only the user can enter the folder.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 HIDDEN = "..."
-# Addresses, secrets and files of servers.
+# Sections with settings of servers, and the private settings in these sections: addresses, secrets and files.
 _SERVERS = ("serve", "parameters")
 _OF_SERVER = frozenset("bind web token cert key profile_dir".split())
 _SECRET_WORDS = frozenset(
@@ -28,8 +28,8 @@ _URL_QUERY = re.compile(r"(?<=[?&])([\w.-]+)=[^&#\s'\"}\]]+")
 def shareable(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return a config without secrets, and without the addresses and files of its servers.
 
-    An entry at any depth is left out if its name denotes a secret, such as ``api_key``, ``password`` or
-    ``hub_token``. Texts lose the user names and passwords of the addresses in them.
+    An entry at any depth is omitted if its name denotes a secret, such as ``api_key``, ``password`` or ``hub_token``,
+    unless its value is null or a bool. In texts, secrets in addresses are hidden, see ``shareable_text``.
 
     Args:
         settings: config as plain data; keys may be dotted names.
@@ -48,13 +48,13 @@ def shareable_argument(argument: str) -> str:
 
 
 def shareable_text(text: str) -> str:
-    """Return a text without user names and passwords in addresses, and without secrets in their queries."""
+    """Return a text with ``...`` for user names and passwords in addresses, and for secrets in their queries."""
     text = _URL_USER.sub(f"{HIDDEN}@", text)
     return _URL_QUERY.sub(lambda match: f"{match[1]}={HIDDEN}" if _is_secret_query(match[1]) else match[0], text)
 
 
 def is_secret(name: str) -> bool:
-    """Return True if the name of an entry denotes a secret."""
+    """Return True if a name, such as ``wandb.api_key``, denotes a secret."""
     words = _words(name)
     return bool(words) and (
         words[-1] in _SECRET_WORDS or (words[-1] in ("key", "keys") and bool(_SECRET_KEYS & set(words[:-1])))

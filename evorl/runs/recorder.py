@@ -18,12 +18,12 @@ Row: TypeAlias = Mapping[str, float | int]
 
 @dataclasses.dataclass(frozen=True)
 class HeatMap:
-    """Values over the plane of two columns.
+    """Values on a regular grid over two columns of a chart, ``x`` and ``y`` of the panel.
 
     Attributes:
-        values: ``[X, Y]``, over a regular grid of the plane; NaN for missing values.
-        low: lower bounds of the first and the second column.
-        high: upper bounds.
+        values: values of the cells of the grid, ``[X, Y]``; NaN for missing values.
+        low: lower ends of the grid in ``x`` and ``y``.
+        high: upper ends of the grid in ``x`` and ``y``.
         label: label of the values.
     """
 
@@ -40,7 +40,7 @@ class Panel:
     Attributes:
         x: column along the horizontal axis.
         y: column along the vertical axis.
-        marked: column that is nonzero in the rows to join by a line; ``None`` for no line.
+        marked: column that is nonzero in the rows whose points a line connects; ``None`` for no line.
         log: True if the vertical axis is logarithmic.
         color: column that colors the points; ``None`` for one color.
         heat: heat map drawn instead of points.
@@ -59,7 +59,7 @@ class Chart:
     """A table and its plots.
 
     Attributes:
-        columns: columns by name, all of length ``[N]``.
+        columns: columns by name, ``[N]`` each.
         panels: plots, from top to bottom.
 
     Raises:
@@ -80,7 +80,7 @@ class Chart:
 
 
 def for_each_seed(name: str, num_seeds: int | None, chart_of: Callable[[Any], Chart]) -> dict[str, Chart]:
-    """Return charts ``name_seed_i`` from ``chart_of(i)``; without a seed axis ``name`` from ``chart_of(...)``."""
+    """Return ``chart_of(i)`` as ``<name>_seed_<i>`` per seed; for ``num_seeds=None``, ``chart_of(...)`` as ``name``."""
     if num_seeds is None:
         return {name: chart_of(...)}
     return {f"{name}_seed_{i}": chart_of(i) for i in range(num_seeds)}
@@ -106,8 +106,8 @@ class RunPlan:
     Attributes:
         name: title, see ``run_title``.
         total_timesteps: environment steps of the whole run, per seed.
-        first_timesteps: environment steps completed before the start (0 unless resumed).
-        first_iterations: iterations completed before the start.
+        first_timesteps: environment steps completed before the start, per seed; 0 unless resumed.
+        first_iterations: iterations completed before the start; 0 unless resumed.
         num_seeds: number of seeds trained in parallel.
         num_devices: number of devices in use.
         side_by_side: description of a run that trains more than seeds in parallel, such as "4 settings x 3 seeds".
@@ -125,12 +125,12 @@ class RunPlan:
 class Recorder:
     """Base class of recorders, which does nothing; recorders override the methods they need.
 
-    Rows are flat: ``iterations`` and ``timesteps`` (integers), then any of ``train/*``, ``eval/*`` and ``time/*``.
-    Their values are already on the host, so no recorder waits for a device.
+    Rows are flat: ``iterations`` and ``timesteps`` (integers), then any of ``train/*``, ``eval/*``, ``time/*`` and
+    ``serving/*``. Their values are numbers on the host, so no recorder waits for a device.
     """
 
     def resume_at(self, iterations: int) -> None:
-        """Discard records after this iteration, which will be recomputed. Called before ``start``."""
+        """Discard records after this iteration, which the resumed run writes again. Called before ``start``."""
 
     def start(self, plan: RunPlan) -> None:
         """Handle the start of the run."""
@@ -139,19 +139,19 @@ class Recorder:
         """Record one row of metrics."""
 
     def progress(self, timesteps: int, steps_per_second: float, latest: Row) -> None:
-        """Report progress between rows, with the latest value of every metric."""
+        """Report the steps per seed so far, the speed over all seeds, and the latest value of every metric."""
 
     def message(self, text: str) -> None:
         """Record a message about the run."""
 
     def evaluation(self, iterations: int, timesteps: int, episodes: EvaluationMetrics) -> None:
-        """Record the episodes of an evaluation, if the run stores them; with several seeds ``[S, ...]``."""
+        """Record the episodes of an evaluation, if the run stores them; with several seeds, arrays are ``[S, ...]``."""
 
     def chart(self, name: str, chart: Chart) -> None:
-        """Record a table that describes the end of the run, and its plots."""
+        """Record the chart called ``name``, which shows the final state of the run."""
 
     def complete(self) -> None:
-        """Handle the completion of training before its last step."""
+        """Handle the completion of training before its last step, see ``evorl.execution.early_stop``."""
 
     def failure(self, error: Exception) -> None:
         """Handle the error that ends the run; it is raised after this call."""

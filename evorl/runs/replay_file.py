@@ -1,9 +1,9 @@
 """Stores recorded transitions in portable files: arrays in ``<name>.npz``, a description in ``<name>.json``.
 
 Transitions are in time order within each environment, one environment after the other, in columns ``[N, ...]``:
-``obs``, ``actions``, ``rewards``, ``next_obs`` (the true successor), ``termination``, ``truncation``. Each entry of a
-dict observation has its own column, such as ``obs.desired_goal``. A recording that ends within an episode ends with a
-truncation. ``numpy.load`` can read the arrays; nothing in the files is ever executed.
+``obs``, ``actions``, ``rewards``, ``next_obs`` (before any reset), ``termination``, ``truncation``. Each entry of a
+dict observation has its own column, such as ``obs.desired_goal``. If the recording of an environment ends within an
+episode, the last transition is a truncation. ``numpy.load`` can read the arrays; nothing in the files is executed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from evorl.runs.npz_file import NpzError, read_npz
 
 FORMAT = 1
 COLUMNS = ("actions", "rewards", "termination", "truncation")  # in every file, plus observations
-_PER_STEP = {"rewards": "fiu", "termination": "b", "truncation": "b"}  # kinds of dtypes
+_PER_STEP = {"rewards": "fiu", "termination": "b", "truncation": "b"}  # allowed kinds of dtypes of columns ``[N]``
 
 
 class ReplayFileError(ValueError):
@@ -37,7 +37,7 @@ def write_replay_file(path: Path, columns: Mapping[str, np.ndarray], env: str | 
     Args:
         path: path without suffix.
         columns: arrays ``[N, ...]`` by name.
-        env: name of the environment, with its library.
+        env: name of the environment, with its library, such as ``gymnasium/Hopper-v5``; ``None`` if unknown.
 
     Raises:
         RunFolderError: the files cannot be written.
@@ -68,9 +68,9 @@ def _replacing(path: Path) -> Any:
 
 
 def episode_facts(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return the number of complete episodes, and mean and standard deviation of their returns (``None`` for none).
+    """Return the number of episodes, and the mean and standard deviation of their returns (``None`` without episodes).
 
-    The beginning of the first episode may be missing.
+    An episode also counts if its first steps are not recorded, or if the end of the recording truncated it.
     """
     ends = np.flatnonzero(columns["termination"] | columns["truncation"])
     if not len(ends):
@@ -82,7 +82,7 @@ def episode_facts(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def find_replay_file(named: str) -> Path:
-    """Return the file of arrays that ``named`` refers to: a file, a name without suffix, or a run folder that has one.
+    """Return the ``.npz`` file that ``named`` refers to: its path, with or without suffix, or its run folder.
 
     Raises:
         ReplayFileError: no such file exists.
@@ -101,10 +101,10 @@ def find_replay_file(named: str) -> Path:
 
 
 def read_replay_facts(path: Path) -> dict[str, Any]:
-    """Read the ``.json`` that describes a file of arrays.
+    """Return the description of the ``.npz`` file ``path``, from the ``.json`` file with the same name.
 
     Raises:
-        ReplayFileError: the description is missing or invalid.
+        ReplayFileError: the description is missing, invalid or of another format version, or lacks a column.
     """
     described = path.with_suffix(".json")
     try:
@@ -146,10 +146,10 @@ def _describes_column(described: Any) -> bool:
 
 
 def read_columns(path: Path, facts: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Read the arrays of a file and check them against its description.
+    """Return the arrays of a file by column, checked against ``facts``, its description.
 
     Raises:
-        ReplayFileError: the file is corrupted, or differs from its description.
+        ReplayFileError: the file is corrupted or differs from its description, or a number is not finite.
     """
     try:
         columns = read_npz(path, facts["columns"])

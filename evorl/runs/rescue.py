@@ -1,4 +1,4 @@
-"""Rescues a run whose folder disappears: training ends, and the last state is saved in a new folder."""
+"""Rescues a run whose folder is moved or removed: training ends, and the last state is saved in a new folder."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from evorl.runs.folder import RunFolder
 
 
 class FolderMissing(RunFolderError):
-    """The folder of a run was removed or renamed while the run wrote to it."""
+    """Raised if the folder of a run was removed or renamed while the run wrote to it."""
 
 
 class WatchedFolder:
     """A run folder that may be removed or renamed while a run writes to it.
 
-    A process continues to write to its open files when their folder is renamed or removed, without an error.
+    The system reports no error when a process writes to an open file in a renamed or removed folder.
 
     Args:
         folder: the run folder, with its config.
@@ -70,8 +70,8 @@ class RescuingCheckpointer(RunCheckpointer):
 
     Args:
         watched: the run folder.
-        config: config of the run, for the new folder.
-        resume_command: returns the command that resumes a run folder.
+        config: config of the run, stored in the new folder.
+        resume_command: returns the command that resumes the run in a folder, for the error message.
         *arguments: arguments of ``RunCheckpointer``.
         **options: options of ``RunCheckpointer``.
     """
@@ -88,10 +88,10 @@ class RescuingCheckpointer(RunCheckpointer):
         self._watched, self._config, self._resume_command = watched, config, resume_command
 
     def save(self, state: Any, progress: Mapping[str, Any], score: float | None = None) -> None:
-        """Save a state; see ``RunCheckpointer.save``.
+        """Save a state, see ``RunCheckpointer.save``; if the run folder is missing, save into a new folder and raise.
 
         Raises:
-            FolderMissing: the run folder was moved or removed; the message names the new folder with this state.
+            FolderMissing: the run folder was moved or removed; the message names the new folder.
         """
         if not any_says(self._watched.is_missing):
             super().save(state, progress, score)

@@ -69,7 +69,7 @@ class HeldState:
             self._file = file
 
     def write(self, state: RunState) -> None:
-        """Replace the stored state. A kill may leave an empty file, which is read as stopped."""
+        """Replace the stored state, after ``hold``. If a kill leaves an empty file, ``read_state`` reads the log."""
         self.hold()
         assert self._file is not None, "hold() opens the file"
         with writing_to(self.path.parent):
@@ -85,11 +85,11 @@ class HeldState:
 
 
 def read_state(path: Path | str, log: Path | str) -> RunState:
-    """Return the status of a run from its state file, or else its log, which cannot show that a run is in progress.
+    """Return the status of a run from its state file or, if that is missing or invalid, from its log.
 
     Args:
         path: path of ``state.json``.
-        log: path of ``run.log``, for runs without a valid state file.
+        log: path of ``run.log``, which cannot show that a run is in progress: such a run counts as stopped.
 
     Raises:
         RunFolderError: one of the paths is a symbolic link.
@@ -126,7 +126,7 @@ def _error_in_training(path: Path) -> RunFolderError:
 
 
 def is_held(path: Path | str, instead: bool = True) -> bool:
-    """Return True if a process holds the lock; ``instead`` if this cannot be determined."""
+    """Return True if a process holds the lock of the state file; ``instead`` if that cannot be determined."""
     try:
         with open(path, "rb") as file:
             return not _locked(file, fcntl.LOCK_SH, instead=not instead)
@@ -144,7 +144,7 @@ def _locked(file: IO[Any], kind: int, instead: bool = True) -> bool:
 
 
 def _end_of_log(log: Path) -> str:
-    """Return the final state of the last training process in a log."""
+    """Return the final state of the last training process in a log; ``stopped`` if the log does not show any."""
     try:
         with open(log, "rb") as file:
             file.seek(max(0, log.stat().st_size - _TAIL))

@@ -1,4 +1,4 @@
-"""Finds the run folder of a packed policy, which may be a file, an ``https://`` address or a repository of the Hub."""
+"""Finds the run folder of a packed policy: a file, an ``https://`` address, or a repository of the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def shared_policy(which: Path | str, root: Path | str) -> RunFolder | None:
     """Return the unpacked run folder of a packed policy; ``None`` if ``which`` does not name one.
 
     Args:
-        which: path of an archive, also relative to ``root``; ``https://...`` of one, optionally with ``#sha256=`` and
-            its digest; or ``hf://<owner>/<name>[@<revision>]``.
+        which: path of a ``.zip`` file, also relative to ``root``; its address ``https://...``, optionally followed by
+            ``#sha256=<digest>``; or ``hf://<owner>/<name>[@<revision>]``.
         root: folder of all runs.
 
     Raises:
         RunFolderError: the archive cannot be downloaded or read, or its digest differs.
-        ImportError: the extra ``hub``, which addresses of the Hub need, is not installed.
+        ImportError: ``which`` is an address of the Hub, and the extra ``hub`` is not installed.
     """
     if is_address(which):
         address = str(which)
@@ -38,11 +38,11 @@ def shared_policy(which: Path | str, root: Path | str) -> RunFolder | None:
 
 
 def _fetched(address: str) -> RunFolder:
-    """Download an archive; with a digest, only if it is not unpacked already."""
+    """Return the run folder of the archive at an address; an unpacked archive with the given digest is reused."""
     address, _, fragment = address.partition("#")
     match = _DIGEST.fullmatch(fragment)
     if fragment and match is None:
-        raise RunFolderError(f"{address}#{fragment[:80]} ends in an unknown checksum: expected #sha256=<64 digits>.")
+        raise RunFolderError(f"{address}#{fragment[:80]} has an unknown checksum: expected #sha256=<64 hex digits>.")
     check_address(address)
     if match and unpacked(match[1]).config.is_file():
         return unpacked(match[1])

@@ -1,7 +1,7 @@
 """Settings of a run, read from its composed config: seed, devices, checkpoints, recorders, start and kind.
 
-The fields of ``RunSpec`` are the keys of a config with their defaults, described by the docstrings. All other keys
-belong to the workflow.
+The fields of ``RunSpec`` define the keys of a config and their defaults. Its docstring describes the keys, also for
+``evorl train --cfg job``. All other keys of a config belong to the workflow.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Precision: TypeAlias = Literal["default", "high", "highest"]
 
 
 class RunKind(enum.Enum):
-    """Kinds of runs."""
+    """Kind of a run: one training, a sweep, a search, a parameter server, or a training with remote simulators."""
 
     TRAINING = "training"
     SWEEP = "sweep"
@@ -50,32 +50,31 @@ class RunSpec(Part):
 
     Attributes:
         seed: seed of all random numbers of the run
-        title: title on the screen and in plots; null for algorithm, environment and seed
-        num_seeds: seeds trained in parallel in one program: seed, seed + 1, ...
+        title: title on the screen and in plots; null for a title made of algorithm, environment and seed
+        num_seeds: number of seeds trained in parallel in one program, counted up from seed
         devices: number of devices (on a CPU: cores) that share the work; auto uses all if that is faster
-        env_chunk: environments stepped at a time: auto fits the processor's cache, null steps all together
-        actors: actors that collect in parallel with the learner: {kind: process, count: 2, mode: sync}, see the
-            guide; null for none
-        deterministic: on a GPU: bit-identical results for the same seed, machine and versions, at the cost of
-            speed, by --xla_gpu_deterministic_ops and precision=highest unless it is set; always so on a CPU
-        precision: float32 matrix products: highest is float32, high is TF32 on a GPU, default the fastest of the
-            device (TF32 on a GPU that has it); a CPU always computes in float32
-        compilation_cache: cache compiled programs in the user's cache folder; false, or another folder
-        sweep: settings to compare in one program: {agent.clip_epsilon: [0.1, 0.2]}, see the guide; null for one
-            training
-        search: settings to try with Optuna, one run each: {over: {discount: {low: 0.9, high: 0.999}}, trials:
-            30}; null for one training
-        serve: server for the simulators of env=remote, see there; null for local environments
-        parameters: parameter server of evorl serve-parameters: a file of configs/parameters; null for none
+        env_chunk: number of environments stepped at a time; null for all, auto for as many as fit into the cache of a
+            CPU core (on a GPU, all)
+        actors: actors that step environments in parallel with the learner, such as {kind: process, count: 2, mode:
+            sync}; null steps them in the training process
+        deterministic: compute bit-identical results on a GPU for the same seed, machine and versions, at lower speed;
+            sets --xla_gpu_deterministic_ops and, unless set, precision=highest; a CPU is always deterministic
+        precision: precision of float32 matrix products; highest computes in float32, high in TF32 on a GPU, default in
+            the fastest precision of the device (TF32 on a GPU that has it); a CPU always computes in float32
+        compilation_cache: folder of cached compiled programs; true for the user's cache folder, false for no cache
+        sweep: settings to compare in one program, such as {agent.clip_epsilon: [0.1, 0.2]}; null for no sweep
+        search: settings to search with Optuna, one run per trial, such as {over: {discount: {low: 0.9, high: 0.999}},
+            trials: 30}; null for no search
+        serve: settings of the server to which the simulators of env=remote connect; null for the default settings
+        parameters: settings of evorl serve-parameters, a file of configs/parameters; null for no parameter server
         stored: a stored run that the command continues or evaluates
-        init_from: start a new run with the parameters of another one; init_from=<run> is short for
+        init_from: start a new run with the parameters of another run; init_from=<run> is short for
             init_from.run=<run>
         eval_at_start: also evaluate before the first step, as the start of the learning curve
         checkpoints: which checkpoints are saved and kept
-        stop: conditions that end the training early: {at: 475}, {patience: 5} or {hours: 2}, see the guide
-        render_interval: environment steps between renderings of the best policy, in the folder videos; 0 for
-            none
-        evaluation: output of evaluations in addition to metrics; also for evorl evaluate
+        stop: conditions that end the training early, such as {at: 475}, {patience: 5} or {hours: 2}
+        render_interval: environment steps between animations of the best policy, in the folder videos; 0 disables
+        evaluation: records of evaluations in addition to metrics, in training and for evorl evaluate
         recorders: recorders in addition to metrics.csv and metrics.jsonl, which are always written
         workflow: every other key: the workflow's class and settings, its agent and environment
     """
@@ -109,7 +108,7 @@ class RunSpec(Part):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Read the settings of a composed or stored config.
+        """Return the settings in a composed or stored config.
 
         Args:
             config: nested mapping or OmegaConf node. Missing keys have their defaults.
@@ -127,7 +126,7 @@ class RunSpec(Part):
 
     @classmethod
     def completed_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a config completed with the defaults of missing settings."""
+        """Return a config completed with the defaults of missing run settings; the workflow's are not added."""
         missing = {key: value for key, value in cls().as_config().items() if key not in config}
         return {**config, **missing}
 
@@ -152,7 +151,7 @@ class RunSpec(Part):
 
     @classmethod
     def parts(cls) -> Iterator[tuple[str, type]]:
-        """Yield the classes of these settings and the path of their fields, with a trailing dot."""
+        """Yield the path of each section of the settings, empty or with a trailing dot, and the section's class."""
         yield "", cls
         for field in dataclasses.fields(cls):
             part = field.metadata.get("part")
@@ -186,18 +185,18 @@ class RunSpec(Part):
         return RunKind.REMOTE if is_remote else RunKind.TRAINING
 
     def as_config(self) -> dict[str, Any]:
-        """Return the complete config as plain data: the settings of the run, then of the workflow."""
+        """Return the complete config as plain data: the settings of the run, then the settings of the workflow."""
         config = super().as_config()
         rest = config.pop("workflow")
         return {key: value for key, value in config.items() if key != "parameters" or value is not None} | dict(rest)
 
     def workflow_config(self) -> dict[str, Any]:
-        """Return the config that the workflow is built from."""
+        """Return the config that the workflow is built from: its settings, and run settings marked ``builds``."""
         builds = self.keys("builds")
         return {key: value for key, value in self.as_config().items() if key in builds} | dict(self.workflow)
 
     def changed(self, settings: Mapping[str, Any]) -> Self:
-        """Return the settings with other values for some keys.
+        """Return a copy of the settings with new values for some keys, checked as in ``from_config``.
 
         Args:
             settings: new values by dotted key, such as ``{"agent.clip_epsilon": 0.1, "num_seeds": 1}``.

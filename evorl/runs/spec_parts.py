@@ -24,7 +24,7 @@ def setting(default: Any = dataclasses.MISSING, *, read: Reader | None = None, *
 
 
 def read_seconds_or_steps(unit: str) -> Reader:
-    """Return a function that checks a number of seconds or steps, see ``unit``; 0 means never."""
+    """Return a reader of nonnegative numbers; ``unit``, such as ``seconds``, is used in its error message."""
 
     def read(value: Any, name: str) -> float:
         try:
@@ -36,7 +36,7 @@ def read_seconds_or_steps(unit: str) -> Reader:
 
 
 def read_cache(value: Any, name: str) -> bool | str:
-    """Check ``compilation_cache``: true, false or a folder."""
+    """Return the value of ``compilation_cache``; raise ``ValueError`` unless it is a bool or a folder's name."""
     if not isinstance(value, bool | str) or value == "":
         raise ValueError(f"{name} must be true, false or a folder, got {value!r}.")
     return value
@@ -101,7 +101,7 @@ def _read_init_run(value: Any, name: str) -> str | None:
 
 
 def read_evaluation(value: Any, name: str) -> EvaluationRecords | None:
-    """Read the section ``evaluation``, with the defaults of a run."""
+    """Read the section ``evaluation``, with the defaults of a run; ``None`` disables all records."""
     if value is None or isinstance(value, EvaluationRecords):
         return value
     value = checked_mapping(value, name)
@@ -120,10 +120,10 @@ class Part:
 
     @classmethod
     def read(cls, config: Mapping[str, Any], where: str = "") -> Self:
-        """Read the fields of this class from a mapping, with defaults for missing ones.
+        """Read the fields of this class from a mapping, with defaults for missing ones; ignore other keys.
 
         Raises:
-            ValueError: a value has the wrong type or is out of range.
+            ValueError: a value has the wrong type or is out of range; the message names it, after the prefix ``where``.
         """
         values, types = {}, field_types(cls)
         for field in dataclasses.fields(cls):
@@ -141,7 +141,7 @@ class Part:
         return cls(**values)
 
     def as_config(self) -> dict[str, Any]:
-        """Return the settings as plain data, in the form of a config."""
+        """Return the settings as plain data, as ``read`` accepts them."""
         config: dict[str, Any] = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -168,10 +168,10 @@ class StoredRun(Part):
     """A stored run that a command continues or evaluates.
 
     Attributes:
-        resume: a run folder to continue, or latest
-        run: a run folder or a packed policy to evaluate (evorl evaluate), or latest
-        trust: let a run folder (resume, run) refer to code outside evorl; only for runs of people you trust
-        runs_folder: folder in which run folders are created
+        resume: run to continue: a run folder, or latest; null starts a new run
+        run: run that a command such as evorl evaluate reads: a run folder, a packed policy or latest; null for none
+        trust: let the run folder that resume or run names execute code outside evorl; only for runs of people you trust
+        runs_folder: folder in which run folders are created and latest is searched
     """
 
     resume: str | None = setting(None, read=_read_stored_run, path=True, of_command=True)
@@ -185,9 +185,9 @@ class WarmStart(Part):
     """Initial parameters from another run.
 
     Attributes:
-        run: folder of that run, latest, or the file or address of a packed policy
-        parts: parts of the agent, such as [policy]; null for all that both runs have
-        which: checkpoint: best, latest or an iteration
+        run: run that provides the parameters: a run folder, latest, or a packed policy (path or address); null for none
+        parts: parts of the agent to copy, such as [policy]; null for all that both runs have
+        which: checkpoint to copy from: best, latest or an iteration
     """
 
     run: str | None = setting(None, read=_read_init_run)
@@ -196,7 +196,7 @@ class WarmStart(Part):
 
 
 def read_init_from(value: Any, name: str) -> WarmStart:
-    """Read ``init_from``: a run, or a mapping."""
+    """Read the section ``init_from``: a mapping, or the text of its key ``run``."""
     value = {"run": value} if value is None or isinstance(value, str) else value
     if not isinstance(value, Mapping):
         raise ValueError(
@@ -214,7 +214,7 @@ class CheckpointSettings(Part):
     Attributes:
         checkpoints_kept: number of most recent checkpoints kept, in addition to the best
         best_checkpoints_kept: number of best checkpoints kept
-        best_over: number of evaluations averaged in a score; 5 ignores a lucky one
+        best_over: number of latest evaluations whose mean return ranks a checkpoint; 5 reduces the effect of luck
         checkpoint_seconds: also save a checkpoint at least every this many seconds; 0 disables
     """
 
@@ -229,14 +229,14 @@ class RecorderSettings(Part):
     """Recorders of a run, in addition to metrics.csv and metrics.jsonl.
 
     Attributes:
-        tensorboard: TensorBoard events in the run folder
-        learning_curve: plot of the learning curve in the run folder, drawn at the end
-        wandb: Weights & Biases (extra wandb): true, or {project: name, name: name, mode: online}; offline by
-            default
-        mlflow: MLflow (extra mlflow): {uri: http://127.0.0.1:5000, experiment: name, name: name}, or true for the
-            server in MLFLOW_TRACKING_URI
-        own: custom recorders, as in [package.module:Class], see the guide on custom components
-        progress: live panel on a terminal, growing curve in a notebook, plain lines elsewhere
+        tensorboard: write TensorBoard events to the run folder
+        learning_curve: plot the learning curve in the run folder at the end
+        wandb: log to Weights & Biases (extra wandb), offline by default; true or, for example, {project: name, name:
+            name, mode: online}
+        mlflow: log to MLflow (extra mlflow); true for the server in MLFLOW_TRACKING_URI, or, for example, {uri:
+            http://127.0.0.1:5000, experiment: name, name: name}
+        own: custom recorders, such as [package.module:Class], see the guide on custom components
+        progress: show progress in a live panel on a terminal, a growing curve in a notebook, plain lines elsewhere
     """
 
     tensorboard: bool = setting(True)
@@ -257,9 +257,9 @@ class StopSettings(Part):
     """Conditions that end a training before total_timesteps.
 
     Attributes:
-        at: score that ends the training: the mean return of an evaluation, or of the last best_over; null for none
-        patience: number of evaluations in a row without a better score that ends the training; null for none
-        hours: hours since the start, or since the last resume, that end the training; null for none
+        at: score that ends the training: the mean return of the last best_over evaluations; null disables
+        patience: number of consecutive evaluations without a better score that ends the training; null disables
+        hours: hours since the start, or since the last resume, after which training ends; null disables
     """
 
     at: float | None = setting(None)

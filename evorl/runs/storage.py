@@ -4,7 +4,7 @@ A checkpoint is a folder named after its iteration::
 
     <iterations>/state/          arrays, written by Orbax
     <iterations>/structure.json  path, shape and dtype of every leaf, and the offset of small ones in their common array
-    <iterations>/progress.json   iterations, evaluation score, lengths of metrics files, state of the learn loop
+    <iterations>/progress.json   iterations, evaluation score, lengths of metrics files, state of the training loop
     <iterations>/manifest.json   digests of all these files, written last
 """
 
@@ -28,7 +28,7 @@ from evorl.runs.manifest import Damage, read_verified, verify, write_manifest
 from evorl.runs.structure import SMALL, CheckpointError, LeafSpec, describe_structure, large_name, pack
 
 CHUNK_BYTES = 16 * 2**20  # large arrays are written and read in pieces of this size, to limit memory use
-FILE_BYTES = 32 * 2**20
+FILE_BYTES = 32 * 2**20  # target size of the files in which Orbax stores these pieces
 _SYNTAX = frozenset("[]*?\\")  # characters with a special meaning in paths of Orbax or TensorStore
 
 
@@ -38,21 +38,21 @@ def write_checkpoint(path: Path, state: Any, about: Mapping[str, Any]) -> None:
     If there are several processes, each writes its part of the arrays, and the first one everything else.
 
     Raises:
-        RunFolderError: the processes do not write to the same disk.
+        RunFolderError: processes do not write to the same disk, or the path is not supported with several processes.
     """
     arrays, offsets = pack(state)
     write_arrays(path, arrays, structure_of(state, offsets), about)
 
 
 def structure_of(state: Any, offsets: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Return the leaves of a state as plain data, with their offsets in the common array."""
+    """Return path, shape, dtype and offset of each leaf as JSON data; only small leaves have an offset."""
     return [{**spec.to_json(), "offset": offsets.get(spec.path)} for spec in describe_structure(state)]
 
 
 def write_arrays(
     path: Path, arrays: Mapping[str, Any], structure: Sequence[Mapping[str, Any]], about: Mapping[str, Any]
 ) -> None:
-    """Write a state that ``pack`` converted; see ``write_checkpoint``."""
+    """Write a checkpoint as ``write_checkpoint`` does, from the results of ``pack`` and ``structure_of``."""
     ocp = _import_orbax()
     if is_first():
         path.mkdir(parents=True)
@@ -75,7 +75,7 @@ def write_arrays(
 
 
 def _second(x: Any) -> Any:
-    """Return a second array of the same buffers: JAX 0.11 keeps host copies of read arrays, which prevents donation."""
+    """Return a second array of the same buffers to read: JAX 0.11 does not donate an array that was read."""
     if not isinstance(x, jax.Array):
         return x
     return jax.make_array_from_single_device_arrays(x.shape, x.sharding, [shard.data for shard in x.addressable_shards])
@@ -98,7 +98,7 @@ def check_checkpoint(path: Path) -> None:
     """Check every file of a checkpoint against its digest.
 
     Raises:
-        CheckpointError: a file was changed, removed or added, or the folder name is another iteration.
+        CheckpointError: a file was changed, removed or added, or the manifest is invalid or of another iteration.
     """
     try:
         verify(path)
@@ -107,7 +107,7 @@ def check_checkpoint(path: Path) -> None:
 
 
 def read_arrays(path: Path, specs: list[LeafSpec], templates: list[Any], offsets: dict[str, int]) -> dict[str, Any]:
-    """Return the stored arrays by name: large ones on the templates' devices, or as NumPy arrays without a sharding.
+    """Return the stored arrays for ``specs`` by name: large ones with their template's sharding, others in NumPy.
 
     Raises:
         CheckpointError: the checkpoint is corrupted.
@@ -137,7 +137,7 @@ def read_arrays(path: Path, specs: list[LeafSpec], templates: list[Any], offsets
 
 
 def read_structure(path: Path) -> tuple[list[LeafSpec], dict[str, int]]:
-    """Return the leaves of a checkpoint, and the offsets of the small ones by path.
+    """Return the leaves of a checkpoint, and the byte offsets of the small ones in their common array by path.
 
     Raises:
         CheckpointError: the checkpoint is corrupted.
@@ -152,7 +152,7 @@ def read_structure(path: Path) -> tuple[list[LeafSpec], dict[str, int]]:
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """Return the description of the state: ``iterations``, ``score``, ``progress`` and more.
+    """Return the content of ``progress.json``, with at least ``score`` (a number or ``None``) and ``progress``.
 
     Raises:
         CheckpointError: the checkpoint does not exist, or is corrupted.
@@ -183,7 +183,7 @@ def damaged(path: Path, reason: str) -> CheckpointError:
 
 @contextlib.contextmanager
 def _plain_path(path: Path) -> Iterator[Path]:
-    """Yield a path that Orbax can use: it interprets brackets as a pattern and a backslash as a slash.
+    """Yield a path that Orbax can use: Orbax interprets brackets as a pattern and a backslash as a slash.
 
     If ``path`` has these characters, yield a symbolic link with a plain name, in a private folder.
     """

@@ -13,7 +13,7 @@ from evorl.runs.trust import distrust_config, refuse_foreign_code
 
 
 def read_stored(folder: RunFolder) -> dict[str, Any]:
-    """Read the config of a stored run as plain data, with defaults; nothing that it names is loaded.
+    """Return the config of a stored run as plain data, completed with defaults; no code that it names is loaded.
 
     The stored ``trust``, ``resume`` and ``run`` are dropped: only the command line's values are used.
 
@@ -35,16 +35,16 @@ def stored_spec(
     can_be_overridden: bool = True,
     config: dict[str, Any] | None = None,
 ) -> RunSpec:
-    """Read the settings of a stored run, with changes.
+    """Return the settings of a stored run, with changes.
 
-    Unless the run is trusted, the gate restricts the names in its config, see ``evorl.config.gate``.
+    Unless ``trust`` is True, the gate then admits only code of evorl and names in ``changes``, see ``distrust_config``.
 
     Args:
         folder: the run folder.
         trust: True if the config may name code outside evorl. Names in ``changes`` are trusted.
         changes: new values by dotted key, given by the user.
-        can_be_overridden: True if the command accepts such names from the user, for the message.
-        config: result of ``read_stored``, which is changed in place; ``None`` reads it.
+        can_be_overridden: for the message: True if the user can pass settings of the run to the command.
+        config: result of ``read_stored``, which is changed in place; ``None`` reads the config from the folder.
 
     Raises:
         RunFolderError: the config cannot be read, or would execute code outside evorl.

@@ -61,7 +61,7 @@ class LeafSpec:
 
 
 def describe_structure(state: Any) -> list[LeafSpec]:
-    """Return the leaves of a state in tree order: arrays, shapes from ``jax.eval_shape`` or Python numbers."""
+    """Return the spec of each leaf in tree order; leaves are arrays, ``jax.ShapeDtypeStruct`` or Python numbers."""
     paths, leaves = [], []
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         paths.append(path)
@@ -73,7 +73,7 @@ def describe_structure(state: Any) -> list[LeafSpec]:
 
 
 def explain_difference(saved: Sequence[LeafSpec], expected: Sequence[LeafSpec]) -> str | None:
-    """Describe how a saved structure differs from the expected one; ``None`` if they are equal."""
+    """Return a description of the differences between a saved and the expected structure; ``None`` if equal."""
     before, after = {leaf.path: leaf for leaf in saved}, {leaf.path: leaf for leaf in expected}
     missing = [path for path in after if path not in before]
     unexpected = [path for path in before if path not in after]
@@ -95,17 +95,17 @@ def explain_difference(saved: Sequence[LeafSpec], expected: Sequence[LeafSpec]) 
 
 
 def pack(state: Any, large: float = LARGE) -> tuple[dict[str, Any], dict[str, int]]:
-    """Convert a state to a few plain arrays, without PRNG keys and empty leaves.
+    """Convert a state to a few plain arrays: PRNG keys become their key data, and empty leaves are omitted.
 
     Small leaves are concatenated in one array of bytes, which is stored several times faster than a hundred arrays.
-    Large ones stay on their devices and are written piece by piece, so that saving does not duplicate the state.
+    Large leaves stay on their devices and are written piece by piece, so that saving does not duplicate the state.
 
     Args:
         state: any pytree of arrays and numbers.
-        large: size in bytes from which on a leaf is large; infinity joins all leaves.
+        large: minimum size of a large leaf in bytes; ``math.inf`` concatenates all leaves.
 
     Returns:
-        The arrays by name, and the offset in ``small`` of each small leaf by path.
+        The arrays by name, and by path the byte offset of each small leaf in the array ``small``.
     """
     arrays: dict[str, Any] = {}
     offsets: dict[str, int] = {}
@@ -130,7 +130,7 @@ def unpack(spec: LeafSpec, template: Any, arrays: dict[str, Any], offset: int | 
     """Restore a leaf, with its template's type, from packed arrays; a large leaf is removed from ``arrays``.
 
     Raises:
-        CheckpointError: ``arrays`` lacks the leaf, or a part.
+        CheckpointError: a small leaf extends beyond the end of the common array.
     """
     stored = _key_data_shape(spec, template.dtype) if spec.is_key else jax.ShapeDtypeStruct(spec.shape, spec.dtype)
     if spec.is_empty:

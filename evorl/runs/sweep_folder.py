@@ -29,9 +29,9 @@ class SweptRun:
     """One run of a sweep.
 
     Attributes:
-        overrides: overrides of the run's command line.
-        setting: the varied settings and their values, by name.
-        folder: name of the run folder, below the folder of the sweep.
+        overrides: settings of the run on the command line, ``name=value``.
+        setting: values of the settings that the sweep varies, by name.
+        folder: name of the run folder, inside the folder of the sweep.
         state: one of ``STATES``. A run that was killed is still listed as running.
         best_return: best evaluation return; ``None`` without evaluations.
         last_return: last evaluation return; ``None`` without evaluations.
@@ -54,7 +54,7 @@ class SweptRun:
         return self.state in ("failed", "diverged")
 
     def describe(self, without: tuple[str, ...] = ()) -> str:
-        """Return the setting as on a command line, except the names in ``without``."""
+        """Return the varied settings as ``name=value`` pairs, except those named in ``without``."""
         return describe_setting({name: value for name, value in self.setting.items() if name not in without})
 
 
@@ -85,8 +85,8 @@ class SweepFolder:
         Args:
             root: folder of all runs, created if missing.
             flags: flags of the sweep's command line.
-            runs: overrides and setting of each run.
-            name: the folder's name; ``None`` for the time.
+            runs: ``overrides`` and ``setting`` of each run, see ``SweptRun``.
+            name: name of the new folder; ``None`` for ``sweep_`` and the current time.
 
         Raises:
             RunFolderError: the folder cannot be created, or ``name`` is already a sweep or a run.
@@ -114,10 +114,10 @@ class SweepFolder:
 
         Args:
             path: the folder.
-            trust: True if its command lines may contain more than plain settings.
+            trust: True to accept command lines with more than ``name=value``, see ``refuse_composed_code``.
 
         Raises:
-            RunFolderError: the stored sweep is corrupted or invalid, or its command lines are not plain.
+            RunFolderError: the stored sweep is corrupted or invalid, or a command line is rejected.
         """
         path = user_path(path).resolve()
         file = path / _FILE
@@ -146,7 +146,7 @@ class SweepFolder:
 
     @property
     def summary(self) -> Path:
-        """The summary, CSV, one row per run."""
+        """The summary, CSV, one line per run."""
         return self.path / "summary.csv"
 
     @property
@@ -164,7 +164,7 @@ class SweepFolder:
         return RunFolder(self.path / run.folder)
 
     def save(self) -> None:
-        """Store the progress of the runs, and the summary.
+        """Store the runs with their progress, and the summary.
 
         Raises:
             RunFolderError: the folder cannot be written.

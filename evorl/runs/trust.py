@@ -22,12 +22,12 @@ from evorl.runs.files import RunFolderError
 from evorl.runs.spec import RunSpec
 
 _TRUST = "If you trust it, set trust=true."
-_SHOWN = 80  # maximum number of characters of a word in a message
-# Keys of an environment with its name, which is not a file.
+_SHOWN = 80  # maximum number of characters of an argument in a message
+# Keys of the section ``env`` that name the environment; their values are not files.
 _NAMES_OF_ENVS = frozenset(("name", "library"))
 # A plain setting of a stored command line: no group of another package, no flag, nothing added or removed.
 _PLAIN_OVERRIDE = re.compile(r"(?!hydra\b)[A-Za-z_]\w*(\.\w+)*=.*", re.DOTALL)
-# The setting whose value may name a data set, ``minari:<id>``: only numbers are read from it.
+# The setting that may name a data set, ``minari:<id>``. It names no code: only numbers are read from the data set.
 _DATA_SET = re.compile(r"(?:.*\.)?replay\.load")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ENTRY = re.compile(r"\.\d+(?:\.|$)")  # index of a list entry, in a path
@@ -72,24 +72,24 @@ def read_stored_config(path: Path) -> Any:
             )
         if _SURROGATE.search(f"{setting}{value}"):
             raise RunFolderError(
-                f"{path}: {setting} is {value!r}, which is not text that a file or a page can contain."
+                f"{path}: {setting} is {value!r}, which contains an invalid character (a surrogate): replace it."
             )
     return config
 
 
 def foreign_names(config: Any) -> dict[str, str]:
-    """Return the code outside evorl that a config would execute, by the setting that names it.
+    """Return the values in a config that would execute code outside evorl, by the dotted path of their setting.
 
-    This includes names of the form ``module:name`` at any depth, files that an environment would read, workflows
-    outside evorl's algorithms, and a folder of compiled programs. The modules that load code reject the same names, and
-    cases that only they can detect.
+    These are names of the form ``module:name`` at any depth, files that an environment would read, workflows outside
+    evorl's algorithms, a folder of compiled programs, and the address of an MLflow server. The modules that load code
+    reject the same values, and others that only they can detect.
     """
     texts = ((path, value) for path, value in leaves(plain(config, resolve=False)) if isinstance(value, str))
     return {path: value for path, value in texts if _is_foreign(path, value)}
 
 
 def settable(path: str) -> str:
-    """Return the command-line setting for the value at a path: for an entry of a list, the whole list."""
+    """Return the setting that a command line can set for the value at a path: for an entry of a list, the list."""
     return _ENTRY.split(path, maxsplit=1)[0]
 
 
@@ -110,16 +110,16 @@ def _is_foreign(path: str, value: str) -> bool:
 def refuse_foreign_code(
     config: Any, folder: Path | str, overrides: Collection[str] = (), can_be_overridden: bool = True
 ) -> None:
-    """Reject a stored config that would execute code outside evorl, unless the user gave the name.
+    """Reject a stored config that would execute code outside evorl, except code that the user named.
 
     Args:
         config: config of the run, with the changes of the command line.
         folder: the run folder, for messages.
-        overrides: settings changed by the command line, dotted.
-        can_be_overridden: True if the command accepts settings of the run, for the message.
+        overrides: dotted names of the settings that the command line changed.
+        can_be_overridden: for the message: True if the user can pass settings of the run to the command.
 
     Raises:
-        RunFolderError: the config names code from outside evorl.
+        RunFolderError: the config, apart from ``overrides`` and granted names, names code outside evorl.
     """
     names = {
         path: name
@@ -136,12 +136,12 @@ def refuse_foreign_code(
 
 
 def distrust_config(config: Any, folder: Path | str, overrides: Collection[str] = ()) -> None:
-    """Restrict the gate to evorl's code and names given by the user, while a stored config is in use.
+    """Let the gate admit only evorl's code and names from the user, until the end of its current ``scope``.
 
     Args:
         config: config of the run, with the changes of the command line.
         folder: the run folder, for messages.
-        overrides: settings changed by the command line, dotted.
+        overrides: dotted names of the settings that the command line changed.
     """
     distrust(f"the config in {folder}")
     grant([value for path, value in leaves(plain(config, resolve=False)) if _is_override(path, overrides)])
@@ -159,7 +159,7 @@ def refuse_composed_code(arguments: Iterable[Any], source: str, advice: str = _T
     Args:
         arguments: arguments of the command line.
         source: the file that stores them, for messages.
-        advice: sentence with a suggested fix, for messages.
+        advice: sentence that ends the message and suggests a fix.
 
     Raises:
         RunFolderError: an argument is not plain, contains a value that Hydra reads as ``${...}``, or leads out of the

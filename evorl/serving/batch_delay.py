@@ -1,4 +1,4 @@
-"""Adaptive batching delay: a server may wait for more requests, because a call costs the same for 8 requests as for 1.
+"""Adaptive batching delay: waits briefly for more requests, because a call for 8 requests costs the same as for 1.
 
 Measured on two busy cores with a policy of 2 x 64 units and clients in another process (medians of 8 paired rounds of
 1.2 s, with and without the delay). 8 clients that never pause: batches of 7.6 instead of 4.6 requests, 1.20 times the
@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import time
 
-# The system rounds up to about 75 microseconds, half the duration of the smallest call; asyncio timers are coarser.
+# The system extends this sleep to about 75 microseconds, half the smallest call; asyncio timers are coarser.
 PAUSE_SECONDS = 2e-5
-MIN_GAIN = 0.5  # mean number of new requests per pause that makes pauses worthwhile
+MIN_GAIN = 0.5  # minimum mean number of new requests per pause for pauses to be worthwhile
 SHARE_OF_NEW = 0.125  # weight of the newest pause in the running mean
-TURNS_BETWEEN_TRIALS = 32  # between two trial pauses while pauses are not worthwhile
+TURNS_BETWEEN_TRIALS = 32  # calls of has_paused between two trial pauses while pauses are not worthwhile
 
 
 class BatchDelay:
-    """Decides whether to pause before a batch, from the number of requests that earlier pauses gained.
+    """Pauses before a batch if on average enough requests arrived during earlier pauses.
 
-    Never pauses when every client has a pending request, so a single client never waits. A pause blocks the whole
+    It never pauses when every client has a pending request, so a single client never waits. A pause blocks the whole
     thread, which leaves the core to simulators on the same machine.
     """
 
@@ -30,7 +30,7 @@ class BatchDelay:
         self._before: int | None = None  # pending requests at the beginning of the pause
 
     def has_paused(self, num_asked: int, num_clients: int) -> bool:
-        """Return True after a pause: the caller should read new requests before it answers."""
+        """Pause if this is worthwhile, and return True if so: the caller then reads new requests and calls again."""
         if self._before is not None:
             self._gain += SHARE_OF_NEW * (num_asked - self._before - self._gain)
             self._before = None

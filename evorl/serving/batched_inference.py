@@ -2,8 +2,8 @@
 
 The episode state of each simulator (wrappers, recurrent state, the action whose outcome is pending) is stored in one
 slot of a table on the device. A call reads the slots of the requesting sessions, completes their steps, chooses actions
-and writes the slots back. The random key of an action is folded from the session number and its step count, so actions
-do not depend on the other requests of the batch.
+and writes the slots back. The random key of an action is derived from the session number and the session's step count,
+so actions do not depend on the other requests of the batch.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class ActionRequest(NamedTuple):
     """An action request: the outcome of the last action, and the current observation.
 
     Attributes:
-        session: number of the session, unique over the server's life.
-        slot: index of the session in the table.
+        session: number of the session, never reused by the server.
+        slot: row of the session in the table of slots.
         step: number of earlier requests of the session.
-        obs: current observation, with the structure of the observation space; arrays without leading axes.
+        obs: current observation, NumPy arrays with the structure of the observation space and without a batch axis.
         reward: reward of the last action; 0 at the start of an episode.
         starts: true if this is the first observation of an episode.
         terminated: true if the task ended the episode.
         truncated: true if the episode was ended from outside the task, such as by a time limit.
-        exploit: return the greedy action.
-        answer: callback that receives the action, NumPy; ``None`` if no action is needed.
+        exploit: true to request the greedy action.
+        answer: callback that receives the action, see ``action_as_sent``; ``None`` if no action is needed.
     """
 
     session: int
@@ -53,7 +53,7 @@ class ActionRequest(NamedTuple):
 
 
 class Slots(PyTreeData):
-    """State of all simulators, one slot (row) each.
+    """State of all simulators: one slot (row of every array) for each, and a last slot for padding.
 
     Attributes:
         env_state: environment states of the episodes, including the state of wrappers.
@@ -70,7 +70,7 @@ class ActionBatch(NamedTuple):
     """Result of one batch of requests.
 
     Attributes:
-        actions: for the simulators, NumPy ``[N, ...]``.
+        actions: actions for the simulators, NumPy ``[N, ...]``; N includes padding, which follows the requests.
         steps: packed transitions, one NumPy array ``[N, features]`` per dtype; meaningless for requests that start an
             episode. ``None`` if nothing is recorded.
     """
@@ -85,10 +85,10 @@ class BatchedInference:
     Args:
         workflow: provides the agent and the environment wrappers.
         num_slots: maximum number of simultaneous simulators.
-        records: return transitions.
+        records: true to return the completed transitions as ``ActionBatch.steps``.
 
     Attributes:
-        step_template: tree of the packed transitions, with shapes as leaves; ``None`` if nothing is recorded.
+        step_template: tree of a packed transition, with shapes as leaves; ``None`` without ``publish`` or ``records``.
     """
 
     def __init__(self, workflow: Any, num_slots: int, records: bool) -> None:
@@ -102,7 +102,7 @@ class BatchedInference:
 
     def publish(self, acting: Acting) -> None:
         """Set the policy of all later actions."""
-        # The program takes a few plain arrays: each costs 1 to 2 microseconds per call, a typed key 30.
+        # The key is passed as a plain array: each array costs 1 to 2 microseconds per call, but a typed key costs 30.
         self._acting = Flat.of(acting.replace(key=pack(acting.key, num_axes=0)))
         if self._slots is None:
             blank = _blank_slots(self._workflow, acting, self._num_slots + 1)
@@ -115,7 +115,7 @@ class BatchedInference:
                 self.step_template = jax.eval_shape(pack, shapes[2])
 
     def compile_all(self, exploit: Sequence[bool] = (False, True)) -> None:
-        """Compile for every batch size in advance, so that no client waits for a compilation."""
+        """Compile in advance for every batch size and each value of ``exploit``, so that no client waits for it."""
         for greedy in exploit:
             for size in bucket_sizes(min(self._num_slots, MAX_BATCH)):
                 self.ask([self._padding_request(greedy)] * size)
@@ -126,7 +126,7 @@ class BatchedInference:
         return ActionRequest(0, self._num_slots, 0, obs, 0.0, True, False, False, exploit, None)
 
     def ask(self, requests: Sequence[ActionRequest]) -> ActionBatch:
-        """Answer at most ``MAX_BATCH`` requests of different sessions; ``exploit`` is the same in all of them."""
+        """Answer at most ``MAX_BATCH`` requests of different sessions; ``exploit`` must be the same in all of them."""
         return self.run(self.inputs(requests), requests[0].exploit)
 
     def inputs(self, requests: Sequence[ActionRequest]) -> Flat:
@@ -134,7 +134,7 @@ class BatchedInference:
         return Flat.of(pack_requests(requests, self._num_slots))
 
     def run(self, inputs: Flat, exploit: bool) -> ActionBatch:
-        """Run the program. Raise ``RuntimeError`` if no agent was published yet."""
+        """Run the program on ``inputs``. Raise ``RuntimeError`` if no agent was published yet."""
         if self._acting is None or self._slots is None:
             raise RuntimeError("no agent has been published: call publish before ask.")
         program = _inference_program(
@@ -146,7 +146,7 @@ class BatchedInference:
 
 
 def bucket_sizes(limit: int) -> list[int]:
-    """Return the powers of 4 up to the first that is at least ``limit``; the overhead of a call is about 100 rows."""
+    """Return the powers of 4 up to the first one >= ``limit``; the fixed cost of a call is that of about 100 rows."""
     sizes = [1]
     while sizes[-1] < limit:
         sizes.append(4 * sizes[-1])
@@ -227,7 +227,7 @@ def _step_and_act(
 
 
 def _as_stored(extras: Any, template: Any) -> PyTreeDict:
-    """Return extras with the names of ``template``; missing extras, such as of greedy actions, become zeros."""
+    """Return the extras that ``template`` contains; missing extras, as for greedy actions, become zeros."""
     zeros = {name: jax.tree.map(jnp.zeros_like, template[name]) for name in template if name not in extras}
     return PyTreeDict({name: zeros[name] if name in zeros else extras[name] for name in template})
 
@@ -237,7 +237,7 @@ def _request_key(key: jax.Array, session: jax.Array, step: jax.Array) -> jax.Arr
 
 
 def _simulator_response(env: Any, inputs: PyTreeDict) -> PyTreeDict:
-    """Return the response that simulators on the host would give in the state that ``inputs`` describes."""
+    """Return the response that simulators stepped by this process would give for the outcome in ``inputs``."""
     answer = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), env.answer_shapes("step", inputs.slots.shape[0]))
     terminations = inputs.terminations
     ends = {"termination": terminations, "truncation": inputs.truncations & ~terminations}
@@ -252,7 +252,7 @@ def _begun(env: Any, inputs: PyTreeDict, answer: PyTreeDict) -> Any:
 
 @functools.partial(jax.jit, static_argnames="num_rows")
 def _blank_slots(workflow: Any, acting: Acting, num_rows: int) -> Slots:
-    """Return slots without sessions."""
+    """Return ``num_rows`` valid slots that no session uses yet."""
     env = workflow.env
     rows = jnp.arange(num_rows, dtype=jnp.int32)
     inputs = PyTreeDict(

@@ -14,7 +14,7 @@
 
 "use strict";
 
-/** Error message of the server, or the reason why a request failed. */
+/** Thrown if a request fails, with the error message of the server or another reason. */
 class AgentError extends Error {
   constructor(message) {
     super(message);
@@ -173,7 +173,7 @@ class EvorlAgent {
    *
    * @param {?number} reward reward of the last action; null at the beginning of an episode
    * @param {?(Array|ArrayBufferView)} state numbers in nested arrays or in a typed array
-   * @param {boolean} terminal whether the episode is over
+   * @param {boolean} terminal true if the episode is over
    * @param {object} more further entries: {truncated: true} if only a time limit has ended the episode
    */
   update(reward, state, terminal = false, more = {}) {

@@ -1,7 +1,7 @@
 """Client for simulators: ``AgentProxy`` requests actions from a server, ``TrainingBase`` plays episodes.
 
-``evorl.serving.client_copy`` joins this module and the protocol into one file for simulators that do not install this
-package. Both therefore only need Python 3.8 and its standard library, and import nothing else from the package.
+``evorl.serving.client_copy`` joins this module and ``evorl.serving.rlx`` into one file for simulators without this
+package. Both modules therefore need only Python 3.8 and its standard library, and import nothing else from the package.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ __all__ = [
 
 
 class AgentProxyException(Exception):
-    """Raised without a connection, for a malformed response, and with the message of an error response."""
+    """Raised without a connection, for an invalid address or message, and for an error response, with its message."""
 
 
 class AgentProxy:
-    """Client side of one connection to an agent server; each request is followed by its response.
+    """Client side of one connection to an agent server; each request waits for its response.
 
     Args:
-        address: ``"host:port"`` or ``(host, port)``.
-        token: access token of the server, sent with ``init``.
-        ssl_context: TLS context, which also determines whether the host name is checked.
-        timeout: timeout of a response in seconds; None for no timeout. A server may respond late while it learns.
+        address: ``"host:port"`` or ``(host, port)``; anything else raises ``AgentProxyException``.
+        token: access token of the server, sent with ``init``; None if the server requires none.
+        ssl_context: TLS context, which also determines if the host name is checked; None for no encryption.
+        timeout: seconds to wait for the connection or a response; None for no limit. A server may respond late.
         limits: size limits of requests and responses.
         seed: seed of the random pauses between connection attempts.
         sleep: function that sleeps for a number of seconds.
@@ -79,7 +79,7 @@ class AgentProxy:
         return self._socket is not None
 
     def connect(self, retry: int = 6) -> None:
-        """Open the connection in at most ``retry`` attempts, with pauses of 0.5 to 6 seconds between them.
+        """Open the connection, after closing an old one, in at most ``retry`` attempts, 0.5 to 6 seconds apart.
 
         Raises:
             AgentProxyException: all attempts failed.
@@ -111,29 +111,29 @@ class AgentProxy:
         return connection
 
     def init(self, exploit: bool = False, **more: Any) -> Any:
-        """Start a session; with ``exploit`` actions are greedy and the agent does not learn from them.
+        """Start a session and return "ready". With ``exploit``, actions are greedy and no data is used for learning.
 
-        ``more`` has additional entries of the request: servers of this package read ``token``, ``obs_space``,
-        ``action_space`` and ``name``.
+        ``more`` contains additional entries of the request. Servers of this package read ``token``, ``obs_space`` and
+        ``action_space``, which must equal the spaces of the server, and ignore ``name``.
         """
         if self._token is not None:
             more.setdefault("token", self._token)
         return self._ask({"command": "init", "exploit": bool(exploit), **more})
 
     def update(self, reward: Any, state: Any, terminal: bool = False, **more: Any) -> Any:
-        """Return the action for a state; None if ``terminal`` is true.
+        """Return the action for a state; None if ``terminal`` or ``truncated`` is true.
 
         Args:
-            reward: reward of the last action; None at the beginning of an episode.
-            state: nested lists of numbers, a NumPy array or an ``Image``; may be None if ``terminal`` is true.
+            reward: reward of the last action, a number; None at the beginning of an episode.
+            state: numbers, nested lists, a NumPy array, an ``Image``, or a dict of these; None only if ``terminal``.
             terminal: true if the episode is over.
             more: additional entries of the request. Servers of this package read ``truncated``: true if the episode
-                was ended by a time limit, not by the task.
+                was ended by a time limit, not by the task; ``state`` is then required.
         """
         return self._ask({"command": "update", "reward": reward, "state": state, "terminal": bool(terminal), **more})
 
     def reset(self) -> Any:
-        """Abort the current episode; the next update starts a new one."""
+        """Abort the current episode and return "done"; the next update starts a new episode."""
         return self._ask({"command": "reset"})
 
     def disconnect(self) -> None:
@@ -143,7 +143,7 @@ class AgentProxy:
             self._socket = None
 
     def send_metric(self, method: str, name: str, y: Any, x: Any = None) -> Any:
-        """Send a metric; called by ``metrics.scalar`` and ``metrics.histogram``."""
+        """Send a metric; ``method`` is "scalar" or "histogram", as in ``metrics.scalar`` and ``metrics.histogram``."""
         data = [{"method": method, "name": name, "y": y, "x": x}]
         return self._ask({"command": "update_metrics", "data": data})
 
@@ -162,7 +162,7 @@ class AgentProxy:
             own_words = isinstance(error, ConnectionClosed) or str(error).startswith("can't send")
             raise AgentProxyException(str(error) if own_words else "wrong message format") from error
         finally:
-            if not answered:  # a late response would be mistaken for the next one
+            if not answered:  # otherwise the next request would receive the late response
                 self.disconnect()
         return _meaning(answer)
 
@@ -189,22 +189,22 @@ def _meaning(answer: dict[str, Any]) -> Any:
 
 
 class AgentMetrics:
-    """Sends metrics of a simulator, as ``proxy.metrics``. Without ``x`` the server uses its own step."""
+    """Sends metrics of a simulator, as ``proxy.metrics``; ``x`` is a step, None for the current step of the server."""
 
     def __init__(self, proxy: AgentProxy) -> None:
         self._proxy = proxy
 
     def scalar(self, name: str, y: float, x: float | None = None) -> None:
-        """Send one point of the curve ``name``."""
+        """Send the value ``y`` as one point of the curve ``name``."""
         self._proxy.send_metric("scalar", name, y, x)
 
     def histogram(self, name: str, y: Any, x: float | None = None) -> None:
-        """Send a list or array of numbers, which the server bins into a histogram."""
+        """Send a list or array of numbers ``y``, which the server bins into a histogram."""
         self._proxy.send_metric("histogram", name, y, x)
 
 
 class Options:
-    """Settings in nested mappings, such as the content of a YAML file."""
+    """Settings in nested mappings, such as the content of a YAML file; None for no settings."""
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         self._settings = settings or {}
@@ -224,12 +224,12 @@ class TrainingBase:
 
     Args:
         agent: proxy, or address of the server.
-        options: settings. This class reads ``exploit`` (default false), ``environment/max_episodes`` (1) and
-            ``environment/infinite_run`` (false); a subclass can read others by ``self.options.get("...")``.
-        more: sent with every ``init``, for instance ``obs_space`` and ``action_space``.
+        options: nested settings. This class reads ``exploit`` (default False), ``environment/max_episodes`` (1) and
+            ``environment/infinite_run`` (False); a subclass can read others by ``self.options.get("...")``.
+        more: additional entries of every ``init``, for instance ``obs_space`` and ``action_space``.
     """
 
-    max_failures = 10  # consecutive failures of one episode
+    max_failures = 10  # maximum number of consecutive failures of one episode
 
     def __init__(
         self, agent: AgentProxy | str | tuple[str, int], options: Mapping[str, Any] | None = None, **more: Any
@@ -242,7 +242,7 @@ class TrainingBase:
         self._more = more
 
     def episode(self, number: int) -> float | None:
-        """Play episode ``number``, counted from 0; the returned value is sent as the metric ``episode_reward``."""
+        """Play episode ``number``, from 0; return the value for the metric ``episode_reward``, None to send none."""
         raise NotImplementedError(f"{type(self).__name__} must define the method episode(self, number)")
 
     def run(self) -> None:
@@ -250,7 +250,7 @@ class TrainingBase:
 
         Raises:
             AgentProxyException: the server cannot be reached or rejects the first ``init``, or an episode failed more
-                than ``max_failures`` times.
+                than ``max_failures`` times in a row.
         """
         number = failures = 0
         try:

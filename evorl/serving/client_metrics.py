@@ -13,7 +13,7 @@ class ClientMetrics:
     """Stores metrics of clients in a ``MetricsStore``; metrics without a step get the current step of the learner.
 
     Args:
-        folder: folder of the files; created with the first metric.
+        folder: folder for the files, which is created when the first metric arrives.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -28,7 +28,7 @@ class ClientMetrics:
         self.history.close()
 
     def store(self, method: str, name: str, y: Any, x: float | None) -> None:
-        """Store one number (``method="scalar"``) or several (``method="histogram"``).
+        """Store ``y`` at step ``x``: one number (``method="scalar"``) or several (``method="histogram"``).
 
         Raises:
             SessionError: the metric is rejected; the message is meant for the client.

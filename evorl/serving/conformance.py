@@ -19,17 +19,17 @@ import numpy as np
 from evorl.serving.rlx import ConnectionClosed, FrameReader, Image, ProtocolError, decode, encode, frame
 
 REWARD = 1.5  # reward of every step of the echo program
-_MAX_SHOWN = 120  # characters of a value in a report
+_MAX_SHOWN = 120  # maximum number of characters of a value in a report
 _POLL_SECONDS = 0.05  # interval at which the client's process is polled
 _FLOAT_TOLERANCE = 1e-6  # for images, whose bytes are divided by 255 in float32
 
 
 class CheckFailedError(Exception):
-    """The client did something other than the script expects.
+    """Raised if the client does something other than the script expects.
 
     Args:
-        expected: noun phrase.
-        received: noun phrase.
+        expected: expected message or event, as a noun phrase.
+        received: actual message or event, as a noun phrase.
     """
 
     def __init__(self, expected: str, received: str) -> None:
@@ -38,7 +38,7 @@ class CheckFailedError(Exception):
 
 
 class NoConnectionError(Exception):
-    """The client did not connect, so that neither this check nor a later one can run."""
+    """Raised if the client does not connect: neither this check nor a later one can run."""
 
 
 class Conversation:
@@ -46,7 +46,7 @@ class Conversation:
 
     Args:
         connection: connected socket.
-        seconds: timeout of each message.
+        seconds: timeout of each message in seconds.
     """
 
     def __init__(self, connection: socket.socket, seconds: float) -> None:
@@ -59,7 +59,7 @@ class Conversation:
         """Return the client's next message.
 
         Args:
-            expected: noun phrase for the report.
+            expected: description of the message for the report, a noun phrase.
 
         Raises:
             CheckFailedError: the client sends nothing in time, closes the connection, or sends bytes that are not RLX.
@@ -87,7 +87,7 @@ class Conversation:
             entries: expected keys and values.
 
         Raises:
-            CheckFailedError: one of these differs or is missing, or no valid message was received.
+            CheckFailedError: the command or an entry differs or is missing, or no valid message was received.
         """
         expected = {"command": command, **entries}
         message = self.receive(f"the message {shown(expected)}")
@@ -102,7 +102,7 @@ class Conversation:
         self.receive_command("update")
 
     def answer(self, data: Any) -> None:
-        """Send an action."""
+        """Send ``data`` as an action."""
         self.send({"response": "action", "data": data})
 
     def send(self, message: dict[str, Any]) -> None:
@@ -163,8 +163,8 @@ class Check(NamedTuple):
     """A scripted conversation.
 
     Attributes:
-        name: unique among the checks.
-        play: script; raises ``CheckFailedError``.
+        name: unique name.
+        play: script that runs the conversation; raises ``CheckFailedError`` if the client deviates from it.
     """
 
     name: str
@@ -194,7 +194,7 @@ def run_checks(
     Args:
         checks: checks to run, in this order.
         listener: listening socket.
-        seconds: timeout of a connection and of each message.
+        seconds: timeout of a connection and of each message in seconds.
         start: ends the previous client, starts the client for one check, and returns a function that returns True while
             it runs. ``None`` for a client that reconnects by itself; the first connection then has no timeout.
 
@@ -244,7 +244,7 @@ def is_same_value(sent: Any, echoed: Any) -> bool:
     """Return True if a client has decoded and encoded a value correctly.
 
     Numbers are compared as numbers and arrays as nested lists, because many languages have a single number type and no
-    arrays; Booleans and strings must keep their types. An image may come back as bytes or divided by 255.
+    arrays; Booleans and strings must keep their types. An image may come back as numbers from 0 to 255, or from 0 to 1.
     """
     if isinstance(sent, Image):
         raw = np.frombuffer(sent.data, "uint8").reshape(sent.height, sent.width, -1)

@@ -1,4 +1,4 @@
-"""Scripted conversations of ``evorl check-client``."""
+"""Checks of ``evorl check-client``: scripted conversations with the client under test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evorl.serving.rlx import encode, frame
 
 PAUSE = 0.005  # seconds between the pieces of a frame: long enough for separate reads
 WAIT = 0.2  # seconds by which an answer is delayed
-LARGE = 2**18  # size of an array whose frame takes several reads
+LARGE = 2**18  # number of elements of an array whose frame takes several reads
 
 
 def all_checks() -> list[Check]:
@@ -75,7 +75,7 @@ def _metric(talk: Conversation) -> None:
     talk.begin()
     talk.answer("metric")
     message = talk.receive_command("update_metrics")
-    metrics = message.get("data", message)  # old clients send one metric flat
+    metrics = message.get("data", message)  # old clients send a single metric without the key data
     (metric, *_) = metrics if isinstance(metrics, list) and metrics else [metrics]
     expected = {"method": "scalar", "name": "check", "y": REWARD}
     if not isinstance(metric, dict) or not all(is_same_value(expected[key], metric.get(key)) for key in expected):
@@ -117,7 +117,7 @@ def _frame_header(talk: Conversation) -> None:
 
 
 def _fragments(talk: Conversation, pieces: Callable[[bytes], list[bytes]]) -> None:
-    """Send every answer in pieces; its payload contains commas and colons, so only the length delimits the frame."""
+    """Send responses in pieces; a payload contains commas and colons, so only its length tells where the frame ends."""
     talk.receive_command("init")
     talk.send_bytes(*pieces(frame(encode({"response": "ready"}))), pause=PAUSE)
     talk.receive_command("update")
@@ -233,7 +233,7 @@ _SCRIPTS = (
 
 
 def _answer(vector: Vector, talk: Conversation) -> None:
-    """Send the bytes of an action and compare the state that the client returns."""
+    """Send the action in ``vector``; the client must return its value as the next state."""
     talk.begin()
     talk.send_bytes(vector.framed)
     sent = vector.message["data"]
@@ -248,7 +248,7 @@ def _answer(vector: Vector, talk: Conversation) -> None:
 
 
 def _refused(vector: Refused, talk: Conversation) -> None:
-    """Answer with an invalid frame: the client must close the connection."""
+    """Answer with the invalid frame in ``vector``; the client must close the connection."""
     talk.begin()
     talk.send_bytes(vector.framed)
     try:

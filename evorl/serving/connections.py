@@ -16,7 +16,7 @@ from evorl.sockets.socket_server import ConnectionLimits
 
 
 class MessageRate:
-    """Limits the messages of a connection.
+    """Limits the number of messages per second of a connection.
 
     Args:
         limit: maximum number of messages per second; 0 for no limit.
@@ -27,11 +27,11 @@ class MessageRate:
         self._window, self._count = -1.0, 0
 
     def take(self, now: float, num_messages: int = 1) -> None:
-        """Count messages.
+        """Count messages received at the same time.
 
         Args:
             now: time of the event loop's clock in seconds.
-            num_messages: number of messages received together.
+            num_messages: number of the messages.
 
         Raises:
             ProtocolError: the limit is exceeded.

@@ -21,15 +21,15 @@ class EventThread:
     Args:
         settings: addresses and limits.
         switchboard: answers the requests.
-        metadata: description of an exported policy, sent first to clients of robots; ``None`` if robots are not served.
+        metadata: metadata of an exported policy, sent to robot clients; ``None`` if robots are not served.
 
     Attributes:
         addresses: URLs of the servers.
 
     Raises:
         OSError: an address is in use, or does not belong to this machine; or the servers did not start in time.
-        ValueError: the certificate is invalid.
-        ImportError: ``web`` is set, but its extra is not installed.
+        ValueError: an address or the certificate is invalid, or other machines could connect without a token.
+        ImportError: ``settings.web`` is set, but aiohttp is not installed.
     """
 
     def __init__(

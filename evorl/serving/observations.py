@@ -10,22 +10,22 @@ import numpy as np
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
 from evorl.types import PyTreeDict
 
-MAX_STATE = 1e18  # absolute value: the running variance of observations stays finite in float32
-QUICKLY_SUMMED = 4096  # below this size a sum is faster on one core than on several
+MAX_STATE = 1e18  # largest absolute value: the running variance of observations stays finite in float32
+QUICKLY_SUMMED = 4096  # number of elements below which a sum is faster on one core than on several
 
 
 class ObservationError(ValueError):
-    """Raised for a state outside the observation space."""
+    """Raised for a state that cannot be converted to an element of the observation space."""
 
 
 def observation_from(state: Any, space: Space, name: str = "state") -> Any:
-    """Convert ``state``, lists and arrays, to an element of ``space``: NumPy arrays of its structure and dtypes.
+    """Convert a received ``state``, called ``name`` in errors, to arrays with the structure and dtypes of ``space``.
 
-    An image, transmitted as numbers in [0, 1], is scaled to 255 if the space is integer. The empty state of a task
-    without observations becomes the constant 1.
+    Floats for an integer Box are rounded; if none exceeds 1 and the Box is uint8 up to 255, they are an image and are
+    first multiplied by 255. An empty state for a Box of shape (1,) becomes 1. Box bounds are not checked.
 
     Raises:
-        ObservationError: a shape or structure differs, or a number is not finite or out of range.
+        ObservationError: the structure, shape or type is wrong, or a number is not finite or out of range.
     """
     if isinstance(space, DictSpace):
         if not isinstance(state, Mapping) or set(state) != set(space.spaces):
@@ -36,7 +36,8 @@ def observation_from(state: Any, space: Space, name: str = "state") -> Any:
         )
     if isinstance(space, TupleSpace):
         if not isinstance(state, list) or len(state) != len(space.spaces):
-            raise ObservationError(f"{name} must be a list of {len(space.spaces)} parts.")
+            got = len(state) if isinstance(state, list) else type(state).__name__
+            raise ObservationError(f"{name} must be a list of {len(space.spaces)} parts, got {got}.")
         return tuple(
             observation_from(x, part, f"{name}[{i}]")
             for i, (x, part) in enumerate(zip(state, space.spaces, strict=True))
@@ -55,8 +56,7 @@ def observation_from(state: Any, space: Space, name: str = "state") -> Any:
         return np.ones(1, space.dtype)
     if array.shape != tuple(space.shape):
         raise ObservationError(f"{name} must have the shape {list(space.shape)}, got {list(array.shape)}.")
-    # In float64, because float16 cannot represent the limit.
-    if array.dtype.kind == "f" and not (np.abs(array, dtype=np.float64) <= MAX_STATE).all():
+    if array.dtype.kind == "f" and not (np.abs(array, dtype=np.float64) <= MAX_STATE).all():  # float16 overflows
         what = f"beyond {MAX_STATE:g}" if np.isfinite(array).all() else "that are not finite"
         raise ObservationError(f"{name} contains values {what}.")
     if isinstance(space, Discrete) and not space.start <= array < space.start + space.n:
@@ -80,7 +80,7 @@ def _require_room(array: np.ndarray, dtype: np.dtype, name: str) -> None:
 
 
 def _is_expected_array(state: Any, space: Space) -> bool:
-    """Return True if ``state`` is already an element of ``space``: a fast check that nearly every message passes."""
+    """Return True if a fast check shows that ``state`` is an element of ``space``; False if it needs the full check."""
     if type(state) is not np.ndarray or type(space) is not Box or state.dtype != space.dtype:
         return False
     if state.shape != space.shape or not 0 < state.size < QUICKLY_SUMMED:
@@ -90,7 +90,7 @@ def _is_expected_array(state: Any, space: Space) -> bool:
 
 
 def action_as_sent(action: Any) -> Any:
-    """Convert a NumPy action to a message value: a number, a list, an array of 2 or more axes, or nested parts."""
+    """Convert an action to a message value: a number, a list, an array (2 axes or more), or a dict or list of these."""
     if isinstance(action, Mapping):
         return {str(key): action_as_sent(part) for key, part in action.items()}
     if isinstance(action, tuple):

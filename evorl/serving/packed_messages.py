@@ -1,4 +1,4 @@
-"""Messages in MessagePack: arrays are maps of dtype, shape and bytes, as in openpi's robot clients."""
+"""Messages in MessagePack, with arrays as maps of dtype, shape and bytes, as openpi's robot clients send them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DTYPE = re.compile(r"[<>|=]?[biuf]\d{1,2}|[<>|=]?\?|bool|u?int\d{1,2}|float\d{2
 
 
 def pack_message(message: Any) -> bytes:
-    """Encode a message or a list of messages. Lone surrogates, which JSON can contain, are escaped."""
+    """Encode a message or a list of messages. Unpaired surrogates, which JSON can contain, are escaped."""
     import msgpack
 
     packed = msgpack.packb(message, default=_as_map, use_bin_type=True, unicode_errors="backslashreplace")
@@ -26,8 +26,8 @@ def pack_message(message: Any) -> bytes:
 def unpack_message(data: bytes) -> Any:
     """Decode bytes of ``pack_message`` or of another program.
 
-    Allocates no more memory than the bytes contain. The result contains only numbers, strings, bytes, lists, maps and
-    numeric arrays.
+    The result contains only numbers, Booleans, None, strings, bytes, lists, dicts with string keys, and numeric or
+    Boolean arrays. A wrong length in the bytes does not allocate more memory than they have.
 
     Raises:
         ProtocolError: the bytes are invalid, or contain an unsupported type.
@@ -61,7 +61,7 @@ def _as_map(value: Any) -> Any:
 
 
 def _as_array(entries: dict[Any, Any]) -> Any:
-    """Return the array that a map represents, or the map itself. Libraries write the keys as strings or as bytes."""
+    """Return the array that a map represents, else the map. Libraries write the keys of arrays as strings or bytes."""
     _without_times(list(entries.values()))
     names = {key.decode("ascii", "replace") if isinstance(key, bytes) else key: key for key in entries}
     if "__ndarray__" not in names:

@@ -17,7 +17,7 @@ class PolicyInference:
     Args:
         policy: portable policy.
         num_slots: maximum number of simultaneous clients.
-        seed: seed of a stochastic policy; the random numbers of a request depend on the seed, its session and its step.
+        seed: seed of a stochastic policy; the random numbers of a request depend on seed, session and step.
     """
 
     def __init__(self, policy: Any, num_slots: int, seed: int = 0) -> None:
@@ -51,7 +51,7 @@ class PolicyInference:
         self._policy, self._rows = policy, rows
 
     def ask(self, requests: Sequence[ActionRequest]) -> ActionBatch:
-        """Answer requests of different clients."""
+        """Return the actions for requests of different clients; ``steps`` is ``None``."""
         policy, rows = self._policy, self._rows
         size = next(size for size in bucket_sizes(len(requests)) if size >= len(requests))
         padded = [*requests, *[requests[0]._replace(slot=self._num_slots, starts=True)] * (size - len(requests))]

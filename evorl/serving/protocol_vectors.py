@@ -17,13 +17,13 @@ from evorl.serving.rlx import Image
 
 
 class Vector(NamedTuple):
-    """A message and its bytes.
+    """A test vector: a message and its bytes.
 
     Attributes:
-        name: unique among the vectors.
+        name: unique name.
         message: keys and values; images are not decoded (``Image``).
-        wire: the payload.
-        framed: the payload in its frame.
+        wire: bytes of the payload.
+        framed: bytes of the frame that contains the payload.
         read_only: true if readers must accept the bytes although no writer sends them.
     """
 
@@ -35,12 +35,12 @@ class Vector(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """Bytes that a reader must reject.
+    """A test vector that a reader must reject.
 
     Attributes:
-        name: unique among the vectors.
+        name: unique name.
         reason: noun phrase that describes the fault.
-        framed: the bytes.
+        framed: bytes of the frame.
     """
 
     name: str
@@ -76,7 +76,7 @@ def refused_vectors() -> list[Refused]:
 def untagged(tagged: Mapping[str, Any]) -> Any:
     """Return the Python value of ``{type: value}``, for instance 3 for ``{"INT4": 3}``.
 
-    An INT64 within 32 bits is a ``numpy.int64``, because the codec encodes an ``int`` of that size as INT4.
+    An INT64 becomes a ``numpy.int64``, because the codec encodes an ``int`` within 32 bits as INT4.
     """
     ((kind, value),) = tagged.items()
     if kind == "LIST":

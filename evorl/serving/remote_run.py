@@ -19,7 +19,7 @@ def with_training_server(workflow: Workflow, spec: RunSpec) -> Workflow:
     """Return the workflow with a training server that collects from remote simulators.
 
     Raises:
-        ValueError: ``serve`` is invalid, or ``actors`` are set.
+        ValueError: ``serve`` is invalid, ``actors`` are set, or remote simulators cannot train the workflow.
     """
     if workflow.execution.collector is not None:
         raise ValueError(
@@ -29,7 +29,7 @@ def with_training_server(workflow: Workflow, spec: RunSpec) -> Workflow:
 
 
 def refuse_serve_settings() -> None:
-    """Raise ``ValueError``: settings of a server are given for a training in a local environment."""
+    """Raise the ``ValueError`` for settings in ``serve`` of a training run in a local environment."""
     raise ValueError(
         "serve applies only to env=remote, whose simulators connect over the network: use evorl train env=... to train "
         "in this environment, or evorl serve env=remote to wait for simulators."
@@ -37,7 +37,7 @@ def refuse_serve_settings() -> None:
 
 
 def refuse_local_run(which: str, runs_folder: str) -> None:
-    """Raise ``ValueError`` unless the run to resume learns from simulators that connect over the network."""
+    """Raise ``ValueError`` if the run to resume, ``which`` in ``runs_folder``, was trained in a local environment."""
     folder = RunFolder.find(which, runs_folder)
     env = folder.load_config(trust=True).get("env")
     if not isinstance(env, Mapping) or env.get("library") != "remote":
@@ -48,7 +48,7 @@ def refuse_local_run(which: str, runs_folder: str) -> None:
 
 
 def connect_training_server(workflow: Workflow, folder: RunFolder, should_stop: Callable[[], bool]) -> None:
-    """Make a training server stoppable while it waits for simulators; store clients' metrics in the run folder."""
+    """Let ``should_stop`` end the server's wait for simulators, and store clients' metrics in the run folder."""
     workflow.collector.stop_when(should_stop)
     server = cast("TrainingServer", workflow.collector)
     server.keep(ClientMetrics(folder.path / "clients"))

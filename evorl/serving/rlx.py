@@ -29,7 +29,7 @@ _MODES.update({"I;16": ("uint16", 1), "I": ("int32", 1), "F": ("float32", 1)})
 
 
 class ProtocolError(Exception):
-    """Raised for received bytes that are not RLX, and for messages that are too large to send."""
+    """Raised for received bytes that are not RLX or exceed a limit, and for messages that are too large to send."""
 
 
 class ConnectionClosed(ProtocolError):
@@ -40,10 +40,10 @@ class ConnectionClosed(ProtocolError):
 class Limits:
     """Limits of received messages, which prevent the peer from exhausting the memory."""
 
-    max_frame: int = 16 * 2**20  # bytes of a payload
-    max_depth: int = 16  # nesting of lists and dicts
+    max_frame: int = 16 * 2**20  # maximum bytes of a payload
+    max_depth: int = 16  # maximum nesting depth of lists and dicts
     max_axes: int = 8  # maximum number of axes of an array
-    max_values: int = 2**19  # in a message, including nested values: Python needs ten times their encoded size
+    max_values: int = 2**19  # maximum number of values, with nested ones: Python needs ten times their encoded size
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def encode(message: Mapping[str, Any]) -> bytes:
     """Encode a message as a payload: the version, then keys and values in order.
 
     Raises:
-        TypeError: the protocol has no type for a value, or a key is not a string.
+        TypeError: the protocol has no type for a value, a key is not a string, or the nesting is too deep.
         OverflowError: an integer exceeds 64 bits.
     """
     return _VERSION + _pairs(message, 0)
@@ -183,8 +183,8 @@ def _numpy_value(value: Any) -> bytes:
 def decode(payload: bytes | memoryview, limits: Limits = Limits()) -> dict[str, Any]:
     """Decode a payload; every length is compared with the remaining bytes before memory is allocated.
 
-    Arrays become read-only NumPy arrays, and images float32 arrays ``(height, width[, channels])`` in [0, 1] (unscaled
-    in the modes P, LA, I;16, I and F). Without NumPy, arrays become nested lists and images ``Image``.
+    Arrays become read-only NumPy arrays. Images become arrays ``(height, width[, channels])``: float32 in [0, 1], but
+    unscaled and with the mode's dtype for P, LA, I;16, I and F. Without NumPy: nested lists and ``Image``.
 
     Raises:
         ProtocolError: the payload is invalid or exceeds the limits.
@@ -292,7 +292,7 @@ class _Body:
 
 
 def frame(payload: bytes, max_frame: int = Limits.max_frame) -> bytes:
-    """Return the netstring of a payload: its length in decimal, a colon, the payload, a comma."""
+    """Return a payload as a netstring, ``<length>:<payload>,``; raise ``ProtocolError`` above ``max_frame`` bytes."""
     if len(payload) > max_frame:
         raise ProtocolError("can't send, net string too long")
     return b"%d:%b," % (len(payload), payload)
@@ -305,7 +305,7 @@ class FrameReader:
         self.max_frame, self._buffer, self._size = max_frame, bytearray(), -1  # -1: header incomplete
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the payloads that these bytes complete. Raise ``ProtocolError``, now and later, for bad framing."""
+        """Return the payloads that ``data`` completes. After invalid framing, every call raises ``ProtocolError``."""
         buffer, start, payloads = self._buffer, 0, []
         colon = data.find(b":", 1, 10)
         if colon > 0 and not buffer and self._size < 0 and data[-1:] == b"," and data[0] != ord("0"):

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 RESET = "reset"  # entry of an observation that starts an episode
-ONLY_NAMES = ("obs", "observation", "state")  # of the observation, if a message has several entries
+ONLY_NAMES = ("obs", "observation", "state")  # possible names of the observation in a message with several entries
 
 
 async def talk_to_robot(socket: web.WebSocketResponse, switchboard: Switchboard, metadata: Mapping[str, Any]) -> None:
-    """Serve one client until it disconnects.
+    """Serve greedy actions to one client until it disconnects.
 
-    An observation is a map of arrays; for a policy of one array, one of ``ONLY_NAMES`` or the only entry. A true entry
-    ``reset`` starts an episode. The response contains ``actions`` and ``server_timing.infer_ms``. After an error, sent
-    as text, the connection is closed.
+    A message is a map with the arrays of the observation by name. If the observation is one array, it is the only
+    entry, or one of ``ONLY_NAMES``. ``reset: true`` starts an episode. The response contains ``actions`` and
+    ``server_timing.infer_ms``. An error is sent as text, and closes the connection.
     """
     from aiohttp import WSMsgType
 
@@ -85,7 +85,7 @@ class _Robot:
                 return parts[name]
         if len(parts) == 1:
             return next(iter(parts.values()))
-        raise ProtocolError(f"this policy takes one array: send no others, or name it {' or '.join(ONLY_NAMES)}.")
+        raise ProtocolError(f"this policy takes one array, got {len(parts)}: name it {' or '.join(ONLY_NAMES)}.")
 
     def _take(self, answer: dict[str, Any]) -> None:
         if self._answer is not None and not self._answer.done():

@@ -17,7 +17,7 @@ class StepRef(NamedTuple):
 
 
 class Row:
-    """Segment of consecutive steps of one simulator, or of several simulators in sequence.
+    """Segment of consecutive steps of one simulator, or of several simulators one after another.
 
     Attributes:
         steps: steps so far.
@@ -37,7 +37,7 @@ class Segments:
     """Cuts the steps of simulators into segments of ``length`` steps, and returns batches of ``num_rows`` segments.
 
     If a simulator disconnects, another one continues its segment. A cut between the two marks that the steps are not
-    consecutive. An action whose outcome was not reported is not a step.
+    consecutive. An action without a reported outcome does not count as a step.
 
     Args:
         length: number of steps T of a segment.

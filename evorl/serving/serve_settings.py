@@ -12,27 +12,27 @@ from evorl.sockets.access import host_and_port, require_token_beyond_this_machin
 from evorl.sockets.socket_server import REQUEST_SECONDS
 from evorl.types import PyTreeNode, pytree_field
 
-_ADVICE = "give serve.token=..., the same to all clients"
+_ADVICE = "set serve.token=... here and the same token in all clients"
 
 
 class ServeSettings(PyTreeNode):
-    """Addresses and limits of a server.
+    """Settings of a server for simulators: addresses, access, limits and profiling.
 
     Attributes:
         bind: address and port for the RLX protocol over TCP.
-        web: address and port for WebSocket, /healthz and /metrics (extra serve); null disables them.
-        token: access token that clients send with init, required if other machines can connect; env:NAME reads it from
-            an environment variable.
-        cert: file of a TLS certificate, used with key; null disables TLS.
-        key: file of the private key of cert.
+        web: address and port for WebSocket, /healthz, /readyz and /metrics (extra serve); null disables them.
+        token: access token, at least 8 characters, that clients send with init; required if other machines can connect.
+            env:NAME reads it from an environment variable; null disables authentication.
+        cert: PEM file of a TLS certificate, used with key; null disables TLS.
+        key: PEM file of the private key of cert.
         max_clients: maximum number of simultaneous simulators.
         max_frame: maximum size of a message in bytes.
-        hello_seconds: timeout of a client's init, and of the first complete request of a web client.
+        hello_seconds: seconds within which a client must send init, and a web client its first complete request.
         idle_seconds: a client is disconnected after this many seconds without a message; 0 disables the timeout.
         max_messages_per_second: maximum message rate of one client; 0 for no limit.
         max_policy_lag: maximum age, in updates, of the policy that collected the data of a batch; null for 1, or for no
             limit if the algorithm corrects for the lag. With 0 all clients wait for each update.
-        eval_seconds: timeout of an evaluation, which waits for episodes of clients with exploit.
+        eval_seconds: maximum seconds of an evaluation, which waits for episodes of clients with exploit.
         profile_dir: folder for a profile of the server, ``trace.json``; null disables profiling.
     """
 
@@ -74,7 +74,7 @@ class ServeSettings(PyTreeNode):
 
 
 def serve_settings(config: Any) -> ServeSettings:
-    """Return the settings in the entry ``serve`` of a config.
+    """Return the settings of a server from ``config``, the entry ``serve`` of a run config.
 
     Raises:
         ValueError: a key is unknown or a value is invalid.

@@ -18,9 +18,9 @@ from evorl.sockets.frame_server import refused_token
 
 COMMANDS = ("init", "update", "reset", "update_metrics")
 MAX_METRICS = 1000  # maximum number of metrics in one message
-MAX_NUMBERS = 4096  # elements of a space that a client declares, unless the server's has more: its bounds are arrays
-MAX_DEPTH = 8  # nesting depth of a space that a client declares
-MAX_REWARD = 1e15  # absolute value: squared returns, which losses compute, stay finite in float32
+MAX_NUMBERS = 4096  # maximum elements of a space that a client declares, unless the server's space has more
+MAX_DEPTH = 8  # maximum nesting depth of a space that a client declares
+MAX_REWARD = 1e15  # largest absolute value: squared returns, which losses compute, stay finite in float32
 MAX_STEP = 2.0**53  # maximum step of a metric: float64 represents all integers up to here
 
 
@@ -32,19 +32,19 @@ class Host(Protocol):
     token: str | None
 
     def enter(self, exploit: bool) -> tuple[int, int]:
-        """Open a session; return its number and slot. Raise ``SessionError`` if the server is full."""
+        """Open a session; return its number and slot. Raise ``Refused`` if the server is full."""
         ...
 
     def leave(self, number: int, slot: int) -> None:
-        """Close a session; its last action has no outcome."""
+        """Close a session; the outcome of its last action remains unknown."""
         ...
 
     def cut(self, number: int) -> None:
-        """Cut off the current episode of a session."""
+        """Abort the current episode of a session; its steps so far can still be used for learning."""
         ...
 
     def ask(self, request: ActionRequest) -> None:
-        """Queue a request; its callback receives the action later."""
+        """Queue a request; ``request.answer`` receives the action later."""
         ...
 
     def episode(self, number: int, exploit: bool, episode_return: float, length: int) -> None:
@@ -214,7 +214,7 @@ class Session:
 
 
 def reward_from(value: Any, name: str = "reward") -> float:
-    """Convert a finite number, or a list of one such number, to a float.
+    """Convert a number, or a list of one number, to a float; ``name`` is "reward", or "x" for the step of a metric.
 
     Raises:
         SessionError: the value is missing, not a number, or out of range.
@@ -241,7 +241,7 @@ def _num_numbers(space: Space) -> int:
 
 
 def _check_size(config: Any, name: str, limit: int, depth: int = 0) -> None:
-    """Raise ``SessionError`` for the description of a space that could exhaust the server's memory."""
+    """Raise ``SessionError`` if a declared space has over ``limit`` elements, an invalid shape, or too deep nesting."""
     if not isinstance(config, Mapping):
         return
     if depth > MAX_DEPTH:

@@ -1,7 +1,7 @@
 """Batches action requests: requests that arrive in the same iteration of the event loop share one forward pass.
 
 All methods run in the thread of the event loop except ``note_new_policy``, ``wait_for_batch``, ``begin_evaluation`` and
-``wait_for_episodes``, which the learner calls.
+``wait_for_episodes``, which the learner calls in its own thread.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ from evorl.serving.observations import action_as_sent
 from evorl.serving.segments import Segments, StepRef
 from evorl.serving.session import Refused
 
-MAX_EPISODES = 10_000  # greedy episodes kept for the next evaluation
+MAX_EPISODES = 10_000  # maximum number of stored greedy episodes
 SECONDS_BETWEEN_LOOKS = 0.2
 StoreMetric = Callable[[str, str, Any, float | None], None]
 
 
 class Inference(Protocol):
-    """Interface of the batched inference."""
+    """Interface of the inference that answers batches of requests."""
 
     def ask(self, requests: Sequence[ActionRequest]) -> ActionBatch:
-        """Return the actions for requests of different sessions."""
+        """Return the actions for requests of different sessions, all with the same ``exploit``."""
         ...
 
 
 class Switchboard:
-    """``Host`` of all sessions.
+    """Implementation of ``evorl.serving.session.Host`` that answers the requests of all sessions in batches.
 
     Args:
-        inference: inference.
-        segments: receives the steps; ``None`` if no learner uses them.
+        inference: computes the actions of a batch of requests.
+        segments: receives the steps of training sessions; ``None`` if no learner uses them.
         obs_space: observation space of a simulator.
         action_space: action space of a simulator.
         max_clients: maximum number of simultaneous sessions.
         token: access token that clients must send; ``None`` for no authentication.
-        store_metric: stores the metrics of clients.
+        store_metric: callback ``(method, name, y, x)`` that stores a metric of a client; by default it is discarded.
 
     Attributes:
-        num_answers: number of requests answered so far.
-        returns: returns of the last episodes of training sessions, the newest last.
-        failure: exception of a failed inference; ``None`` if there was no failure.
-        greedy_returns: returns and lengths of greedy sessions' episodes since they were last collected.
+        num_answers: number of actions sent so far.
+        returns: returns of the last 100 episodes of training sessions, the newest last.
+        failure: exception of a failed inference, which ends all answers; ``None`` if there was no failure.
+        greedy_returns: (return, length) of the episodes of greedy sessions since the last evaluation.
     """
 
     def __init__(
@@ -129,20 +129,20 @@ class Switchboard:
         self._free.append(self._leaving.pop(number))
 
     def cut(self, number: int) -> None:
-        """Cut off the current episode of a session."""
+        """Abort the current episode of a session; its steps so far can still be used for learning."""
         if self._segments is not None and number not in self._greedy:
             with self._lock:
                 self._segments.cut(number)
 
     def ask(self, request: ActionRequest) -> None:
-        """Queue a request; its callback receives the action later."""
+        """Queue a request; ``request.answer`` receives the action later."""
         if request.starts:
             self._began_before.discard(request.session)
         self._pending.append(request)
         self._schedule()
 
     def episode(self, number: int, exploit: bool, episode_return: float, length: int) -> None:
-        """Record the return and length of a completed episode, unless it began before the current evaluation."""
+        """Record a completed episode; a greedy one that began before the current evaluation is ignored."""
         if number in self._began_before:
             return
         if exploit:
@@ -178,7 +178,7 @@ class Switchboard:
             self._schedule()
 
     def _next(self, exploit: bool) -> list[ActionRequest]:
-        """Remove and return the next batch: the first pending requests, at most one per session."""
+        """Remove and return up to ``MAX_BATCH`` pending requests with this ``exploit``: the first of each session."""
         if exploit and not self._greedy:
             return []
         chosen: dict[int, ActionRequest] = {}
@@ -220,7 +220,7 @@ class Switchboard:
         self._lock.notify_all()
 
     def note_new_policy(self) -> None:
-        """Increment the policy version if a batch was taken since the last call. Called by the learner."""
+        """Increment the policy version if a batch was taken since the last call; resume held training sessions."""
         if self._segments is not None and self._has_learned:
             with self._lock:
                 self._segments.new_policy()
@@ -234,7 +234,7 @@ class Switchboard:
             self._loop.call_soon_threadsafe(self._schedule)
 
     def wait_for_batch(self, should_stop: Callable[[], bool]) -> tuple[list[np.ndarray], np.ndarray, float] | None:
-        """Wait for a batch and return it as ``Segments.take`` does; ``None`` after a stop. Called by the learner.
+        """Wait for a batch and return it as ``Segments.take`` does; ``None`` after a stop.
 
         Raises:
             RuntimeError: the inference failed.
@@ -251,13 +251,13 @@ class Switchboard:
         return batch
 
     def begin_evaluation(self) -> None:
-        """Start an evaluation: only greedy episodes that begin later count. Called by the learner."""
+        """Start an evaluation: only greedy episodes that begin later count."""
         with self._lock:
             self._began_before = set(self._greedy)
             self.greedy_returns = []
 
     def wait_for_episodes(self, count: int, seconds: float, should_stop: Callable[[], bool]) -> list[tuple[float, int]]:
-        """Return (return, length) of ``count`` greedy episodes, or fewer after a timeout. Called by the learner."""
+        """Wait for ``count`` greedy episodes and return their (return, length); fewer after ``seconds`` or a stop."""
         end = time.monotonic() + seconds
         self._wait(lambda: len(self.greedy_returns) >= count, lambda: should_stop() or time.monotonic() > end)
         with self._lock:
@@ -276,7 +276,7 @@ class Switchboard:
                 return False
 
     def numbers(self) -> dict[str, float]:
-        """Return the monitoring metrics of the server by name."""
+        """Return the metrics for monitoring the server, by name."""
         return {
             "clients": self.num_clients,
             "clients_exploiting": self.num_greedy,
@@ -290,6 +290,6 @@ class Switchboard:
 
     @property
     def mean_return(self) -> float:
-        """Mean return of the last episodes of training sessions; NaN before the first one."""
+        """Mean return of the last 100 episodes of training sessions; NaN before the first one."""
         returns = list(self.returns)
         return sum(returns) / len(returns) if returns else math.nan

@@ -1,4 +1,4 @@
-"""Training with simulators that connect over the network; requests are answered while the learner updates."""
+"""Training with simulators that connect over the network; the server answers requests while the learner updates."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class TrainingServer(ByValue):
     Args:
         workflow: workflow to train, with ``env=remote``.
         settings: addresses and limits of the server.
-        should_stop: polled while the server waits for data, see ``stop_when``.
+        should_stop: polled while the server waits for data; True ends ``iterate`` early.
 
     Attributes:
         settings: settings of the server.
         switchboard: answers the simulators.
 
     Raises:
-        ValueError: the workflow cannot learn from segments of several simulators.
+        ValueError: remote simulators cannot train the workflow, see ``reason_not_served``.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class TrainingServer(ByValue):
         self.switchboard.store_metric = metrics.store
 
     def stop_when(self, should_stop: Callable[[], bool]) -> None:
-        """Poll another function while the server waits for data; True ends the iteration."""
+        """Set the function that is polled while the server waits for data; True ends ``iterate`` early."""
         self._should_stop = should_stop
 
     def check(self, workflow: Any) -> None:
@@ -96,9 +96,9 @@ class TrainingServer(ByValue):
     def iterate(
         self, workflow: Any, state: State, num_iterations: int, message: Callable[[str], None]
     ) -> tuple[PyTreeDict | None, State]:
-        """Run ``num_iterations``, or fewer after a stop; return ``(metrics [N, ...], state)``.
+        """Run ``num_iterations``, or fewer after a stop; return ``(metrics [N, ...], state)``. The state is donated.
 
-        The metrics are ``None`` if no iteration was completed.
+        The metrics are ``None`` if no iteration was completed. ``RuntimeError`` means that the inference failed.
         """
         rows: list[PyTreeDict] = []
         steps = int(state.iterations) * workflow.timesteps_per_iteration
@@ -120,7 +120,7 @@ class TrainingServer(ByValue):
         return stacked_rows(rows) if rows else None, state
 
     def evaluate(self, workflow: Any, state: State, message: Callable[[str], None] = lambda _: None) -> PyTreeDict:
-        """Return statistics of the episodes of greedy clients; NaN if no episode ended in time."""
+        """Return statistics of the episodes of greedy clients; NaN if no episode ends within ``eval_seconds``."""
         acting, _ = _peek(workflow, state)
         self._publish(acting, message)
         self.switchboard.begin_evaluation()
@@ -153,14 +153,14 @@ class TrainingServer(ByValue):
         return jax.tree.unflatten(treedef, arrays)
 
     def _activity(self, lag: float, message: Callable[[str], None]) -> PyTreeDict:
-        """Return metrics of the server's activity since the last call."""
+        """Return metrics of the server's activity since the last call; warn about dropped segments."""
         (before, answered), now = self._counted, time.perf_counter()
         self._counted = (now, self.switchboard.num_answers)
         dropped = self._segments.dropped - self._dropped
         if dropped and now - self._warned > SECONDS_BETWEEN_WARNINGS:
             message(
-                f"{dropped} segments were dropped because they were collected with too old a policy. With more "
-                "simulators than num_envs, raise num_envs or serve.max_policy_lag."
+                f"{dropped} segments were dropped because the policy that collected them was too old. If more than "
+                "num_envs simulators are connected, raise num_envs or serve.max_policy_lag."
             )
             self._warned = now
         self._dropped = self._segments.dropped
@@ -175,7 +175,7 @@ class TrainingServer(ByValue):
         return PyTreeDict({name: np.float32(value) for name, value in numbers.items()})
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections, the metrics of clients and the profile."""
         if self._thread is not None:
             self._thread.close()
             self._thread = None
@@ -195,8 +195,8 @@ def reason_not_served(workflow: Any) -> str | None:
         return f"{name} does not learn: choose one of {learning_algorithms(OnPolicyWorkflow, OffPolicyWorkflow)}."
     if getattr(workflow, "restarts_episodes", False):
         return (
-            f"{name} restarts all episodes before each trajectory, which simulators elsewhere do not: leave out what "
-            "asks for it (episodes_per_batch)."
+            f"{name} restarts all episodes before each trajectory, which remote simulators do not support: remove the "
+            "setting that requires this (episodes_per_batch)."
         )
     if not workflow.capabilities.rollouts:
         return (
@@ -204,11 +204,11 @@ def reason_not_served(workflow: Any) -> str | None:
             f"{learning_algorithms(OnPolicyWorkflow, OffPolicyWorkflow)}."
         )
     if workflow.execution.num_seeds is not None:
-        return "simulators elsewhere play for one seed: leave num_seeds out."
+        return f"remote simulators train a single seed, got num_seeds={workflow.execution.num_seeds}: remove num_seeds."
     if not workflow.capabilities.single_steps:
         return (
-            f"{name} learns from consecutive steps across batches, which segments of simulators that connect and "
-            "disconnect are not: leave out what needs them (n_step, replay.hindsight, replay.overwrite=random, "
+            f"{name} learns from consecutive steps across batches, but segments of remote simulators are not "
+            "consecutive: remove the settings that need them (n_step, replay.hindsight, replay.overwrite=random, "
             "normalize_rewards, a replay of sequences)."
         )
     return None

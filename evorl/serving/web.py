@@ -1,6 +1,6 @@
 """Sessions over WebSocket, and the monitoring pages /healthz, /readyz and /metrics.
 
-aiohttp provides WebSocket and HTTP in one library, at four fifths of the cost per message of other libraries.
+aiohttp provides both WebSocket and HTTP, and needs four fifths of the processor time per message of other libraries.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from evorl.sockets.socket_server import Patience
 if TYPE_CHECKING:
     from aiohttp import web
 
-UNKNOWN_BYTES = 2**16  # maximum message size on connections that were not authenticated when opened
-MAX_AGENTS = 64  # agents of one connection
-MAX_UNREAD = 4096  # responses queued for a client that does not read
+UNKNOWN_BYTES = 2**16  # maximum bytes of a message on a connection that sent no token when it was opened
+MAX_AGENTS = 64  # maximum number of agents per connection
+MAX_UNREAD = 4096  # maximum number of responses queued for a client that does not read them
 
 
 class WebServer:
@@ -38,7 +38,7 @@ class WebServer:
     Args:
         settings: address, token, TLS files and limits.
         switchboard: answers the requests.
-        metadata: metadata of an exported policy; if given, robot clients are served at ``/``.
+        metadata: metadata of an exported policy, which is then served to robot clients at ``/``; ``None`` for none.
 
     Attributes:
         sockets: listening sockets, with their address.
@@ -69,7 +69,7 @@ class WebServer:
 
         Raises:
             OSError: the address is in use, or does not belong to this machine.
-            ValueError: the certificate is invalid, or other machines could connect without a token.
+            ValueError: the address or certificate is invalid, or other machines could connect without a token.
         """
         settings = self.settings
         host, port = host_and_port(settings.web, "serve.web")
@@ -100,9 +100,9 @@ class WebServer:
             origin = request.headers.get("Origin")
             if self.settings.token is None:
                 if not is_this_machine(host):
-                    raise web.HTTPForbidden(text=f"Only requests to this machine are accepted, not to {host}.\n")
-                if origin is not None and not is_this_machine(_host_of(origin)):  # "null" may be any page in a frame
-                    raise web.HTTPForbidden(text=f"Requests of a page of {origin} require a server with a token.\n")
+                    raise web.HTTPForbidden(text=f"A server without a token rejects requests to {host}.\n")
+                if origin is not None and not is_this_machine(_host_of(origin)):  # "null" may be a frame of any site
+                    raise web.HTTPForbidden(text=f"Requests from pages of {origin} require a server with a token.\n")
             try:
                 return await handler(request)
             except ConnectionError:  # the client has disconnected
@@ -186,7 +186,7 @@ class Conversation:
         self._rate = MessageRate(server.settings.max_messages_per_second)
 
     async def read(self) -> None:
-        """Process messages until the client disconnects or breaks the protocol."""
+        """Process messages until the client disconnects, breaks the protocol, or leaves too many responses unread."""
         from aiohttp import WSMsgType
 
         async for frame in self._socket:
@@ -230,7 +230,7 @@ class Conversation:
         session = self._sessions.get(sid)
         if session is None:
             if len(self._sessions) >= MAX_AGENTS:
-                raise ProtocolError(f"a connection may have at most {MAX_AGENTS} agents: open another one.")
+                raise ProtocolError(f"a connection may have at most {MAX_AGENTS} agents: open another connection.")
             session = Session(self._server.switchboard, lambda answer: self._say(sid, answer), self._trusted)
             self._sessions[sid] = session
         session.receive(message)
@@ -241,7 +241,7 @@ class Conversation:
         self._has_some.set()
 
     async def write(self) -> None:
-        """Send responses when they become ready."""
+        """Send responses as they become ready, until the task is canceled."""
         while True:
             await self._has_some.wait()
             await self._send()
@@ -257,7 +257,7 @@ class Conversation:
                     await self._socket.send_str(json.dumps(content, default=lambda array: array.tolist()))
 
     async def watch(self) -> None:
-        """Close the connection after a timeout."""
+        """Close the connection once a timeout of the client has expired."""
         while True:
             await asyncio.sleep(min(1.0, self._server.settings.hello_seconds / 2))
             if self._patience.is_over(asyncio.get_running_loop().time()):

@@ -53,7 +53,7 @@ def require_token_beyond_this_machine(host: str, token: str | None, setting: str
 
 
 def is_same_secret(shown: Any, secret: str | None) -> bool:
-    """Compare a client's token with the server's in constant time; ``False`` for anything but a string."""
+    """Return True if a client's token equals the server's, in constant time; False if either is not a string."""
     if not isinstance(shown, str) or secret is None:
         return False
     return hmac.compare_digest(shown.encode("utf-8", "surrogatepass"), secret.encode())

@@ -1,6 +1,6 @@
 """Base of the servers that exchange frames over TCP: RLX and the commands of the parameter server.
 
-``FrameServer`` resolves address, token and TLS, listens, and shuts down. ``FrameConnection`` tracks the progress of
+``FrameServer`` listens at an address, with a token and TLS, and shuts down. ``FrameConnection`` tracks the progress of
 one client for its timeouts, and disconnects a client that breaks the protocol.
 """
 
@@ -65,7 +65,7 @@ class FrameConnection(asyncio.Protocol, abc.ABC):
             self._transport.write(data)
 
     def refuse(self, message: str) -> None:
-        """Send the reason why the connection will be closed."""
+        """Send an error message, the reason why the connection will be closed."""
         self.send(self.error_frame(message))
 
     def end(self, message: str) -> None:
@@ -82,9 +82,9 @@ class FrameServer:
         bind: address and port, ``127.0.0.1:7001``; port 0 selects a free port.
         limits: limits of every connection.
         token: access token that the connections require; ``None`` for no authentication.
-        tls: TLS context of encrypted connections.
+        tls: TLS context of encrypted connections; ``None`` for unencrypted ones.
         name: name of the server, for the log.
-        setting: name of the setting ``bind``, for error messages.
+        setting: name of the setting that contains ``bind``, for error messages.
 
     Attributes:
         sockets: listening sockets, with their connections and address.
@@ -131,4 +131,4 @@ def refused_token(message: Mapping[str, Any], token: str | None, first_message: 
     if token is None or is_same_secret(message.get("token"), token):
         return None
     received = "another token" if message.get("token") else "no token"
-    return f"this server needs its token in {first_message}, and got {received}."
+    return f"this server needs its token in {first_message}, and got {received}: send the token of this server."

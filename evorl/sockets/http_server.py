@@ -21,11 +21,11 @@ _LONGEST_LINE = 300  # characters of an error in the log
 
 
 class HttpServer:
-    """Serves an application.
+    """Serves an aiohttp application.
 
     Args:
         application: aiohttp application; ``start`` and ``stop`` run its start-up and clean-up callbacks.
-        limits: limits of connections.
+        limits: limits of connections; ``None`` for the defaults of ``ConnectionLimits``.
 
     Attributes:
         sockets: listening sockets, with their address.
@@ -100,12 +100,12 @@ class _OneLine(logging.LoggerAdapter):
         super().__init__(logger, {})
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
-        """Log an exception; a malformed request in one line."""
+        """Log an exception with its traceback, or a malformed request in one line."""
         if not self._warns(exc_info, *args):
             super().exception(msg, *args, exc_info=exc_info, **more)
 
     def debug(self, msg: object, *args: object, exc_info: Any = None, **more: Any) -> None:
-        """Log a detail, including aiohttp's reports about bytes that are not HTTP, such as TLS."""
+        """Log a detail, or a malformed request, such as TLS in place of HTTP, in one line."""
         if not self._warns(exc_info, *args):
             super().debug(msg, *args, exc_info=exc_info, **more)
 

@@ -31,11 +31,11 @@ class ConnectionLimits:
     """Limits of every connection of a server.
 
     Attributes:
-        connections: maximum number of open connections; others are closed immediately.
-        request_seconds: timeout from the start of a connection, including its TLS handshake, to its first complete
-            request.
-        frame_seconds: timeout from the first to the last byte of a later request.
-        idle_seconds: timeout of silence between two requests; 0 for no timeout.
+        connections: maximum number of open connections; further ones are closed immediately.
+        request_seconds: seconds from the start of a connection, with its TLS handshake, to its first complete request.
+        frame_seconds: seconds from the first to the last byte of a later request; also the longest time in which a
+            client may leave responses unread.
+        idle_seconds: seconds without a request or a pending response; 0 for no timeout.
     """
 
     connections: int = 1024
@@ -237,17 +237,17 @@ class SocketServer:
         Args:
             host: host name or IP address.
             port: port; 0 selects a free port.
-            token: access token that the protocol requires of clients.
-            tls: TLS context of encrypted connections.
+            token: access token that the protocol requires of clients; ``None`` for no authentication.
+            tls: TLS context of encrypted connections; ``None`` for unencrypted ones.
 
         Returns:
-            Host and port.
+            Host and port of the listening socket.
 
         Raises:
             ValueError: other machines could connect without a token.
             OSError: the address is in use, or does not belong to this machine.
         """
-        require_token_beyond_this_machine(host, token, host, "give one that clients have to show")
+        require_token_beyond_this_machine(host, token, host, "set a token that clients must send")
         handshake: Any = {} if tls is None else {"ssl_handshake_timeout": self.limits.request_seconds}
         self._server = await asyncio.get_running_loop().create_server(
             lambda: GuardedConnection(self, self._make_protocol()), host, port, ssl=tls, backlog=BACKLOG, **handshake

@@ -1,1 +1,1 @@
-"""Hyperparameter sweeps: settings that differ only in numbers are trained in parallel in one program."""
+"""Hyperparameter sweeps, which train settings that differ only in numbers in parallel, and Optuna searches."""

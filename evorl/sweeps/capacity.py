@@ -23,13 +23,13 @@ def settings_at_once(
 ) -> int:
     """Return the number of settings to train in parallel: an even split into the fewest parts that fit in memory.
 
-    A first estimate from the size of the state is checked by compiling its program. If the program needs too much
-    memory, the number is reduced in proportion.
+    The number is estimated from the size of the state, then checked by compiling the program of that many settings. If
+    the program needs too much memory, the number is reduced in proportion.
 
     Args:
         make_rows: returns the workflow of the first ``n`` settings.
         num_settings: total number of settings.
-        memory: memory limit of the process in bytes; ``None`` for a fraction of the machine's memory.
+        memory: memory limit of the process in bytes; ``None`` for the fraction ``SHARE`` of the machine's memory.
     """
     total = memory or SHARE * (available_bytes() or math.inf)
     if total == math.inf:

@@ -30,10 +30,10 @@ class Group:
 
 
 def grouped(settings: Sequence[Setting], build: Callable[[Setting], Workflow]) -> Iterator[Group]:
-    """Yield the groups of a sweep, which partition its settings; ``build`` creates the workflow of a setting.
+    """Yield groups that partition the settings of a sweep; ``build`` creates the workflow of a setting.
 
     Raises:
-        ValueError: a value is invalid.
+        ValueError: a value of a setting is invalid.
     """
     left = dict(enumerate(settings))
     while left:

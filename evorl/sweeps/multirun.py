@@ -1,4 +1,4 @@
-"""Trains the runs of a sweep sequentially in one folder: each is trained, resumed or skipped; results are stored."""
+"""Trains, resumes or skips the runs of a sweep, one after another in one folder, and stores their results."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def train_runs(
     Args:
         sweep: folder of the sweep.
         train: trains a run from the beginning, given the arguments of its command line.
-        failure_text: returns the reason of a failed run in one line.
+        failure_text: returns the reason of a failure, an exception, in one line.
         resume: resumes a run that has a checkpoint; ``None`` for a new sweep.
-        trust: the command that resumes the sweep needs ``trust=true``.
+        trust: True if the command that resumes the sweep needs ``trust=true``.
 
     Raises:
         RunsFailed: a run failed, now or before; all others were trained.
@@ -77,7 +77,7 @@ def launch_runs(sweep: SweepFolder, launch: Callable[[SweepFolder], Sequence[Att
     Args:
         sweep: folder of the sweep.
         launch: trains the runs and returns the outcome of each.
-        trust: the command that resumes the sweep needs ``trust=true``.
+        trust: True if the command that resumes the sweep needs ``trust=true``.
 
     Raises:
         RunsFailed: a run failed; all others were trained.
@@ -135,13 +135,13 @@ def _store_outcome(sweep: SweepFolder, swept: SweptRun, tried: Attempt) -> bool:
 
 
 def _free_name(root: Path, name: str) -> str:
-    """Return the name, with a numeric suffix if a run without a checkpoint uses it."""
+    """Return ``name``, with a numeric suffix if ``root`` already has a folder of this name."""
     names = (name if number == 1 else f"{name}_{number}" for number in itertools.count(1))
     return next(name for name in names if not (root / name).exists())
 
 
 def _store_result(sweep: SweepFolder, swept: SweptRun, state: str, best: float | None) -> None:
-    """Store the result of a run."""
+    """Store state and best return of a run, and the last return and step of its metrics."""
     metrics = sweep.folder_of(swept).metrics_csv
     curves = read_curves(metrics) if metrics.is_file() else {}
     returns = curves.get(EVALUATION, ([], []))[1]
@@ -169,7 +169,7 @@ def _score(runs: Sequence[SweptRun]) -> tuple[float, float, int]:
 
 
 def _print_results(sweep: SweepFolder, resume_command: str) -> None:
-    """Plot the learning curves and print the best settings, separately for each environment."""
+    """Plot the learning curves; print the best settings of each environment, and the number of runs by state."""
     panels, lines = {}, []
     for env in dict.fromkeys(swept.setting.get("env") for swept in sweep.runs):
         ranking = ranked([swept for swept in sweep.runs if swept.setting.get("env") == env])

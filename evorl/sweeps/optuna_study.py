@@ -17,7 +17,7 @@ _FAILURE, _PRUNED = "failure", "pruned"
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """Trial of one setting.
+    """Trial of a study: one setting and its result.
 
     Attributes:
         number: number of the trial, from 0.
@@ -52,7 +52,7 @@ class Pruner:
 
 
 class OptunaStudy:
-    """Study stored in a journal file, to which every trial is written at its start and end.
+    """Study that maximizes the result of trials, stored in a journal file at the start and end of each trial.
 
     Args:
         path: Optuna journal, also readable with Optuna's tools; created if it does not exist.
@@ -132,7 +132,7 @@ class OptunaStudy:
     def report(self, trial: Trial, timesteps: int, score: float) -> bool:
         """Store an evaluation of the running trial; return True if the pruner ends the trial.
 
-        A resumed trial repeats the evaluations after its checkpoint: each is stored, and judged to be the last, once.
+        A resumed trial repeats the evaluations after its checkpoint. They are not stored again, and pruning is final.
         """
         decision = f"{_PRUNED}_{trial.number}"
         if timesteps >= self._study.user_attrs.get(decision, math.inf):
@@ -147,7 +147,7 @@ class OptunaStudy:
         return True
 
     def prune(self, trial: Trial) -> None:
-        """End a trial that the pruner has ended; its value is its last evaluation."""
+        """Store a trial as pruned; its value is its last evaluation."""
         self._study.tell(trial.number, state=self._optuna.trial.TrialState.PRUNED)
 
     def end(self, trial: Trial, value: float | None, failure: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Part of a sweep: settings of one group that are trained in parallel, in a folder that survives a kill intact."""
+"""Part of a sweep: settings of one group that are trained in parallel, in a folder from which they can resume."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Part:
 
     @property
     def is_finished(self) -> bool:
-        """Return True if the part's training is complete."""
+        """True if the part's training is complete."""
         return (self.folder / "finished").exists()
 
     def train(
@@ -74,9 +74,9 @@ class Part:
 
         Args:
             seed: seed of the sweep.
-            start: returns the initial state, ``None`` for a new one; called only without a checkpoint.
+            start: returns the state to start from, ``None`` for a new state; called only without a checkpoint.
             recorders: recorders in addition to ``metrics.csv``.
-            should_stop: polled between chunks.
+            should_stop: polled between chunks of iterations; True saves a checkpoint and stops.
         """
         if self.is_finished:
             return
@@ -112,12 +112,12 @@ class Part:
             (self.folder / "finished").touch()
 
     def progress(self) -> dict[str, Any]:
-        """Return the training progress in the last checkpoint."""
+        """Return the training progress stored in the last checkpoint, as JSON data."""
         checkpointer = RunCheckpointer(self.folder / "checkpoints")
         return read_about(checkpointer.folder / str(checkpointer.steps[-1]))["progress"]
 
     def evaluations(self) -> dict[int, dict[int, dict[str, list[float]]]]:
-        """Return, for each setting, the metrics of its seeds by environment steps of the evaluation and name."""
+        """Return the metrics of evaluations: a value per seed, by setting, environment steps and name of the metric."""
         file = RowFile(self.folder / "metrics.csv")
         evaluations: dict[int, dict[int, dict[str, list[float]]]] = {member: {} for member in self.members}
         try:
@@ -135,7 +135,7 @@ class Part:
         return evaluations
 
     def state_of(self, member: int) -> State:
-        """Return the rows of a setting in the last checkpoint, on the host."""
+        """Return the rows of a setting, one per seed, from the last checkpoint, on the host."""
         template = jax.eval_shape(programs.initial_state, self.workflow, jax.random.key(0))
         state, _ = RunCheckpointer(self.folder / "checkpoints").restore(template)
         first = self.members.index(member) * self.num_seeds

@@ -37,12 +37,12 @@ def search_settings(
 
     Args:
         spec: settings that all trials share.
-        start: folder of the search.
-        train: trains a run; settings with ``resume`` continue one.
-        failure_text: returns the reason of a failed run in one line.
+        start: folder and resume command of the search.
+        train: trains a run; settings with ``resume`` continue a run.
+        failure_text: returns the reason of a failure, an exception, in one line.
 
     Returns:
-        The best return, ``None`` if no trial has finished; and the failures.
+        ``Trained`` with the best return, ``None`` if no trial has finished, and a sentence for each failed trial.
 
     Raises:
         ValueError: a setting is invalid.
@@ -88,7 +88,7 @@ def _held(folder: RunFolder) -> Iterator[None]:
 
 
 class _Judge:
-    """Reports the evaluations of a trial to its study, which may end it.
+    """Reports the evaluations of a trial to its study, which may end the trial.
 
     Attributes:
         pruned: True once the trial has been ended.
@@ -180,7 +180,7 @@ def _spec_of(trial: Trial, spec: RunSpec, run: RunFolder) -> RunSpec:
 
 
 def _with(spec: RunSpec, setting: Mapping[str, Any]) -> RunSpec:
-    """Return the settings of a run with these values."""
+    """Return the settings of a run with the values of a trial's setting."""
     return spec_of(spec, setting, title=None, **whole_run(spec))
 
 
@@ -193,7 +193,7 @@ def _name(trial: Trial) -> str:
 
 
 def _write(path: Path, study: OptunaStudy, over: Mapping[str, Any]) -> None:
-    """Write one line for each trial that has ended."""
+    """Write ``search.csv``: one line for each trial that has ended."""
     rows = [
         [
             trial.number,

@@ -32,7 +32,7 @@ class SearchSettings:
         """Parse the entry ``search`` of a run's settings.
 
         Raises:
-            ValueError: a key or the pruner is unknown, a value is invalid, or the pruner has nothing to compare.
+            ValueError: a key or the pruner is unknown, a value is invalid, or the pruner does not apply to the run.
         """
         search = checked_mapping(spec.search, "search")
         check_names(search, [field.name for field in dataclasses.fields(cls)], "key of search")
@@ -52,8 +52,8 @@ class SearchSettings:
         if pruner != PRUNERS[0] and 0 < total < 2 * interval:
             raise ValueError(
                 f"search.pruner={pruner} compares the evaluations during a trial, but there is only one: "
-                f"eval_interval={interval:g} is more than half of total_timesteps={total:g}. Choose a smaller one."
+                f"eval_interval={interval:g} is more than half of total_timesteps={total:g}. Decrease eval_interval."
             )
         if pruner != PRUNERS[0] and spec.parameters is not None:
-            raise ValueError("search.pruner does not apply to parameter servers: remove it, or remove parameters.")
+            raise ValueError("search.pruner does not apply to parameter servers: remove search.pruner or parameters.")
         return settings

@@ -45,7 +45,7 @@ def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
         start: folder and title of the sweep; the run that holds its best setting has the same title.
 
     Returns:
-        The mean return of the best setting, ``None`` if the sweep was stopped or every setting diverged.
+        ``Trained`` with the mean return of the best setting, ``None`` if stopped or if every setting diverged.
 
     Raises:
         ValueError: a setting is invalid.
@@ -104,7 +104,7 @@ def sweep_groups(spec: RunSpec) -> tuple[SweepSettings, list[dict[str, Any]], li
     """Set up JAX and build the workflows of a sweep.
 
     Returns:
-        The sweep, its settings, and the settings grouped by the program that trains them.
+        The options of the sweep, its settings, and the settings grouped by the program that trains them.
 
     Raises:
         ValueError: a setting cannot be trained, or would learn nothing.
@@ -135,10 +135,10 @@ def _recorders(log: Path, title: str, part: Part) -> list[Recorder]:
 
 
 def spec_of(spec: RunSpec, setting: Mapping[str, Any], **others: Any) -> RunSpec:
-    """Return ``spec`` with ``setting``, then ``others``; by default one seed and one device, no evaluation, no actors.
+    """Return ``spec`` changed by ``setting``, then by ``others``; by default for one seed and device, without actors.
 
     Raises:
-        ValueError: a value contains ``${``. Settings of a trial are read from a file that may be untrusted.
+        ValueError: a value contains ``${``: settings of a trial are read from a file that may be untrusted.
     """
     for path, value in setting.items():
         if "${" in str(value):
@@ -148,7 +148,7 @@ def spec_of(spec: RunSpec, setting: Mapping[str, Any], **others: Any) -> RunSpec
 
 
 def whole_run(spec: RunSpec) -> dict[str, Any]:
-    """Return the settings of the sweep that apply to a separate run, but not to a run inside a shared program."""
+    """Return the settings of the sweep that apply to a separate run, but not to a row of a shared program."""
     config = spec.as_config()
     return {name: config[name] for name in ("num_seeds", "devices", "evaluation", "actors")}
 
@@ -196,7 +196,7 @@ def _keep_best(run: SweepRun, spec: RunSpec, setting: Mapping[str, Any], member:
 def _record(
     folder: RunFolder, evaluations: Mapping[int, Mapping[str, Sequence[float]]], title: str, learning_curve: bool
 ) -> None:
-    """Record the evaluations of a setting as the evaluations of a run."""
+    """Write the evaluations of a setting to a run folder, as if a run had recorded them."""
     num_seeds = len(next(iter(evaluations.values()))[RETURN])
     recorder = make_recorder(folder, title=title, progress=False, tensorboard=False, learning_curve=learning_curve)
     recorder.resume_at(-1)

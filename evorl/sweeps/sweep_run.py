@@ -25,20 +25,20 @@ from evorl.types import State
 from evorl.workflows.side_by_side import SideBySideWorkflow
 
 FEW_ROWS = 16  # up to this number of rows, a program takes about as long as with a single row
-MAX_IDLE = 7  # maximum number of padding settings, which give every device the same number of rows
+MAX_IDLE = 7  # maximum number of padding settings, added so that all devices have equally many rows
 
 
 @dataclasses.dataclass
 class SweepRun:
-    """Sweep in a folder; a stopped sweep resumes when it is trained again.
+    """A sweep in a folder. If ``train`` is called again after a stop, it resumes.
 
     Attributes:
         folder: folder of the parts.
         settings: settings of the sweep.
-        groups: settings to compare, grouped by program.
+        groups: groups of the settings to compare; each group shares a program.
         num_seeds: number of seeds of each setting.
         seed: seed of the sweep.
-        devices: devices over which the rows are distributed.
+        devices: number of devices over which the rows are distributed, or ``"auto"``.
         message: callback for progress messages.
     """
 
@@ -93,7 +93,7 @@ class SweepRun:
         return SideBySideWorkflow.of(group.workflow, group.paths, of_rows, seeds, self.devices)
 
     def parts(self, rung: int, left: Sequence[int]) -> list[Part]:
-        """Return the parts of a round for the remaining settings ``left``."""
+        """Return the parts of round number ``rung``, from 0, for the remaining settings ``left``."""
         parts = []
         for number, (group, at_once) in enumerate(zip(self.groups, self.at_once, strict=True)):
             places = [place for place, member in enumerate(group.members) if member in set(left)]
@@ -111,7 +111,7 @@ class SweepRun:
 
         Args:
             recorders: creates the recorders of a part.
-            should_stop: polled between chunks; true saves and stops.
+            should_stop: polled between chunks of iterations; True saves a checkpoint and stops.
         """
         num_rounds = max(len(self._rungs(group)) for group in self.groups)
         left, rounds = list(range(self.num_settings)), []
@@ -160,21 +160,21 @@ class SweepRun:
         return rounds
 
     def _going_on(self, rounds: Sequence[Sequence[Part]]) -> list[int]:
-        """Return the settings that continue after these rounds."""
+        """Return the indices of the settings that continue after these rounds, sorted."""
         assert self.settings.halving is not None, "without it there is one round"
         left = [member for part in rounds[-1] for member in part.members]
         return sorted(ranked(returns_of(merged_evaluations(rounds)), left)[: self.settings.halving.num_left(len(left))])
 
     def returns(self) -> Returns:
-        """Return, for each setting, the returns of its seeds by the environment steps of the evaluation."""
+        """Return the returns of evaluations: one value per seed, by setting and environment steps."""
         return returns_of(self.evaluations())
 
     def evaluations(self) -> Evaluations:
-        """Return, for each setting, the metrics of its seeds by environment steps of the evaluation and name."""
+        """Return the metrics of evaluations: a value per seed, by setting, environment steps and name of the metric."""
         return {member: {} for member in range(self.num_settings)} | merged_evaluations(self.rounds())
 
     def final_state(self, member: int) -> tuple[State, dict[str, Any]]:
-        """Return the final state of a setting, as a separate training would save it, and the progress saved with it."""
+        """Return the final state of a setting, in the form of a separate run, and the progress stored with it."""
         part = [part for parts in self.rounds() for part in parts if member in part.members][-1]
         state = part.state_of(member)
         del state["numbers"]
@@ -194,7 +194,7 @@ def merged_evaluations(rounds: Sequence[Sequence[Part]]) -> dict[int, dict[int, 
 
 
 def returns_of(evaluations: Evaluations) -> dict[int, dict[int, Sequence[float]]]:
-    """Return the returns of the seeds, for each setting and environment steps of the evaluation."""
+    """Select the returns, one value per seed, from evaluations by setting and environment steps."""
     return {
         member: {timesteps: metrics[RETURN] for timesteps, metrics in of_member.items()}
         for member, of_member in evaluations.items()
@@ -202,7 +202,7 @@ def returns_of(evaluations: Evaluations) -> dict[int, dict[int, Sequence[float]]
 
 
 def ranked(returns: Returns, members: Sequence[int]) -> list[int]:
-    """Sort settings, best first: by their last evaluated environment step, then by their last score."""
+    """Sort settings, best first: by the environment step of their last evaluation, then by their last score."""
     return sorted(members, key=lambda member: (-max(returns[member], default=0), -last_score(returns[member])))
 
 

@@ -38,7 +38,7 @@ class Halving:
     factor: int = 3
 
     def rungs(self, total_timesteps: float) -> list[float]:
-        """Return the environment steps of the selections, followed by the end of training."""
+        """Return the environment steps at which settings are selected, followed by ``total_timesteps``."""
         rungs, at = [], self.first
         while at < total_timesteps:
             rungs.append(at)
@@ -59,7 +59,7 @@ class SweepSettings:
         draws: number of settings drawn at random; ``None`` for a grid of all combinations of the lists.
         halving: successive halving; ``None`` trains all settings to the end.
         at_once: maximum number of settings trained in parallel; ``None`` for as many as fit in memory.
-        memory: memory limit of the sweep in bytes; ``None`` for a fraction of the machine's memory.
+        memory: memory limit of the sweep in bytes; ``None`` for 70 % of the machine's memory.
     """
 
     over: Mapping[str, Any]
@@ -96,7 +96,7 @@ class SweepSettings:
         )
 
     def settings(self, seed: int) -> list[dict[str, Any]]:
-        """Return all settings, each with a value for every path; random ones depend on ``seed``."""
+        """Return all settings, each with a value for every path; ``seed`` determines random settings."""
         if self.draws is None:
             combinations = itertools.product(*self.over.values())
             return [dict(zip(self.over, values, strict=True)) for values in combinations]
@@ -148,7 +148,7 @@ def _checked(where: str, values: Any) -> Any:
         raise ValueError(f"{where} must be a list of the values to compare, such as [{values}], got {values!r}.")
     values = list(values)
     if not values:
-        raise ValueError(f"{where} is an empty list: give the values to compare.")
+        raise ValueError(f"{where} is an empty list: list the values to compare.")
     if any(values[i] in values[:i] for i in range(1, len(values))):
         raise ValueError(f"{where} contains a value twice: {values}. To repeat a run, use num_seeds.")
     return values
@@ -160,10 +160,10 @@ def _checked_halving(config: Any) -> Halving | None:
     config = checked_mapping(config, "sweep.halving")
     check_names(config, ("first", "factor"), "key of sweep.halving")
     if "first" not in config:
-        raise ValueError("sweep.halving.first is missing: the environment steps before the first selection.")
+        raise ValueError("sweep.halving.first is missing: set it to the environment steps before the first selection.")
     factor = positive(config.get("factor", Halving.factor), "sweep.halving.factor")
     if factor < 2:
-        raise ValueError("sweep.halving.factor must be at least 2: one in this many settings continues.")
+        raise ValueError(f"sweep.halving.factor={factor} must be at least 2: 1/factor of the settings continue.")
     return Halving(checked_value(config["first"], float, "sweep.halving.first", "(0, inf)"), factor)
 
 

@@ -22,7 +22,7 @@ def write_sweep(path: Path, settings: Sequence[Mapping[str, Any]], returns: Retu
     """Write one line per setting: its values, its environment steps, its results, and the return of each seed.
 
     ``eval_return`` is the mean over seeds of the last evaluation, with its 95 % bootstrap interval (for several seeds);
-    ``best_return`` is the mean of the best evaluation after the first step. Cells without an evaluation are empty.
+    ``best_return`` is the largest mean over seeds after step 0. Cells without an evaluation are empty.
 
     Raises:
         RunFolderError: the file cannot be written.

@@ -29,7 +29,7 @@ class Attempt(NamedTuple):
 
     Attributes:
         trained: result of the training run; ``None`` if it failed.
-        failure: reason of the failure.
+        failure: reason of the failure; empty if training succeeded.
         diverged: True if the training failed because it diverged.
     """
 
@@ -39,7 +39,7 @@ class Attempt(NamedTuple):
 
 
 def attempt(run: Callable[[], Trained], failure_text: FailureText) -> Attempt:
-    """Train one run; an error fails only this run and is printed, so that the others are trained."""
+    """Train one run; if it fails, print the error and return it, so that the other runs can be trained."""
     try:
         return Attempt(run())
     except Exception as error:

@@ -1,1 +1,1 @@
-"""Training of a run in its folder: preparation, recorders, checkpoints, stopping and error messages."""
+"""Training of a run in its folder: checks, recorders, checkpoints, stopping and error messages."""

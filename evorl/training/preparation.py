@@ -33,8 +33,8 @@ class Prepared(NamedTuple):
     Attributes:
         spec: settings of the run.
         workflow: workflow of the training run.
-        served: parameter server; ``None`` without workers.
-        beginning: initial parameters from another run; ``None`` for random initialization.
+        served: parameter server; ``None`` if the run has no workers in other processes.
+        beginning: initial parameters from another run (``init_from``); ``None`` for random initialization.
     """
 
     spec: RunSpec
@@ -44,7 +44,7 @@ class Prepared(NamedTuple):
 
 
 def prepare_training(spec: RunSpec, resumed: RunFolder | None) -> Prepared:
-    """Set up JAX and build a run's workflow and, for a new run, the shapes of the initial state.
+    """Set up JAX, build a run's workflow and check it; for a new run, also compute the shapes of the initial state.
 
     Args:
         spec: settings of the run.
@@ -56,7 +56,7 @@ def prepare_training(spec: RunSpec, resumed: RunFolder | None) -> Prepared:
     """
     refuse_hopeless_sizes(spec.as_config())
     if spec.recorders.own:
-        own_recorders(spec)  # rejected before a folder is created
+        own_recorders(spec)  # raises before a folder is created
     prepare_for(spec)
     if are_several():
         refuse_different_settings(f"{spec} {resumed}")
@@ -87,10 +87,10 @@ def _prepared(spec: RunSpec, workflow: Workflow, resumed: RunFolder | None) -> P
 
 
 def own_recorders(spec: RunSpec) -> list[Any]:
-    """Import the user's recorders, see ``recorders.own``, and check their settings.
+    """Import the user's recorders that ``recorders.own`` names, check their settings, and return ``CustomPart``s.
 
     Raises:
-        ValueError: a recorder does not exist, or has an unknown setting.
+        ValueError: a recorder does not exist, is not a ``Recorder``, or has an unknown or missing setting.
     """
     parts = [custom_part(recorder, "recorders.own", num_inputs=1) for recorder in spec.recorders.own]
     for part in parts:
@@ -100,7 +100,7 @@ def own_recorders(spec: RunSpec) -> list[Any]:
 
 
 def warm_start_from(run: str, spec: RunSpec, workflow: Workflow) -> tuple[RunSpec, WarmStart]:
-    """Load the initial parameters from ``run``, a run folder or ``latest``.
+    """Load the initial parameters from ``run``: a run folder, ``latest``, or the file or address of a packed policy.
 
     Returns:
         The settings, with ``latest`` in ``init_from`` replaced by the path of the run; and the parameters.
@@ -108,11 +108,11 @@ def warm_start_from(run: str, spec: RunSpec, workflow: Workflow) -> tuple[RunSpe
     Raises:
         ValueError: the parameters do not fit the workflow.
         RunFolderError: the run does not exist.
-        ForeignCodeError: the settings of an untrusted person name an address.
+        ForeignCodeError: ``run`` is an address that comes from settings of an untrusted source.
     """
     chosen = spec.init_from
     if is_address(run):
-        admit(run, "init_from.run")  # a sweep of an untrusted person must not make requests
+        admit(run, "init_from.run")  # settings of an untrusted source must not make requests
     folder = find_run(run, spec.stored.runs_folder)
     spec = replace(spec, init_from=replace(chosen, run=str(folder.path)))
     parts = None if chosen.parts is None else list(chosen.parts)
@@ -120,5 +120,5 @@ def warm_start_from(run: str, spec: RunSpec, workflow: Workflow) -> tuple[RunSpe
 
 
 def check_build(spec: RunSpec) -> None:
-    """Build and close the workflow and the shapes of its initial state; see ``prepare_training`` for errors."""
+    """Build and check the workflow of a new run, then close it; see ``prepare_training`` for the errors."""
     prepare_training(spec, None).workflow.close()

@@ -36,15 +36,15 @@ from evorl.workflows.workflow import Workflow
 
 
 def train(spec: RunSpec, start: RunStart) -> Trained:
-    """Train a single run, in its folder.
+    """Train a single run in its folder, from the start or from its last checkpoint, and return the result.
 
     Args:
-        spec: settings of the run, complete.
+        spec: settings of the run; for a resumed run, including the changes.
         start: folder, title and other properties of the start.
 
     Raises:
-        ValueError: the settings are inconsistent, or nothing would be learned.
-        RunFolderError: a folder cannot be read or written.
+        ValueError: the settings are inconsistent, too large for the memory, or nothing would be learned.
+        RunFolderError: a folder cannot be read or written, or was removed during the training.
         TrainingDiverged: a number became NaN or infinite; the message names the command that resumes the run.
         ProcessLost: one of several processes ended.
     """
@@ -147,7 +147,7 @@ def _notices(
     checkpointer: RunCheckpointer,
     progress: dict[str, Any] | None,
 ) -> Iterable[str]:
-    """Return the messages before the first iteration; truncate the records of a resumed run to its checkpoint."""
+    """Return the messages before the first iteration; first truncate the records of a resumed run to its checkpoint."""
     if progress:
         recorder.resume_at(progress["iterations"])
         resumed = f"Resuming {folder.path} at {progress['timesteps']:,} steps."
@@ -159,7 +159,7 @@ def _notices(
 
 @contextmanager
 def _noticing_removal(watched: WatchedFolder) -> Iterator[None]:
-    """Replace an ``OSError`` raised within the context by ``FolderMissing`` if the run folder was removed."""
+    """Context that replaces an ``OSError`` by ``FolderMissing`` if the run folder was removed."""
     try:
         yield
     except OSError as error:
@@ -178,7 +178,7 @@ def _close_recorder(recorder: Recorder, watched: WatchedFolder) -> None:
 
 @contextmanager
 def _failures_explained(folder: RunFolder, checkpointer: RunCheckpointer, spec: RunSpec) -> Iterator[None]:
-    """Add the resume command to errors about divergence and lost processes; also log a divergence."""
+    """Context that adds the resume command to errors about divergence and lost processes, and logs a divergence."""
     try:
         yield
     except TrainingDiverged as error:

@@ -22,12 +22,12 @@ class RunPlace(NamedTuple):
     """Location of a run, which may belong to a sweep.
 
     Attributes:
-        root: parent folder of the run: the folder of its sweep.
+        root: parent folder of the run, such as the folder of its sweep.
         name: name of the run's folder; ``None`` for the current time.
         resume_command: command line that resumes the sweep; ``None`` for a separate run.
         should_stop: returns True once a stop of the sweep is requested, for instance during compilation.
-        judge: called after each evaluation with its environment steps and its score; returns the reason to complete the
-            run there, or ``None``.
+        judge: called after each evaluation with the environment steps and the score; returns the reason to finish the
+            run early, or ``None`` to continue.
     """
 
     root: Path
@@ -42,8 +42,8 @@ class Trained(NamedTuple):
 
     Attributes:
         best_return: best evaluation return; ``None`` without evaluations.
-        stopped: True if training was stopped before its end.
-        folder: folder with the results; ``None`` without results.
+        stopped: True if a signal or a caller stopped the training; False after an early stop by ``stop``.
+        folder: folder of the run, sweep or search; ``None`` without results.
         failures: one sentence for each failed run of a sweep or search.
     """
 
@@ -55,17 +55,17 @@ class Trained(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RunStart:
-    """Start of a run: its folder, title and command, in addition to its settings.
+    """Start of a run: its folder, title and command line, in addition to its settings.
 
     Attributes:
-        place: location of a new run, and of a resumed run of a sweep.
+        place: location of a new run; in a sweep, also the resume command and the stop request of the sweep.
         resumed: folder of the run to continue; ``None`` for a new run.
         title: title of the run.
         overrides: overrides of the command line, recorded in ``about.json``.
         names: chosen agent and environment by config group, recorded in ``about.json``; empty for a resumed run.
-        source: folder whose git commit is recorded.
+        source: folder of the source tree; its git commit is recorded.
         notice: first message of a new run; ``None`` for no message.
-        suggests_changes: if true, a new run begins with the settings to change first.
+        suggests_changes: if true, a new run starts with a message that suggests settings to change first.
         began: reading of ``time.perf_counter`` from which the run's seconds are counted.
     """
 
@@ -99,7 +99,7 @@ class RunStart:
 
 
 def resume_command(folder: RunFolder, spec: RunSpec) -> str:
-    """Return the command that resumes a run, including names of code that the command line must repeat."""
+    """Return the command that resumes a run, including names of code that the user must confirm."""
     trust = {"trust": "true"} if is_address(spec.init_from.run or "") else {}  # a trial may download it again
     names = as_arguments({"resume": str(folder.path), **foreign_names(spec.as_config()), **trust})
     return f"{train_command()} {names}"

@@ -1,4 +1,4 @@
-"""Workflows: complete training procedures, and the base classes of their families."""
+"""Base classes of workflows (training procedures): on-policy, off-policy, evolutionary and quality-diversity."""
 
 from typing import TYPE_CHECKING
 

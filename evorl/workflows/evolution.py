@@ -45,7 +45,7 @@ class EvolutionWorkflow(GenerationalWorkflow[EvolutionState]):
 
     Attributes:
         optimizer: evolutionary optimizer; the fitness is the mean return of an individual's episodes.
-        virtual_batch: number of observations in the reference batch of virtual batch normalization, see
+        virtual_batch: number of observations in the reference batch of virtual batch normalization, at least 2, see
             ``evorl.networks.virtual_batch``; ``None`` disables it.
     """
 
@@ -77,7 +77,7 @@ class EvolutionWorkflow(GenerationalWorkflow[EvolutionState]):
         return self.optimizer.pop_size * self.episodes_per_individual
 
     def setup(self, key: Key) -> EvolutionState:
-        """Initialize a policy, and the optimizer around it."""
+        """Return the initial state: a new policy, and an optimizer whose search starts from that policy."""
         agent_key, optimizer_key, state = split_setup_keys(key, EvolutionState)
         agent_state = self.agent.init(self.env.obs_space, self.env.action_space, agent_key)
         if self.virtual_batch is not None:
@@ -91,7 +91,7 @@ class EvolutionWorkflow(GenerationalWorkflow[EvolutionState]):
         return state
 
     def with_solution(self, state: EvolutionState, agent_state: AgentState, solution: Params) -> AgentState:
-        """Return the agent with a solution of the optimizer as its policy."""
+        """Return the agent state with ``solution`` as policy, normalized over the reference batch if there is one."""
         if self.virtual_batch is None:
             return with_policy(agent_state, solution)
         policy = self.agent.normalized_policy(agent_state, solution, state.reference_batch)
@@ -104,7 +104,7 @@ class EvolutionWorkflow(GenerationalWorkflow[EvolutionState]):
         return jax.vmap(lambda solution: with_solution(solution).params.policy)(solutions)
 
     def factored_policies(self, state: EvolutionState, first: jax.Array | int, count: int) -> Params:
-        """Like ``policies``, but low-rank noise stays factored; dense if virtual batch normalization is enabled."""
+        """Return the policies with low-rank noise in factored form; dense with virtual batch normalization."""
         if self.virtual_batch is not None:
             return self.policies(state, first, count)
         population = self.optimizer.ask_factored(state.ec_state, first, count)
@@ -112,7 +112,7 @@ class EvolutionWorkflow(GenerationalWorkflow[EvolutionState]):
 
     @property
     def env_fields(self) -> tuple[str, ...]:
-        """Entries of ``info`` that are summed over episodes."""
+        """Entries of ``info`` that are summed over each episode; by default empty."""
         return ()
 
     def objective_values(self, outcomes: EpisodeOutcomes, fitness: jax.Array) -> jax.Array:
@@ -120,7 +120,7 @@ class EvolutionWorkflow(GenerationalWorkflow[EvolutionState]):
         return fitness
 
     def collect(self, state: EvolutionState) -> tuple[EpisodeOutcomes, EvolutionState]:
-        """Play the episodes of the generation, ``[P, E]``."""
+        """Play E episodes with each of the P individuals; return the outcomes ``[P, E]`` and the new state."""
         key, episode_key = jax.random.split(state.key)
         outcomes = self.evaluator(observe=self.agent.normalize_obs, env_fields=self.env_fields).evaluate(
             self.agent,
@@ -135,7 +135,7 @@ class EvolutionWorkflow(GenerationalWorkflow[EvolutionState]):
     def update(self, state: EvolutionState, batch: EpisodeOutcomes) -> tuple[PyTreeDict, EvolutionState]:
         """Pass the fitness ``[P]`` to the optimizer, and store the best individual.
 
-        Individuals with a non-finite return rank below all others.
+        Individuals with a non-finite return get the worst finite fitness of the generation, or rank last.
         """
         fitness = batch.returns.mean(axis=1)
         policies = functools.partial(self.policies, state)
@@ -161,16 +161,16 @@ def initial_best(agent_state: AgentState) -> PyTreeDict:
 def update_best(
     policies: Callable[[jax.Array, int], Params], group_size: int, fitness: jax.Array, state: State
 ) -> PyTreeDict:
-    """Return the best individual of all generations and its fitness.
+    """Return the best individual of all generations: ``policy``, ``obs_preprocessor_state`` and ``fitness``.
 
     The policy is generated again, because the population is not stored.
 
     Args:
         policies: ``policies(first, count)`` returns the evaluated policies ``[count, ...]``.
-        group_size: number of individuals to request together.
+        group_size: number of individuals that ``policies`` generates together, see ``EvoOptimizer.group_size``.
         fitness: fitness of the generation, ``[P]``; individuals with a non-finite fitness are ignored.
-        state: state in which the generation was evaluated: ``best`` is the best individual so far, ``agent_state`` has
-            the observation statistics, which are part of a policy.
+        state: state with which the generation was evaluated. Its ``best`` is the best individual of the generations
+            before; its ``agent_state`` has the observation statistics, which are stored with the policy.
     """
     fitness = jnp.where(jnp.isfinite(fitness), fitness, -jnp.inf)
     fittest = jnp.argmax(fitness)

@@ -41,8 +41,8 @@ class EvolutionGuidedState(GenerationalState):
     """State of an evolution-guided workflow.
 
     Attributes:
-        learners: ``agent_state`` and ``opt_state`` of all learners, leaves ``[K, ...]``.
-        replay_state: ``ReplayState`` of the learners' buffer, or the subclass that it uses.
+        learners: ``agent_state`` and ``opt_state`` of the K learners, leaves ``[K, ...]``.
+        replay_state: state of the replay buffer that all learners share, a ``ReplayState`` or a subclass.
         ec_state: state of the evolutionary optimizer.
         best: best individual so far, see ``initial_best``.
     """
@@ -56,13 +56,13 @@ class EvolutionGuidedState(GenerationalState):
 class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
     """Runs one generation per iteration: plays episodes, updates the learner, and breeds the next generation.
 
-    The learner's agent acts, the optimizer evolves its policy, and its replay buffer stores every transition of every
-    episode. The learner makes ``updates_per_iteration`` updates per ``rollout_length`` collected steps, after a warm-up
-    of ``learning_starts`` steps. ``learners`` in the state have a leading axis K; ``agent_state`` acts with the
-    optimizer's solution.
+    The learner's agent acts, with policies that the optimizer evolves. The learner's replay buffer stores the
+    transitions of all episodes. After a warm-up of ``learning_starts`` steps, each learner makes
+    ``updates_per_iteration`` updates per ``rollout_length`` collected steps. The state's ``agent_state`` has the
+    optimizer's solution as its policy.
 
     Attributes:
-        learner: off-policy algorithm.
+        learner: off-policy actor-critic.
         optimizer: evolutionary optimizer; the fitness is the mean return of an individual's episodes.
         updates_per_generation: updates of each learner per generation; ``None`` derives them from the collected steps.
     """
@@ -75,7 +75,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
     checkpoint_interval: float = 2.5e5
 
     foreign_keys: ClassVar[tuple[str, ...]] = (*GenerationalWorkflow.foreign_keys, "agent", "eval_chunk")
-    plan_rules: ClassVar[PlanRules] = PlanRules(evenly=False)  # the learner's updates exchange gradients
+    plan_rules: ClassVar[PlanRules] = PlanRules(evenly=False)  # default min_bytes: learners exchange gradients
     evaluation_entries: ClassVar[tuple[str, ...]] = ("agent_state", "learners", "eval_key", "iterations")
 
     def __post_init__(self) -> None:
@@ -88,7 +88,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
             raise ValueError(
                 f"The learner replaces {self.num_injected} individuals per generation, but optimizer="
                 f"{type(self.optimizer).__name__} allows only {self.optimizer.num_replaceable} of {self.pop_size} to "
-                f"be replaced: choose fewer, a larger population, or another optimizer ({', '.join(with_injection())})."
+                f"be replaced: replace fewer, raise pop_size, or use another optimizer ({', '.join(with_injection())})."
             )
         if isinstance(self.optimizer, BreedingOptimizer):
             self._require_same_projection(self.optimizer)
@@ -105,7 +105,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
 
     @classmethod
     def _from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Build the workflow and its learner from ``learner``, a config with a ``workflow`` key.
+        """Build the workflow, and its learner from the section ``learner``, which has a ``workflow`` key.
 
         Raises:
             ValueError: a key is unknown (the message suggests the closest valid key), or a value is invalid.
@@ -114,12 +114,12 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
 
     @classmethod
     def make_agent(cls, config: Mapping[str, Any], env: VectorEnv) -> Agent:
-        """Return a placeholder; the learner's agent replaces it."""
+        """Return a placeholder agent, which is replaced by the learner's agent."""
         return RandomAgent()
 
     @classmethod
     def training_rows(cls, config: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[int, AutoresetMode]:
-        """Return one environment per episode of the population, without autoreset."""
+        """Return the number of episodes of the population, one per environment, and ``AutoresetMode.DISABLED``."""
         if "optimizer" not in fields:
             raise ValueError("optimizer is missing: set the evolutionary optimizer, for example {name: ga}.")
         return super().training_rows(config, fields)
@@ -141,7 +141,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
 
     @property
     def num_explorations(self) -> int:
-        """Number of exploration episodes per generation over all learners, in equal consecutive parts per learner."""
+        """Number of exploration episodes per generation, 0 by default; each learner plays an equal, contiguous part."""
         return 0
 
     @property
@@ -157,7 +157,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
     def guide(
         self, state: EvolutionGuidedState, key: Key, num_updates: jax.Array
     ) -> tuple[PyTreeDict, EvolutionGuidedState]:
-        """Update the learners, and inject their policies into the next generation.
+        """Update the learners, and inject policies that they trained into the next generation.
 
         Args:
             state: state whose ``ec_state`` already describes the next generation.
@@ -165,11 +165,11 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
             num_updates: updates of each learner, int32; 0 during warm-up.
 
         Returns:
-            Losses, which are 0 without updates, and the new state.
+            Means of the losses by name, 0 without updates, and the new state.
         """
 
     def setup(self, key: Key) -> EvolutionGuidedState:
-        """Initialize the learners, and the optimizer around the policy of the first learner."""
+        """Return the initial state: new learners, and an optimizer that starts from the first learner's policy."""
         agent_key, optimizer_key, state = split_setup_keys(key, EvolutionGuidedState)
         learners = jax.vmap(self.learner.init_learning)(jax.random.split(agent_key, self.num_learners))
         state.replay_state = row_of(learners.pop("replay_state"))  # one for all learners
@@ -185,10 +185,10 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
         return state
 
     def collect(self, state: EvolutionGuidedState) -> tuple[EpisodeOutcomes, EvolutionGuidedState]:
-        """Play the episodes ``[N]`` of the generation and, after them on axis N, of the learners; record transitions.
+        """Play and record the episodes ``[N]``: those played by individuals, then the learners' exploration episodes.
 
-        All episodes are played at once. On a mesh the population's and the learners' episodes are sharded separately;
-        every device gets all results.
+        All episodes are played in parallel. On a mesh, the episodes of individuals and of learners are sharded
+        separately, and every device receives all outcomes.
         """
         key, play_key = jax.random.split(state.key)
         per_individual, population = self.episodes_per_individual, self.pop_size * self.episodes_per_individual
@@ -221,14 +221,14 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
         return jax.tree.map(lambda *x: jnp.concatenate(x), *whole), state.replace(key=key)
 
     def _explorers_act(self, state: EvolutionGuidedState, rows: jax.Array) -> ActionFn:
-        """Return the action function of the learners' exploration episodes ``rows``; random during warm-up."""
+        """Return the action function of the exploration episodes with indices ``rows``; random during warm-up."""
         learner = jnp.minimum(rows // (self.num_explorations // self.num_learners), self.num_learners - 1)
         policies = jax.tree.map(lambda x: x[learner], state.learners.agent_state.params.policy)
         warming_up = state.timesteps.as_float() < self.learner.learning_starts
         return population_action_fn(self.learner.exploring(warming_up), policies, 1)
 
     def update(self, state: EvolutionGuidedState, batch: EpisodeOutcomes) -> tuple[PyTreeDict, EvolutionGuidedState]:
-        """Store the transitions, pass the fitness ``[P]`` to the optimizer, and let the learner guide it."""
+        """Store the transitions, pass the fitness ``[P]`` to the optimizer, then call ``guide``."""
         key, guide_key = jax.random.split(state.key)
         population = batch.returns.shape[0] - self.num_explorations
         fitness = batch.returns[:population].reshape(self.pop_size, -1).mean(axis=1)
@@ -251,14 +251,14 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
         return metrics, state.replace(agent_state=with_policy(row_of(state.learners.agent_state), solution))
 
     def _stored(self, state: EvolutionGuidedState, batch: EpisodeOutcomes) -> EvolutionGuidedState:
-        """Add all transitions to the replay buffer and to the learners' observation statistics."""
+        """Return the state with all transitions added to the replay buffer and to the observation statistics."""
         rows, is_step = transition_rows(batch)
         agent_states = with_statistics_of(state.learners.agent_state, rows.obs, is_step[:, None])
         state = state.replace(learners=state.learners.replace(agent_state=agent_states))
         return self.learner.store(state, rows, is_step)
 
     def _num_updates(self, before: WideCounter, timesteps: jax.Array) -> jax.Array:
-        """Return the number of updates of each learner after ``timesteps`` more environment steps, int32."""
+        """Return the updates of each learner due for ``timesteps`` more environment steps, int32; 0 during warm-up."""
         updates = self.updates_per_generation or updates_for_steps(self.learner, before, timesteps)
         return jnp.where(before.as_float() + timesteps >= self.learner.learning_starts, updates, 0)
 

@@ -24,7 +24,7 @@ class GenerationalState(State):
     """State entries common to all evolutionary workflows.
 
     Attributes:
-        agent_state: agent that evaluations use.
+        agent_state: state of the agent that evaluations use.
         key: random key of the training run.
         eval_key: random key of evaluations.
         iterations: number of finished generations.
@@ -46,8 +46,8 @@ class GenerationalWorkflow(Workflow[G]):
 
     Attributes:
         episodes_per_individual: episodes of each individual per generation.
-        common_random_numbers: use the same random numbers for the episodes of every individual of a generation.
-        eval_chunk: number of individuals evaluated at a time; ``None`` chooses it to fit the processor's cache.
+        common_random_numbers: in each generation, use the same random numbers for all individuals.
+        eval_chunk: number of individuals evaluated at a time; ``None`` runs about ``env_chunk`` episodes at a time.
     """
 
     total_timesteps: float = 1e7
@@ -58,7 +58,7 @@ class GenerationalWorkflow(Workflow[G]):
     checkpoint_interval: float = 2.5e6
 
     foreign_keys: ClassVar[tuple[str, ...]] = ("num_envs", "autoreset_mode", "discount")
-    # Devices communicate only once per generation; rows after the last individual are padding.
+    # Devices communicate only once per generation, so even small states may be split; padding makes shares equal.
     plan_rules: ClassVar[PlanRules] = PlanRules(min_bytes=0, evenly=False)
     latest_metrics: ClassVar[tuple[str, ...]] = ("best_fitness",)
 
@@ -74,7 +74,7 @@ class GenerationalWorkflow(Workflow[G]):
 
     @classmethod
     def training_rows(cls, config: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[int, AutoresetMode]:
-        """Return one environment per episode of a generation, without autoreset."""
+        """Return the number of episodes of a generation, one per environment, and ``AutoresetMode.DISABLED``."""
         episodes = fields.get("episodes_per_individual", cls.episodes_per_individual)
         return cls.individuals(fields) * episodes, AutoresetMode.DISABLED
 
@@ -94,11 +94,11 @@ class GenerationalWorkflow(Workflow[G]):
         return self.num_rows * longest_episode(self.env)
 
     def progress(self, state: G) -> jax.Array:
-        """Return the fraction of ``total_timesteps`` that has been played."""
+        """Return the completed fraction of ``total_timesteps``, in [0, 1]."""
         return jnp.minimum(state.timesteps.as_float() / self.total_timesteps, 1.0)
 
     def evaluator(self, **options: Any) -> PopulationEvaluator:
-        """Return the evaluator of a generation; ``options`` override its fields."""
+        """Return a ``PopulationEvaluator`` with the settings of this workflow; ``options`` override its fields."""
         settings = {
             "env": self.env,
             "num_episodes": self.episodes_per_individual,
@@ -116,8 +116,8 @@ def generation_metrics(outcomes: EpisodeOutcomes, fitness: jax.Array, best_fitne
     """Return the metrics of a generation; statistics of the fitness ignore non-finite values.
 
     Args:
-        outcomes: results of its episodes.
-        fitness: fitness of its individuals, ``[P]``.
+        outcomes: outcomes of the generation's episodes.
+        fitness: fitness of the generation's individuals, ``[P]``.
         best_fitness: best fitness of all generations so far.
     """
     fitness = jnp.where(jnp.isfinite(fitness), fitness, jnp.nan)

@@ -1,4 +1,4 @@
-"""Off-policy learners nested in another workflow: construction, checks, and a traced number of updates."""
+"""Off-policy learners nested in another workflow: construction, checks, and updates whose number may be traced."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def build_learner(config: Mapping[str, Any]) -> OffPolicyWorkflow:
     """Build the learner from the section ``learner`` of a config, with the run's environment.
 
     Raises:
-        ValueError: see ``checked_learner``; or a key or value of the section is invalid.
+        ValueError: the section is invalid, or ``checked_learner`` rejects the learner.
     """
     part = checked_mapping(config.get("learner"), "learner")
-    if "workflow" in part:  # checked before its settings are read, because an unsuitable class lacks them
+    if "workflow" in part:  # checked before its settings are read, because an unsuitable class may lack them
         chosen = workflow_class(part["workflow"], "learner.workflow")
         check_learner_class(chosen)
         if part.get("offline", chosen.offline):
@@ -49,7 +49,7 @@ def read_config_with_learner(cls: type[Workflow], config: Mapping[str, Any]) -> 
     """Return the constructor arguments of a workflow that acts with its learner's agent; see ``read_workflow_config``.
 
     Raises:
-        ValueError: see ``build_learner``; or a key or value of the workflow itself is invalid.
+        ValueError: the learner's section, or a key or value of the workflow itself, is invalid.
     """
     config = plain(config)
     learner = build_learner(config)
@@ -57,31 +57,31 @@ def read_config_with_learner(cls: type[Workflow], config: Mapping[str, Any]) -> 
 
 
 def checked_learner(learner: Workflow) -> OffPolicyWorkflow:
-    """Return the learner after checking that its policy can be evolved.
+    """Return the learner, after checking that an outer workflow can evolve its policy and fill its replay buffer.
 
     Raises:
-        ValueError: it has no policy to evolve, or its settings are incompatible with nesting.
+        ValueError: the class has no policy that critics improve, or a setting is incompatible with nesting.
     """
     check_learner_class(type(learner))
     assert isinstance(learner, OffPolicyWorkflow), "check_learner_class rejects others"
     env = learner.env
-    agent: Any = learner.agent  # it improves policies
+    agent: Any = learner.agent  # an agent that improves policies
     agent_state = jax.eval_shape(lambda key: agent.init(env.obs_space, env.action_space, key), jax.random.key(0))
     if jax.tree.leaves(agent.policy_statistics(agent_state)):
         raise ValueError(
             f"learner is {type(learner).__name__}, whose policy has running statistics, but "
             "only parameters are evolved: set learner.agent.network.torso to layers without batch_renorm, such as "
-            "[256, 256] (critics keep theirs, learner.agent.critic_network)."
+            "[256, 256] (learner.agent.critic_network may keep batch_renorm)."
         )
     if learner.replay.load is not None:
         raise ValueError(
-            f"learner.replay.load={learner.replay.load}: the replay buffer of an inner learner starts empty, and holds "
-            "the episodes of the population. Remove it."
+            f"learner.replay.load={learner.replay.load}: the replay buffer of an inner learner starts empty and "
+            "stores only episodes of the population. Set learner.replay.load=null."
         )
     if learner.intrinsic is not None:
         raise ValueError(
             "learner.intrinsic applies to transitions that the learner collects itself, but here a population collects "
-            "them: remove it."
+            "them: set learner.intrinsic=null."
         )
     if learner.reward_bound is not None:
         raise ValueError(
@@ -90,8 +90,8 @@ def checked_learner(learner: Workflow) -> OffPolicyWorkflow:
         )
     if env.num_envs != 1:
         raise ValueError(
-            f"learner.num_envs={env.num_envs}: the learner does not step environments, it learns from the population's "
-            "episodes. Set learner.num_envs=1; learner.updates_per_iteration then counts updates per step."
+            f"learner.num_envs={env.num_envs}: the learner does not step environments, but learns from the "
+            "episodes of the population: set learner.num_envs=1."
         )
     return learner
 
@@ -107,7 +107,7 @@ def check_learner_class(cls: type[Workflow]) -> None:
     if not issubclass(cls, OffPolicyWorkflow):
         lacks = "which does not learn from a replay buffer"
     elif not field_types(cls)["agent"].improves_policies:
-        lacks = "whose agent has no policy that critics improve"
+        lacks = "which has no policy that critics can improve"
     else:
         return
     *others, last = policy_improvers()
@@ -117,7 +117,7 @@ def check_learner_class(cls: type[Workflow]) -> None:
 
 
 def require_room_for(num_transitions: int, learner: OffPolicyWorkflow) -> None:
-    """Raise ``ValueError`` if the learner's replay buffer is smaller than ``num_transitions`` of a generation."""
+    """Raise ``ValueError`` if the learner's replay buffer cannot hold a generation of ``num_transitions``."""
     if learner.replay_capacity < num_transitions:
         raise ValueError(
             f"learner.replay_capacity={learner.replay_capacity} is less than one generation may collect "
@@ -126,18 +126,18 @@ def require_room_for(num_transitions: int, learner: OffPolicyWorkflow) -> None:
 
 
 def updates_for_steps(learner: OffPolicyWorkflow, before: WideCounter, timesteps: jax.Array) -> jax.Array:
-    """Return the learner's number of updates, int32, for ``timesteps`` more environment steps."""
+    """Return the number of updates, int32, due for ``timesteps`` environment steps that follow ``before``."""
     per_step = Fraction(learner.updates_per_iteration).limit_denominator(10_000) / learner.timesteps_per_iteration
     return whole_updates(per_step, before.low, timesteps)
 
 
 def with_statistics_of(agent_states: AgentState, obs: Observation, mask: jax.Array) -> AgentState:
-    """Update the observation statistics of agents ``[K, ...]``, which share the same statistics.
+    """Return the agent states ``[K, ...]`` with updated observation statistics, which all K agents share.
 
     Args:
         agent_states: states of the learners' agents.
         obs: observations with any leading axes, identical on all devices.
-        mask: True for observations to include; has the shape of those axes.
+        mask: True for observations to include, bool, with the shape of the leading axes of ``obs``.
     """
     old = agent_states.obs_preprocessor_state
     if old is None:
@@ -148,7 +148,7 @@ def with_statistics_of(agent_states: AgentState, obs: Observation, mask: jax.Arr
 
 
 def row_of(tree: Tree, i: int | slice | jax.Array = 0) -> Tree:
-    """Return entry ``i`` of the leading axis of all leaves ``[K, ...]``."""
+    """Return entry ``i`` (or entries, for a slice or an array) of the leading axis of all leaves ``[K, ...]``."""
     return jax.tree.map(lambda x: x[i], tree)
 
 
@@ -158,7 +158,7 @@ def in_blocks(
     carry: Tree,
     at_once: int = UPDATES_AT_ONCE,
 ) -> Tree:
-    """Run ``one_block(i, updates, carry)`` until ``num_updates`` are done, at most ``at_once`` updates per block."""
+    """Call ``one_block(i, updates, carry)`` for blocks of up to ``at_once`` updates, ``num_updates`` in total."""
     if isinstance(num_updates, int) and not on_cpu():  # loops of unknown length make accelerators wait for the host
         num_blocks, rest = divmod(num_updates, at_once)
         carry = jax.lax.fori_loop(0, num_blocks, lambda i, carry: one_block(i, at_once, carry), carry)
@@ -173,18 +173,18 @@ def in_blocks(
 def learn_in_blocks(
     learner: OffPolicyWorkflow, learned: PyTreeDict, replay_state: Any, key: Key, num_updates: jax.Array, progress: Any
 ) -> tuple[PyTreeDict, PyTreeDict, Any]:
-    """Make ``num_updates`` updates, possibly traced; batches are sampled for one block of updates at a time.
+    """Make ``num_updates`` updates; batches are sampled for one block of updates at a time, to limit memory.
 
     Args:
         learner: off-policy algorithm.
         learned: state of the learner, ``agent_state`` and ``opt_state``.
         replay_state: state of the replay buffer.
         key: random key.
-        num_updates: number of updates, int32.
+        num_updates: number of updates, int32; may be traced.
         progress: completed fraction of training.
 
     Returns:
-        Means of the losses, the learner's new state, and the replay buffer's new state with updated priorities.
+        Means of the losses by name, the learner's new state, and the replay buffer's new state with updated priorities.
     """
     learner = learner.replace(updates_per_iteration=UPDATES_AT_ONCE)
     data = replay_state.data  # not carried: a loop under vmap over seeds would copy it in each iteration

@@ -38,25 +38,25 @@ S = TypeVar("S", bound=State)
 
 
 class OffPolicyWorkflow(Workflow[OffPolicyState]):
-    """Stores short rollouts in a replay buffer, each followed by updates on random batches.
+    """Stores short rollouts in a replay buffer, and makes updates on random batches after each rollout.
 
     Attributes:
         rollout_length: steps of every environment per iteration.
-        updates_per_iteration: gradient updates per iteration; below 1, one update every 1 / value iterations.
+        updates_per_iteration: gradient updates per iteration; may be a fraction: 0.25 is one update every 4 iterations.
         batch_size: transitions per update.
         n_step: number of rewards summed in an n-step transition, fewer at the end of an episode.
-        prioritized: sample transitions in proportion to their last temporal-difference error instead of uniformly.
-        priority_exponent: priority exponent alpha (Schaul et al. 2016): 0 samples uniformly.
+        prioritized: sample transitions by their last absolute temporal-difference error instead of uniformly.
+        priority_exponent: priority exponent alpha (Schaul et al. 2016): 0 samples uniformly, 1 in proportion to errors.
         importance_exponent: importance-sampling exponent beta (Schaul et al. 2016): 0 is uncorrected, 1 unbiased.
-        reward_bound: scale sampled rewards to keep discounted sums of past rewards within this; ``None``: unscaled.
+        reward_bound: scale sampled rewards so that discounted sums stay within +-this value; ``None`` disables it.
         learning_starts: number of initial environment steps with random actions and without updates.
         replay_capacity: capacity of the replay buffer in transitions, over all environments.
         replay: initial contents, eviction policy, and goal relabeling of the replay buffer.
-        intrinsic: intrinsic reward: icm, rnd, diayn or {name: icm, weight: 0.1}; see ``evorl.agents.intrinsic``.
-        offline: learn only from the transitions that ``replay.load`` names; each training step is then an update.
+        intrinsic: icm, rnd, diayn or {name: icm, weight: 0.1}, see ``evorl.agents.intrinsic``; ``None`` disables it.
+        offline: learn only from the transitions that ``replay.load`` names; a timestep of training is then an update.
         resets: numbers of updates after which networks and optimizers are reinitialized; the replay buffer is kept.
         redo_interval: number of updates between two recyclings of dormant units (ReDo); ``None`` disables them.
-        redo_threshold: largest activity of a dormant unit, relative to the mean of its layer.
+        redo_threshold: units with at most this activity, relative to the mean of their layer, are dormant.
         num_sharing: number of population members that share the replay buffer; set by the population.
     """
 
@@ -91,7 +91,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Rollouts of older policies, or single steps if transitions are used separately; no rollouts if offline."""
+        """Rollouts of older policies, and single steps if transitions are independent; no rollouts if offline."""
         return Capabilities(
             rollouts=not self.offline and collects_by_acting(self),
             lag=True,
@@ -101,7 +101,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
 
     @property
     def replay_buffer(self) -> UniformReplayBuffer:
-        """Replay buffer; its state is ``replay_state`` of the workflow's state."""
+        """Replay buffer that the settings select; its state is ``replay_state`` in the workflow's state."""
         size = {"capacity": self.replay_capacity, "num_envs": self.num_stored_envs}
         if self.replay.hindsight is not None or self.replay.overwrite == "random" or self.replay.recency is not None:
             return self.replay.own_buffer(self.env, **size)
@@ -111,7 +111,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
 
     @property
     def num_stored_envs(self) -> int:
-        """Number of environments whose transitions are in the buffer."""
+        """Number of environments with transitions in the buffer, over all members that share it."""
         return self.env.num_envs * self.num_sharing
 
     @property
@@ -125,7 +125,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         return self.most_updates if self.offline else self.rollout_length * self.env.num_envs
 
     def init(self, key: Key | int = 0) -> OffPolicyState:
-        """Initialize the state, see ``Workflow.init``, with the transitions that ``replay.load`` names."""
+        """Return the initial state, see ``Workflow.init``, including the transitions that ``replay.load`` names."""
         state = super().init(key)
         return state if self.replay.load is None else cast("OffPolicyState", with_recorded_steps(self, state))
 
@@ -148,7 +148,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         """
 
     def policy_loss(self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key) -> jax.Array:
-        """Return the loss of any policy under the agent's critics, see the agent's ``actor_loss``.
+        """Return the scalar loss of the policy ``policy_params`` under the agent's critics, see ``actor_loss``.
 
         Raises:
             ValueError: the agent has no policy separate from its action values.
@@ -161,7 +161,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         return agent.actor_loss(policy_params, agent_state, batch, keys)[0]
 
     def setup(self, key: Key) -> OffPolicyState:
-        """Initialize agent, optimizers, environments and an empty replay buffer."""
+        """Return the initial state of agent, optimizers and environments, with an empty replay buffer."""
         agent_key, env_key, state = split_setup_keys(key, OffPolicyState)
         if self.intrinsic is not None:
             agent_key, intrinsic_key = jax.random.split(agent_key)
@@ -177,7 +177,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
     def init_learning(self, key: Key) -> LearnerState:
         """Return the state of the learner: ``agent_state``, ``opt_state`` and an empty ``replay_state``.
 
-        With ``store`` and ``learn_repeatedly``, this is the interface for a workflow that nests this one as learner.
+        A workflow that nests this one as its learner calls this method, ``store`` and ``learn_repeatedly``.
         """
         agent_key, init_buffer = self.replay.with_key(self.replay_buffer, key)
         agent_state = self.agent.init(self.env.obs_space, self.env.action_space, agent_key)
@@ -191,26 +191,26 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         )
 
     def acting(self, state: OffPolicyState) -> tuple[Acting, OffPolicyState]:
-        """Return the acting state for the next rollout, and the workflow's state with a new key."""
+        """Return the inputs of the policy for the next rollout, and the workflow's state with a new key."""
         key, rollout_key = jax.random.split(state.key)
         agent_state = self.agent.at_progress(state.agent_state, self.progress(state))
         warming_up = self._timesteps(state) < self.learning_starts
         return Acting(agent_state=agent_state, key=rollout_key, warming_up=warming_up), state.replace(key=key)
 
     def action_fn(self, acting: Acting) -> ActionFn:
-        """Return the function that selects exploring actions, which are random during warm-up."""
+        """Return the function that selects exploratory actions, which are random during warm-up."""
         return self.exploring(acting.warming_up)
 
     def collect(self, state: OffPolicyState) -> tuple[SampleBatch | None, OffPolicyState]:
-        """Collect a trajectory ``[T, B, ...]`` of this device's environments; ``None`` if offline."""
+        """Return a trajectory ``[T, B, ...]`` of this device's environments, ``None`` if offline, and the new state."""
         return (None, state) if self.offline else collect_rollout(self, state)
 
     def collected(self, trajectory: SampleBatch) -> SampleBatch:
-        """Return the part of a rollout that ``update`` uses: the whole trajectory."""
+        """Return the part of a rollout that ``update`` uses: here the whole trajectory."""
         return trajectory
 
     def exploring(self, warming_up: jax.Array) -> ActionFn:
-        """Return the function that selects exploring actions; random ones if ``warming_up``, a bool scalar, is true."""
+        """Return the function that selects exploratory actions, or random ones if ``warming_up``, a bool, is true."""
 
         def act(agent_state: AgentState, sample_batch: SampleBatch, key: Key) -> tuple[Action, PolicyExtras]:
             policy_key, random_key = split_rows(key)
@@ -237,7 +237,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         return metrics if batch is None else metrics | {"episodes": ended_episodes(batch)}, state
 
     def take_in(self, state: S, batch: SampleBatch) -> S:
-        """Add a trajectory ``[T, B, ...]`` to the replay buffer and to the observation statistics."""
+        """Add a trajectory ``[T, B, ...]`` to the replay buffer, the reward scale and the observation statistics."""
         state = self.store(state, batch)
         if self.reward_bound is not None:
             state = state.replace(reward_scale=state.reward_scale.after(batch.rewards, batch.dones, self.discount))
@@ -247,14 +247,14 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         return state.replace(agent_state=state.agent_state.replace(obs_preprocessor_state=statistics))
 
     def store(self, state: S, batch: SampleBatch, mask: jax.Array | None = None) -> S:
-        """Add the steps ``[T, B, ...]`` of a rollout, selected by ``mask``, bool ``[T]``, to the replay buffer."""
+        """Add the steps ``[T, B, ...]`` of a rollout to the replay buffer; ``mask``, bool ``[T]``, can select some."""
         stored = self._stored_part(batch)
         if self.num_sharing > 1:
             stored = collectives.gather_from_members(stored, axis=1)
         return state.replace(replay_state=self.replay_buffer.add(state.replay_state, stored, mask))
 
     def _num_updates(self, state: OffPolicyState) -> jax.Array:
-        """Return the number of updates of this iteration, int32."""
+        """Return the number of updates of this iteration, int32; 0 during warm-up."""
         started = self.offline or self._timesteps(state) + self.timesteps_per_iteration >= self.learning_starts
         if self.updates_per_iteration == self.most_updates:
             return jnp.where(started, self.most_updates, 0)
@@ -262,14 +262,14 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         return jnp.where(started, whole_updates(rate, state.iterations.low, 1), 0)
 
     def take(self, replay_state: ReplayState, rows: jax.Array, envs: jax.Array) -> SampleBatch:
-        """Return the n-step transitions ``[M, ...]`` that start at the sampled steps ``[M]``; ``extras`` is a dict."""
+        """Return the n-step transitions ``[M, ...]`` that start at the stored steps ``(rows, envs)``, ``[M]`` each."""
         return take_n_step(replay_state, rows, envs, self.num_stored_envs, self.n_step, self.discount)
 
     def draw_batches(self, state: State, key: Key, progress: jax.Array, size: int | None = None) -> DrawnBatches:
-        """Sample the batches ``[U, N, ...]`` of all updates of an iteration; return them, their rows and environments.
+        """Return the batches ``[U, N, ...]`` of an iteration's U updates, and their rows and environments ``[U, N]``.
 
         All batches are sampled before the updates, so that devices do not communicate in between; new priorities take
-        effect in the next iteration. Rows and environments are ``[U, N]``. N is ``size``, by default ``batch_size``.
+        effect in the next iteration. N is ``size``, by default ``batch_size``.
         """
         buffer, replay_state = self.replay_buffer, state.replay_state
         shape = (self.most_updates, self.batch_size if size is None else size)
@@ -297,7 +297,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
             keys: random keys for sampling from the replay buffer and for the updates.
             num_updates: number of updates, up to ``most_updates``; int or int32.
             progress: completed fraction of training.
-            between: smallest and largest nonzero number of updates, see ``repeated``.
+            between: smallest and largest nonzero number of updates; ``None`` if unknown. See ``repeated``.
         """
         draw = partial(draw_from_both, self) if "recorded_state" in state else self.draw_batches
         batches, rows, envs = draw(state, keys[0], progress)

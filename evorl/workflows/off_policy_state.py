@@ -24,7 +24,7 @@ class LearnerState(State):
     Attributes:
         agent_state: parameters and statistics of the agent.
         opt_state: state of the optimizers.
-        replay_state: ``ReplayState`` of the buffer, or the subclass that it uses; leaves ``[rows, B, ...]``.
+        replay_state: state of the replay buffer, a ``ReplayState`` or a subclass; leaves ``[rows, B, ...]``.
     """
 
     agent_state: AgentState
@@ -40,10 +40,10 @@ class OffPolicyState(LearnerState):
         key: random key of the training run.
         eval_key: random key of evaluations.
         iterations: number of finished iterations.
-        recorded_state: buffer of recorded transitions, like ``replay_state``; absent without ``replay.mixed``.
-        reward_scale: running scale of rewards; absent without ``reward_bound``.
+        recorded_state: state of a second buffer, with the recorded transitions; absent without ``replay.mixed``.
+        reward_scale: discounted sums of past rewards, and their statistics; absent without ``reward_bound``.
         intrinsic: state of the intrinsic reward, ``IntrinsicState``; absent without intrinsic rewards.
-        intrinsic_metrics: metrics of the intrinsic reward for the last trajectory; absent without one.
+        intrinsic_metrics: metrics of the intrinsic reward for the last trajectory; absent without intrinsic rewards.
     """
 
     env_state: Annotated[EnvState, Entry(axis=0)]
@@ -57,7 +57,7 @@ class OffPolicyState(LearnerState):
 
 
 def transition_spec(env_state: EnvState, action_space: Space, extras: PyTreeDict) -> SampleBatch:
-    """Return shapes and dtypes of one stored transition.
+    """Return shapes and dtypes of one stored transition, without leading axes.
 
     Args:
         env_state: shapes of the state ``[1, ...]`` of one environment.

@@ -45,9 +45,9 @@ class OnPolicyState(State):
         key: random key of the training run.
         eval_key: random key of evaluations.
         iterations: number of finished iterations.
-        reward_scale: discounted returns ``[B]`` and their statistics; absent unless rewards are normalized.
-        intrinsic: state of the intrinsic reward, ``IntrinsicState``; absent without one.
-        intrinsic_metrics: metrics of the intrinsic reward for the last trajectory; absent without one.
+        reward_scale: discounted sums of past rewards, ``[B]``, and their statistics; only with ``normalize_rewards``.
+        intrinsic: state of the intrinsic reward, ``IntrinsicState``; absent without intrinsic rewards.
+        intrinsic_metrics: metrics of the intrinsic reward for the last trajectory; absent without intrinsic rewards.
         episodic: state of an episodic intrinsic reward in each environment; absent for other rewards.
     """
 
@@ -69,8 +69,8 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
     Attributes:
         rollout_length: steps of every environment per iteration.
         optimizer: optimizer of all parameters.
-        normalize_rewards: divide rewards by the standard deviation of discounted returns so far; reported returns are
-            not normalized.
+        normalize_rewards: divide rewards by the standard deviation of discounted sums of past rewards, and clip them to
+            [-10, 10]; reported returns are not normalized.
         normalize_until: number of observations, over all environments, after which the statistics of
             ``agent.normalize_obs`` no longer change; ``None`` for no limit.
         intrinsic: intrinsic reward: icm, rnd, e3b, diayn, or {name: icm, weight: 0.1}, see
@@ -103,7 +103,7 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Rollouts, unless each restarts all episodes; lag if the losses use importance ratios (``clip_rho``).
+        """Rollouts, unless each starts new episodes; lag if the losses use importance ratios (``clip_rho``).
 
         Normalized rewards and episodic bonuses need consecutive rollouts, because their sums span several of them.
         """
@@ -123,9 +123,9 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
         return self.intrinsic is not None and self.intrinsic.is_episodic
 
     def require_equal_minibatches(self, num_minibatches: int, by_trajectory: bool = False) -> None:
-        """Raise ``ValueError`` if an iteration's transitions or trajectories cannot be split into equal minibatches.
+        """Raise ``ValueError`` if an iteration's transitions, or trajectories, cannot be split into equal minibatches.
 
-        ``num_epochs`` and ``num_minibatches`` must be positive.
+        Also raise it if ``num_epochs`` or ``num_minibatches`` is not positive.
         """
         require_positive(self, "num_epochs", "num_minibatches")
         rows, description = self.timesteps_per_iteration, "num_envs * rollout_length = {} transitions"
@@ -160,7 +160,7 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
         """
 
     def setup(self, key: Key) -> OnPolicyState:
-        """Initialize agent, optimizer and environments."""
+        """Return the initial state of agent, optimizer and environments."""
         agent_key, env_key, state = split_setup_keys(key, OnPolicyState)
         if self.intrinsic is not None:
             agent_key, intrinsic_key = jax.random.split(agent_key)
@@ -175,17 +175,17 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
         return state
 
     def acting(self, state: OnPolicyState) -> tuple[Acting, OnPolicyState]:
-        """Return the inputs of the policy in the next rollout, and the workflow's state with a new key."""
+        """Return the inputs of the policy for the next rollout, and the workflow's state with a new key."""
         key, rollout_key = jax.random.split(state.key)
         agent_state = self.agent.at_progress(state.agent_state, self.progress(state))
         return Acting(agent_state=agent_state, key=rollout_key), state.replace(key=key)
 
     def action_fn(self, acting: Acting) -> ActionFn:
-        """Return the function that selects exploring actions."""
+        """Return the function that selects exploratory actions."""
         return self.agent.compute_actions
 
     def collect(self, state: OnPolicyState) -> tuple[SampleBatch, OnPolicyState]:
-        """Collect a trajectory ``[T, B, ...]`` of this device's environments.
+        """Return a trajectory ``[T, B, ...]`` of this device's environments, and the new state.
 
         ``extras.recurrent_state`` is the state of a recurrent agent before the first step, ``[1, B, *]``.
         """
@@ -195,7 +195,7 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
         return collect_rollout(self, state)
 
     def collected(self, trajectory: SampleBatch) -> SampleBatch:
-        """Return the part of a rollout that ``update`` uses: only the first of the recurrent states."""
+        """Return the part of a rollout that ``update`` uses: the trajectory with only its first recurrent state."""
         extras = trajectory.extras
         if "recurrent_state" in extras:  # the loss recomputes the later states
             extras = extras | {"recurrent_state": jax.tree.map(lambda x: x[:1], extras.recurrent_state)}
@@ -218,7 +218,7 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
         return metrics, state.replace(agent_state=agent_state, opt_state=opt_state, key=key)
 
     def _transform_rewards(self, batch: SampleBatch, state: OnPolicyState) -> tuple[SampleBatch, OnPolicyState]:
-        """Normalize the rewards of a trajectory and add intrinsic ones; return it and the new state."""
+        """Normalize a trajectory's rewards, then add intrinsic rewards; return the trajectory and the new state."""
         if self.normalize_rewards:
             rewards, scale = normalize_rewards(state.reward_scale, batch.rewards, batch.dones, self.discount)
             batch, state = batch.replace(rewards=rewards), state.replace(reward_scale=scale)
@@ -241,7 +241,7 @@ class ActorCriticWorkflow(OnPolicyWorkflow):
         if self.value_learning_rate_scale is not None and self.agent.network.value is None:
             raise ValueError(
                 f"value_learning_rate_scale={self.value_learning_rate_scale!r} needs a value function, which this "
-                "agent does not have: set agent.baseline=true, or remove it."
+                "agent does not have: set agent.baseline=true, or value_learning_rate_scale=null."
             )
 
     @property
@@ -251,10 +251,10 @@ class ActorCriticWorkflow(OnPolicyWorkflow):
 
 
 class Begin(NamedTuple):
-    """Start of the updates on a batch, whose leaves are ``[N, ...]``, or whole trajectories ``[T, B, ...]``.
+    """Inputs of the updates on a batch, with leaves ``[N, ...]``, or ``[T, B, ...]`` for whole trajectories.
 
     Attributes:
-        key: random key of the shuffles.
+        key: random key that shuffles the batch.
         progress: completed fraction of training.
         by_trajectory: True if minibatches consist of whole trajectories.
     """
@@ -283,8 +283,8 @@ def learn_in_passes(
 ) -> tuple[AgentState, Any, PyTreeDict]:
     """Run ``update(agent_state, opt_state, minibatch, progress=...)`` on the minibatches of all passes over a batch.
 
-    ``workflow`` has the fields ``num_epochs``, ``num_minibatches`` and ``schedule_step``. ``update`` returns the new
-    states and metrics; in the agent's state, it may change only the parameters.
+    ``workflow`` has the fields ``num_epochs``, ``num_minibatches`` and ``schedule_step``. ``update`` returns agent
+    state, optimizer state and metrics; in the agent state, it may change only the parameters.
 
     Returns:
         The states after the last update, and the means of the metrics.
@@ -302,7 +302,7 @@ def learn_in_passes(
 def scan_updates(
     workflow: Any, update: Update, carry: Any, batch: Any, begin: Begin, passes: Passes | None = None
 ) -> tuple[Any, Any]:
-    """Run ``update(carry, minibatch, progress) -> (carry, metrics)`` on minibatches of all passes, or of ``passes``."""
+    """Return carry and stacked metrics of ``update(carry, minibatch, progress=...)`` over ``passes`` (default: all)."""
     passes = passes or Passes(0, workflow.num_epochs, workflow.num_epochs)
     scan = scan_trajectories if begin.by_trajectory else scan_minibatches
     if workflow.schedule_step == "update":
@@ -314,8 +314,8 @@ def scan_updates(
 def scan_apart(workflow: Any, update: Update, carry: Any, batch: Any, begin: Begin) -> tuple[Any, Any]:
     """Run passes that update both networks, then the remaining passes of the network with more passes.
 
-    The arguments are as for ``scan_updates``. ``workflow`` also has ``num_value_epochs``; ``update`` has an argument
-    ``part``: ``policy`` or ``value`` for a network that continues alone, otherwise empty.
+    Arguments and results are as for ``scan_updates``. ``workflow`` also has ``num_value_epochs``. ``update`` has an
+    argument ``part``, empty by default; ``policy`` or ``value`` requests an update of this network only.
     """
     passes = (workflow.num_epochs, workflow.num_value_epochs or workflow.num_epochs)
     joint, most = min(passes), max(passes)
@@ -332,7 +332,7 @@ def scan_apart(workflow: Any, update: Update, carry: Any, batch: Any, begin: Beg
 def _scan_counted(
     workflow: Any, update: Update, carry: Any, batch: Any, begin: Begin, passes: Passes
 ) -> tuple[Any, Any]:
-    """Run the updates with a progress that advances with every update."""
+    """Run ``scan_updates`` with a ``progress`` that advances with every update."""
     scan = scan_trajectories if begin.by_trajectory else scan_minibatches
     total_updates = passes.of * workflow.num_minibatches
     increment = workflow.timesteps_per_iteration / workflow.total_timesteps / total_updates

@@ -30,7 +30,7 @@ def improved_policies(
     optimizer: Optimizer,
     progress: jax.Array | float = 0.0,
 ) -> tuple[Params, jax.Array]:
-    """Take gradient steps on ``learner.policy_loss`` with each policy; the critics do not change.
+    """Improve each policy by gradient steps on ``learner.policy_loss``; the critics do not change.
 
     All policies learn from the same batches. On a mesh the policies are sharded over devices, with the same result.
 
@@ -38,7 +38,7 @@ def improved_policies(
         learner: off-policy workflow whose agent has critics.
         agent_state: state of the learner's agent.
         policies: parameters ``[P, ...]``.
-        draw: ``draw(key, n)`` returns n batches with ``obs``, ``[n, N, ...]``, identical on all devices.
+        draw: ``draw(key, n)`` returns n batches of N transitions, ``[n, N, ...]``, identical on all devices.
         num_updates: gradient steps of each policy; may be traced.
         key: random key.
         optimizer: optimizer of the policies; its state is initialized for each policy.

@@ -50,7 +50,7 @@ def train_side_by_side(
 
 
 def with_shared_replay(workflow: Workflow, num_members: int) -> Workflow:
-    """Return the workflow of members that share one replay buffer.
+    """Return the workflow of a member, changed so that all ``num_members`` members share one replay buffer.
 
     Raises:
         ValueError: the workflow has no replay buffer, or a prioritized one.
@@ -66,7 +66,7 @@ def with_shared_replay(workflow: Workflow, num_members: int) -> Workflow:
 
 
 def training_scores(metrics: PyTreeDict, before: jax.Array) -> jax.Array:
-    """Return each member's mean return of completed training episodes, ``[P]``; ``before`` where none completed.
+    """Return each member's mean return of completed training episodes, or its score ``before`` without any, ``[P]``.
 
     Raises:
         ValueError: the members do not report episodes.
@@ -79,17 +79,17 @@ def training_scores(metrics: PyTreeDict, before: jax.Array) -> jax.Array:
 
 
 def take_faults(metrics: PyTreeDict, steps_per_iteration: int) -> PyTreeDict:
-    """Remove the faults of environments from the metrics of members, if there are any.
+    """Remove the faults of environments ``[N, P, 3]`` from the metrics of members, in place.
 
     Returns:
-        The first fault of each member under the same name, ``[P, 3]``, see ``env_faults``.
+        The first fault of each member under the same name, int32 ``[P, 3]``, see ``env_faults``; empty without faults.
     """
     faults = {name: metrics.pop(name) for name in (ENV_FAULTS,) if name in metrics}
     return PyTreeDict({name: first_fault(x, steps_per_iteration) for name, x in faults.items()})
 
 
 def healthy_members(metrics: PyTreeDict) -> jax.Array:
-    """Return a mask ``[P]``, True for members whose metrics are all finite: losses reveal diverged parameters.
+    """Return a mask, bool ``[P]``, True for members with only finite metrics: losses reveal diverged parameters.
 
     The mean return of completed episodes is one of these metrics.
     """
@@ -128,7 +128,7 @@ def means_over_members(metrics: PyTreeDict, healthy: jax.Array) -> PyTreeDict:
 
 
 def _reduced(metrics: PyTreeDict, mean: Callable[[jax.Array], jax.Array], episodes_of: jax.Array | bool) -> PyTreeDict:
-    """Reduce the first axis of metrics by ``mean``, and counts by their sum."""
+    """Reduce the first axis of metrics by ``mean``; sum timesteps, and episodes where ``episodes_of`` is True."""
     reduced = {name: mean(x) for name, x in metrics.items() if name not in _COUNTS}
     if "episodes" in metrics:
         reduced["episodes"] = metrics.episodes.over(axis=0, where=episodes_of)

@@ -21,7 +21,7 @@ class PopulationHistory(PyTreeData):
     Attributes:
         hyper_parameters: hyperparameters of the members in each generation, ``[G, P, D]``.
         scores: scores of the members in each generation, ``[G, P]``.
-        parents: member whose state each member continued from after the generation, int32 ``[G, P]``.
+        parents: index of the member from whose state each member continued after the generation, int32 ``[G, P]``.
     """
 
     hyper_parameters: jax.Array
@@ -57,7 +57,7 @@ class PopulationHistory(PyTreeData):
         return np.arange(max(0, num_generations - self.scores.shape[0]), num_generations)
 
     def winning_line(self, num_generations: int) -> np.ndarray:
-        """Return the ancestors of the last generation's best member, one per stored generation, NumPy ``[N]``."""
+        """Return the ancestor of the last generation's best member in each stored generation, NumPy int32 ``[N]``."""
         parents = np.asarray(self.parents)
         rows = self.generations(num_generations) % len(parents)
         line = np.zeros(len(rows), np.int32)
@@ -102,7 +102,7 @@ class PopulationState(State):
         shared: entries that all members share: ``replay_state``, or none.
         hyper_parameters: hyperparameters of the members, ``[P, D]``.
         velocities: velocities of the hyperparameters in competitive swarm optimization, ``[P, D]``.
-        scores: last score of each member, ``[P]``; NaN before the first.
+        scores: last score of each member, ``[P]``; NaN before the first score.
         history: last generations of the population.
         key: random key of selection and variation.
         eval_key: random key of evaluations.

@@ -30,7 +30,7 @@ def check_recycling(workflow: OffPolicyWorkflow) -> None:
     if not networks:
         raise ValueError(
             f"redo_interval={workflow.redo_interval} is not supported by {type(workflow).__name__}, whose networks "
-            "have no units that can be recycled: set it to null."
+            "have no units that can be recycled: set redo_interval=null."
         )
     for name, network in networks.items():
         check_recyclable(network, _TORSOS[name])
@@ -39,7 +39,7 @@ def check_recycling(workflow: OffPolicyWorkflow) -> None:
 def recycle_if_due(
     workflow: OffPolicyWorkflow, state: State, learned: tuple[AgentState, Any], is_due: jax.Array, key: Key
 ) -> tuple[tuple[AgentState, Any], jax.Array]:
-    """Recycle the dormant units of policy and critics, if ``is_due``, a bool scalar.
+    """Recycle the dormant units of the agent's policy and value networks, if ``is_due``, a bool scalar.
 
     Target networks are unchanged. In the optimizers' states, moments of new weights are set to zero; counts are kept.
 
@@ -88,7 +88,7 @@ def _recycled(network: Any, params: Any, inputs: tuple[Any, ...], threshold: Any
 
 
 def _without_moments(opt_state: Any, is_new: Any) -> Any:
-    """Zero the moments of new weights in each part of an optimizer's state shaped like the parameters."""
+    """Set the moments of new weights to zero, in each part of an optimizer's state shaped like the parameters."""
     structure = jax.tree.structure(is_new)
 
     def is_moment(node: Any) -> bool:

@@ -30,18 +30,18 @@ class ReplaySettings(PyTreeNode):
 
     Attributes:
         load: initial contents: a file made by evorl save-replay, the folder of a run that has one, or minari:<id> for a
-            Minari dataset. Null starts empty.
+            Minari dataset; ``None`` starts empty.
         mixed: keep the transitions of ``load``, if any, in a second buffer of the same capacity, and sample half of
             each batch from it (Ball et al. 2023).
         other_env: accept initial contents of an environment with another name, as long as all shapes match.
         overwrite: eviction policy of a full buffer: the oldest transitions, or a random completed episode. With random,
-            each episode has a slot whose length is the environment's time limit.
+            each episode occupies a slot with as many steps as the environment's time limit.
         hindsight: hindsight experience replay, for environments with goals: relabel transitions with goals achieved
             at a later step of their episode (future), at its last step (final), or at any step (episode); none keeps
-            the original goals. Null is for environments without goals.
-        recency: sample newer steps more often: in proportion to rank ** recency, where the oldest has rank 1. Null
-            samples uniformly.
-        ratio: number of relabeled transitions per transition that keeps its goal.
+            the original goals. ``None`` is for environments without goals.
+        recency: sample newer steps more often: in proportion to rank ** recency, where the oldest has rank 1;
+            ``None`` samples uniformly.
+        ratio: number of transitions that hindsight relabels per transition that keeps its goal.
     """
 
     load: str | None = pytree_field(static=True, default=None)
@@ -98,10 +98,10 @@ class ReplaySettings(PyTreeNode):
         return self.hindsight is not None or self.overwrite == "random"
 
     def own_buffer(self, env: VectorEnv, capacity: int, num_envs: int) -> UniformReplayBuffer:
-        """Return a replay buffer, tracking episodes or sampling by recency, for ``num_envs`` copies of ``env``.
+        """Return a replay buffer that tracks episodes or samples by recency, for ``num_envs`` copies of ``env``.
 
         Raises:
-            ValueError: episodes have no time limit, or the capacity is too small for two episodes per environment.
+            ValueError: slots need a time limit, or a larger capacity for two episodes per environment.
         """
         size = {"capacity": capacity, "num_envs": num_envs}
         if self.recency is not None:
@@ -116,7 +116,7 @@ class ReplaySettings(PyTreeNode):
         return SlotReplayBuffer(**size, episode_steps=env.max_episode_steps)
 
     def with_key(self, buffer: UniformReplayBuffer, key: Key) -> tuple[Key, Callable[[Any], Any]]:
-        """Return a new key and ``buffer.init``, to which a key is bound if the buffer evicts at random."""
+        """Return an unused key and ``buffer.init``, with a key as bound argument if the buffer evicts at random."""
         if not isinstance(buffer, SlotReplayBuffer):
             return key, buffer.init
         key, buffer_key = jax.random.split(key)
@@ -125,7 +125,7 @@ class ReplaySettings(PyTreeNode):
     def take_under_goals(
         self, workflow: OffPolicyWorkflow, replay_state: Any, rows: jax.Array, envs: jax.Array, key: Key
     ) -> SampleBatch:
-        """Return the transitions that start at the steps ``[M]``, with goals relabeled by ``hindsight``."""
+        """Return the transitions that start at ``(rows, envs)``, each ``[M]``, with goals relabeled by hindsight."""
         return take_hindsight(
             replay_state,
             rows,
@@ -192,9 +192,9 @@ class ReplaySettings(PyTreeNode):
 
 
 def draw_from_both(workflow: OffPolicyWorkflow, state: State, key: Key, progress: jax.Array) -> DrawnBatches:
-    """Like ``OffPolicyWorkflow.draw_batches``, alternating recorded and new transitions.
+    """Return batches like ``OffPolicyWorkflow.draw_batches``, in which recorded and new transitions alternate.
 
-    Alternating them gives every device equal numbers of both.
+    Because they alternate, every device gets as many recorded as new transitions.
     """
     keys, size = jax.random.split(key), workflow.batch_size // 2
     recorded = workflow.draw_batches(state.replace(replay_state=state.recorded_state), keys[0], progress, size)

@@ -29,7 +29,7 @@ def check_renewal(workflow: OffPolicyWorkflow) -> None:
 
 
 def with_counts(workflow: OffPolicyWorkflow, opt_state: Any) -> Any:
-    """Return the state of the optimizers, with the counts that resets and recycling need if enabled."""
+    """Return the optimizers' state; if resets or recycling are enabled, together with the counters that they need."""
     if not workflow.resets and workflow.redo_interval is None:
         return opt_state
     shares = {} if workflow.redo_interval is None else {"dormant_share": jnp.zeros(())}
@@ -52,11 +52,11 @@ def renewed_if_due(
         workflow: off-policy workflow with ``resets`` or ``redo_interval``.
         state: state before the updates, with the entries of ``init_learning``.
         learned: states of the agent and of the optimizers after the updates.
-        num_updates: number of the updates.
+        num_updates: number of these updates.
         key: random key, identical on all devices.
 
     Returns:
-        The states of the agent and of the optimizers, with counts, see ``with_counts``.
+        The state of the agent, and the state of the optimizers with its counters, see ``with_counts``.
     """
     before, shares = state.opt_state.num_updates, PyTreeDict()
     after, interval = before + num_updates, workflow.redo_interval

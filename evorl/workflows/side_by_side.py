@@ -71,17 +71,17 @@ class SideBySideWorkflow(Workflow):
         seeds: Any,
         devices: str | int = "auto",
     ) -> Self:
-        """Create the rows of a workflow.
+        """Build the workflow that trains rows of ``inner``.
 
         Args:
             inner: workflow built for one seed and one device.
             paths: dotted paths of the numbers that differ between rows.
-            numbers: their values, ``[N, D]``.
+            numbers: values of these numbers, ``[N, D]``.
             seeds: offsets of the rows' seeds, ``[N]``.
-            devices: number of devices, or ``"auto"``; rows are sharded if they can be split evenly.
+            devices: number of devices, or ``"auto"``; one device is used if the rows cannot be split evenly.
 
         Raises:
-            ValueError: the workflow is not one compiled program, or has no number at one of the paths.
+            ValueError: the workflow is not one compiled program, has no number at a path, or ``devices`` is invalid.
         """
         leaves = named_leaves(inner)
         for path in paths:
@@ -140,15 +140,15 @@ class SideBySideWorkflow(Workflow):
         return State(self.row(key.numbers).setup(key.key), numbers=key.numbers)
 
     def collect(self, state: State) -> tuple[Any, State]:
-        """Collect with the row's workflow."""
+        """Return the experience that the row's workflow collects, and the row's new state."""
         return self._with_numbers(state, lambda row, rest: row.collect(rest))
 
     def update(self, state: State, batch: Any) -> tuple[PyTreeDict, State]:
-        """Update with the row's workflow."""
+        """Return the metrics of an update by the row's workflow, and the row's new state."""
         return self._with_numbers(state, lambda row, rest: row.update(rest, batch))
 
     def pure_step(self, state: State, batch: Any = None) -> tuple[PyTreeDict, State]:
-        """Step the row's workflow, which may override ``pure_step``."""
+        """Run an iteration of the row's workflow, which may override ``pure_step``."""
         return self._with_numbers(state, lambda row, rest: row.pure_step(rest, batch))
 
     def watched_step(self, state: State) -> tuple[PyTreeDict, State]:
@@ -156,7 +156,7 @@ class SideBySideWorkflow(Workflow):
         return self._with_numbers(state, lambda row, rest: watched_step(row, rest))
 
     def describe_row(self, number: int) -> str:
-        """Return a description of a row: its number, values and seed."""
+        """Describe a row by its number, values and seed: ``row 2 (discount=0.9, seed + 1)``."""
         values = np.asarray(self.numbers)[number]
         named = [f"{path}={value:.6g}" for path, value in zip(self.paths, values, strict=True)]
         return f"row {number} ({', '.join([*named, f'seed + {int(self.seeds[number])}'])})"
@@ -167,15 +167,15 @@ class SideBySideWorkflow(Workflow):
         return result, rest | {"numbers": numbers}
 
     def evaluation(self, state: State) -> PyTreeDict:
-        """Evaluate with the row's workflow."""
+        """Return the metrics of an evaluation by the row's workflow."""
         return self.row(state.numbers).evaluation(State({k: x for k, x in state.items() if k != "numbers"}))
 
 
 def numbers_side_by_side(workflow: Workflow, settings: Mapping[str, Any]) -> dict[str, float]:
-    """Select the settings that may differ between rows of one program: numbers of the workflow.
+    """Return the settings that may differ between rows of one program, numbers of the workflow, as floats.
 
     Args:
-        workflow: workflow built with any one of the values.
+        workflow: workflow built with one of the settings to compare.
         settings: values by their paths in the config.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Base class of all algorithms: ``init``, ``step``, ``evaluate``, ``learn``; a step is ``collect``, then ``update``."""
+"""Base class of all algorithms, with ``init``, ``step``, ``evaluate`` and ``learn``."""
 
 from __future__ import annotations
 
@@ -40,29 +40,29 @@ S = TypeVar("S", bound=State)
 
 
 class Workflow(PyTreeNode, Generic[S]):
-    """A complete training procedure. Subclasses define setup, collection, update, and the class S of their state.
+    """A training procedure. Subclasses define ``setup``, ``collect``, ``update`` and S, the class of their state.
 
-    ``init``, ``step`` and ``evaluate`` are compiled when called from Python, and compose with a user's ``jit``,
-    ``vmap`` or ``scan``. Numbers are pytree leaves: changing a learning rate or discount does not recompile.
+    A step calls ``collect``, then ``update``. ``init``, ``step`` and ``evaluate`` are compiled, and compose with a
+    user's ``jit``, ``vmap`` or ``scan``. Floats are pytree leaves: a change of the learning rate does not recompile.
 
     Attributes:
-        env: training environments.
-        eval_env: environments for evaluation; if built from a config, without reward options for training.
+        env: vectorized training environments.
+        eval_env: vectorized evaluation environments, which ignore training-only options such as ``reward_scale``.
         agent: agent, which selects actions and defines the losses.
         discount: discount factor of the return that is maximized.
         total_timesteps: environment steps of the whole training run per seed, over all environments and devices.
-        log_interval: environment steps between two rows of metrics.
+        log_interval: environment steps between two rows of metrics; 0 writes rows only at evaluations and at the end.
         eval_interval: environment steps between evaluations; 0 disables them.
-        checkpoint_interval: environment steps between checkpoints; 0 keeps only the last one.
-        eval_episodes: complete episodes per evaluation.
-        env_chunk: maximum number of environments that are stepped at a time, see ``evorl.rollout.rollout``.
+        checkpoint_interval: environment steps between checkpoints; 0 saves only the best and the last state.
+        eval_episodes: number of complete episodes per evaluation.
+        env_chunk: maximum number of environments stepped at a time, see ``evorl.rollout.rollout``; ``None`` for all.
         execution: seeds, devices, and the collector if environments are stepped outside this process.
-        keeping: data that evaluations keep, ``evorl.config.evaluation_records.EvaluationRecords``; ``None`` for none.
+        keeping: ``EvaluationRecords`` with the data that evaluations keep in addition to metrics; ``None`` for none.
 
     Settings:
-        workflow: class of the workflow.
+        workflow: dotted path of the workflow's class.
         num_envs: number of parallel environments.
-        autoreset_mode: reset of environments at the end of an episode: normal or fast.
+        autoreset_mode: at the end of an episode, start from a new random state (normal) or the first one again (fast).
     """
 
     env: VectorEnv = pytree_field(static=True)
@@ -79,10 +79,10 @@ class Workflow(PyTreeNode, Generic[S]):
     execution: Execution = pytree_field(static=True, setting=False, default=Execution())
     keeping: Any = pytree_field(static=True, setting=False, default=None)
 
-    plan_rules: ClassVar[PlanRules] = PlanRules()  # when several devices are worthwhile
+    plan_rules: ClassVar[PlanRules] = PlanRules()  # decide if several devices are worthwhile
     # Number of environments if the config does not set ``num_envs``.
     default_num_envs: ClassVar[int] = 1
-    # Config keys of other workflows that do not apply to this one.
+    # Settings of base classes that this workflow does not have.
     foreign_keys: ClassVar[tuple[str, ...]] = ()
     # Entries of the state that ``evaluation`` reads, and that must be loaded for it.
     evaluation_entries: ClassVar[tuple[str, ...]] = ("agent_state", "eval_key", "iterations")
@@ -99,7 +99,7 @@ class Workflow(PyTreeNode, Generic[S]):
 
         Raises:
             ValueError: a key is unknown (the message suggests the closest valid key), or a value is invalid.
-            TypeError: ``others`` contains arguments, which are not supported.
+            TypeError: ``others`` is not empty; it exists to explain arguments of other libraries.
         """
         if others:
             refuse_arguments("build_from_config", others)
@@ -114,16 +114,16 @@ class Workflow(PyTreeNode, Generic[S]):
 
     @classmethod
     def training_rows(cls, config: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[int, AutoresetMode]:
-        """Return the number of training environments and the autoreset mode, given the ``fields`` from ``config``."""
+        """Return the number of training environments and their autoreset mode; ``fields`` were read from ``config``."""
         num_envs = positive(config.get("num_envs", cls.default_num_envs), "num_envs")
         return num_envs, training_mode(config.get("autoreset_mode", AutoresetMode.NORMAL))
 
     @classmethod
     def make_agent(cls, config: Mapping[str, Any], env: VectorEnv) -> Agent:
-        """Build the agent from the ``agent`` part of a config; its class is the annotation of the field ``agent``.
+        """Build the agent from ``config``, the section ``agent``. Its class is the annotation of the field ``agent``.
 
         Raises:
-            ValueError: the algorithm cannot act in the action space.
+            ValueError: the agent does not support the action space of ``env``, or a setting is invalid.
         """
         return field_types(cls)["agent"].from_config(config, env)
 
@@ -135,31 +135,31 @@ class Workflow(PyTreeNode, Generic[S]):
     @property
     @abstractmethod
     def timesteps_per_iteration(self) -> int:
-        """Environment steps per step of the workflow and seed, over all devices; 0 if their number varies.
+        """Environment steps of one seed per iteration, over all environments and devices; 0 if the number varies.
 
-        If the number varies, the metric ``timesteps`` reports it, a counter ``timesteps`` in the state sums it, and a
-        property ``max_timesteps_per_iteration`` is an upper bound. Logging, evaluations, checkpoints and the end happen
-        at the first step that reaches the environment step at which they are due.
+        If it varies, the workflow reports the metric ``timesteps``, sums it in the counter ``timesteps`` of its state,
+        and has a property ``max_timesteps_per_iteration``, an upper bound. Rows, evaluations and checkpoints are then
+        due after the first iteration that reaches a multiple of their interval; training ends at ``total_timesteps``.
         """
 
     def starts(self, key: Key) -> Any:
-        """Return the inputs of ``setup``: one key per seed, ``[S]``, or a single key."""
+        """Return the argument of ``setup`` for every seed: keys ``[S]``, or a single key without a seed axis."""
         return programs.seed_keys(self.execution, key)
 
     @abstractmethod
     def setup(self, key: Key) -> S:
-        """Return the initial state of one seed, including everything that a step changes; pure."""
+        """Return the initial state of one seed, which contains everything that a step changes. A pure function."""
 
     @abstractmethod
     def collect(self, state: S) -> tuple[Any, S]:
-        """Act in the environments; return the experience (a ``SampleBatch``, or results of episodes) and the state."""
+        """Act in the environments; return experience, a ``SampleBatch`` or ``EpisodeOutcomes``, and the new state."""
 
     @abstractmethod
     def update(self, state: S, batch: Any) -> tuple[PyTreeDict, S]:
-        """Learn from experience; return metrics (scalars by name) and the new state."""
+        """Learn from the experience ``batch``; return metrics (scalars by name) and the new state."""
 
     def pure_step(self, state: S, batch: Any = None) -> tuple[PyTreeDict, S]:
-        """Run one iteration of one seed on this device: ``collect`` (unless ``batch`` is given), ``update``, count."""
+        """Run one iteration of one seed: ``collect`` unless ``batch`` is passed, then ``update``. A pure function."""
         if batch is None:
             batch, state = self.collect(state)
         metrics, state = self.update(state, batch)
@@ -170,7 +170,7 @@ class Workflow(PyTreeNode, Generic[S]):
         return jnp.minimum(state.iterations.as_float() * self.timesteps_per_iteration / self.total_timesteps, 1.0)
 
     def evaluation(self, state: S) -> PyTreeDict:
-        """Evaluate one seed; pure. A separate stream of keys keeps training independent of evaluations."""
+        """Return the metrics of an evaluation of one seed. Its random keys do not affect training. A pure function."""
         evaluator = Evaluator(
             env=self.eval_env,
             agent_fn=self.agent.evaluate_actions,
@@ -182,14 +182,14 @@ class Workflow(PyTreeNode, Generic[S]):
         return evaluator.evaluate(state.agent_state, key, self.eval_episodes).summary()
 
     def charts(self, state: S) -> Mapping[str, Chart]:
-        """Return charts of the state at the end of a run, by name; runs on the host."""
+        """Return charts by name, made on the host from the state at the end of a run; by default an empty mapping."""
         return {}
 
     def init(self, key: Key | int = 0) -> S:
         """Return the initial state, computed by one compiled program.
 
         Args:
-            key: a seed, a key, or one key per seed; with several seeds, seed i equals the single run of ``key + i``.
+            key: a seed, a key, or one key per seed; with several seeds, number i equals a run of ``key + i``.
 
         Raises:
             ValueError: the state does not fit into memory; the message states the largest setting that fits.
@@ -198,7 +198,7 @@ class Workflow(PyTreeNode, Generic[S]):
 
     @property
     def collector(self) -> Collector:
-        """Collector of this workflow: ``execution.collector``, a loop on the host for simulators, or the program."""
+        """Object that steps the environments: ``execution.collector`` if set, a host loop, or the compiled program."""
         if self.execution.collector is not None:
             return self.execution.collector
         if getattr(self.env, "host", None) == "loop" and self.capabilities.rollouts:
@@ -206,11 +206,11 @@ class Workflow(PyTreeNode, Generic[S]):
         return PROGRAM
 
     def step(self, state: S) -> tuple[PyTreeDict, S]:
-        """Run one iteration; return metrics and the next state."""
+        """Run one iteration of every seed; return metrics, ``[S]`` with a seed axis, and the next state."""
         return call_with_simulators(self, programs.step_program, self, state)
 
     def evaluate(self, state: S) -> PyTreeDict:
-        """Return statistics of the returns of ``eval_episodes`` complete episodes; does not change the state."""
+        """Return statistics of the returns of ``eval_episodes`` complete episodes. The state is not donated."""
         return call_with_simulators(self, self.collector.evaluate, self, state)
 
     def learn(
@@ -225,21 +225,21 @@ class Workflow(PyTreeNode, Generic[S]):
         session: RunSession | None = None,
         eval_at_start: bool = False,
     ) -> S:
-        """Train until ``total_timesteps``, with recording and checkpoints.
+        """Train until ``total_timesteps``, with recording and checkpoints, and return the last state.
 
         Args:
-            state: state to continue from, whose iterations count as done; ``None`` starts from ``init(key)``. Its
-                buffers are donated: use the returned state afterwards.
-            key: seed or key of a new start.
-            recorder: receives the metrics.
-            checkpointer: saves states.
+            state: state to continue from; its iterations count towards the total. ``None`` starts from ``init(key)``.
+                The buffers of ``state`` are donated: use the returned state afterwards.
+            key: seed or key of the initial state; ignored if ``state`` is not ``None``.
+            recorder: receives the metrics; ``None`` records nothing.
+            checkpointer: saves states; ``None`` saves nothing.
             progress: progress stored in the checkpoint of ``state``, to resume its run.
             should_stop: called between chunks of iterations; True ends the training early, after saving.
-            session: replaces recorder, checkpointer, progress and should_stop.
+            session: ``RunSession`` to use instead of recorder, checkpointer, progress and should_stop.
             eval_at_start: also evaluate before the first step, if evaluations are enabled.
 
         Raises:
-            TrainingDiverged: a loss became NaN or infinite; the last good checkpoint is kept.
+            TrainingDiverged: a metric, a parameter or an environment's output became NaN or infinite.
             HostEnvError: a simulator on the host failed.
         """
         session = session or RunSession(recorder, checkpointer, progress, should_stop)
@@ -253,7 +253,7 @@ class Workflow(PyTreeNode, Generic[S]):
 
 
 def call_with_simulators(workflow: Workflow, fn: Callable[..., Any], *args: Any) -> Any:
-    """Return ``fn(*args)``; if the program may call simulators, block until done, so that their errors are raised here.
+    """Return ``fn(*args)``; with simulators on the host, wait for the result, so that their errors are raised here.
 
     Raises:
         HostEnvError: a simulator failed.
@@ -265,7 +265,7 @@ def call_with_simulators(workflow: Workflow, fn: Callable[..., Any], *args: Any)
 
 
 def learning_algorithms(*kinds: type[Workflow]) -> str:
-    """Return the names of evorl's learning algorithms of these kinds, for messages. Imports every algorithm."""
+    """Return the names, separated by commas, of evorl's learning algorithms whose workflows subclass ``kinds``."""
     classes = [(name, cls) for name in load_all("evorl.algorithms") for cls in vars(sys.modules[name]).values()]
     shipped = [cls for name, cls in classes if isinstance(cls, type) and cls.__module__ == name]
     learning = [cls for cls in shipped if issubclass(cls, kinds) and field_types(cls)["agent"].learns]
@@ -273,16 +273,16 @@ def learning_algorithms(*kinds: type[Workflow]) -> str:
 
 
 def ended_episodes(trajectory: SampleBatch) -> EpisodeStatistics:
-    """Return the statistics of episodes that ended in a trajectory ``[T, B, ...]``, over all devices."""
+    """Return the statistics of the episodes that ended in a trajectory ``[T, B, ...]``, over all devices."""
     info = trajectory.extras.env_extras
     rows = (trajectory.dones, info.episode_return, info.episode_length)
     return episode_statistics(*collectives.gather_rows(rows, axis=1))
 
 
 def split_setup_keys(key: Key, state_class: type[S]) -> tuple[Key, Key, S]:
-    """Split the key of ``setup`` into keys for the agent and the environments, and the common entries of all states.
+    """Return a key for the agent, a key for the environments, and a state with the entries common to all workflows.
 
-    The common entries are keys for training and for evaluation, and a counter of iterations.
+    The common entries are the keys ``key`` (training) and ``eval_key`` (evaluation), and the counter ``iterations``.
     """
     agent_key, env_key, training_key, eval_key = jax.random.split(key, 4)
     return agent_key, env_key, state_class(key=training_key, eval_key=eval_key, iterations=WideCounter.create())

@@ -57,6 +57,22 @@ def test_every_algorithm_learns_with_a_shared_network(algorithm: str) -> None:
     assert all(any(jax.tree.leaves(moved[name])) for name in ("shared", "policy", "value"))
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_initial_deviation_of_continuous_actions_is_a_setting(shared: bool) -> None:
+    env = create_env("Pendulum-v1", parallel=2)
+    network = {"torso": [8], "shared": shared, "initial_log_std": -2}
+    agent = PPOAgent.from_config({"network": network}, env)
+    state = fresh_state(agent, env)
+    policy = agent.policy(state, state.params, jnp.ones((3, 3)))
+    np.testing.assert_allclose(policy.scale, np.full((3, 1), np.exp(-2.0)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("value", ["small", float("nan"), 3, True])
+def test_an_invalid_initial_deviation_is_named(value: Any) -> None:
+    with raises_naming(ValueError, "agent.network.initial_log_std", "[-20, 2]", str(value)):
+        _agent(initial_log_std=value)
+
+
 def test_a_shared_network_reads_one_observation() -> None:
     env = create_env("CartPole-v1", parallel=2)
     config = {"network": {"shared": True}, "policy_obs_key": "a", "value_obs_key": "a"}

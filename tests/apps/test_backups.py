@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evorl.apps.backups import next_backup, replace_text, set_aside
+import pytest
+
+from evorl.apps.backups import next_backup, replace_text, replaced, set_aside
 
 
 def test_a_file_and_a_folder_are_set_aside_under_numbers_that_grow(tmp_path: Path) -> None:
@@ -32,3 +34,19 @@ def test_a_text_is_replaced_and_kept_unless_it_is_the_same(tmp_path: Path) -> No
     assert kept == tmp_path / "app.yaml.~1~"
     assert (kept.read_text(), file.read_text()) == ("one", "two")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["app.yaml", "app.yaml.~1~"]
+
+
+def test_a_folder_that_cannot_be_written_anew_is_what_it_was(tmp_path: Path) -> None:
+    folder, backups = tmp_path / "algorithm", []
+    folder.mkdir()
+    (folder / "mine.py").write_text("mine")
+    with pytest.raises(KeyError), replaced(folder, backups):
+        folder.mkdir()
+        (folder / "half.py").touch()
+        raise KeyError
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.py")] == ["algorithm/mine.py"]
+    assert backups == []
+    with replaced(folder, backups):
+        folder.mkdir()
+    assert backups == [tmp_path / "algorithm.~1~"]
+    assert (backups[0] / "mine.py").read_text() == "mine"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from evorl.cli.compare import compare
+from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
 from evorl.runs.sweep_folder import SweepFolder
 from tests.support.errors import assert_names, raises_naming
@@ -40,6 +41,13 @@ def test_agents_are_trained_on_the_same_seeds_and_compared(tmp_path: Path, capsy
     assert compare([f"resume={page.parent}"]) == page  # trains the missing run, and reports again
     assert said[0] in capsys.readouterr().out
     assert folders[1].is_dir()
+
+
+def test_a_folder_that_is_no_comparison_is_not_resumed(tmp_path: Path) -> None:
+    started = []
+    with raises_naming(RunFolderError, tmp_path, "sweep"):
+        compare([f"resume={tmp_path}"], started.append)
+    assert not started
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ import pytest
 from evorl.envs import create_env
 from evorl.export.artifacts import export_policy
 from evorl.export.html_file import node_command
+from evorl.export.parity import NotTheSame
+from tests.support.errors import raises_naming
 from tests.support.portable import stored
 
 PLAY = """
@@ -65,6 +67,13 @@ def test_without_node_it_is_said_that_nothing_was_checked(
     ((_, parity),) = export_policy(stored("dqn", tmp_path), ["html"])
     assert parity is None
     assert "not checked, because Node.js" in capsys.readouterr().out
+
+
+def test_a_node_that_does_not_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node()
+    monkeypatch.setattr("evorl.export.html_file._TIMEOUT", 1e-3)
+    with raises_naming(NotTheSame, "Node.js", "seconds"):
+        export_policy(stored("dqn", tmp_path), ["html"])
 
 
 def test_the_environment_in_the_page_is_the_environment(tmp_path: Path) -> None:

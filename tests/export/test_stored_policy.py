@@ -80,7 +80,7 @@ def test_the_best_seed_by_evaluation_is_the_default(trained: RunFolder) -> None:
 def test_which_checkpoint_is_told(trained: RunFolder) -> None:
     policy = stored_policy(trained.path.name, trained.path.parent, checkpoint="latest", sample=True)
     assert policy.describe().startswith("PPO in gymnax/CartPole-v1, the latest checkpoint of 64 steps, seed_number=")
-    assert policy.describe().endswith(", drawn actions")
+    assert policy.describe().endswith(", sampled actions")
     assert len(policy.policy.draws) == 1
     (step,) = (int(path.name) for path in trained.checkpoints.glob("[0-9]*"))
     words = stored_policy(trained.path, checkpoint=step, seed_number=1).describe()

@@ -226,7 +226,7 @@ def test_a_worker_needs_the_token() -> None:
 
 
 def test_an_open_address_without_a_token_is_refused() -> None:
-    with raises_naming(ValueError, "token", "give one"):
+    with raises_naming(ValueError, "token", "set a token"):
         serve_parameters(_built(), "0.0.0.0:0", should_stop=lambda: True)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from evorl.execution.collector import iterate
+from evorl.metrics import EpisodeStatistics
 from evorl.parameter_server.worker import ParameterWorker, ServedParameters, check_supported, settings_for, worker_key
 from tests.support.errors import raises_naming
 from tests.support.small_workflows import arrays, assert_close, assert_identical, small
@@ -60,7 +63,7 @@ def test_it_sends_the_change_of_its_parameters() -> None:
     assert_close(jax.tree.map(jnp.add, before, work.sent).optimizer, plain.agent_state.params, 1e-6)
 
 
-def test_steps_before_the_first_update_come_with_the_first_push() -> None:
+def test_steps_and_episodes_before_the_first_update_come_with_the_first_push() -> None:
     workflow = small("dqn", updates_per_iteration=1, learning_starts=100)
     worker = ParameterWorker(workflow, "gradient")
     params = worker.served.taken_from(worker.agent_state)
@@ -71,6 +74,14 @@ def test_steps_before_the_first_update_come_with_the_first_push() -> None:
         assert work.steps == 0
     assert silent > 0
     assert work.steps == (silent + 1) * per_iteration
+    state, episodes = workflow.init(0), []
+    for _ in range(silent + 1):
+        metrics, state = iterate(workflow, state, 1)
+        episodes.append(jax.tree.map(lambda x: x[0], metrics.episodes))
+    in_all = functools.reduce(EpisodeStatistics.merge, episodes)
+    assert in_all.count > 1
+    assert_close(work.metrics.episodes, in_all, 1e-5)
+    assert worker.work(params, 0).metrics.episodes.count < in_all.count  # only those of this iteration
 
 
 def test_schedules_follow_the_steps_of_all() -> None:

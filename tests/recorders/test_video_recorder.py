@@ -93,6 +93,16 @@ def test_a_resumed_run_draws_what_is_due_then(folder: RunFolder) -> None:
     assert len(recorded_arguments(recorder)) == 1
 
 
+def test_the_best_checkpoint_is_drawn_even_if_it_is_the_first(folder: RunFolder) -> None:
+    save(folder, 0, 5.0)
+    save(folder, 1, 1.0)
+    recorder = make(folder, STEPS)
+    recorder.start(make_plan())
+    recorder.write(make_row(2))
+    finish(recorder)
+    assert recorder._shown == 0
+
+
 def test_an_interval_is_positive(folder: RunFolder) -> None:
     with raises_naming(ValueError, "positive", "got 0"):
         VideoRecorder(folder, 0)

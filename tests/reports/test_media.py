@@ -32,6 +32,14 @@ def test_the_newest_of_each_folder(tmp_path: Path) -> None:
     ]
 
 
+def test_the_last_of_a_folder_is_the_one_with_the_largest_number(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, "run", [[1.0]])
+    for steps in (8, 9, 10, 11, 100):
+        put(folder.plots / f"step_{steps}.png")
+    (run,) = find_runs(tmp_path)
+    assert [medium.path.stem for medium in media_of(run)] == ["step_100", "step_11", "step_10", "step_9"]
+
+
 def test_nothing_behind_a_link_is_taken(tmp_path: Path) -> None:
     secret = tmp_path / "home" / "secret.png"
     put(secret)

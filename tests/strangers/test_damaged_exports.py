@@ -95,7 +95,7 @@ def test_a_program_that_is_cut(tmp_path: Path) -> None:
     for end in (0, 1, 10, len(whole) // 2):
         path.write_bytes(whole[:end])
         describe(path, DESCRIBED)
-        with raises_naming(RunFolderError, "policy.stablehlo", "unreadable", "export it with this JAX"):
+        with raises_naming(RunFolderError, "policy.stablehlo", "unreadable", "export it again with this JAX"):
             read_exported(path)
     path.with_suffix(".json").write_bytes(b"\xff\xfe")
     with raises_naming(RunFolderError, "policy.stablehlo", "description"):

@@ -13,8 +13,8 @@ FILE = config_folder() / "env" / "_spaces.yaml"
 # Their spaces are settings.
 WITHOUT_SPACES = ("remote", "user")
 _COMMENT = """\
-# Observation and action spaces of the environments with a config, for evorl envs. A test compares them with the
-# environments; python -m tests.support.env_spaces writes this file.
+# Observation and action spaces that the command evorl envs shows, for the environments with a config. A test compares
+# them with the environments; python -m tests.support.env_spaces writes this file.
 """
 
 

@@ -272,7 +272,7 @@ def test_a_training_ends_with_the_generation_that_has_all_steps(
         ({"virtual_batch": 1}, ("virtual_batch=1", "at least two observations")),
         (
             {"virtual_batch": 8, "agent": {"network": {"torso": [8], "layer_norm": True}}},
-            ("virtual_batch", "choose one"),
+            ("virtual_batch", "remove these"),
         ),
         ({"virtual_batch": 8, "agent": {"network": {"torso": []}}}, ("agent.network.torso", "empty")),
         ({"log_interval": -1}, ("log_interval", "got -1")),

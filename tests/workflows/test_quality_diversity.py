@@ -282,7 +282,7 @@ def test_a_map_of_two_of_three_descriptors_says_what_it_leaves_out() -> None:
         ({"descriptor_statistic": "median"}, ("descriptor_statistic", "last, mean")),
         ({"agent": {"normalize_obs": True}}, ("normalize_obs", "elites")),
         ({"archive": {"name": "gird"}}, ("'gird'", "'grid'")),
-        ({"archive": {"name": "grid", "low": [0.0], "high": [1.0], "bins": [2, 2]}}, ("1 descriptors", "got [2, 2]")),
+        ({"archive": {"name": "grid", "low": [0.0], "high": [1.0], "bins": [2, 2]}}, ("1 dimensions", "got [2, 2]")),
         ({"archive": {"name": "grid", "cells": 3}}, ("archive", "'cells'")),
         ({"archive": {"name": "grid", "bins": 4}}, ("archive.bins", "[4]", "got 4")),
         ({"descriptors": "next_obs.0"}, ("descriptors", "['next_obs.0']")),

@@ -21,7 +21,7 @@ def small_frame(
         crop: ``[top, left, height, width]`` of the region to keep; ``None`` keeps the whole frame.
 
     Returns:
-        ``[size, size, channels]``, uint8. Shrinking averages the covered pixels, enlarging repeats the nearest one.
+        uint8 ``[height, width, channels]``. Shrinking averages the covered pixels, enlarging repeats the nearest one.
     """
     pixels = np.asarray(frame, np.float32)
     if pixels.ndim == 2:

@@ -39,7 +39,7 @@ class Options:
 
     @property
     def seed(self) -> int | None:
-        """``environment/seed`` plus this simulator's number, so that no two are identical; ``None`` if not seeded."""
+        """``environment/seed`` plus this simulator's number, so that simulators differ; ``None`` without a seed."""
         seed = self.get("environment/seed")
         return None if seed is None else int(seed) + int(self.get("number", 0))
 

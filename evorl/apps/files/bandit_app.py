@@ -1,6 +1,6 @@
-"""Multi-armed bandit with one threshold per arm: a pull pays 1 if a standard normal sample exceeds it, else -1.
+"""Multi-armed bandit with a threshold per arm: a pull pays 1 if a standard normal sample exceeds that, else -1.
 
-The regret per pull is the expected reward of the best arm minus that of the pulled arm. It falls as the agent learns.
+The regret of a pull is the expected reward of the best arm minus that of the pulled arm. It falls as the agent learns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from evorl.serving.client import TrainingBase
 
 
 class BanditTraining(TrainingBase):
-    """Stateless episodes with a fixed number of pulls.
+    """Episodes with a fixed number of pulls and empty observations.
 
     Options in ``app.yaml``: ``environment/thresholds``, ``environment/pulls`` (per episode), ``environment/seed``.
     """

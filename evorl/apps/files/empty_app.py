@@ -24,7 +24,7 @@ class Simulator:
         self.position = 0.0
 
     def reset(self) -> list[float]:
-        """Start an episode and return the state, of the shape in ``environment.obs_space`` in app.yaml."""
+        """Start an episode and return the state, which has the shape of ``environment.obs_space`` in app.yaml."""
         self.position = self.random.uniform(-0.5, 0.5)
         return [self.position]
 

@@ -90,7 +90,7 @@ def make_env(options: Options) -> Any:
 def seen(obs: Any, frames: dict[str, Any] | None) -> Any:
     """Return the observation to send: preprocessed as ``frames`` specifies, as an array or an ``Image``.
 
-    An ``Image`` has no axis for a single channel: a grayscale one is read as ``[height, width]``.
+    An ``Image`` has no axis for a single channel: the server reads a grayscale image as ``[height, width]``.
     """
     if frames is None:
         return obs
@@ -133,7 +133,7 @@ def spaces_of(env: Any, frames: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _observations_as_setting(space: Any) -> dict[str, Any]:
-    """Return the setting of an observation space: observations are sent as the environment returns them."""
+    """Return ``obs_space`` for ``app.yaml``; discrete observations count from ``start``, as in the environment."""
     if hasattr(space, "nvec"):
         return {"n": space.nvec.tolist(), "start": space.start.tolist()}
     if hasattr(space, "n") and space.shape:
@@ -142,13 +142,13 @@ def _observations_as_setting(space: Any) -> dict[str, Any]:
 
 
 def _as_setting(space: Any, every_end: bool = False) -> dict[str, Any]:
-    """Describe a space; ``every_end`` includes the finite ends of a Box that has infinite ones."""
+    """Return the setting of a Discrete or Box space; ``every_end`` includes finite bounds of a partly unbounded Box."""
     import numpy as np
 
     if hasattr(space, "n") and not space.shape:
         return {"n": int(space.n)}
     if not hasattr(space, "low"):
-        stop(f"{space} is neither Discrete nor a Box: write your own script for it")
+        stop(f"{space} is not Discrete, MultiDiscrete, MultiBinary or Box: write your own script for it")
     setting: dict[str, Any] = {"shape": list(space.shape), "dtype": str(space.dtype)}
     is_finite = np.isfinite([space.low, space.high])
     if is_finite.all() or (every_end and is_finite.any()):

@@ -1,4 +1,4 @@
-"""Simulator for a DeepMind Lab level. The package is built from source: https://github.com/google-deepmind/lab."""
+"""Simulator for a DeepMind Lab level. Build ``deepmind_lab`` from source: https://github.com/google-deepmind/lab."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LabTraining(TrainingBase):
         if "n" in action_space and action_space["n"] != len(self.actions):
             stop(
                 f"environment.action_space in app.yaml is {action_space}, but the {chosen} set has {len(self.actions)} "
-                "actions"
+                "actions: change app.yaml"
             )
         self.repeat = int(options.get("environment/action_repeat", 4))
         self.frames = options.get("environment/frames", {})

@@ -31,7 +31,7 @@ class VizdoomTraining(TrainingBase):
         if "n" in action_space and action_space["n"] != self.env.action_space.n:
             stop(
                 f"environment.action_space in app.yaml is {action_space}, but the scenario has "
-                f"{self.env.action_space.n} actions"
+                f"{self.env.action_space.n} actions: change app.yaml"
             )
 
     def episode(self, number: int) -> float:

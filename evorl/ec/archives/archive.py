@@ -1,7 +1,7 @@
 """Base class of archives: each cell of descriptor space stores its elite, the best solution found in the cell.
 
 A descriptor is a vector of D numbers that describes a solution's behavior, not its quality. An archive divides the box
-from ``low`` to ``high`` of descriptor space into C cells. Kinds of archives differ only in these cells.
+from ``low`` to ``high`` of descriptor space into C cells. Subclasses define the cells, or replace them by a population.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class ArchiveState(PyTreeData):
     """The elites of C cells.
 
     Attributes:
-        solutions: solutions, leaves ``[C, ...]``; empty cells have the solution passed to ``init``.
+        solutions: the elites, leaves ``[C, ...]``; empty cells have the solution passed to ``init``.
         fitness: fitness of the elites, float32 ``[C]``, minus infinity for empty cells.
         descriptors: descriptors of the elites, float32 ``[C, D]``, zeros for empty cells.
-        thresholds: acceptance thresholds, float32 ``[C]``; ``None`` if each elite's fitness is the threshold.
+        thresholds: acceptance thresholds, float32 ``[C]``; ``None`` if the threshold of a cell is its elite's fitness.
     """
 
     solutions: Params
@@ -45,9 +45,9 @@ class Verdicts(PyTreeData):
     """Acceptance of N candidates by an archive, each judged separately before any of them is added.
 
     Attributes:
-        status: int32 ``[N]``: ``NEW`` if accepted by an empty cell, ``IMPROVED`` by a filled one, else ``REJECTED``.
-        improvement: fitness minus the threshold of the cell, float32 ``[N]``; the fitness itself in an empty cell
-            without a threshold; -inf for candidates with a non-finite fitness or descriptor.
+        status: int32 ``[N]``: ``NEW`` if accepted in an empty cell, ``IMPROVED`` in a filled cell, else ``REJECTED``.
+        improvement: fitness minus the threshold of the cell, by default the elite's fitness, float32 ``[N]``; the
+            fitness itself in empty cells without a threshold; -inf if the fitness or the descriptor is not finite.
     """
 
     status: jax.Array
@@ -61,16 +61,16 @@ class Archive(PyTreeNode):
         low: lower bound of each of the D dimensions of a descriptor.
         high: upper bound of each dimension; descriptors outside the bounds belong to the nearest cell at the border.
         threshold_min: initial acceptance threshold of every cell (CMA-MAE): a candidate is accepted if its fitness is
-            above the threshold of its cell. ``None`` accepts candidates better than the elite. In both cases, elites
-            are the best candidates.
+            above the threshold of its cell. ``None`` accepts candidates better than the elite. In both cases, the elite
+            of a cell is its best candidate so far.
         threshold_rate: learning rate alpha of the thresholds: 0 keeps them constant, 1 sets them to the mean fitness of
-            the candidates accepted last. Requires ``threshold_min``.
+            the candidates accepted last. Has no effect without ``threshold_min``.
 
     Settings:
         name: kind of the archive: grid, centroid (cells around evenly spread points), or dominated_novelty (no cells).
 
     Raises:
-        ValueError: ``low`` and ``high`` differ in length, or ``low`` is not below ``high``.
+        ValueError: ``low`` or ``high`` is not a list, their lengths differ, or ``low`` is not below ``high``.
     """
 
     low: tuple[float, ...] = (0.0,)
@@ -82,11 +82,11 @@ class Archive(PyTreeNode):
         for name in ("low", "high"):
             values = getattr(self, name)
             if isinstance(values, str) or not hasattr(values, "__len__") or not len(values):
-                raise ValueError(f"an archive's {name} must be a list with one number per descriptor, got {values!r}.")
+                raise ValueError(f"an archive's {name} must be a list of numbers, one per dimension, got {values!r}.")
         if len(self.low) != len(self.high):
             raise ValueError(
-                f"an archive's low and high must have one number per descriptor each, got {len(self.low)} and "
-                f"{len(self.high)} numbers."
+                f"an archive's low and high must have one number per dimension each, got {len(self.low)} and "
+                f"{len(self.high)} numbers: make the lists equally long."
             )
         for low, high in zip(self.low, self.high, strict=True):
             if isinstance(low, int | float) and isinstance(high, int | float) and low >= high:
@@ -104,21 +104,21 @@ class Archive(PyTreeNode):
 
     @abstractmethod
     def cells_of(self, shares: jax.Array) -> jax.Array:
-        """Return the cells, int32 ``[N]``, of descriptors ``[N, D]`` that are scaled from [low, high] to [0, 1]."""
+        """Return the cell indices, int32 ``[N]``, of descriptors ``[N, D]`` scaled from [low, high] to [0, 1]."""
 
     @property
     def num_slots(self) -> int:
-        """Number of stored solutions C: one per cell."""
+        """Maximum number of stored solutions C: one per cell."""
         return self.num_cells
 
     def cells(self, descriptors: jax.Array) -> jax.Array:
-        """Return the cells, int32 ``[N]``, of descriptors ``[N, D]``."""
+        """Return the cell indices, int32 ``[N]``, of descriptors ``[N, D]``."""
         # Scaled by a power of two, so that differences and their reciprocals are normal float32 numbers.
         low, high, descriptors = (jnp.asarray(x, jnp.float32) / 16 for x in (self.low, self.high, descriptors))
         return self.cells_of(jnp.clip((descriptors - low) / (high - low), 0.0, 1.0))
 
     def init(self, solution: Params) -> ArchiveState:
-        """Create an empty archive for solutions with the structure and shapes of ``solution``."""
+        """Return the state of an empty archive for solutions with the structure and shapes of ``solution``."""
         num = self.num_slots
         return ArchiveState(
             solutions=jax.tree.map(lambda x: jnp.broadcast_to(x, (num, *jnp.shape(x))), solution),
@@ -128,10 +128,10 @@ class Archive(PyTreeNode):
         )
 
     def add(self, state: ArchiveState, solutions: Params, fitness: jax.Array, descriptors: jax.Array) -> ArchiveState:
-        """Replace elites by better candidates.
+        """Return the state in which better candidates have replaced elites, and thresholds have been adapted.
 
-        The best candidate of a cell replaces the elite if its fitness is strictly larger; ties go to the first
-        candidate. Candidates with a non-finite fitness or descriptor are ignored.
+        The best candidate of a cell, of equal ones the first, replaces the elite if its fitness is strictly larger.
+        Candidates with a non-finite fitness or descriptor are ignored.
 
         Args:
             state: state of the archive.
@@ -144,7 +144,7 @@ class Archive(PyTreeNode):
         """
         num, candidates = self.num_cells, jnp.arange(fitness.shape[0])
         is_valid, cells = self.cells_of_valid(fitness, descriptors)
-        # The cell index C marks ignored candidates: segment operations skip it, and writes drop it.
+        # The cell index C marks ignored candidates: segment operations skip them, and writes drop them.
         best = jax.ops.segment_max(jnp.where(is_valid, fitness, -jnp.inf), cells, num)  # [C]
         is_better = is_valid & (fitness == best[cells]) & (fitness > state.fitness[cells])
         first = jax.ops.segment_min(candidates, jnp.where(is_better, cells, num), num)  # [C]
@@ -156,7 +156,7 @@ class Archive(PyTreeNode):
     def _raised_thresholds(
         self, state: ArchiveState, fitness: jax.Array, is_valid: jax.Array, cells: jax.Array
     ) -> jax.Array | None:
-        """Move thresholds towards the fitness of the candidates they accept (CMA-MAE's batch update)."""
+        """Return the thresholds, moved towards the mean fitness of the candidates they accept (CMA-MAE, batch rule)."""
         if state.thresholds is None:
             return None
         accepted = is_valid & (fitness > state.thresholds[cells])
@@ -166,7 +166,7 @@ class Archive(PyTreeNode):
         return kept * state.thresholds + (1.0 - kept) * total / jnp.maximum(count, 1.0)
 
     def judge(self, state: ArchiveState, fitness: jax.Array, descriptors: jax.Array) -> Verdicts:
-        """Return how the archive would accept candidates with fitness ``[N]`` and descriptors ``[N, D]``."""
+        """Judge whether the archive would accept candidates with fitness ``[N]`` and descriptors ``[N, D]``."""
         is_valid, cells = self.cells_of_valid(fitness, descriptors)
         is_empty = ~state.is_filled[cells]
         bar = (state.fitness if state.thresholds is None else state.thresholds)[cells]
@@ -175,7 +175,7 @@ class Archive(PyTreeNode):
         return Verdicts(status.astype(jnp.int32), jnp.where(is_valid, improvement, -jnp.inf))
 
     def cells_of_valid(self, fitness: jax.Array, descriptors: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Return True for finite candidates, bool ``[N]``, and their cells ``[N]``; C for the others.
+        """Return a mask, bool ``[N]``, of candidates with finite numbers, and the cell indices ``[N]``, C for others.
 
         Raises:
             ValueError: the descriptors have the wrong shape.
@@ -191,7 +191,7 @@ class Archive(PyTreeNode):
     def sample(self, state: ArchiveState, key: Key, num: int) -> Params:
         """Sample ``num`` elites uniformly with replacement, leaves ``[num, ...]``.
 
-        An empty archive returns the solution passed to ``init``. ``key`` is a single key, or one key per sample.
+        The samples of an empty archive are the solution passed to ``init``. ``key`` is one key, or one per sample.
         """
         counts = jnp.cumsum(state.is_filled)  # [C]
         number = draw(lambda key, shape: jax.random.randint(key, shape, 0, jnp.maximum(counts[-1], 1)), key, (num,))
@@ -199,19 +199,19 @@ class Archive(PyTreeNode):
         return jax.tree.map(lambda x: x[cells], state.solutions)
 
     def cell_fitness(self, fitness: jax.Array, descriptors: jax.Array) -> jax.Array:
-        """Return the best fitness of each cell, ``[C]``, -inf if empty, given the elites' values."""
+        """Return the best fitness of each cell, ``[num_cells]``, -inf if empty, given the elites' values."""
         return fitness
 
     def qd_score(self, state: ArchiveState, offset: jax.Array | float = 0.0) -> jax.Array:
-        """Return the sum of ``fitness - offset`` over all cells; ``offset`` should be the minimum possible fitness."""
+        """Return the sum of ``fitness - offset`` over filled cells; choose the minimum possible fitness as offset."""
         fitness = self.cell_fitness(state.fitness, state.descriptors)
         return jnp.where(fitness > -jnp.inf, fitness - offset, 0.0).sum()
 
     def coverage(self, state: ArchiveState) -> jax.Array:
-        """Return the fraction of cells that have an elite."""
+        """Return the fraction of cells that have an elite, a scalar."""
         return (self.cell_fitness(state.fitness, state.descriptors) > -jnp.inf).mean(dtype=jnp.float32)
 
     def best(self, state: ArchiveState) -> tuple[Params, jax.Array]:
-        """Return the elite with the largest fitness, and its fitness."""
+        """Return the elite with the largest fitness, and this fitness, a scalar; -inf if the archive is empty."""
         cell = jnp.argmax(state.fitness)
         return jax.tree.map(lambda x: x[cell], state.solutions), state.fitness[cell]

@@ -1,6 +1,6 @@
 """Archive with cells around evenly spread points (CVT, Vassiliades et al. 2018, https://arxiv.org/abs/1610.05729).
 
-The number of cells is a setting; a grid's number of cells grows exponentially with the number of dimensions.
+Its number of cells is a setting, whereas that of a grid grows exponentially with the number of dimensions.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _ROWS = 4096  # number of samples whose distances to all points are in memory at
 
 
 class CentroidArchive(Archive):
-    """Archive whose cells are the Voronoi cells of points, with dimensions scaled from [low, high] to [0, 1].
+    """Archive whose cells are the Voronoi cells of C points, with dimensions scaled from [low, high] to [0, 1].
 
     Attributes:
-        num_centroids: number of points C.
-        samples_per_centroid: number of samples per point used to compute the points, see ``evenly_spread_points``.
-        num_iterations: number of iterations of Lloyd's algorithm.
+        num_centroids: number of points and cells C.
+        samples_per_centroid: number of random samples per point from which the points are computed.
+        num_iterations: number of iterations of Lloyd's algorithm, which computes the points.
         centroids: points ``[C, D]``, scaled to [0, 1]; ``None`` computes them from a fixed key, so that equal settings
             give equal cells.
     """
@@ -42,7 +42,7 @@ class CentroidArchive(Archive):
         if points.shape != (self.num_centroids, self.num_dimensions):
             raise ValueError(
                 f"the centroids of an archive with num_centroids={self.num_centroids} must have shape "
-                f"{[self.num_centroids, self.num_dimensions]}, got {list(points.shape)}."
+                f"{[self.num_centroids, self.num_dimensions]}, got {list(points.shape)}: set null to compute them."
             )
         object.__setattr__(self, "centroids", points)
 
@@ -65,7 +65,7 @@ def evenly_spread_points(
 ) -> jax.Array:
     """Return points ``[C, D]`` in the unit cube with cells of similar size, computed by Lloyd's algorithm (1982).
 
-    They approximate a centroidal Voronoi tessellation (algorithm 2 of Vassiliades et al.).
+    The points approximate a centroidal Voronoi tessellation (algorithm 2 of Vassiliades et al.).
 
     Args:
         key: random key of the samples; the initial points are the first samples.

@@ -1,7 +1,7 @@
 """Dominated Novelty Search (Bahlous-Boldi, Faldor et al. 2025, https://arxiv.org/abs/2502.00593).
 
-The archive is a flat population without cells. A solution competes with all solutions of at least the same fitness: the
-farther away they are in descriptor space, the higher its score.
+The archive is a population without cells. A solution competes with all solutions of at least the same fitness: the
+farther away the nearest of them are in descriptor space, the higher its score, the dominated novelty.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class DominatedNoveltyArchive(GridArchive):
     """Population of the solutions with the largest dominated novelty. The grid of ``bins`` is only used for metrics.
 
     The state is an ``ArchiveState`` with C = ``capacity`` slots. Distances are measured in units of the box from
-    ``low`` to ``high``, which does not bound the descriptors. Time and memory are quadratic in ``capacity``.
+    ``low`` to ``high``, which does not bound descriptors. Time and memory are quadratic in ``capacity`` + candidates.
 
     Attributes:
         capacity: maximum number of solutions.
-        num_neighbors: number k of neighbors over which the novelty is averaged.
+        num_neighbors: number k of nearest solutions, of at least equal fitness, to which the distance is averaged.
     """
 
     capacity: int = 1024
@@ -41,13 +41,13 @@ class DominatedNoveltyArchive(GridArchive):
 
     @property
     def num_slots(self) -> int:
-        """Number of stored solutions C."""
+        """Maximum number of stored solutions C."""
         return self.capacity
 
     def add(self, state: ArchiveState, solutions: Params, fitness: jax.Array, descriptors: jax.Array) -> ArchiveState:
-        """Keep the ``capacity`` solutions of largest novelty among old solutions and candidates.
+        """Return the state with the ``capacity`` solutions of largest novelty among stored solutions and candidates.
 
-        For arguments and errors see ``Archive.add``. Ties go to old solutions.
+        For arguments and errors see ``Archive.add``. Ties go to stored solutions.
         """
         is_valid, _ = self.cells_of_valid(fitness, descriptors)
         candidates = solutions, jnp.where(is_valid, fitness, -jnp.inf), jnp.where(is_valid[:, None], descriptors, 0.0)
@@ -59,8 +59,8 @@ class DominatedNoveltyArchive(GridArchive):
     def novelty(self, fitness: jax.Array, descriptors: jax.Array) -> jax.Array:
         """Return the dominated novelty of solutions, ``[N]``.
 
-        This is the mean distance to the k nearest solutions of at least equal fitness (to all of them if fewer than k),
-        infinity without such solutions, and -inf for empty slots.
+        This is the mean distance to the k nearest other solutions of at least equal fitness (to all of them if fewer
+        than k), infinity if no other solution has that fitness, and -inf for empty slots.
 
         Args:
             fitness: fitness ``[N]``, minus infinity for empty slots.
@@ -76,10 +76,10 @@ class DominatedNoveltyArchive(GridArchive):
         return jnp.where(fitness > -jnp.inf, jnp.where(count > 0, mean, jnp.inf), -jnp.inf)
 
     def judge(self, state: ArchiveState, fitness: jax.Array, descriptors: jax.Array) -> Verdicts:
-        """Raise ``ValueError``: candidates cannot improve a cell of an archive without cells."""
+        """Raise ``ValueError``, because an archive without cells cannot judge candidates by cell."""
         raise ValueError("archive.name=dominated_novelty has no cells: set emitter=null, or choose another archive.")
 
     def cell_fitness(self, fitness: jax.Array, descriptors: jax.Array) -> jax.Array:
-        """Return the best fitness in each cell of the grid, ``[cells]``, -inf for empty cells."""
+        """Return the best fitness in each cell of the grid, ``[num_cells]``, -inf for empty cells."""
         _, cells = self.cells_of_valid(fitness, descriptors)
         return jax.ops.segment_max(fitness, cells, self.num_cells)

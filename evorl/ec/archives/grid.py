@@ -12,10 +12,10 @@ from evorl.ec.archives.archive import Archive
 
 
 class GridArchive(Archive):
-    """Archive whose cells are boxes of equal size; the number of cells is the product of the bins.
+    """Archive whose cells are boxes of equal size. The number of cells is the product of the D numbers of bins.
 
     Attributes:
-        bins: number of bins of each of the D dimensions, or a single number for all of them.
+        bins: list with the number of bins of each of the D dimensions, or with a single number for all of them.
     """
 
     bins: tuple[int, ...] = (32,)
@@ -25,8 +25,8 @@ class GridArchive(Archive):
         fits = len(self.bins) in (1, self.num_dimensions)
         if not fits or any(not isinstance(n, int) or not 1 <= n <= LONGEST_AXIS for n in self.bins):
             raise ValueError(
-                f"a grid's bins must be positive whole numbers, one for each of {self.num_dimensions} descriptors, or "
-                f"one for all, got {list(self.bins)}."
+                f"a grid's bins must be positive whole numbers up to 2^31 - 1, one for each of {self.num_dimensions} "
+                f"dimensions or one for all, got {list(self.bins)}."
             )
 
     @property
@@ -39,7 +39,7 @@ class GridArchive(Archive):
         return math.prod(self.shape)
 
     def cells_of(self, shares: jax.Array) -> jax.Array:
-        """Return the cells, int32 ``[N]``, of scaled descriptors ``[N, D]``, in C order (last dimension fastest)."""
+        """Return the cell indices, int32 ``[N]``, of scaled descriptors ``[N, D]``; the last dimension is fastest."""
         bins = jnp.asarray(self.shape, jnp.int32)
         position = jnp.minimum((shares * bins).astype(jnp.int32), bins - 1)
         strides = [math.prod(self.shape[i + 1 :]) for i in range(self.num_dimensions)]

@@ -20,10 +20,10 @@ ARCHIVES: dict[str, type[Archive]] = {
 
 
 def named_archive(cls: type[Archive], config: Mapping[str, Any], where: str) -> tuple[type[Archive], dict[str, Any]]:
-    """Return the class of a config's archive, and the settings of its fields.
+    """Return the class that ``name`` in a config of an archive selects, and the config without ``name``.
 
     Raises:
-        ValueError: the name is missing or unknown; the message suggests the closest one.
+        ValueError: the name is missing or unknown; the message suggests the closest valid name.
     """
     name = config.get("name")
     if name not in ARCHIVES:
@@ -32,7 +32,7 @@ def named_archive(cls: type[Archive], config: Mapping[str, Any], where: str) -> 
 
 
 def archive_name(archive: Archive) -> str:
-    """Return the config name of an archive; for a user-defined archive, its module and class."""
+    """Return the config name of an archive; for a user-defined archive, ``"module:Class"``."""
     return next((name for name, kind in ARCHIVES.items() if kind is type(archive)), path_of(type(archive)))
 
 

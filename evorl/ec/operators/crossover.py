@@ -1,8 +1,8 @@
 """Crossover operators, which produce two children from each pair of parents.
 
-Parents are two populations, leaves ``[N, ...]``, whose rows form pairs, and so are the children. ``key`` is a single
-key, or one key per pair, ``[N]``. Each leaf of each pair has its own key. Where entries are exchanged, the two children
-have exactly the parents' two values; where entries are mixed, the sum of the two values is preserved.
+The parents are two populations, leaves ``[N, ...]``: row i of both is pair i. The children have the same form. ``key``
+is a single key, or one key per pair, ``[N]``. Each leaf of each pair has its own key. Where entries are exchanged, the
+two children have exactly the parents' two values; where entries are mixed, the sum of the two values is preserved.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def uniform_crossover(
         key: a single key, or one key per pair.
         first: first parent of each pair, ``[N, ...]``.
         second: second parent of each pair, ``[N, ...]``.
-        probability: probability of an exchange.
+        probability: probability that an entry is exchanged.
         whole_units: exchange all entries with the same index in a leaf's last axis together (the input weights of one
             unit of a layer), as in ERL (Khadka & Tumer 2018), which exchanges rows of weight matrices.
     """
@@ -42,7 +42,7 @@ def uniform_crossover(
 
 
 def one_point_crossover(key: Key, first: Tree, second: Tree) -> tuple[Tree, Tree]:
-    """Exchange the entries of each flattened leaf from a random cut on (Holland 1975, separately for each leaf).
+    """Exchange, in each flattened leaf, all entries after a random cut (Holland 1975).
 
     A leaf of n entries is cut at one of n + 1 positions, including both ends. A cut at an end exchanges the whole leaf
     or nothing; a leaf with one entry is exchanged with probability 1/2.
@@ -60,8 +60,8 @@ def simulated_binary_crossover(
 ) -> tuple[Tree, Tree]:
     """Sample children around the parents' mean, distributed as in a one-point crossover of bits (Deb & Agrawal 1995).
 
-    ``c = mean +- beta (a - b) / 2``, where the spread ``beta`` has the density ``(eta + 1) / 2 beta^eta`` up to 1 and
-    ``(eta + 1) / 2 beta^-(eta + 2)`` above 1. The two signs are assigned to the children at random, for each entry.
+    An entry of the children is ``(a + b) / 2 +- beta (a - b) / 2``, where ``beta`` has the density
+    ``(eta + 1) / 2 beta^eta`` up to 1 and ``(eta + 1) / 2 beta^-(eta + 2)`` above. The signs are assigned at random.
 
     Args:
         key: a single key, or one key per pair.
@@ -87,7 +87,7 @@ def simulated_binary_crossover(
 def _exchange(
     exchanged: Callable[[Key, jax.Array], jax.Array], key: Key, first: Tree, second: Tree
 ) -> tuple[Tree, Tree]:
-    """Exchange the entries of each pair where ``exchanged(key, leaf)`` is True."""
+    """Exchange the entries of each pair where ``exchanged(key, leaf)``, a mask with the leaf's shape, is True."""
 
     def exchange(key: Key, a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
         mask = exchanged(key, a)
@@ -99,6 +99,6 @@ def _exchange(
 def _cross(
     cross: Callable[[Key, jax.Array, jax.Array], tuple[jax.Array, jax.Array]], key: Key, first: Tree, second: Tree
 ) -> tuple[Tree, Tree]:
-    """Apply ``cross(key, a, b)`` to each leaf of each pair, and return two populations."""
+    """Apply ``cross(key, a, b)``, which returns two arrays, to each leaf of each pair; return two populations."""
     pairs = per_leaf(cross, row_keys(key, num_rows(first)), first, second)
     return jax.tree.transpose(jax.tree.structure(first), jax.tree.structure((0, 0)), pairs)

@@ -29,8 +29,8 @@ def gaussian_mutation(
         key: a single key, or one key per individual.
         population: individuals ``[P, ...]``.
         probability: probability that an entry is changed.
-        scale: standard deviation of a change, absolute or relative to the entry's magnitude.
-        relative: scale changes by the entry's magnitude, so that zeros do not change.
+        scale: standard deviation of a change; if ``relative``, as a multiple of the entry's magnitude.
+        relative: multiply each change by the entry's magnitude, so that zeros do not change.
     """
 
     def changed(key: Key, x: jax.Array, u: jax.Array) -> jax.Array:
@@ -53,10 +53,10 @@ def erl_mutation(
 ) -> Tree:
     """Make small changes relative to the weights, and occasionally a large change or a reset (Khadka & Tumer 2018).
 
-    Of the changed entries, super mutations become ``x + super_scale x N(0, 1)``, resets ``reset_scale N(0, 1)``, and
-    the others ``x + scale x N(0, 1)``. Two deviations from algorithm 3 of the paper: there, weights become ``x N(0,
-    scale)``, which would shrink them to nearly zero, whereas here the noise is added; and positions in weight matrices
-    are sampled with replacement, whereas here each entry of every leaf is sampled independently.
+    A super mutation changes an entry x to ``x + super_scale x N(0, 1)``, a reset to ``reset_scale N(0, 1)``, and a
+    normal mutation to ``x + scale x N(0, 1)``. Algorithm 3 of the paper differs in two ways. It changes x to
+    ``x N(0, scale)``, which would shrink weights to nearly zero; here the noise is added. It samples positions in
+    weight matrices with replacement; here each entry of every leaf is sampled independently.
 
     Args:
         key: a single key, or one key per individual.
@@ -90,18 +90,18 @@ def polynomial_mutation(
 ) -> Tree:
     """Add noise of polynomial density up to ``scale``, within bounds (Deb & Goyal 1996; Deb et al. 2002).
 
-    With ``u`` uniform, ``x`` decreases by ``1 - (2 u + (1 - 2 u) (1 - d)^(eta + 1))^(1 / (eta + 1))`` times ``scale``
-    for ``u < 1/2``, where ``d`` is the distance to the bound in units of ``scale``, at most 1. For larger ``u`` it
-    increases, mirrored.
+    Let ``u`` be uniform in [0, 1), and ``d`` the distance from ``x`` to the lower bound in units of ``scale``, at most
+    1. For ``u < 1/2``, ``x`` decreases by ``scale (1 - (2 u + (1 - 2 u) (1 - d)^(eta + 1))^(1 / (eta + 1)))``. For
+    larger ``u``, ``x`` increases by the same formula with ``1 - u`` and the upper bound.
 
     Args:
         key: a single key, or one key per individual.
         population: individuals ``[P, ...]``.
         probability: probability that an entry is changed.
-        scale: maximum change; with bounds, the paper's is ``high - low``.
+        scale: maximum change; the paper uses ``high - low``.
         eta: distribution index; larger values give smaller changes, on average about ``scale / (eta + 2)``.
-        low: lower bound.
-        high: upper bound.
+        low: lower bound of the entries; ``-inf`` for none.
+        high: upper bound of the entries; ``inf`` for none.
     """
 
     def changed(key: Key, x: jax.Array, _: jax.Array) -> jax.Array:

@@ -1,6 +1,6 @@
 """Selection of parents and survivors by fitness: larger is better, non-finite fitness is the worst.
 
-Any order of individuals can serve as fitness, such as the negative position in NSGA-II's order.
+The fitness may be any score, for example the negated position of an individual in the order of NSGA-II.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from evorl.types import Key
 def best_first(fitness: jax.Array) -> jax.Array:
     """Return the indices, int32 ``[P]``, that sort fitness ``[P]`` in descending order; the sort is stable.
 
-    Non-finite fitness comes last.
+    Individuals with non-finite fitness are last.
     """
     return jnp.argsort(-failures_to_minus_inf(fitness), stable=True).astype(jnp.int32)
 
@@ -27,7 +27,7 @@ def truncation_selection(fitness: jax.Array, num_selected: int) -> jax.Array:
     """Return the indices, int32 ``[num_selected]``, of the individuals with the largest fitness ``[P]``, best first.
 
     Raises:
-        ValueError: ``num_selected`` exceeds the number of individuals.
+        ValueError: ``num_selected`` is negative or exceeds the number of individuals P.
     """
     if not 0 <= num_selected <= fitness.shape[0]:
         raise ValueError(
@@ -39,14 +39,14 @@ def truncation_selection(fitness: jax.Array, num_selected: int) -> jax.Array:
 def tournament_selection(key: Key, fitness: jax.Array, num_selected: int, tournament_size: int) -> jax.Array:
     """Select tournament winners among individuals sampled with replacement (Goldberg & Deb 1991).
 
-    An individual to which ``r`` of P are superior wins with probability ``((P - r)^k - (P - r - 1)^k) / P^k``. Ties go
-    to the individual sampled first.
+    If r of P individuals have a larger fitness, an individual wins a tournament with probability
+    ``((P - r)^k - (P - r - 1)^k) / P^k``. Of equal contestants, the first one sampled wins.
 
     Args:
         key: a single key, or one key per tournament, ``[num_selected]``.
         fitness: fitness of the individuals, ``[P]``.
         num_selected: number of tournaments.
-        tournament_size: number of individuals per tournament, k; 1 selects at random.
+        tournament_size: number of individuals per tournament, k; 1 selects uniformly at random.
 
     Returns:
         Indices of the winners, int32 ``[num_selected]``.
@@ -68,7 +68,7 @@ def tournament_selection(key: Key, fitness: jax.Array, num_selected: int, tourna
 def proportional_selection(key: Key, weights: jax.Array, num_selected: int) -> jax.Array:
     """Sample individuals with replacement in proportion to their weights (roulette wheel, Holland 1975).
 
-    A bool mask as weights samples uniformly from the individuals marked True, such as the filled cells of an archive.
+    With a bool mask as weights, it samples uniformly from the individuals marked True.
 
     Args:
         key: a single key, or one key per sample, ``[num_selected]``.

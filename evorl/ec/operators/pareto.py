@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 
 def dominance(objectives: jax.Array) -> jax.Array:
-    """Return bool ``[P, P]``, True at ``[i, j]`` if individual i dominates j: nowhere worse, somewhere better."""
+    """Return bool ``[P, P]``, True at ``[i, j]`` if i dominates j: better in some objective, and worse in no other."""
     objectives = _without_failures(objectives)
     ours, theirs = objectives[:, None, :], objectives[None, :, :]
     return (ours >= theirs).all(axis=-1) & (ours > theirs).any(axis=-1)
@@ -19,7 +19,7 @@ def dominance(objectives: jax.Array) -> jax.Array:
 def non_dominated_ranks(objectives: jax.Array) -> jax.Array:
     """Return the front of each individual, int32 ``[P]``: 0 if not dominated, 1 if dominated only by front 0, etc.
 
-    Dominance costs ``O(M P^2)``; then fronts are removed successively, each in ``O(P^2)``.
+    The time is ``O(M P^2)`` for dominance, and then ``O(P^2)`` per front.
     """
     dominates = dominance(objectives)
     size = objectives.shape[0]
@@ -38,10 +38,10 @@ def crowding_distances(objectives: jax.Array, ranks: jax.Array) -> jax.Array:
     """Return crowding distances ``[P]`` (``crowding-distance-assignment`` of Deb et al. 2002, section III-B).
 
     Each front is sorted by every objective, best first, with ties in their original order. The first and the last
-    individual have an infinite distance. For the others the gap between their two neighbors, relative to the front's
-    extent, is summed over objectives. Duplicates count as separate individuals, so that neighboring duplicates have
-    small distances. An objective in which the extent of a front is zero or infinite contributes only the infinite
-    distances of the ends. Individuals with -inf in every objective have a distance of 0, even at the ends.
+    individual have an infinite distance. For the others, the gap between their two neighbors, divided by the range of
+    the objective in the front, is summed over objectives. Duplicates count as separate individuals, so that neighboring
+    duplicates have small distances. An objective with a range of zero or infinity in a front only contributes the
+    infinite distances of the first and the last individual. Individuals with -inf in every objective have distance 0.
 
     Args:
         objectives: objectives ``[P, M]``.
@@ -68,18 +68,18 @@ def crowding_distances(objectives: jax.Array, ranks: jax.Array) -> jax.Array:
 def nsga2_order(objectives: jax.Array) -> jax.Array:
     """Return the indices, int32 ``[P]``, that sort by front, then by descending crowding distance (section III-C).
 
-    The sort is stable. The first n individuals survive a truncation to n.
+    The sort is stable. The first n indices are the n survivors of NSGA-II.
     """
     ranks = non_dominated_ranks(objectives)
     return jnp.lexsort((-crowding_distances(objectives, ranks), ranks)).astype(jnp.int32)
 
 
 def hypervolume_2d(points: jax.Array, reference: jax.Array) -> jax.Array:
-    """Return the hypervolume of two maximized objectives, a scalar: the area of the points (Zitzler & Thiele 1998).
+    """Return the area, a scalar, that points dominate above a reference point (hypervolume, Zitzler & Thiele 1998).
 
     Args:
         points: objectives ``[P, 2]``, in any order, possibly dominated; points that are not finite, or not above the
-            reference in both, are ignored.
+            reference in both objectives, are ignored.
         reference: reference point ``[2]``.
     """
     heights = jnp.maximum(_without_failures(points) - reference, 0.0)

@@ -1,7 +1,7 @@
 """Reference vectors in objective space and selection along them, for RVEA (Cheng, Jin, Olhofer & Sendhoff 2016,
 https://doi.org/10.1109/TEVC.2016.2519378, whose equation numbers are cited).
 
-Objectives ``[P, M]`` are maximized here, whereas the paper minimizes their negatives.
+Objectives ``[P, M]`` are maximized here, whereas the paper minimizes objectives.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from evorl.ec.safeguards import power_of_two_near
 
 
 def lattice_size(num_objectives: int, divisions: int) -> int:
-    """Return the number of points of ``simplex_lattice``, ``(H + M - 1)! / (H! (M - 1)!)``."""
+    """Return the number of points of ``simplex_lattice``: ``(H + M - 1)! / (H! (M - 1)!)``, with H = ``divisions``."""
     return math.comb(divisions + num_objectives - 1, num_objectives - 1)
 
 
 def simplex_lattice(num_objectives: int, divisions: int) -> np.ndarray:
-    """Return all points of M multiples of ``1 / H`` that sum to 1, float32 ``[N, M]`` (eq. 3; Das & Dennis 1998).
+    """Return evenly spread points, float32 ``[N, M]``, for M objectives and H divisions (eq. 3; Das & Dennis 1998).
 
-    The first is ``(0, .., 0, 1)``, the last ``(1, 0, .., 0)``.
+    These are all points of M multiples of ``1 / H`` that sum to 1, from ``(0, .., 0, 1)`` to ``(1, 0, .., 0)``.
     """
     # Stars and bars: the positions of M - 1 bars among H stars determine the number of stars of each objective.
     positions = itertools.combinations(range(divisions + num_objectives - 1), num_objectives - 1)
@@ -34,14 +34,14 @@ def simplex_lattice(num_objectives: int, divisions: int) -> np.ndarray:
 
 
 def unit_vectors(vectors: jax.Array) -> jax.Array:
-    """Scale finite vectors ``[N, M]`` of any size to length 1 (eq. 4); zero vectors are unchanged."""
+    """Scale finite vectors ``[N, M]`` of any length to length 1 (eq. 4); zero vectors are unchanged."""
     vectors = _near_one(vectors, axis=-1)
     length = jnp.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / jnp.where(length > 0, length, 1.0)
 
 
 def angles(rows: jax.Array, vectors: jax.Array) -> jax.Array:
-    """Return the angles in radians ``[P, N]`` between unit vectors ``[P, M]`` and ``[N, M]``.
+    """Return the angles in radians, ``[P, N]``, between unit vectors ``rows`` ``[P, M]`` and ``vectors`` ``[N, M]``.
 
     Angles are computed from distances, because cosines of small angles lose all precision in float32.
     """
@@ -50,7 +50,7 @@ def angles(rows: jax.Array, vectors: jax.Array) -> jax.Array:
 
 
 def neighbor_angles(vectors: jax.Array) -> jax.Array:
-    """Return the angle ``[N]`` from each unit vector ``[N, M]`` to the nearest other vector (eq. 10)."""
+    """Return the angle in radians, ``[N]``, from each unit vector ``[N, M]`` to the nearest other vector (eq. 10)."""
     is_self = jnp.eye(vectors.shape[0], dtype=bool)
     return jnp.where(is_self, jnp.inf, angles(vectors, vectors)).min(axis=1)
 
@@ -60,9 +60,9 @@ def best_by_vector(
 ) -> tuple[jax.Array, jax.Array]:
     """Select the individual with the smallest angle-penalized distance for each vector (algorithm 2).
 
-    Objectives are measured relative to the best value of each (eq. 5). An individual is assigned to the vector with the
-    smallest angle (eq. 6 and 7); its distance is ``(1 + M penalty angle / neighbor_angle) |objectives|`` (eq. 8 and
-    9). Ties go to the first individual. Individuals with a non-finite objective are not assigned.
+    Let c be an individual's differences from the best value of each objective (eq. 5). The individual belongs to the
+    vector with the smallest angle to c (eq. 6 and 7). Its distance is ``(1 + M penalty angle / neighbor_angle) |c|``
+    (eq. 8 and 9). Ties go to the first individual. Individuals with a non-finite objective belong to no vector.
 
     Args:
         objectives: objectives ``[P, M]``, maximized.
@@ -93,10 +93,10 @@ def best_by_vector(
 
 
 def adapt_vectors(vectors: jax.Array, first_vectors: jax.Array, objectives: jax.Array) -> jax.Array:
-    """Scale the initial vectors ``[N, M]`` by the extents of the objectives ``[P, M]`` (algorithm 3, eq. 11).
+    """Return the initial vectors ``[N, M]`` times the ranges of the objectives ``[P, M]``, of length 1 (eq. 11).
 
-    Individuals with non-finite objectives are ignored. If the extent of an objective is 0, or less than 1e-30 of the
-    largest one, return ``vectors`` unchanged.
+    Individuals with non-finite objectives are ignored. If none remains, or the range of an objective is 0 or less than
+    about 1e-30 of the largest range, return ``vectors`` unchanged.
     """
     is_finite = jnp.isfinite(objectives).all(axis=1, keepdims=True)
     halves = 0.5 * objectives  # the differences of halves are finite in float32
@@ -107,6 +107,6 @@ def adapt_vectors(vectors: jax.Array, first_vectors: jax.Array, objectives: jax.
 
 
 def _near_one(numbers: jax.Array, axis: int | None = None) -> jax.Array:
-    """Scale numbers by a power of two, separately along ``axis`` or in total, so that squares are finite."""
+    """Scale by a power of two so that the largest magnitude, along ``axis`` or of all numbers, is in [1/2, 1)."""
     exponent = power_of_two_near(jnp.max(jnp.abs(numbers), axis=axis, keepdims=True))
     return jnp.ldexp(numbers, -exponent)

@@ -21,10 +21,10 @@ class Crossover(PyTreeNode):
     """Crossover of two parents.
 
     Attributes:
-        kind: ``uniform`` exchanges single entries, ``units`` all input weights of a unit together, ``one_point`` the
-            tail of each leaf; ``simulated_binary`` samples children around the parents' mean.
+        kind: ``uniform`` exchanges single entries, ``units`` all input weights of a unit together, ``one_point`` all
+            entries after a random cut; ``simulated_binary`` samples children around the parents' mean.
         probability: probability of crossing a pair; other pairs are copied.
-        share: fraction of a pair's entries (or units) that are exchanged or mixed; ``one_point`` ignores it.
+        share: expected fraction of entries (or units) that are exchanged or mixed; ``one_point`` ignores it.
         eta: distribution index of ``simulated_binary``; larger values give children closer to their parents.
     """
 
@@ -52,12 +52,12 @@ class Mutation(PyTreeNode):
         kind: ``gaussian`` noise, noise ``relative`` to each entry's magnitude, ``erl`` (relative, with super mutations
             and resets), or ``polynomial``.
         probability: probability that an individual is mutated.
-        share: fraction of an individual's entries that are changed.
-        scale: standard deviation of a change; for ``polynomial``, the maximum change.
-        super_scale: relative standard deviation of ``erl``'s super mutations.
-        reset_scale: standard deviation of entries that ``erl`` resets.
-        super_probability: fraction of the changed entries that undergo a super mutation.
-        reset_probability: fraction of the changed entries that are reset.
+        share: expected fraction of the entries of a mutated individual that are changed.
+        scale: standard deviation of a change (relative for ``relative`` and ``erl``); maximum change of ``polynomial``.
+        super_scale: relative standard deviation of ``erl``'s super mutations, which are large changes.
+        reset_scale: standard deviation, around 0, of entries that ``erl`` resets.
+        super_probability: fraction of the changed entries to which ``erl`` applies a super mutation.
+        reset_probability: fraction of the changed entries that ``erl`` resets.
         eta: distribution index of ``polynomial``; larger values give smaller changes.
     """
 

@@ -27,7 +27,7 @@ MULTI_OBJECTIVE_OPTIMIZERS: dict[str, type[MultiObjectiveOptimizer]] = {"nsga2":
 
 
 def with_injection() -> list[str]:
-    """Return the names of the optimizers that support injection of external solutions, see ``inject``."""
+    """Return the names of the optimizers that support ``EvoOptimizer.inject``."""
     return [name for name, optimizer in OPTIMIZERS.items() if optimizer.takes_solutions]
 
 

@@ -1,8 +1,8 @@
 """Augmented random search (Mania et al. 2018, https://arxiv.org/abs/1803.07055).
 
 Each random direction is evaluated forwards and backwards. The update is a step along the directions with the best
-results, divided by the standard deviation of these results. The agent's ``normalize_obs`` gives the paper's V2, which
-normalizes observations by running statistics.
+results, divided by the standard deviation of these results. This is V1 of the paper; with ``agent.normalize_obs=true``
+it is V2, which normalizes observations by running statistics.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class ARS(LowRankStrategy):
     """Augmented random search.
 
     Attributes:
-        pop_size: number of individuals P, two per direction.
-        num_elites: number b of best directions used for the update; ``None`` uses all.
+        pop_size: number of individuals P, two per direction; must be even.
+        num_elites: number b of best directions used for the update; ``None`` uses all P / 2.
         learning_rate: step size alpha.
         noise_std: standard deviation nu of the samples.
-        rank: rank of the noise of matrices, see ``LowRankStrategy``; ``None`` for independent entries.
+        rank: rank of the noise of weight matrices; ``None`` for independent entries.
     """
 
     pop_size: int
@@ -42,7 +42,7 @@ class ARS(LowRankStrategy):
         super().__post_init__()
         directions = self.pop_size // 2
         if not self.mirror_sampling:
-            raise ValueError("ARS needs mirror_sampling=true, not false: it evaluates directions and their opposites.")
+            raise ValueError("ARS evaluates directions and their opposites: set mirror_sampling=true, not false.")
         if not 1 <= self._num_elites <= directions:
             raise ValueError(
                 f"num_elites={self.num_elites} is out of range for pop_size={self.pop_size}, which gives {directions} "
@@ -57,7 +57,7 @@ class ARS(LowRankStrategy):
         return jnp.asarray(self.noise_std, jnp.float32)
 
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
-        """Update the mean by ``alpha / (b std_R) sum_k (r(+k) - r(-k)) delta_k`` over the best k (algorithm 2)."""
+        """Update the mean by ``alpha / (b std_R) sum_k (r(+k) - r(-k)) delta_k`` over the best directions (alg. 2)."""
         fitness = scaled_to_square(raw_fitness(fitness)).reshape(-1, 2)  # [P/2, 2]: forwards, backwards
         order = jnp.argsort(-fitness.max(axis=1), stable=True)[: self._num_elites]
         spread = fitness[order].std() + 1e-8

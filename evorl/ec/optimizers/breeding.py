@@ -29,7 +29,7 @@ class BreedingOptimizer(EvoOptimizer):
         mutation: mutation of children.
         projection: projection of the weights of every individual, after mutation: ``unit_norm`` scales the weights of
             each unit to norm 1; ``unit_norm_and_gains`` scales the gains of normalization layers as well, see
-            ``evorl.ops.projection``; ``None`` for no projection.
+            ``evorl.ops.projection``; ``None`` disables it.
     """
 
     pop_size: int
@@ -54,7 +54,7 @@ class BreedingOptimizer(EvoOptimizer):
         return PyTreeDict(key=key, population=population, generation=jnp.int32(0))
 
     def ask(self, state: PyTreeDict, first: jax.Array | int = 0, count: int | None = None) -> Params:
-        """Return individuals of the population; indices beyond the last one repeat it."""
+        """Return individuals of the population; indices beyond the end return the last individual."""
         if count is None:
             count = self.pop_size
         rows = first + jnp.arange(count)
@@ -65,11 +65,11 @@ class BreedingOptimizer(EvoOptimizer):
         return state.replace(population=population)
 
     def breed(self, key: Key, population: Params, select: Callable[[Key, int], jax.Array], num: int) -> Params:
-        """Return ``num`` children of pairs of parents, leaves ``[num, ...]``.
+        """Select pairs of parents; return ``num`` children, leaves ``[num, ...]``, by crossover and mutation.
 
         Args:
             key: a single random key.
-            population: population of the parents, leaves ``[P, ...]``.
+            population: individuals from which parents are selected, leaves ``[P, ...]``.
             select: ``select(key, count)`` returns the indices of ``count`` parents, int32 ``[count]``.
             num: number of children.
         """

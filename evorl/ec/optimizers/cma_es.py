@@ -1,8 +1,8 @@
 """Covariance matrix adaptation evolution strategy (Hansen 2016, https://arxiv.org/abs/1604.00772).
 
-The covariance is represented by a factor, ``A A^T``, which is updated directly, as in the Cholesky-CMA-ES (Suttorp et
-al. 2009) and in the matrix adaptation of Beyer & Sendhoff (2017). This needs no matrix decompositions, only products,
-which run on any device and under ``vmap`` over seeds.
+The covariance ``A A^T`` is represented by its factor A, which is updated directly, as in the Cholesky-CMA-ES (Suttorp
+et al. 2009) and in the matrix adaptation of Beyer & Sendhoff (2017). This needs no matrix decompositions, only matrix
+products, which run on any device and under ``vmap`` over seeds.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from evorl.ops import collectives
 from evorl.ops.loops import when_due
 from evorl.types import PyTreeDict
 
-# For few rows (one, or up to 7 on a CPU), XLA uses kernels that sum in a different order.
+# Minimum number of rows of a product. For fewer (one, or up to 7 on a CPU), XLA sums in a different order.
 MIN_ROWS = 16
 MAX_ROUNDS = 40  # maximum iterations of the square root; 2 to 8 are typical
-# Maximum condition number of the factor; beyond it float32 cannot represent factor and inverse consistently.
+# Maximum condition number of the factor; beyond this, float32 cannot represent factor and inverse consistently.
 MAX_CONDITION = 1e5
-MAX_MISFIT = 1e-2  # maximum deviation of the product of factor and inverse from the identity
+MAX_MISFIT = 1e-2  # maximum entry of the difference between ``factor @ inverse`` and the identity
 
 
 class CMAES(CovarianceAdaptation):
-    """CMA-ES with rank-one update and rank-mu update, with positive and negative weights.
+    """CMA-ES with a full covariance, rank-one and rank-mu updates, and by default also negative weights.
 
-    The factor is updated only every few generations, less often with more parameters (page 37). For the fields see
-    ``CovarianceAdaptation``.
+    The factor is updated only every few generations, less often with more parameters (page 37 of the tutorial). For the
+    fields see ``CovarianceAdaptation``.
     """
 
     def initial_covariance(self, n: int) -> PyTreeDict:
-        """Return ``factor`` A, its ``inverse`` and ``change``, ``[n, n]``; the covariance is ``A change A^T``."""
+        """Return identities ``[n, n]``: ``factor`` A, ``inverse`` of A, ``change``. The covariance is A change A^T."""
         return PyTreeDict(factor=jnp.eye(n), inverse=jnp.eye(n), change=jnp.eye(n))
 
     def steps(self, state: PyTreeDict, first: jax.Array | int, count: int) -> jax.Array:
-        # An individual is bit-identical regardless of how many are requested with it.
+        # With at least ``MIN_ROWS`` rows, an individual is bit-identical however many others are requested.
         num_rows = max(count, min(self.pop_size, MIN_ROWS))
         return (self._noise(state, first, num_rows) @ state.factor.T)[:count]
 
@@ -54,7 +54,7 @@ class CMAES(CovarianceAdaptation):
     def adapt(
         self, state: PyTreeDict, old_share: jax.Array, c_1: Number, path: jax.Array, new: jax.Array
     ) -> PyTreeDict:
-        """Update ``change``, and absorb it into the factor if due; see ``CovarianceAdaptation.adapt``."""
+        """Update ``change``, and every few generations the factor by ``change``; see ``CovarianceAdaptation.adapt``."""
         whitened = state.inverse @ path
         state = state.replace(change=old_share * state.change + c_1 * jnp.outer(whitened, whitened) + new)
         n = path.shape[0]
@@ -78,9 +78,9 @@ class CMAES(CovarianceAdaptation):
 
 
 def _absorb_change(state: PyTreeDict) -> PyTreeDict:
-    """Multiply the square root of ``change`` into the factor: ``A sqrt(change)``.
+    """Replace the factor A by ``A sqrt(change)``, and ``change`` by the identity.
 
-    A change that would make the factor too ill-conditioned for float32 is dropped, unless it improves the condition.
+    A change is dropped if the factor would be too ill-conditioned for float32, unless the change improves it.
     """
     identity = jnp.eye(state.factor.shape[0])
     root, inverse_root = square_roots(0.5 * (state.change + state.change.T))
@@ -95,15 +95,15 @@ def _absorb_change(state: PyTreeDict) -> PyTreeDict:
 
 
 def _condition(factor: jax.Array, inverse: jax.Array) -> jax.Array:
-    """Return the product of the Frobenius norms divided by n: the condition number within a factor of n."""
+    """Return the product of the Frobenius norms divided by n: the condition number up to a factor of n."""
     return jnp.linalg.norm(factor) * jnp.linalg.norm(inverse) / factor.shape[0]
 
 
 def square_roots(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return the positive square root of a symmetric, positive definite matrix ``[n, n]``, and its inverse.
 
-    Uses the coupled Newton-Schulz iteration (Higham 2008, eq. 6.35), which consists of products only. Suitable for
-    matrices near the identity; fails at a condition number of 1e4.
+    The coupled Newton-Schulz iteration (Higham 2008, eq. 6.35) consists of products only. It suits matrices near the
+    identity: rounding errors and the number of iterations grow with the condition number.
     """
     n = matrix.shape[0]
     scale = jnp.linalg.norm(matrix, ord=jnp.inf)  # upper bound of the eigenvalues

@@ -22,7 +22,7 @@ from evorl.fields import Within
 from evorl.types import Key, Params, PyTreeDict
 
 Number: TypeAlias = jax.Array | float
-MAX_EXPONENT = 8  # the scale of the covariance, a power of two, moves into sigma if its exponent exceeds this
+MAX_EXPONENT = 8  # beyond 2^8, or below 2^-9, the scale of the covariance's standard deviations moves into sigma
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,11 +33,11 @@ class AdaptationConstants:
     ``c_sigma = (mu_eff + 2) / (n + mu_eff + 5)``. pycma 4.5 has ``n + mu_eff + 3`` in the denominator and another
     damping, 3.35 instead of 1.37 at n = 30 and P = 64, so that its step size shrinks more slowly. Measured on the
     sphere function (start 0.7 in every coordinate, initial standard deviation 0.3, until an individual is below 1e-8,
-    three seeds), this class needs 10,304 to 10,496 evaluations, pycma 18,240 to 19,264, and pycma with these two
+    three seeds), these constants need 10,304 to 10,496 evaluations, pycma 18,240 to 19,264, and pycma with these two
     parameters 9,792 to 10,304. With these parameters and the same fitness, step sizes and paths agree to 2e-4.
 
     Attributes:
-        weights: weights of individuals, best first, ``[P]``; positive ones sum to 1, the others are negative or 0.
+        weights: weights of individuals, best first, ``[P]``; the positive ones sum to 1, the others are negative or 0.
         mu_eff: variance-effective number of recombined individuals.
         c_sigma: learning rate of the evolution path of the step size.
         damping: damping of the step size.
@@ -68,11 +68,11 @@ class AdaptationConstants:
     def default(
         cls, n: int, pop_size: int, num_elites: int, diagonal: bool, positive_weights: bool = False
     ) -> AdaptationConstants:
-        """Return the parameters of eq. 49 to 58, as numbers.
+        """Return the constants of eq. 49 to 58 for n parameters, as numbers; the weights are a NumPy array.
 
-        A diagonal matrix has fewer parameters. It is adapted without negative weights, and with learning rates that are
-        larger by a factor of ``(n + 2) / 3`` (Ros & Hansen 2008, section 3). ``positive_weights`` sets negative weights
-        to 0.
+        A diagonal covariance has fewer parameters. It is adapted without negative weights, and with learning rates that
+        are larger by a factor of ``(n + 2) / 3`` (Ros & Hansen 2008, section 3). ``positive_weights`` sets negative
+        weights to 0.
         """
         raw = math.log((pop_size + 1) / 2) - np.log(np.arange(1, pop_size + 1))
         if num_elites != pop_size // 2:
@@ -111,7 +111,7 @@ class AdaptationConstants:
     def by_parents(cls, n: int, pop_size: int, num_parents: jax.Array, diagonal: bool) -> AdaptationConstants:
         """Return the constants for the ``num_parents`` best individuals, with positive weights only, as float32 arrays.
 
-        ``num_parents`` is an int32 scalar, clipped to ``[1, pop_size]``; it may be traced.
+        ``num_parents`` is an int32 scalar, which is clipped to ``[1, pop_size]`` and may be traced.
         """
         table = [cls.default(n, pop_size, k, diagonal, positive_weights=True) for k in range(1, pop_size + 1)]
         row = jnp.clip(num_parents, 1, pop_size) - 1
@@ -120,11 +120,11 @@ class AdaptationConstants:
 
 
 class CovarianceAdaptation(EvoOptimizer):
-    """Strategy that samples around a mean and learns step size and covariance from successful steps.
+    """Strategy that samples around a mean and learns the step size sigma and a covariance from successful steps.
 
     Multiplying sigma by a number and dividing the covariance by its square does not change the distribution, so the two
-    scales can drift apart without limit. To prevent this, whenever the scale of the covariance leaves ``[2^-8, 2^8]``,
-    an exact power of two is moved into sigma. Sigma stays in ``[MIN_STD, MAX_STD]``. Flat fitness leaves the
+    scales can drift apart without limit. To prevent this, an exact power of two is moved into sigma when the ``spread``
+    of the covariance leaves ``[2^-9, 2^8)``. Sigma stays in ``[MIN_STD, MAX_STD]``. Flat fitness leaves the
     distribution unchanged.
 
     Individuals with non-finite fitness are discarded; the others form a smaller population, see ``weights_by_rank``.
@@ -135,7 +135,7 @@ class CovarianceAdaptation(EvoOptimizer):
         pop_size: number of individuals P, at least 4.
         num_elites: number of individuals to recombine; ``None`` means half of them.
         initial_std: standard deviation of the first samples.
-        positive_weights: do not move the covariance away from the worse half, as in CMA-ME; always true if diagonal.
+        positive_weights: recombine with positive weights only, as in CMA-ME; always so for sep_cmaes.
     """
 
     pop_size: int
@@ -152,7 +152,7 @@ class CovarianceAdaptation(EvoOptimizer):
         elite_count(self.num_elites, self.pop_size)
 
     def constants(self, n: int, num_parents: jax.Array | None = None) -> AdaptationConstants:
-        """Return the strategy parameters for n parameters, see ``tell`` for ``num_parents``."""
+        """Return the constants for solutions of n numbers; for ``num_parents`` see ``tell``."""
         if num_parents is not None:
             return AdaptationConstants.by_parents(n, self.pop_size, num_parents, self.diagonal)
         num_elites = elite_count(self.num_elites, self.pop_size)
@@ -160,34 +160,34 @@ class CovarianceAdaptation(EvoOptimizer):
 
     @abstractmethod
     def initial_covariance(self, n: int) -> PyTreeDict:
-        """Return the state's entries for the covariance, initially the identity."""
+        """Return the entries of the initial state that represent the covariance, the identity ``[n, n]``."""
 
     @abstractmethod
     def steps(self, state: PyTreeDict, first: jax.Array | int, count: int) -> jax.Array:
-        """Return samples ``[count, n]`` with mean 0 and the state's covariance."""
+        """Return the steps ``[count, n]`` from individual ``first`` on, with mean 0 and the state's covariance."""
 
     @abstractmethod
     def recombine(self, state: PyTreeDict, weights: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Recombine this generation's samples with weights ``[P]``.
+        """Recombine this generation's steps with weights ``[P]``.
 
         Returns:
-            The mean step of samples with positive weights, ``[n]``; the whitened mean step, ``[n]``; and the weighted
-            sum of whitened squares, diagonal ``[n]`` or full ``[n, n]``.
+            The mean of the steps with positive weights, ``[n]``; the same mean of whitened steps, ``[n]``; and the
+            weighted sum of the squares of whitened steps, diagonal ``[n]`` or full ``[n, n]``.
         """
 
     @abstractmethod
     def adapt(
         self, state: PyTreeDict, old_share: jax.Array, c_1: Number, path: jax.Array, new: jax.Array
     ) -> PyTreeDict:
-        """Update the covariance to ``old_share C + c_1 path path^T + new`` (eq. 47), where ``new`` is whitened."""
+        """Return the state with covariance ``old_share C + c_1 path path^T + new`` (eq. 47); ``new`` is whitened."""
 
     @abstractmethod
     def spread(self, state: PyTreeDict) -> jax.Array:
-        """Return the root mean square of the steps' standard deviations, not multiplied by sigma, a scalar."""
+        """Return the root mean square of the steps' standard deviations, a scalar; sigma is not included."""
 
     @abstractmethod
     def condition(self, state: PyTreeDict) -> jax.Array:
-        """Return the condition number of the covariance, a scalar, or an estimate within a factor of n^2."""
+        """Return the condition number of the covariance, a scalar, or an estimate correct up to a factor of n^2."""
 
     @abstractmethod
     def rescaled(self, state: PyTreeDict, exponent: jax.Array) -> PyTreeDict:
@@ -213,15 +213,15 @@ class CovarianceAdaptation(EvoOptimizer):
         return jax.vmap(unravel)(mean + state.sigma * steps)
 
     def tell(self, state: PyTreeDict, fitness: jax.Array, num_parents: jax.Array | None = None) -> PyTreeDict:
-        """Update mean, evolution paths, step size and covariance (eq. 42 to 47).
+        """Update mean, evolution paths, step size and covariance (eq. 42 to 47); return the next state.
 
         The distribution is unchanged on flat fitness, without parents, or if a number would leave the range of float32.
 
         Args:
             state: state of this generation.
             fitness: fitness ``[P]``.
-            num_parents: int32 scalar; recombine this many of the best individuals, with positive weights only.
-                ``None`` recombines ``num_elites``.
+            num_parents: number of best individuals to recombine, with positive weights only, an int32 scalar.
+                ``None`` recombines ``num_elites`` of them.
         """
         mean, unravel = ravel_pytree(state.mean)
         n = mean.shape[0]
@@ -234,7 +234,7 @@ class CovarianceAdaptation(EvoOptimizer):
         generation = state.generation + 1
         sigma_path = (1 - c.c_sigma) * state.sigma_path + c.sigma_gain * gain * whitened
         length = jnp.linalg.norm(sigma_path)
-        # The covariance's path is stalled while the step size's path is long, i.e. while the step size grows (page 29).
+        # While the path of the step size is long, i.e. while the step size grows, the other path stalls (page 29).
         expected = jnp.sqrt(1 - (1 - c.c_sigma) ** (2.0 * generation))
         follows = (length / expected < (1.4 + 2 / (n + 1)) * c.chi_n).astype(jnp.float32)
         covariance_path = (1 - c.c_c) * state.covariance_path

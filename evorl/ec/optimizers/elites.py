@@ -4,10 +4,10 @@ from __future__ import annotations
 
 
 def elite_count(num_elites: int | None, pop_size: int) -> int:
-    """Return ``num_elites``, or half of the population if it is ``None``.
+    """Return ``num_elites``, or half of ``pop_size``, rounded down and at least 1, if ``num_elites`` is ``None``.
 
     Raises:
-        ValueError: the number is less than 1 or exceeds the population.
+        ValueError: ``num_elites`` is less than 1 or greater than ``pop_size``.
     """
     num_elites = max(1, pop_size // 2) if num_elites is None else num_elites
     if not 1 <= num_elites <= pop_size:

@@ -11,17 +11,17 @@ from evorl.ec.operators.parent_selection import tournament_selection, truncation
 from evorl.ec.optimizers.breeding import BreedingOptimizer
 from evorl.types import Key, Params, PyTreeDict
 
-UNKNOWN = jnp.finfo(jnp.float32).min  # fitness of elites before their evaluation: the lowest finite value
+UNKNOWN = jnp.finfo(jnp.float32).min  # elite fitness before the first evaluation: the lowest finite float32
 
 
 class GeneticAlgorithm(BreedingOptimizer):
     """Genetic algorithm with unchanged elites, tournament selection, crossover and mutation.
 
-    Elites are reevaluated in each generation. If the new fitness is not finite, the previous one is kept.
+    Elites are reevaluated in each generation. If an elite's new fitness is not finite, its previous fitness is used.
 
     Attributes:
-        num_elites: number of best individuals that survive, at the start of the next generation, best first.
-        tournament_size: number of individuals per tournament when selecting a parent.
+        num_elites: number of best individuals that survive unchanged; they are the first of the next generation.
+        tournament_size: number of individuals per tournament; the fittest becomes a parent.
     """
 
     num_elites: int = 1
@@ -36,7 +36,7 @@ class GeneticAlgorithm(BreedingOptimizer):
 
     @property
     def num_replaceable(self) -> int:
-        """Number of replaceable individuals: the children, which follow the elites."""
+        """Number of individuals that ``inject`` can replace: the children, which follow the elites."""
         return self.pop_size - self.num_elites
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
@@ -45,7 +45,7 @@ class GeneticAlgorithm(BreedingOptimizer):
         return super().init(solution, key) | {"elite_fitness": unknown}
 
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
-        """Select elites and breed children by the fitness ``[P]``; non-finite fitness is the worst."""
+        """Select elites and parents by the fitness ``[P]``, and breed children; non-finite fitness is the worst."""
         chex.assert_shape(fitness, (self.pop_size,))
         first = fitness[: self.num_elites].astype(jnp.float32)
         known = jnp.where(jnp.isfinite(first), first, state.elite_fitness)
@@ -66,5 +66,5 @@ class GeneticAlgorithm(BreedingOptimizer):
         )
 
     def solution(self, state: PyTreeDict) -> Params:
-        """Return the best individual of the last evaluated generation; before that, the initial solution."""
+        """Return the best individual of the last evaluated generation; before the first one, the initial solution."""
         return jax.tree.map(lambda x: x[0], state.population)

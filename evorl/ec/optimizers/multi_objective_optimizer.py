@@ -14,10 +14,10 @@ from evorl.types import Key, Params, PyTreeDict
 
 
 class MultiObjectiveOptimizer(BreedingOptimizer):
-    """Optimizer of M objectives, ``[P, M]``, all maximized; parents survive until better children replace them.
+    """Optimizer that maximizes M objectives; parents survive until better children replace them.
 
-    The state has ``parents`` and their ``objectives`` ``[N, M]``. Initially, parents are copies of the initial solution
-    with objectives -inf, so that the first generation replaces them.
+    The state has N ``parents`` and their ``objectives`` ``[N, M]``. Initially, parents are copies of the initial
+    solution with objectives -inf, so that the first generation replaces them.
 
     Attributes:
         num_objectives: number of objectives M.
@@ -38,7 +38,7 @@ class MultiObjectiveOptimizer(BreedingOptimizer):
         return super().init(solution, key) | {"parents": parents, "objectives": unknown}
 
     def at_progress(self, state: PyTreeDict, progress: jax.Array) -> PyTreeDict:
-        """Set the completed fraction of the search; a no-op for optimizers that do not depend on it."""
+        """Return the state at ``progress``, the completed fraction of the search; by default, it has no effect."""
         return state
 
     def join(self, state: PyTreeDict, fitness: jax.Array) -> tuple[Params, jax.Array]:

@@ -15,7 +15,7 @@ class NSGA2(MultiObjectiveOptimizer):
     """NSGA-II: the best of parents and children, by front and crowding distance, are the next parents.
 
     Attributes:
-        tournament_size: number of individuals per tournament, which selects a parent by front, then crowding distance.
+        tournament_size: number of individuals per tournament; the winner by front, then crowding distance, is a parent.
     """
 
     tournament_size: int = 2
@@ -48,5 +48,5 @@ class NSGA2(MultiObjectiveOptimizer):
         )
 
     def solution(self, state: PyTreeDict) -> Params:
-        """Return the first parent, which is at one end of the Pareto front; at first, the initial solution."""
+        """Return a parent at one end of the Pareto front; before the first generation, the initial solution."""
         return jax.tree.map(lambda x: x[0], state.parents)

@@ -29,16 +29,16 @@ class OpenES(LowRankStrategy):
 
     Attributes:
         pop_size: number of individuals P.
-        lr_schedule: learning rate per generation.
-        noise_std_schedule: standard deviation of the samples per generation.
+        lr_schedule: learning rate, as a function of the generation.
+        noise_std_schedule: standard deviation of the samples, as a function of the generation.
         mirror_sampling: sample pairs of individuals with opposite noise.
-        rank: rank of the noise of matrices, see ``LowRankStrategy``; ``None`` for independent entries.
-        optimizer_name: name of an optax optimizer, see ``evorl.ops.optimization``; or package.module:function for a
-            custom one.
-        weight_decay: decoupled weight decay; ``None`` disables it.
-        fitness_shaping_fn: transform of the fitness ``[P]``, see ``evorl.ec.fitness_shaping``.
-        optimizer: optimizer ``optimizer_name`` with learning rate 1 and no weight decay: ``tell`` multiplies its
-            updates by the generation's learning rate and adds the weight decay.
+        rank: rank of the noise of weight matrices; ``None`` for independent entries.
+        optimizer_name: name of an optax optimizer, such as adam or sgd; or package.module:function for a user-defined
+            one, whose first argument is the learning rate.
+        weight_decay: decoupled weight decay; ``None`` for the optimizer's default, which is nonzero for adamw.
+        fitness_shaping_fn: transform of the fitness: centered_ranks, standardized or raw; in Python, a function.
+        optimizer: optimizer ``optimizer_name`` with learning rate 1. ``tell`` applies ``weight_decay``, if set, and
+            multiplies updates by the learning rate of the generation.
     """
 
     pop_size: int
@@ -57,7 +57,7 @@ class OpenES(LowRankStrategy):
         if self.optimizer_name in NOT_PROPORTIONAL:
             raise ValueError(
                 f"optimizer_name={self.optimizer_name} is not supported: its updates are not proportional to the "
-                "learning rate, which lr_schedule sets here. Choose another one, such as adam."
+                "learning rate, which lr_schedule sets here. Choose another optimizer, such as adam."
             )
         object.__setattr__(self, "optimizer", _unit_steps(self.optimizer_name, self.weight_decay is not None))
 
@@ -70,7 +70,7 @@ class OpenES(LowRankStrategy):
         return state | {"opt_state": self.optimizer.init(state.mean)}
 
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
-        """Take one ascent step along ``1 / (P std) sum_i shaped_i noise_i`` (algorithm 1)."""
+        """Take one step of gradient ascent along ``1 / (P std) sum_i shaped_fitness_i noise_i`` (algorithm 1)."""
         shaped = self.fitness_shaping_fn(fitness)
         (descent,) = self.noise_sums(state, (jnp.negative(shaped) / (self.pop_size * self.scale(state)), 1))
         updates, opt_state = self.optimizer.update(descent, state.opt_state, state.mean)
@@ -83,8 +83,8 @@ class OpenES(LowRankStrategy):
 
 @functools.cache
 def _unit_steps(name: Any, has_decay: bool) -> optax.GradientTransformation:
-    """Return the named optax optimizer, cached because compiled programs compare it by identity.
+    """Return the named optax optimizer with learning rate 1; cached, because JAX compares optimizers by identity.
 
-    If ``has_decay``, the optimizer's own weight decay is 0, because ``OpenES`` applies its own.
+    If ``has_decay``, the optimizer has weight decay 0, because ``OpenES`` applies the decay itself.
     """
     return Optimizer(name=name, learning_rate=1.0, weight_decay=0.0 if has_decay else None).transformation(0.0)

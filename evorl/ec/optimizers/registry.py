@@ -18,13 +18,13 @@ _EVOSAX = "evosax/"
 def named_optimizer(
     cls: type[EvoOptimizer], config: Mapping[str, Any], where: str
 ) -> tuple[type[EvoOptimizer], dict[str, Any]]:
-    """Return the class of a config's optimizer, ``cls`` or a subclass, and the settings of its fields.
+    """Return the class that ``name`` in an optimizer's config selects, and the settings of its fields.
 
-    The name is optional if ``cls`` is a concrete optimizer. Multi-objective optimizers are valid only if ``cls`` is
-    one.
+    The class is ``cls`` or a subclass. The name is optional if ``cls`` is a concrete optimizer. Multi-objective
+    optimizers are valid only if ``cls`` is one. ``where`` is the path of the config, for messages.
 
     Raises:
-        ValueError: the name is unknown, or names a different kind of optimizer; the message lists the valid names.
+        ValueError: the name is missing or unknown, or its class is not a ``cls``; the message lists valid names.
     """
     settings = dict(config)
     name = settings.pop("name", None)
@@ -51,7 +51,7 @@ def named_optimizer(
 
 
 def optimizer_name(optimizer: EvoOptimizer) -> str:
-    """Return the config name of an optimizer; for a user-defined one, its module and class."""
+    """Return the config name of an optimizer; for a user-defined one, ``"module:Class"``."""
     if isinstance(optimizer, EvosaxStrategy):
         return _EVOSAX + optimizer.strategy
     named = {**OPTIMIZERS, **MULTI_OBJECTIVE_OPTIMIZERS}

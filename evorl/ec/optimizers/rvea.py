@@ -26,16 +26,16 @@ class RVEA(MultiObjectiveOptimizer):
     """RVEA: the best of parents and children along each of N reference vectors are the next parents.
 
     Reference vectors are evenly spread. The penalty on the angle to them is small at first, to favor convergence to the
-    front, and grows towards the end, to favor diversity along it. ``parents`` in the state have one row per vector; a
-    row's objectives are -inf if no individual is assigned to its vector. The state also has ``vectors`` ``[N, M]`` and
-    ``progress``, the completed fraction of the search.
+    front, and grows towards the end, to favor diversity along the front. In the state, ``parents`` have one row per
+    vector; a row's objectives are -inf if no individual is assigned to its vector. The state also has ``vectors``
+    ``[N, M]`` and ``progress``, the completed fraction of the search.
 
     Attributes:
         divisions: number of divisions H of each axis, which gives ``(H + M - 1)! / (H! (M - 1)!)`` vectors; ``None``
             for the largest number with at most ``pop_size`` vectors.
-        alpha: exponent of the penalty's growth, ``progress ** alpha`` (eq. 9).
-        adaptation_frequency: f_r, fraction of the search between adaptations of the vectors to the objectives.
-        num_generations: t_max, number of generations of the search; ``None`` if ``at_progress`` sets the progress.
+        alpha: exponent of the growing penalty on the angle, ``progress ** alpha`` (eq. 9).
+        adaptation_frequency: fraction of the search between adaptations of the vectors to the objectives' ranges.
+        num_generations: number of generations of the search; ``None`` if the caller sets the progress.
 
     Raises:
         ValueError: there are fewer than two objectives, or a setting is out of range.
@@ -51,7 +51,7 @@ class RVEA(MultiObjectiveOptimizer):
             raise ValueError(f"num_objectives={self.num_objectives}: reference vectors need at least 2 objectives.")
         if self.divisions is not None and self.divisions < 1:
             raise ValueError(
-                f"divisions={self.divisions} must be at least 1, or null to choose it by the population size."
+                f"divisions={self.divisions} must be at least 1, or null to derive the number from pop_size."
             )
         if self.divisions is None and self.pop_size < self.num_objectives:
             raise ValueError(
@@ -59,11 +59,11 @@ class RVEA(MultiObjectiveOptimizer):
                 f"{self.num_objectives} objectives, {self.num_objectives}: use more individuals, or set divisions."
             )
         if self.num_generations is not None and self.num_generations < 1:
-            raise ValueError(f"num_generations={self.num_generations} must be at least 1, or null.")
+            raise ValueError(f"num_generations={self.num_generations} must be at least 1, or null for no fixed number.")
 
     @property
     def num_divisions(self) -> int:
-        """Number of divisions H: ``divisions``, or the largest number with at most ``pop_size`` vectors."""
+        """Number of divisions H: ``divisions`` or, for ``None``, the largest with at most ``pop_size`` vectors."""
         if self.divisions is not None:
             return self.divisions
         divisions = 1
@@ -73,7 +73,7 @@ class RVEA(MultiObjectiveOptimizer):
 
     @property
     def num_parents(self) -> int:
-        """Number of reference vectors N, the maximum number of parents."""
+        """Number of reference vectors N, equal to the maximum number of parents."""
         return lattice_size(self.num_objectives, self.num_divisions)
 
     @property
@@ -89,7 +89,7 @@ class RVEA(MultiObjectiveOptimizer):
         }
 
     def at_progress(self, state: PyTreeDict, progress: jax.Array) -> PyTreeDict:
-        """Set ``progress``, unless ``num_generations`` determines it."""
+        """Return the state with this ``progress``; unchanged if ``num_generations`` determines the progress."""
         return state if self.num_generations is not None else state.replace(progress=progress)
 
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
@@ -105,7 +105,7 @@ class RVEA(MultiObjectiveOptimizer):
         parents = jax.tree.map(lambda x: x[survivors], individuals)
 
         def select(key: Key, count: int) -> jax.Array:
-            # Uniform over the parents; if no individual is finite, all rows are the initial solution.
+            # Uniform over the rows with a parent; if no individual is finite, over all rows.
             return proportional_selection(key, is_filled | ~is_filled.any(), count)
 
         return self._adapt(state, objectives).replace(
@@ -117,7 +117,7 @@ class RVEA(MultiObjectiveOptimizer):
         )
 
     def _adapt(self, state: PyTreeDict, objectives: jax.Array) -> PyTreeDict:
-        """Adapt the vectors if due (at the start and after each f_r of the search), and update the progress."""
+        """Adapt the vectors at the start and after each ``adaptation_frequency`` of the search; update the progress."""
         num_due = jnp.floor(state.progress / self.adaptation_frequency + 1e-4).astype(jnp.int32) + 1
         adapted = adapt_vectors(state.vectors, self._first_vectors, objectives)
         progress = state.progress
@@ -130,6 +130,6 @@ class RVEA(MultiObjectiveOptimizer):
         )
 
     def solution(self, state: PyTreeDict) -> Params:
-        """Return the parent of the first vector that has one, at an end of the front; at first the initial solution."""
+        """Return the parent of the first vector that has one; before the first generation, the initial solution."""
         row = jnp.argmax(state.objectives[:, 0] > -jnp.inf)
         return jax.tree.map(lambda x: x[row], state.parents)

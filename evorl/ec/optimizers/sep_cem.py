@@ -25,12 +25,12 @@ class SepCEM(GaussianStrategy):
 
     Attributes:
         pop_size: number of individuals P.
-        num_elites: number of elites; ``None`` for half of the population.
+        num_elites: number of best individuals to which the distribution is fitted; ``None`` for half of the population.
         elite_weights: weights of the elites: ``log`` (better elites count more) or ``equal``.
         initial_std: standard deviation of the first samples, without the extra variance.
-        extra_variance: variance added to all samples, including the first ones, per generation.
-        variance_divisor: divisor of the elites' variances: 1 in the paper's equation, number of elites in the authors'
-            code.
+        extra_variance: variance added to the fitted variances, as a function of the generation.
+        variance_divisor: number by which the elites' variances are divided: 1 in the paper's equation, the number of
+            elites in the authors' code.
         mirror_sampling: sample pairs of individuals with opposite noise.
     """
 
@@ -51,7 +51,7 @@ class SepCEM(GaussianStrategy):
         return state | {"variance": jax.tree.map(lambda x: jnp.full(x.shape, self.initial_std**2, x.dtype), state.mean)}
 
     def scale(self, state: PyTreeDict) -> Params:
-        """Return the standard deviation of each parameter, including the extra variance."""
+        """Return the standard deviation of each entry of a solution, including the extra variance."""
         extra = self.extra_variance.value_at(state.generation)
         return jax.tree.map(lambda variance: jnp.sqrt(variance + extra), state.variance)
 

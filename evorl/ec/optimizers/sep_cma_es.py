@@ -11,7 +11,7 @@ from evorl.ec.noise import noise_rows, weighted_sums
 from evorl.ec.optimizers.covariance_adaptation import CovarianceAdaptation, Number
 from evorl.types import PyTreeDict
 
-MAX_CONDITION = 1e20  # the largest variance divided by the smallest
+MAX_CONDITION = 1e20  # maximum ratio of the largest to the smallest variance
 
 
 class SepCMAES(CovarianceAdaptation):
@@ -20,7 +20,7 @@ class SepCMAES(CovarianceAdaptation):
     diagonal: ClassVar[bool] = True
 
     def initial_covariance(self, n: int) -> PyTreeDict:
-        """Return ``variance``, ``[n]``."""
+        """Return the entry ``variance``, ones ``[n]``."""
         return PyTreeDict(variance=jnp.ones(n))
 
     def steps(self, state: PyTreeDict, first: jax.Array | int, count: int) -> jax.Array:

@@ -20,10 +20,10 @@ class VanillaES(LowRankStrategy):
 
     Attributes:
         pop_size: number of individuals P.
-        num_elites: number of individuals to recombine; ``None`` means half of them.
-        noise_std_schedule: standard deviation of the samples per generation.
+        num_elites: number of best individuals to recombine; ``None`` means half of the population.
+        noise_std_schedule: standard deviation of the samples, as a function of the generation.
         mirror_sampling: sample pairs of individuals with opposite noise.
-        rank: rank of the noise of matrices, see ``LowRankStrategy``; ``None`` for independent entries.
+        rank: rank of the noise of weight matrices; ``None`` for independent entries.
     """
 
     pop_size: int

@@ -1,1 +1,1 @@
-"""Goals: reward functions, goal setters, and small goal environments."""
+"""Goals: reward functions, goal setters that choose goals, and small environments with goals."""

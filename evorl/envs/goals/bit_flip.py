@@ -1,4 +1,4 @@
-"""Bit flipping: each action flips one of n bits; the goal is a random bit vector.
+"""Bit flipping, a goal environment: each action flips one of n bits, and the goal is a random vector of bits.
 
 Source: Andrychowicz et al. 2017, Hindsight experience replay, section 3.1.
 """
@@ -18,7 +18,7 @@ from evorl.types import Action, Key
 
 
 class Bits(EnvWithSpaces):
-    """A vector of bits, int8, initially random; action i flips bit i. Rewards are 0 and episodes never end."""
+    """A random vector of bits, int8 ``[num_bits]``; action i flips bit i. Rewards are 0, and episodes never end."""
 
     def __init__(self, num_bits: int) -> None:
         self.num_bits = positive(num_bits, "num_bits")
@@ -36,10 +36,10 @@ class Bits(EnvWithSpaces):
 
 
 def make_bit_flip(num_bits: int = 15) -> GoalWrapper:
-    """Create bit flipping: reward -1 per step until the goal is reached, which ends the episode.
+    """Create bit flipping. Each step has reward -1, except the step that reaches the goal, which ends the episode.
 
     Args:
-        num_bits: number of bits, and of steps in an episode.
+        num_bits: number of bits; ``create_wrapped_goal_env`` also uses it as the default time limit.
     """
     bits = Bits(num_bits)
     return GoalWrapper(bits, bits._obs_space, all_of_it, MinusOneUntil(_is_equal), _is_equal, terminate_on_success=True)

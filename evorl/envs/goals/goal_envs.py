@@ -12,7 +12,7 @@ from evorl.envs.stack import wrap_env
 from evorl.envs.vector import VectorEnv
 from evorl.envs.wrappers.goal import GoalWrapper
 
-# Name -> factory function and default time limit in steps; ``None`` means the number of bits.
+# Name -> factory function, and default time limit in steps; ``None`` stands for the number of bits.
 _MAKERS: dict[str, tuple[str, int | None]] = {
     "bit_flip": ("evorl.envs.goals.bit_flip:make_bit_flip", None),
     "point_maze": ("evorl.envs.goals.point_maze:make_point_maze", 100),
@@ -22,12 +22,12 @@ ENV_NAMES = tuple(_MAKERS)
 
 
 def create_wrapped_goal_env(env_name: str, **options: Any) -> VectorEnv:
-    """Create a vector env of a goal environment.
+    """Create a vector environment of one of evorl's goal environments.
 
     Args:
         env_name: one of ``ENV_NAMES``.
-        **options: the fields of ``EnvOptions``, where ``max_episode_steps`` is 100 by default, and the number of bits
-            for ``bit_flip``; all others are arguments of the function that creates the environment.
+        **options: the fields of ``EnvOptions``, with a default of 100 for ``max_episode_steps`` (the number of bits for
+            ``bit_flip``); all others are arguments of the function that creates the environment.
 
     Raises:
         ValueError: the environment or an option is unknown, or a value is invalid.

@@ -1,7 +1,7 @@
-"""A point in a planar maze: it moves by velocities, walls stop it, and the goal is a position.
+"""A goal environment: a point moves through a planar maze to a goal position. Actions are velocities; walls stop it.
 
-A maze is drawn with one character per cell of side 1: ``#`` is a wall, all others are free. ``S`` marks the optional
-fixed start, and ``F`` the free cell farthest from it.
+A maze is drawn with one character per square cell of side 1: ``#`` is a wall, all other cells are free. ``S`` marks the
+start cell and ``F`` the goal cell, which the options ``start=S`` and ``goal=F`` use.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ MAZES = {
     "spiral": ("#######", "#S    #", "##### #", "#F  # #", "# ### #", "#     #", "#######"),
 }
 STEP = 0.25  # maximum distance per step and axis, in cell sides
-REACH = 0.35  # distance at which the goal counts as reached
-_MARGIN = 0.05  # between the point and a wall
+REACH = 0.35  # distance at which the goal counts as reached, in cell sides
+_MARGIN = 0.05  # minimum distance between the point and a wall, in cell sides
 _IS_NEAR = Within(REACH)
 
 
@@ -38,7 +38,7 @@ class MazePlaces(Box):
 
     Args:
         maze: one string per row of cells.
-        only: sample only from cells with this character; ``None`` for all free cells.
+        only: character of the cells that samples come from; ``None`` for all free cells.
     """
 
     def __init__(self, maze: Sequence[str], only: str | None = None) -> None:
@@ -52,7 +52,7 @@ class MazePlaces(Box):
         self._key = (*self._key, self.maze, only)
 
     def sample(self, key: jax.Array) -> jax.Array:
-        """Sample a position in a free cell uniformly; with ``only``, return the center of such a cell."""
+        """Return a random position in a free cell; with ``only``, the center of a random cell with this character."""
         cell_key, offset_key = jax.random.split(as_typed_key(key))
         corner = jnp.asarray(self._corners)[jax.random.randint(cell_key, (), 0, len(self._corners))]
         if self.only is not None:
@@ -60,7 +60,7 @@ class MazePlaces(Box):
         return corner + jax.random.uniform(offset_key, (2,), minval=_MARGIN, maxval=1.0 - _MARGIN)
 
     def contains(self, x: Any) -> jax.Array:
-        """Return true where positions, ``[..., 2]``, are in free cells."""
+        """Return bools ``[...]``, true where the positions ``x``, ``[..., 2]``, are in free cells."""
         inside = super().contains(x)
         if jnp.shape(x)[-1:] != self.shape:
             return inside
@@ -69,12 +69,12 @@ class MazePlaces(Box):
 
 
 class PointInMaze(Env):
-    """A point moved by actions in ``[-1, 1]``, ``[2]``, at most ``STEP`` per step; the observation is its position.
+    """A point in a maze. Actions ``[2]`` in [-1, 1] move it up to ``STEP`` per axis; its position ``[2]`` is observed.
 
-    Rewards are 0 and episodes never end.
+    Rewards are 0, and episodes never end.
 
     Args:
-        places: start positions, and the maze.
+        places: the maze, and the distribution of start positions.
     """
 
     def __init__(self, places: MazePlaces) -> None:
@@ -85,19 +85,19 @@ class PointInMaze(Env):
 
     @property
     def obs_space(self) -> Box:
-        """Bounds of the positions in the maze."""
+        """Positions within the outer bounds of the maze, a ``Box`` of shape ``[2]``."""
         return Box(self.places.low, self.places.high)
 
     @property
     def action_space(self) -> Box:
-        """``Box(-1, 1)``."""
+        """Velocities along x and y, ``Box(-1, 1)`` of shape ``[2]``."""
         return Box(-1.0, 1.0, (2,))
 
     def reset(self, key: Key) -> EnvState:
         return observed(self.places.sample(key))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """Move along x, then along y, each until a wall stops the point."""
+        """Move the point along x, then along y; a wall stops each of the two moves."""
         position = env_state.env_state + self.places.middle
         move = STEP * jnp.clip(action, -1.0, 1.0)
         x = self._moved(position[0], move[0], lambda x: (position[1], x))
@@ -105,7 +105,7 @@ class PointInMaze(Env):
         return observed(jnp.stack([x, y]) - self.places.middle)
 
     def draw_background(self, axes: Any, of: str, dimensions: tuple[int, ...]) -> None:
-        """Draw the walls, for goals and observations, which share one plane."""
+        """Draw the walls, for goals and for observations; draw nothing if only one dimension is shown."""
         if sorted(dimensions) != [0, 1]:
             return
         walls = np.ma.masked_equal(self.places.is_wall.astype(np.float32), 0)
@@ -117,7 +117,7 @@ class PointInMaze(Env):
             axes.pcolormesh(rows, columns, walls.T, cmap="Greys", vmin=0, vmax=3, zorder=0)
 
     def _moved(self, start: jax.Array, move: jax.Array, cell_of: Any) -> jax.Array:
-        """Return the position along one axis after a move from ``start``; ``cell_of`` maps a position to its cell."""
+        """Return the coordinate after a move along one axis; ``cell_of`` maps a coordinate to the point (y, x)."""
         end = start + move
         row, column = (jnp.floor(x).astype(jnp.int32) for x in cell_of(end + jnp.sign(move) * _MARGIN))
         at_wall = jnp.where(move > 0, jnp.floor(start) + 1.0 - _MARGIN, jnp.floor(start) + _MARGIN)
@@ -125,12 +125,12 @@ class PointInMaze(Env):
 
 
 def make_point_maze(maze: str | Sequence[str] = "u", start: str = "anywhere", goal: str = "anywhere") -> GoalWrapper:
-    """Create a point in a maze: reward 0 for a step that ends within ``REACH`` of the goal, -1 otherwise.
+    """Create a point in a maze. A step that ends within ``REACH`` of the goal has reward 0, all other steps -1.
 
     Args:
-        maze: one of ``MAZES``, or one string per row of cells, surrounded by walls.
-        start: start of episodes, ``"anywhere"`` or ``"S"``.
-        goal: goals of episodes, ``"anywhere"`` or ``"F"``, the far end.
+        maze: name of one of ``MAZES``, or one string per row of cells, surrounded by walls.
+        start: start position, ``"anywhere"`` or ``"S"``, the center of a cell marked ``S``.
+        goal: goal position, ``"anywhere"`` or ``"F"``, the center of a cell marked ``F``.
 
     Raises:
         ValueError: the maze is unknown or not closed; or the start or the goal is unknown, or not marked in the maze.

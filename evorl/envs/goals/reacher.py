@@ -1,4 +1,4 @@
-"""Brax's reacher, an arm of two joints in the plane, whose fingertip must reach a goal position."""
+"""Brax's reacher, an arm with two joints in a plane, as a goal environment: the fingertip must reach a position."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ARM_COMPONENTS = (0, 1, 2, 3, 6, 7)
 
 
 class Disc(Box):
-    """Positions within ``radius`` of the origin, ``[2]``; sampled uniformly by area."""
+    """Positions ``[2]`` within ``radius`` of the origin; samples are uniformly distributed over the area."""
 
     def __init__(self, radius: float) -> None:
         super().__init__(-radius, radius, (2,))
@@ -31,14 +31,14 @@ class Disc(Box):
         self._key = (*self._key, "disc")
 
     def sample(self, key: jax.Array) -> jax.Array:
-        """Sample a position in the disc."""
+        """Return a random position in the disc."""
         angle_key, radius_key = jax.random.split(as_typed_key(key))
         angle = jax.random.uniform(angle_key, maxval=2.0 * jnp.pi)
         distance = self.radius * jnp.sqrt(jax.random.uniform(radius_key))
         return distance * jnp.stack([jnp.cos(angle), jnp.sin(angle)])
 
     def contains(self, x: Any) -> jax.Array:
-        """Return true where positions, ``[..., 2]``, are in the disc."""
+        """Return bools ``[...]``, true where the positions ``x``, ``[..., 2]``, are in the disc."""
         inside = super().contains(x)
         if jnp.shape(x)[-1:] != self.shape:
             return inside
@@ -46,10 +46,10 @@ class Disc(Box):
 
 
 def make_reacher(backend: str | None = None) -> GoalWrapper:
-    """Create the arm: reward 0 for a step that ends with the fingertip within ``REACH`` of the goal, -1 otherwise.
+    """Create the arm. A step that ends with the fingertip within ``REACH`` of the goal has reward 0, others -1.
 
     Args:
-        backend: physics backend of brax, see ``create_wrapped_brax_env``.
+        backend: physics backend of brax, see ``create_wrapped_brax_env``; ``None`` for ``"generalized"``.
     """
     is_near = Within(REACH)
     arm = ObsSelectWrapper(make_brax_adapter("reacher", backend), _ARM_COMPONENTS)

@@ -1,4 +1,4 @@
-"""Goal setters, and their creation from a config, including user-defined ones."""
+"""Goal setters, which choose the goals of episodes, and their creation from a config."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from evorl.types import Key, Observation, PyTreeData
 
 @dataclasses.dataclass(frozen=True)
 class OwnGoals(GoalSetter):
-    """Keeps the environment's own goals."""
+    """Keeps the goals that the environment itself chooses."""
 
     def start(self, memory: Any, task: GoalTask, obs: Observation, key: Key) -> tuple[jax.Array, Any]:
         return obs.desired_goal, memory
@@ -26,18 +26,18 @@ class OwnGoals(GoalSetter):
 
 @dataclasses.dataclass(frozen=True)
 class UniformGoals(GoalSetter):
-    """Draws goals uniformly from the goal space."""
+    """Draws each goal with ``goal_space.sample``, which is uniform for bounded spaces."""
 
     def start(self, memory: Any, task: GoalTask, obs: Observation, key: Key) -> tuple[jax.Array, Any]:
         return task.goal_space.sample(key), memory
 
 
 class _GoalMemory(PyTreeData):
-    """Ring buffer of recent goals and their success.
+    """Ring buffer of the K most recent goals, each with its success.
 
     Attributes:
-        goals: ``[K, G]``.
-        is_reached: bool ``[K]``.
+        goals: stored goals ``[K, G]``; only the first ``min(count, K)`` are valid.
+        is_reached: true for goals that were reached, bool ``[K]``.
         count: number of goals ever added, int32.
     """
 
@@ -51,7 +51,7 @@ class _GoalMemory(PyTreeData):
         return jnp.arange(self.goals.shape[0]) < self.count
 
     def with_goal(self, goal: jax.Array, is_reached: jax.Array | bool, mask: jax.Array) -> _GoalMemory:
-        """Add a goal if ``mask``, a bool, is true; a full buffer evicts its oldest goal."""
+        """Return the buffer with the goal added if ``mask``, a bool, is true; a full buffer evicts its oldest goal."""
         slot = jnp.where(mask, self.count % self.goals.shape[0], self.goals.shape[0])
         return _GoalMemory(
             goals=self.goals.at[slot].set(goal.astype(self.goals.dtype), mode="drop"),
@@ -70,13 +70,13 @@ def _no_goals(task: GoalTask, capacity: int) -> _GoalMemory:
 
 @dataclasses.dataclass(frozen=True)
 class AchievedGoals(GoalSetter):
-    """Uses, in a fraction of episodes, a goal achieved at the end of an earlier episode of the same environment.
+    """Sets, in part of the episodes, a goal that an earlier episode of the same environment achieved at its end.
 
     The other episodes keep the environment's own goal.
 
     Attributes:
-        share: probability of such a goal, once the buffer has one.
-        capacity: size of the goal buffer; the oldest goal is evicted.
+        share: probability of an earlier achieved goal; it is 0 while the goal buffer is empty.
+        capacity: size of the goal buffer; a full buffer evicts its oldest goal.
     """
 
     share: float = 0.5
@@ -98,18 +98,18 @@ class AchievedGoals(GoalSetter):
 
 @dataclasses.dataclass(frozen=True)
 class CurriculumGoals(GoalSetter):
-    """Goals of intermediate difficulty: reached in about half of the episodes (Florensa et al. 2018, section 4).
+    """Chooses goals that are reached in about half of the episodes (Florensa et al. 2018, section 4).
 
-    Half of the random candidates come from the goal space, half are perturbed stored goals; the candidate with the most
-    intermediate success rate is used. Its success rate is estimated with a Gaussian kernel over the goals in the goal
-    buffer, and is 0 far from all of them. The buffer stores the desired goals of past episodes with their success, and
+    Half of the candidates are samples of the goal space, half are stored goals with added noise. The setter chooses the
+    candidate with a success rate closest to 0.5. A Gaussian kernel over the goal buffer estimates the success rates,
+    which are 0 far from all stored goals. The buffer stores the desired goals of past episodes with their success, and
     the goals achieved at the ends of episodes, as successes.
 
     Attributes:
-        own_share: fraction of episodes that keep the environment's own goal.
-        num_candidates: candidates drawn per episode.
-        width: kernel width, relative to the side lengths of the goal space.
-        capacity: size of the goal buffer; the oldest goal is evicted.
+        own_share: probability of keeping the environment's own goal; it is 1 while the goal buffer is empty.
+        num_candidates: number of candidates per episode.
+        width: standard deviation of kernel and noise, as a fraction of the side lengths of the (bounded) goal space.
+        capacity: size of the goal buffer; a full buffer evicts its oldest goal.
     """
 
     own_share: float = 0.2
@@ -143,7 +143,7 @@ class CurriculumGoals(GoalSetter):
         return step, memory.with_goal(step.next_obs.achieved_goal, True, step.ends_goal)
 
     def _rate_of_success(self, memory: _GoalMemory, candidates: jax.Array, sides: jax.Array) -> jax.Array:
-        """Estimate success rates ``[C]`` with a Gaussian kernel around each candidate and a prior of half a failure."""
+        """Estimate success rates ``[C]`` with a Gaussian kernel around each candidate; the prior is half a failure."""
         distances = (candidates[:, None] - memory.goals) / (self.width * sides)  # [C, K, G]
         weights = jnp.where(memory.is_filled, jnp.exp(-0.5 * jnp.sum(jnp.square(distances), axis=-1)), 0.0)
         return (weights * memory.is_reached).sum(axis=-1) / (weights.sum(axis=-1) + 0.5)
@@ -151,11 +151,11 @@ class CurriculumGoals(GoalSetter):
 
 @dataclasses.dataclass(frozen=True)
 class SeveralGoals(GoalSetter):
-    """Several goals in sequence within one episode.
+    """Sets several goals one after another within an episode.
 
     Attributes:
-        of: setter of each goal.
-        every: number of steps between goals; ``None`` switches as soon as a goal is reached.
+        of: setter that chooses each goal.
+        every: number of steps per goal; ``None`` sets the next goal as soon as a goal is reached.
     """
 
     of: GoalSetter = UniformGoals()
@@ -214,14 +214,14 @@ SETTERS: dict[str, type[GoalSetter]] = {
 
 
 def make_goal_setter(settings: GoalSetter | Mapping[str, Any] | str | None) -> GoalSetter | None:
-    """Create a setter from a config.
+    """Create a setter from a config; return a ``GoalSetter`` or ``None`` unchanged.
 
     Args:
         settings: the name of one of ``SETTERS``, or ``"package.module:Class"`` of a user's class; or a mapping with
-            ``name`` and the settings of the class. Settings that are setters have the same form.
+            ``name`` and the settings of the class, in which a setter as a value has one of these forms again.
 
     Raises:
-        ValueError: the setter or setting does not exist; the message suggests the closest name.
+        ValueError: the setter or setting does not exist (the message suggests the closest name), or the class is wrong.
     """
     if settings is None or isinstance(settings, GoalSetter):
         return settings
@@ -231,7 +231,7 @@ def make_goal_setter(settings: GoalSetter | Mapping[str, Any] | str | None) -> G
     if cls is None:
         raise ValueError(no_such("env.goal_setter", name, SETTERS))
     if not (isinstance(cls, type) and issubclass(cls, GoalSetter)):
-        raise ValueError(f"env.goal_setter={name} must be a class that inherits evorl.envs.goals.setters.GoalSetter.")
+        raise ValueError(f"env.goal_setter={name} must be a subclass of evorl.envs.goals.setters.GoalSetter.")
     fields = {field.name: field for field in dataclasses.fields(cls)}
     for key, value in chosen.items():
         if key not in fields:

@@ -1,8 +1,8 @@
 """The interface of goal setters, and their application in vector environments.
 
-A setter is a pure function of one environment and of its memory of that environment. It may change the goal or the
-reward, or end the episode. Each environment's memory is part of the environment's state, with which it is saved,
-restored and sharded; any block of environments may therefore be stepped separately.
+A goal setter chooses the goals of an environment; it may also change rewards or end episodes. Its methods are pure
+functions of one environment's step and of the setter's memory for that environment. The memory is part of the
+environment's state, and is saved, restored and sharded with this state.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from evorl.envs.goals.task import GoalTask, is_goal_space, with_desired_goal
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Key, Observation, PyTreeData, PyTreeDict
 
-# Folded into an environment's key for the setter; smaller numbers are folded in for episodes.
+# ``fold_in`` of this number gives the setter's key of an environment; smaller numbers give the keys of episodes.
 _STREAM = 2**32 - 1
 
 
 class GoalStep(PyTreeData):
-    """A step as seen by a setter, which may change the last five entries.
+    """A step of one environment, as a setter receives it; the setter may change the last five fields.
 
     Attributes:
-        obs: observation with the goal of this step.
-        action: the action.
-        next_obs: the true successor, with the same goal.
+        obs: observation before the step, with the goal of this step.
+        action: action of the step.
+        next_obs: observation after the step, with the same goal and before any autoreset.
         is_success: true if ``next_obs`` reaches the goal, bool.
-        steps: steps of the episode so far, int32.
-        reward: float32.
-        termination: bool.
-        truncation: bool; never with ``termination``.
-        next_goal: goal of the next step, if the episode continues.
+        steps: number of steps of the episode so far, including this step, int32.
+        reward: reward of the step, float32.
+        termination: true if the step terminates the episode, bool.
+        truncation: true if the step truncates the episode, bool; false if ``termination`` is true.
+        next_goal: goal of the next step, if the episode continues; by default the same goal.
         is_followed: true if ``next_goal`` is a new goal, bool.
     """
 
@@ -57,50 +57,50 @@ class GoalStep(PyTreeData):
 
     @property
     def ends_goal(self) -> jax.Array:
-        """True if the goal is replaced after this step, because the episode ends or a new goal follows; bool."""
+        """True if this is the last step with its goal, because the episode ends or a new goal follows; bool."""
         return self.ends | self.is_followed
 
 
 @dataclasses.dataclass(frozen=True)
 class GoalSetter(abc.ABC):
-    """Chooses goals. All arguments belong to one environment, without leading axes; its fields are its settings."""
+    """Chooses goals. Its methods process one environment, without axis B. Fields of a subclass are its settings."""
 
     def init(self, task: GoalTask) -> Any:
-        """Return the memory before the first episode: a pytree of arrays."""
+        """Return the memory of one environment before its first episode, a pytree of arrays; by default empty."""
         del task
         return ()
 
     @abc.abstractmethod
     def start(self, memory: Any, task: GoalTask, obs: Observation, key: Key) -> tuple[jax.Array, Any]:
-        """Return the goal of an episode and the new memory; ``obs``, its first observation, has the default goal."""
+        """Return the goal of an episode and the new memory; ``obs`` is its first observation, with the default goal."""
 
     def after(self, memory: Any, task: GoalTask, step: GoalStep, key: Key) -> tuple[GoalStep, Any]:
-        """Return the step, possibly changed, and the new memory. By default nothing changes."""
+        """Return ``step``, possibly changed, and the new memory, after a step. By default, nothing changes."""
         del task, key
         return step, memory
 
 
 @dataclasses.dataclass(frozen=True)
 class GoalsOfRows:
-    """Applies a setter in B environments; its memory is the entry ``_internal.goals`` of their state.
+    """Applies a goal setter in B environments; stores memory and keys in ``_internal.goals`` of their state.
 
     Attributes:
-        setter: the setter.
-        task: reward function of the goals.
+        setter: the goal setter.
+        task: reward and success functions of the goals.
     """
 
     setter: GoalSetter
     task: GoalTask
 
     def begin(self, state: EnvState) -> EnvState:
-        """Return the state after a reset with the setter's goals, an empty memory, and the keys of the setter."""
+        """Return ``state``, the state after a reset, with the setter's initial memory, its keys and its first goals."""
         keys = jax.vmap(jax.random.fold_in, (0, None))(state._internal.key, _STREAM)
         rows = jax.tree.map(lambda x: jnp.broadcast_to(x, (*keys.shape, *x.shape)), self.setter.init(self.task))
         internal = state._internal | {"goals": PyTreeDict(memory=rows, key=keys)}
         return self.start(state.replace(_internal=internal), jnp.ones(keys.shape, jnp.bool_))
 
     def start(self, state: EnvState, mask: jax.Array) -> EnvState:
-        """Return the state with the setter's goals where episodes start, bool ``[B]``."""
+        """Return the state with new goals of the setter where episodes start: where ``mask`` ``[B]`` is True."""
 
         def one(memory: Any, key: Key, obs: Observation, starts: jax.Array) -> tuple[jax.Array, Any, Key]:
             key, start_key = jax.random.split(key)
@@ -115,7 +115,7 @@ class GoalsOfRows:
     def steer(
         self, env_state: EnvState, action: Action, stepped: EnvState, mask: jax.Array
     ) -> tuple[EnvState, GoalStep, PyTreeDict]:
-        """Apply the setter to a step where ``mask`` ``[B]`` is True; return the state, the step and the new memory."""
+        """Apply the setter where ``mask`` ``[B]`` is True; return the state, the changed step, and the new memory."""
 
         def one(memory: Any, key: Key, step: GoalStep, counts: jax.Array) -> tuple[GoalStep, Any, Key]:
             key, step_key = jax.random.split(key)
@@ -141,25 +141,25 @@ class GoalsOfRows:
         return stepped.replace(reward=step.reward, done=done, info=info), step, PyTreeDict(memory=memory, key=keys)
 
     def go_on(self, state: EnvState, step: GoalStep, goals_state: PyTreeDict, starts: jax.Array) -> EnvState:
-        """Return the state after a steered step, with new goals where episodes start, bool ``[B]``."""
+        """Return ``state`` with the goals of the next step: new ones where episodes start (``starts`` ``[B]``)."""
         goals = jnp.where(starts[:, None], state.obs.desired_goal, step.next_goal)
         return self.start(_with_goals(state, goals, goals_state), starts)
 
 
 def goals_of_rows(setter: GoalSetter, env: Env) -> GoalsOfRows:
-    """Create a setter for copies of ``env``. Raises ``ValueError`` if the environment has no goals to set."""
+    """Return ``setter``, ready for copies of ``env``. Raises ``ValueError`` if no goals of ``env`` can be set."""
     return GoalsOfRows(setter, required_goal_task(env, "env.goal_setter"))
 
 
 def _with_goals(state: EnvState, goals: jax.Array, goals_state: PyTreeDict) -> EnvState:
-    """Return the state with the goals ``[B, G]``. ``info.next_obs`` keeps the previous goals."""
+    """Return the state with ``goals`` ``[B, G]`` for the next step; ``info.next_obs`` keeps the goals of this step."""
     inner = state._internal.inner.replace(desired_goal=goals)
     internal = state._internal | {"inner": inner, "goals": goals_state}
     return state.replace(obs=with_desired_goal(state.obs, goals), _internal=internal)
 
 
 def required_goal_task(env: Env, setting: str) -> GoalTask:
-    """Return the goal task of an environment, required by a setting, which the message names.
+    """Return the goal task of an environment; ``setting`` is the setting that needs it, for messages.
 
     Raises:
         ValueError: the environment has no goals, or a wrapper makes rewards under other goals unavailable.
@@ -167,7 +167,7 @@ def required_goal_task(env: Env, setting: str) -> GoalTask:
     layer = env
     while isinstance(layer, EnvWrapper):
         if layer.hides_goals is not None:
-            raise ValueError(f"{setting} needs the reward of a step under another goal, but {layer.hides_goals}.")
+            raise ValueError(f"{setting} needs rewards under other goals, but {layer.hides_goals}: remove one of them.")
         layer = layer.env
     task = env.goal_task
     if task is None:

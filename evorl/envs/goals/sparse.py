@@ -14,7 +14,7 @@ from evorl.types import Action, Observation, PyTreeDict
 
 @dataclasses.dataclass(frozen=True)
 class Within:
-    """Success function: true if the achieved goal is at most ``distance`` from the desired one, bool."""
+    """Success function: true if the Euclidean distance of achieved and desired goal is at most ``distance``, bool."""
 
     distance: float
 
@@ -24,7 +24,7 @@ class Within:
 
 @dataclasses.dataclass(frozen=True)
 class MinusOneUntil:
-    """Reward function: 0 for a step that reaches the goal, else -1."""
+    """Reward function: 0 for a step that reaches the goal according to ``success_fn``, else -1."""
 
     success_fn: SuccessFn
 
@@ -33,12 +33,12 @@ class MinusOneUntil:
 
 
 def observed(obs: jax.Array) -> EnvState:
-    """Return a fully observed state with reward 0 that does not end the episode."""
+    """Return an ``EnvState`` in which the state and the observation are ``obs``, with reward 0 and without an end."""
     never = jnp.zeros((), jnp.bool_)
     info = PyTreeDict(termination=never, truncation=never, metrics=PyTreeDict())
     return EnvState(env_state=obs, obs=obs, reward=jnp.zeros(()), done=never, info=info)
 
 
 def all_of_it(env_state: EnvState) -> jax.Array:
-    """Return the whole observation as the achieved goal."""
+    """Return the achieved goal of an environment in which the whole observation is the achieved goal."""
     return env_state.obs

@@ -1,8 +1,8 @@
-"""Goals in observations, and the pure functions that compute their reward and success.
+"""Goals in observations, and the pure functions that compute the reward and the success of a step under a goal.
 
 Observations of a goal environment are dicts of ``observation``, ``achieved_goal`` and ``desired_goal``. Reward and
-success of a step are functions of its achieved and desired goal. They can therefore be recomputed for any other goal,
-which hindsight replay relies on (Andrychowicz et al. 2017).
+success are functions of the step and its desired goal. They can therefore be recomputed for any other desired goal,
+as hindsight replay does (Andrychowicz et al. 2017).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class GoalOutcome(PyTreeData):
     """Outcome of a step under a goal.
 
     Attributes:
-        reward: float32.
-        is_success: true if the achieved goal is close enough to the desired one, bool.
-        termination: true if this ends the episode, bool.
+        reward: reward of the step, float32.
+        is_success: true if the step reached the goal according to ``GoalTask.success_fn``, bool.
+        termination: true if the success ends the episode, bool.
     """
 
     reward: jax.Array
@@ -36,12 +36,12 @@ class GoalOutcome(PyTreeData):
 
 @dataclasses.dataclass(frozen=True)
 class GoalTask:
-    """Reward and success functions of goals, which are pure functions of one step without leading axes.
+    """Reward and success functions of goals: pure functions of a single step, without leading axes.
 
     Attributes:
         goal_space: space of the goals.
-        reward_fn: (achieved goal after the step, desired goal, action, observation after the step) -> reward.
-        success_fn: (achieved goal, desired goal) -> true if they are close enough, bool.
+        reward_fn: (achieved goal after the step, desired goal, action, observation after the step) -> reward, a scalar.
+        success_fn: (achieved goal, desired goal) -> true if the desired goal is reached, a scalar bool.
         terminate_on_success: true if an episode ends when its goal is reached.
     """
 
@@ -51,13 +51,13 @@ class GoalTask:
     terminate_on_success: bool = False
 
     def with_reward(self, reward_fn: RewardFn) -> GoalTask:
-        """Return the same goals with another reward function."""
+        """Return a copy of this task with another reward function."""
         return dataclasses.replace(self, reward_fn=reward_fn)
 
     def outcome(
         self, achieved_goal: jax.Array, desired_goal: jax.Array, action: Action, observation: Observation
     ) -> GoalOutcome:
-        """Return the outcome of a step that achieved ``achieved_goal``, for the goal ``desired_goal``."""
+        """Return the outcome of a step with this action, achieved goal and next observation, under ``desired_goal``."""
         is_success = jnp.asarray(self.success_fn(achieved_goal, desired_goal), jnp.bool_)
         reward = self.reward_fn(achieved_goal, desired_goal, action, observation)
         return GoalOutcome(
@@ -68,10 +68,10 @@ class GoalTask:
 
 
 def is_goal_space(space: Space) -> bool:
-    """Return True if observations of this space have goals: a dict of exactly the three entries."""
+    """Return True if observations have goals: if ``space`` is a dict space with exactly the keys ``GOAL_KEYS``."""
     return isinstance(space, DictSpace) and set(space.spaces) == GOAL_KEYS
 
 
 def with_desired_goal(obs: PyTreeDict, goal: jax.Array) -> PyTreeDict:
-    """Return the observation with another desired goal."""
+    """Return a copy of the observation ``obs`` with ``goal`` as its entry ``desired_goal``."""
     return obs.replace(desired_goal=goal)

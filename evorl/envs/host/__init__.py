@@ -1,1 +1,1 @@
-"""Simulators on the host, and the bridge through which workflows step them."""
+"""Simulators that run outside of JAX, on the host, and the vector environment that steps them."""

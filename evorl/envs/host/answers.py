@@ -1,6 +1,6 @@
-"""Checks the results of user-defined environments: only numbers, flags and observations are accepted.
+"""Checks the results of environments on the host: observations, rewards, flags and metrics.
 
-Each value is copied immediately, because an environment may reuse its arrays for the next result.
+Observations are copied immediately, because an environment may reuse its arrays for the next result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NUMBERS = (float, int, np.float64, np.float32)
 
 
 def blank_observations(space: Space, num_rows: int) -> Any:
-    """Return zeros for observations of ``num_rows`` environments, NumPy arrays ``[num_rows, ...]``."""
+    """Return a batch of zeros for observations of ``num_rows`` environments, NumPy arrays ``[num_rows, ...]``."""
     if isinstance(space, DictSpace):
         return PyTreeDict({name: blank_observations(member, num_rows) for name, member in space.spaces.items()})
     if isinstance(space, TupleSpace):
@@ -28,10 +28,10 @@ def blank_observations(space: Space, num_rows: int) -> Any:
 
 
 def put_observation(space: Space, batch: Any, row: int, obs: Any, name: str = "observation") -> None:
-    """Copy the observation of environment ``row`` into a batch of ``blank_observations``.
+    """Copy ``obs``, an observation of environment ``row``, into ``batch``, which ``blank_observations`` created.
 
     Raises:
-        HostEnvError: its structure, shape or dtype does not match the space.
+        HostEnvError: structure or shape differs from the space, or a value does not fit the dtype of the space.
     """
     if isinstance(space, DictSpace):
         missing = set(space.spaces) if not isinstance(obs, Mapping) else set(space.spaces) - set(obs)
@@ -52,7 +52,7 @@ def put_observation(space: Space, batch: Any, row: int, obs: Any, name: str = "o
 
 
 def as_reward(reward: Any) -> float:
-    """Return a reward as a float; raise ``HostEnvError`` for anything except a single real number."""
+    """Return a reward as a float; raise ``HostEnvError`` unless it is a single real number or bool."""
     if type(reward) in _NUMBERS:
         return float(reward)
     number = _as_array(reward)
@@ -63,7 +63,7 @@ def as_reward(reward: Any) -> float:
 
 
 def as_flag(flag: Any, name: str) -> bool:
-    """Return ``terminated`` or ``truncated`` as a bool.
+    """Return a flag, ``terminated`` or ``truncated``, as a bool; ``name`` is its name for messages.
 
     Raises:
         HostEnvError: the flag is neither a bool nor 0 or 1.
@@ -77,7 +77,7 @@ def as_flag(flag: Any, name: str) -> bool:
 
 
 def as_metric(info: Mapping[str, Any], name: str) -> float:
-    """Return a number that ``info`` must have at every step; raise ``HostEnvError`` if it is missing or invalid."""
+    """Return the number ``info[name]`` as a float; raise ``HostEnvError`` if it is missing, or not a single number."""
     if name not in info:
         raise HostEnvError(
             f"info has no {name!r}, which env.metrics requests; it has {sorted(map(str, info))}: return it at every "
@@ -90,7 +90,7 @@ def as_metric(info: Mapping[str, Any], name: str) -> float:
 
 
 def as_step(answer: Any) -> tuple[Any, Any, Any, Any, Mapping[str, Any]]:
-    """Return the five parts of the result of ``step``; raise ``HostEnvError`` for anything else."""
+    """Return the result of ``step``; raise ``HostEnvError`` unless it has five parts, the last one a dict."""
     if not isinstance(answer, tuple | list) or len(answer) != 5:
         raise HostEnvError(
             f"step must return (observation, reward, terminated, truncated, info), got {_described(answer)}."
@@ -101,7 +101,7 @@ def as_step(answer: Any) -> tuple[Any, Any, Any, Any, Mapping[str, Any]]:
 
 
 def as_start(answer: Any) -> Any:
-    """Return the observation in the result of ``reset``; raise ``HostEnvError`` unless it is (obs, info dict)."""
+    """Return the observation in the result of ``reset``; raise ``HostEnvError`` unless the result is (obs, dict)."""
     if not isinstance(answer, tuple | list) or len(answer) != 2 or not isinstance(answer[1], Mapping):
         raise HostEnvError(f"reset must return (observation, info), got {_described(answer)}.")
     return answer[0]
@@ -135,7 +135,7 @@ def _described(value: Any) -> str:
 
 
 def loses_numbers(array: np.ndarray, dtype: np.dtype) -> bool:
-    """Return True if a conversion to integers or flags changes values: fractions, or numbers out of range."""
+    """Return True if converting ``array`` to an integer or bool ``dtype`` loses fractions or numbers out of range."""
     if array.dtype == dtype or np.dtype(dtype).kind not in "biu":
         return False
     with np.errstate(invalid="ignore"):
@@ -143,7 +143,7 @@ def loses_numbers(array: np.ndarray, dtype: np.dtype) -> bool:
 
 
 def failure_of(who: str, method: str, error: BaseException) -> HostEnvError:
-    """Build the error for a failed method of the environment ``who``; ``error`` may be a ``SystemExit``."""
+    """Return the error for a failed ``method`` of the environment named ``who``; ``error`` may be a ``SystemExit``."""
     if isinstance(error, HostEnvError):
         return HostEnvError(f"{who} returned an invalid value from {method}: {error}")
     text = str(error)
@@ -151,9 +151,9 @@ def failure_of(who: str, method: str, error: BaseException) -> HostEnvError:
 
 
 def refuse_exit(error: BaseException, where: str) -> None:
-    """Raise ``HostEnvError`` for an error that would end the process without a message, such as ``SystemExit``.
+    """Raise ``HostEnvError`` if ``error`` would end the process without a message, such as ``SystemExit``.
 
-    Users' code may call ``sys.exit``, which must not end a run. The caller handles ordinary errors and Ctrl-C.
+    User code may call ``sys.exit``, which must not end a run. Ordinary errors and Ctrl-C are left to the caller.
     """
     if not isinstance(error, Exception | KeyboardInterrupt | GeneratorExit):
         raise HostEnvError(

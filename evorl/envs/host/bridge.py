@@ -1,8 +1,8 @@
-"""The bridge: simulators on the host as a vector environment, stepped from inside compiled programs or between them.
+"""Simulators on the host as a vector environment, stepped from inside compiled programs or between them.
 
-An iteration of a workflow may be one compiled program that calls the host at each step, or a loop on the host that
-steps the simulators and calls a compiled program to act (``evorl.actors.host_loop``). Both use ``request`` and
-``complete``, so their results are identical.
+A training iteration is either one compiled program that calls the host at each step, or a loop on the host that steps
+the simulators and calls a compiled program to act (``evorl.actors.host_loop``). Both use ``HostBackedEnv.request`` and
+``HostBackedEnv.complete``, so their results are identical.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ _MODES = (AutoresetMode.NORMAL, AutoresetMode.DISABLED)
 
 
 class HostBackedEnv(VectorEnv):
-    """Simulators as a ``VectorEnv`` with the same states, keys and wrappers, so that workflows need no special case.
+    """Simulators on the host as a ``VectorEnv``, with the same states, keys and wrappers as JAX environments.
 
     The seed of episode n of environment i consists of the two words of ``fold_in(key_i, n)``, the key from which the
     same episode of a JAX environment starts. Unless the simulators can be saved, only their latest state may be
     stepped: stepping an older state raises an error.
 
     Args:
-        make: creates a given number of simulators of one kind.
-        options: number of environments, and settings of the wrappers. Action repeat is that of the simulators, and the
-            autoreset mode is ``NORMAL`` or ``DISABLED``.
+        make: function that creates a given number of simulators.
+        options: number of environments, and settings of the wrappers. ``action_repeat`` must be that of the simulators,
+            ``autoreset_mode`` must be ``NORMAL`` or ``DISABLED``.
         host: ``"loop"`` (or ``"auto"``) steps the simulators in a loop on the host if the workflow supports it;
             ``"callback"`` always calls them from the compiled program.
 
     Raises:
-        ValueError: an option that simulators do not support.
+        ValueError: an option is invalid, or is not supported for simulators (goal setters, randomization, skills).
         HostEnvError: the simulators could not be created.
     """
 
@@ -99,7 +99,7 @@ class HostBackedEnv(VectorEnv):
 
     @property
     def can_be_saved(self) -> bool:
-        """True if the simulators can restore a saved state."""
+        """True if the simulators can save and restore their state."""
         return self._saved is not None
 
     def close(self) -> None:
@@ -107,11 +107,11 @@ class HostBackedEnv(VectorEnv):
         self.simulators.close()
 
     def show_physics(self) -> None:
-        """Include the output of ``physics`` in states, if there is any; must be called before the first reset."""
+        """Include the simulators' physics in states, so that ``physics`` returns it. Call it before the first reset."""
         self.simulators.shows_physics = bool(self.simulators.main.physics())
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
-        """Return the simulators' physics, as bytes, after a call of ``show_physics``."""
+        """Return float64 numbers as bytes, uint8 ``[B, 8 k]`` by name; empty unless ``show_physics`` was called."""
         request, end, parts = env_state._internal.get("physics"), 0, PyTreeDict()
         if request is not None:
             for name, values in self.simulators.main.physics().items():
@@ -121,7 +121,7 @@ class HostBackedEnv(VectorEnv):
 
     @property
     def mujoco_model(self) -> Any:
-        """The MuJoCo model of the simulators."""
+        """The ``mujoco.MjModel`` of the simulators; ``None`` for other engines."""
         return self.simulators.main.mujoco_model
 
     def render(self) -> Any:
@@ -136,7 +136,7 @@ class HostBackedEnv(VectorEnv):
 
     @compiled
     def partial_reset(self, env_state: EnvState, mask: jax.Array, key: Key) -> EnvState:
-        """Restart the environments where ``mask`` ``[B]`` is True, with keys folded from ``key``; keep the others."""
+        """Restart environments where ``mask`` ``[B]`` is True, i with the key ``fold_in(key, i)``; keep the others."""
         keys, mask = self._restart_keys(env_state, mask, key)
         episode = jnp.zeros_like(env_state._internal.env_id)
         request = PyTreeDict(
@@ -153,14 +153,14 @@ class HostBackedEnv(VectorEnv):
         return state.replace(_internal=internal)
 
     def is_live(self, env_state: EnvState) -> bool:
-        """Return True if the simulators are at the moment of this state, or can be restored to it."""
+        """Return True if ``env_state`` can be stepped: the simulators are in this state, or can restore it."""
         return self.can_be_saved or self.simulators.is_live(np.asarray(env_state._internal.token).reshape(-1))
 
     @compiled
     def next_episodes(self, env_state: EnvState) -> EnvState:
-        """Return the starts of the next episodes, regardless of the current state of the simulators.
+        """Return the start states of the next episodes; works in any state of the simulators.
 
-        An episode without steps is restarted from the same seed.
+        An environment that has not been stepped in its current episode restarts with the same seed.
         """
         internal = env_state._internal
         episode = internal.episode + (internal.inner.episode_steps > 0)
@@ -171,7 +171,7 @@ class HostBackedEnv(VectorEnv):
         return fresh.replace(_internal=fresh._internal | jax.tree.map(jnp.zeros_like, others))
 
     def request(self, env_state: EnvState, action: Action) -> PyTreeDict:
-        """Return the input of ``Simulators.step`` for a step; pure."""
+        """Return the request of ``Simulators.step`` for a step with ``action``; a pure function."""
         self._check_action(env_state, action)
         internal = env_state._internal
         answer = jax.vmap(lambda _: self._row.blank_answer())(internal.env_id)
@@ -185,7 +185,7 @@ class HostBackedEnv(VectorEnv):
         )
 
     def complete(self, env_state: EnvState, action: Action, answer: Mapping[str, Any]) -> EnvState:
-        """Return the state after a step from ``env_state``, given the simulators' result ``answer``; pure."""
+        """Return the state after a step from ``env_state``; ``answer`` is the simulators' result. A pure function."""
         answer = PyTreeDict(answer)
         internal = env_state._internal
         before = env_state.replace(_internal=internal.inner)
@@ -195,7 +195,7 @@ class HostBackedEnv(VectorEnv):
 
     def _continue(self, env_state: EnvState, stepped: EnvState) -> EnvState:
         answer, internal = stepped.env_state, env_state._internal
-        # Also for frozen environments, because their simulators advance.
+        # Episodes of frozen environments are counted, too, because their simulators advance.
         internal = internal.replace(episode=internal.episode + stepped.done, **_position(answer))
         stepped = stepped.replace(env_state=None)
         if self.autoreset_mode is AutoresetMode.DISABLED:
@@ -213,21 +213,21 @@ class HostBackedEnv(VectorEnv):
         return self.started(answer, keys, env_id, episode)
 
     def started(self, answer: PyTreeDict, keys: jax.Array, env_id: jax.Array, episode: jax.Array) -> EnvState:
-        """Return the first states of episodes ``[B]``, given the simulators' result ``answer``; pure."""
+        """Return the first states of the episodes ``[B]``; ``answer`` is the simulators' result. A pure function."""
         inner = jax.vmap(self.env.reset)(answer.start)
         internal = PyTreeDict(env_id=env_id, key=keys, episode=episode, inner=inner._internal, **_position(answer))
         return outer_state(inner, inner.obs, jnp.zeros_like(inner.done), internal)
 
     @staticmethod
     def _seeds(keys: jax.Array, episode: jax.Array) -> jax.Array:
-        """Return the seeds of these episodes, uint32 ``[B, 2]``."""
+        """Return the seeds of the episodes with these environment keys and numbers, uint32 ``[B, 2]``."""
         return jax.random.key_data(jax.vmap(jax.random.fold_in)(keys, episode))
 
     def _call(self, method: str, request: Any, num_rows: int) -> PyTreeDict:
-        """Return the simulators' result, by a callback from the program.
+        """Call a method of ``Simulators`` from the compiled program, and return the result.
 
-        Seeds of a ``vmap`` become additional environments. Each call receives the token returned by the previous call,
-        which keeps calls in order.
+        Under ``vmap`` over random seeds, the environments of all seeds form one batch. Each request contains the token
+        that the previous call returned, which keeps the calls in order.
         """
 
         def call(request: Any) -> PyTreeDict:
@@ -237,7 +237,7 @@ class HostBackedEnv(VectorEnv):
         return joined_under_vmap(call)(request)
 
     def answer_shapes(self, method: str, num_rows: int) -> PyTreeDict:
-        """Return shapes and dtypes of the simulators' result for a method of ``Simulators``."""
+        """Return shapes and dtypes of the result of a method of ``Simulators``, for ``num_rows`` environments."""
         blank = self._row.blank_answer()
         answer = blank if method == "step" else PyTreeDict()
         answer |= {"start": blank.obs, "token": jnp.zeros((), jnp.uint32)}
@@ -248,5 +248,5 @@ class HostBackedEnv(VectorEnv):
 
 
 def _position(answer: PyTreeDict) -> dict[str, Any]:
-    """Return the entries of a result that every state stores to identify the simulators' position."""
+    """Return the entries of a result that a state stores: ``token``, and if present ``saved`` and ``physics``."""
     return {name: answer[name] for name in ("token", "saved", "physics") if name in answer}

@@ -1,4 +1,4 @@
-"""Creates vector environments of simulators, given a function that creates the simulators."""
+"""Creates a vector environment from a function that creates simulators on the host."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from evorl.envs.options import EnvOptions, check_options, parameter_names, split
 
 
 def create_host_env(make: Callable[..., HostVectorEnv], title: str, *names: str, **options: Any) -> HostBackedEnv:
-    """Create a vector env of simulators on the host.
+    """Create a vector environment of simulators on the host.
 
     Args:
-        make: called with ``names``, ``num_envs`` and its own options, and with ``max_episode_steps`` and
-            ``action_repeat`` if it has these parameters.
+        make: function that creates simulators. It is called with ``names``, ``num_envs`` and its options, and with
+            ``max_episode_steps`` and ``action_repeat`` if they are set and the function has these parameters.
         title: name of the environment for messages.
         *names: positional arguments of ``make``.
         **options: the fields of ``EnvOptions``, ``host`` (see ``HostBackedEnv``), and the options of ``make``.
 
     Raises:
-        ValueError: the option or environment does not exist.
+        ValueError: an option or the environment does not exist, or a value is invalid.
         HostEnvError: the simulators could not be created.
     """
     shared, arguments = split_options(options)

@@ -1,4 +1,4 @@
-"""Presents one row of the simulators as an ``Env``, so that wrappers can be applied to it."""
+"""Presents one simulator of a batch as an ``Env``, so that the wrappers of JAX environments can be applied."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from evorl.types import Action, PyTreeDict
 
 
 class HostRow(EnvWithSpaces):
-    """A stand-in for a simulator in the wrapper stack, which replays results that the simulator has already returned.
+    """A placeholder for a simulator inside the wrappers: it replays a result that the simulator has returned.
 
     ``reset`` receives the first observation of the episode in place of a key. ``step`` reads the simulator's result
     from ``env_state.env_state``, and stores there the action that passed through the wrappers. The wrappers therefore
@@ -25,7 +25,7 @@ class HostRow(EnvWithSpaces):
         obs_space: observation space of the simulator.
         action_space: action space of the simulator.
         info_spec: see ``HostVectorEnv``.
-        max_episode_steps: the simulator's time limit.
+        max_episode_steps: the simulator's time limit in environment steps; ``None`` without a limit.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class HostRow(EnvWithSpaces):
 
     @property
     def max_episode_steps(self) -> int | None:
-        """The simulator's time limit."""
+        """The simulator's time limit in environment steps; ``None`` without a limit."""
         return self._max_episode_steps
 
     def reset(self, key: Any) -> EnvState:
@@ -49,11 +49,11 @@ class HostRow(EnvWithSpaces):
         return self._env_state(None, self.blank_answer().replace(obs=key))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """Return the state for the result ``env_state.env_state``, which is replaced by ``action``."""
+        """Return the state with the result in ``env_state.env_state``, and with ``action`` as its new ``env_state``."""
         return self._env_state(action, env_state.env_state)
 
     def blank_answer(self) -> PyTreeDict:
-        """Return a placeholder with the structure of a result."""
+        """Return zeros with the structure of a simulator's result."""
         return PyTreeDict(
             obs=self._obs_space.zeros(),
             reward=jnp.zeros((), jnp.float32),

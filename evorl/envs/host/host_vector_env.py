@@ -1,4 +1,4 @@
-"""The interface of simulators on the host: B of them, stepped together, with NumPy arrays as inputs and outputs."""
+"""The interface of simulators on the host: B simulators are stepped together, with NumPy arrays."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from evorl.envs.space import Space
 
 
 class HostEnvError(OSError):
-    """Raised if a simulator on the host failed or returned an invalid result; the message names simulator and step."""
+    """Raised if simulators on the host fail, return an invalid result, or cannot be stepped from a state."""
 
 
 class HostVectorEnv(abc.ABC):
-    """B simulators of one kind; spaces are those for a single one. Base class for library adapters and for users.
+    """Base class of B simulators of one kind, for library adapters and users; the spaces describe a single simulator.
 
     Observations and actions are arrays, or dicts and tuples of arrays as declared by the spaces, with a leading axis B.
-    Results may share memory with the previous ones, so callers must copy stored values. Only ``reset`` and
-    ``partial_reset`` start a new episode, so that a step always returns the true successor. A simulator whose episode
-    has ended is restarted before the next step.
+    Results may share memory with earlier results, so callers must copy values that they store. Only ``reset`` and
+    ``partial_reset`` start a new episode, so that a step always returns the true successor. The caller restarts a
+    simulator at the end of an episode before the next step.
 
     Attributes:
         num_envs: B.
@@ -32,10 +32,10 @@ class HostVectorEnv(abc.ABC):
             limit.
         action_repeat: environment steps per action; the simulators repeat it, and sum the rewards, in ``step``.
         info_spec: shape and dtype, by name, of the entries of every ``info``, for one environment.
-        goal_task: reward function of goals, a ``GoalTask``, if observations have goals and it is known. evorl then
-            chooses and rewards the goals; only the initial goals of the simulator are used.
-        seed_bits: number of bits of seeds: 31, which suits any library, or 64.
-        is_remote: true if the simulators connect over the network, and cannot be stepped from here.
+        goal_task: reward and success functions of goals, a ``GoalTask``; ``None`` without goals, or if unknown. If set,
+            evorl computes the rewards, and uses the goal that the simulator returns at the start of an episode.
+        seed_bits: number of bits of seeds: 31, which any library accepts, or 64.
+        is_remote: true if the simulators connect over the network, so that ``step`` raises an error.
     """
 
     num_envs: int
@@ -77,10 +77,10 @@ class HostVectorEnv(abc.ABC):
         """
 
     def set_arguments(self, arguments: Mapping[str, np.ndarray]) -> None:
-        """Set arguments of all episodes that start later: arrays ``[B, ...]`` by name; empty for the defaults.
+        """Set the arguments of all later episodes: arrays ``[B, ...]`` by name; an empty dict restores the defaults.
 
         Raises:
-            ValueError: the simulators do not support arguments, or not these arguments.
+            ValueError: the simulators do not support arguments, or one of them is unknown.
         """
         if arguments:
             raise ValueError(
@@ -93,7 +93,7 @@ class HostVectorEnv(abc.ABC):
         return None
 
     def set_state(self, state: np.ndarray) -> None:
-        """Restore a result of ``get_state``."""
+        """Restore ``state``, a result of ``get_state``; raise ``NotImplementedError`` if it cannot be restored."""
         raise NotImplementedError(f"{type(self).__name__} cannot restore a state.")
 
     def physics(self) -> dict[str, np.ndarray]:
@@ -102,7 +102,7 @@ class HostVectorEnv(abc.ABC):
 
     @property
     def mujoco_model(self) -> Any:
-        """The ``mujoco.MjModel`` whose ``qpos`` and ``qvel`` ``physics`` returns; ``None`` for other engines."""
+        """The ``mujoco.MjModel`` of the bodies that ``physics`` describes; ``None`` for other engines."""
         return None
 
     def render(self) -> np.ndarray | None:
@@ -110,4 +110,4 @@ class HostVectorEnv(abc.ABC):
         return None
 
     def close(self) -> None:  # noqa: B027  # few hold resources
-        """Release processes and memory. Called once."""
+        """Release processes and memory. It is called once; by default, it does nothing."""

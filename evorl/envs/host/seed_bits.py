@@ -1,4 +1,4 @@
-"""Folds seeds to the number of bits that an environment accepts."""
+"""Maps 64-bit seeds to seeds with the number of bits that an environment accepts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ WIDE_SEED_BITS = 64
 
 
 def fold_seeds(seeds: Any, bits: int = 31) -> np.ndarray:
-    """Fold seeds to a number of bits, uint64 ``[...]``; smaller seeds are unchanged.
+    """Map seeds to ``bits`` bits by an exclusive or of both halves, uint64 ``[...]``; seeds that fit are unchanged.
 
-    Seeds are the 64 bits of a key. Most environments accept fewer: ``np.random.RandomState`` accepts 32, and a signed C
-    integer 31.
+    Seeds are the 64 bits of a random key. Most environments accept fewer bits: ``np.random.RandomState`` accepts 32,
+    and a signed C integer 31.
 
     Args:
-        seeds: integers from 0 to ``2**64 - 1``, any shape.
+        seeds: integers from 0 to ``2**64 - 1``, of any shape.
         bits: 31, or 64 for environments that accept all seeds.
     """
     seeds = np.asarray(seeds, np.uint64)

@@ -1,4 +1,4 @@
-"""The host's side of the bridge: steps, checks and restarts simulators, in NumPy."""
+"""Steps and restarts simulators on the host, and checks their results, in NumPy; ``HostBackedEnv`` calls it."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from evorl.envs.host.seed_bits import fold_seeds
 from evorl.types import PyTreeDict
 
 Arrays = Any  # a pytree of NumPy arrays with leading axis B
-failures: deque[HostEnvError] = deque(maxlen=1)  # last failure of this process, until it is reported
+failures: deque[HostEnvError] = deque(maxlen=1)  # last failure of this process; see ``evorl.execution.host_errors``
 
 
 class Simulators:
-    """Sets of simulators, by the number of simulators in a set; each set is created at its first reset.
+    """Sets of simulators of one kind, one set per number of simulators B; further sets are created when needed.
 
     Simulators have internal state, but a compiled step is a pure function. Each result therefore has a ``token``, a
-    checksum of the seeds, masks and actions since the reset. The next step must pass this token, which verifies that
-    the simulators are in the state that the caller assumes.
+    checksum of the seeds, masks and actions since the reset. The next request must contain this token, to verify that
+    the simulators are in the state that the caller assumes. ``saved`` is ``HostVectorEnv.get_state``.
 
     Args:
-        make: creates a given number of simulators of one kind.
-        num_rows: default number of simulators; these are created immediately and define the spaces.
-        max_episode_steps: time limit, after which episodes are truncated; ``None`` leaves it to the simulators.
+        make: function that creates a given number of simulators.
+        num_rows: number of simulators in the first set, which is created immediately and defines the spaces.
+        max_episode_steps: number of actions after which episodes are truncated; ``None`` adds no limit.
     """
 
     def __init__(self, make: Callable[[int], HostVectorEnv], num_rows: int, max_episode_steps: int | None) -> None:
@@ -50,32 +50,32 @@ class Simulators:
             refuse_exit(error, "the function that makes the simulators")
             raise
         if simulators.num_envs != num_rows:
-            raise HostEnvError(f"expected {num_rows} simulators, but {simulators.num_envs} were created.")
+            raise HostEnvError(f"expected num_envs={num_rows} simulators, but the function made {simulators.num_envs}.")
         return simulators
 
     def reset(self, seeds: np.ndarray) -> dict[str, Arrays]:
-        """Start episodes with the seeds, uint32 ``[B, 2]``; return observations, ``token`` ``[B]``, and ``saved``."""
+        """Start episodes with ``seeds``, uint32 ``[B, 2]``; return ``start`` (observations), ``token``, ``saved``."""
         return self._noting_failures(self._reset, seeds)
 
     def step(self, request: dict[str, Arrays]) -> dict[str, Arrays]:
         """Step all simulators, and start new episodes where the step ended one.
 
-        ``request`` has ``actions``; ``seeds``, uint32 ``[B, 2]``, of the episodes that may start; ``episode_steps``
-        before this step; ``token`` and ``saved`` of the previous result.
+        ``request`` has ``actions`` ``[B, ...]``; ``seeds``, uint32 ``[B, 2]``, for episodes that this step may start;
+        ``episode_steps`` ``[B]``, steps before this step; and ``token`` and ``saved`` of the previous result.
 
         Returns:
             ``obs``, the true successor; ``start``, the observation for the next action, which differs where an episode
-            started; ``reward``, ``termination``, ``truncation``, ``metrics``, ``token`` and ``saved``. With
-            ``shows_physics``, every result also has the ``physics`` of ``obs``.
+            started; ``reward``, ``termination``, ``truncation``, ``metrics``, ``token`` and ``saved``. If
+            ``shows_physics`` is true, every result also has ``physics``, uint8 ``[B, N]``, at the time of ``obs``.
         """
         return self._noting_failures(self._step, request)
 
     def restart(self, request: dict[str, Arrays]) -> dict[str, Arrays]:
-        """Start episodes where ``request["mask"]`` is True; return their ``start``, ``token`` and ``saved``."""
+        """Start episodes where ``request["mask"]`` is True; return ``start`` (observations), ``token``, ``saved``."""
         return self._noting_failures(self._restart, request)
 
     def is_live(self, token: np.ndarray) -> bool:
-        """Return True if the simulators are in the state after the result with this token."""
+        """Return True if the result with ``token`` ``[B]`` is the latest of its set, which may therefore be stepped."""
         return len(token) in self._tokens and self._tokens[len(token)] == int(token.flat[0])
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class Simulators:
         self._live, self._tokens = {}, {}
 
     def _noting_failures(self, fn: Callable[[Any], dict], request: Any) -> dict[str, Arrays]:
-        # A compiled program only reports an exception as text in another: see ``evorl.execution.host_errors``.
+        # A compiled program raises a ``JaxRuntimeError`` instead; ``evorl.execution.host_errors`` restores this error.
         try:
             return fn(jax.tree.map(np.asarray, request))
         except HostEnvError as error:
@@ -148,10 +148,10 @@ class Simulators:
         return jax.tree.map(lambda new, old: np.where(_as_rows(mask, new), new, old), fresh, obs)
 
     def _go_to(self, request: dict[str, Arrays]) -> None:
-        """Bring the simulators to the state that the caller assumes.
+        """Ensure that the simulators are in the state of ``request["token"]``; restore ``request["saved"]`` if needed.
 
         Raises:
-            HostEnvError: they are in another state, and cannot be restored.
+            HostEnvError: the simulators are in another state, and cannot restore a state.
         """
         token, saved = request["token"], request["saved"]
         if self.is_live(token):
@@ -191,7 +191,7 @@ class Simulators:
             ) from error
 
     def _joined(self, seeds: np.ndarray) -> np.ndarray:
-        """Return folded seeds, uint64 ``[B]``, from the two words of each key, uint32 ``[B, 2]``."""
+        """Join the two words of each seed, uint32 ``[B, 2]``, and return the folded seeds, uint64 ``[B]``."""
         halves = seeds.astype(np.uint64)
         return fold_seeds((halves[:, 0] << np.uint64(32)) | halves[:, 1], self.main.seed_bits)
 
@@ -216,7 +216,7 @@ class Simulators:
         """Return a copy of ``value`` as an array of this shape and dtype, because simulators may reuse their arrays.
 
         Raises:
-            HostEnvError: wrong shape, values that are not numbers, or non-finite values where ``mask`` is true.
+            HostEnvError: wrong shape or kind; or, where ``mask`` is true, values out of range or not finite.
         """
         array = np.array(value)
         step = self._num_steps[shape[0]]
@@ -243,7 +243,7 @@ class Simulators:
 
 
 def joined_bytes(numbers: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Concatenate arrays ``[B, k]`` as float64, and return the bytes: uint8 ``[B, N]``."""
+    """Concatenate arrays ``[B, k]`` as float64, and return their bytes: uint8 ``[B, N]``."""
     rows = [np.asarray(values, np.float64) for values in numbers.values()]
     return np.ascontiguousarray(np.concatenate(rows, axis=1)).view(np.uint8)
 

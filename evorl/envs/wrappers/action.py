@@ -34,7 +34,7 @@ class ActionConversionWrapper(Wrapper):
 
     @property
     def goal_task(self) -> Any:
-        """The goal task, whose reward function takes agents' actions."""
+        """The goal task, with a reward function of agents' actions; ``None`` without goals."""
         task, to_env = self.env.goal_task, self.conversion.to_env
         return task and task.with_reward(
             lambda achieved, desired, action, obs: task.reward_fn(achieved, desired, to_env(action), obs)
@@ -52,9 +52,9 @@ class ActionRepeatWrapper(Wrapper):
     Args:
         env: a single environment.
         num_repeats: environment steps per action.
-        max_episode_steps: time limit in environment steps. If it is not a multiple of ``num_repeats``, the last action
-            of an episode that reaches it is applied fewer times.
-        on_host: the environment is a simulator on the host that repeats actions, and sums rewards, by itself.
+        max_episode_steps: time limit in environment steps, ``None`` for none. If it is not a multiple of
+            ``num_repeats``, the last action before the limit is applied fewer times; ``EpisodeWrapper`` truncates.
+        on_host: true if ``env`` is a simulator on the host, which repeats the actions and sums the rewards itself.
     """
 
     hides_goals = "env.action_repeat sums the rewards of several steps"
@@ -69,7 +69,7 @@ class ActionRepeatWrapper(Wrapper):
 
     @property
     def max_episode_steps(self) -> int | None:
-        """The limit in actions of the agent; ``None`` if the inner environment is unlimited."""
+        """The time limit of ``env`` in actions, rounded up; ``None`` if it has no limit."""
         inner = self.env.max_episode_steps
         return None if inner is None else -(-inner // self.num_repeats)
 
@@ -87,7 +87,7 @@ class ActionRepeatWrapper(Wrapper):
             is_over = state.done if count is None else state.done | (count + number >= self._limit)
             return tree_where(is_over, state, stepped), None
 
-        # Outer wrappers may have added entries to the state; keep only the inner step's.
+        # Outer wrappers may have added entries to the state; keep only the entries of ``env.step``.
         shapes = jax.eval_shape(self.env.step, env_state, action)
         blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes.replace(env_state=None, _internal=None))
         internal = PyTreeDict({name: env_state._internal[name] for name in shapes._internal})
@@ -97,7 +97,7 @@ class ActionRepeatWrapper(Wrapper):
         return state if count is None else self._counted(state, count + self.num_repeats)
 
     def _counted(self, state: EnvState, count: jax.Array) -> EnvState:
-        """Return the state with the number of environment steps, if the limit needs it."""
+        """Store ``count``, the environment steps of the episode so far, in the state if the time limit needs it."""
         if self._limit is None:
             return state
         return state.replace(_internal=state._internal | {"repeated_steps": count})

@@ -1,4 +1,4 @@
-"""Wrappers for episodes: step counter, return, time limit and end."""
+"""Wrappers that count the steps and the return of an episode, limit its length, or stop after one episode."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from evorl.types import Action, Key
 class EpisodeWrapper(Wrapper):
     """Counts steps, sums rewards, and ends the episode at the time limit.
 
-    Adds ``steps`` and ``episode_length`` (int32, equal) and ``episode_return`` (float32) to ``info``. An episode that
-    the environment ends in the same step in which it reaches the time limit counts as terminated, not truncated.
+    Adds ``steps`` and ``episode_length`` (int32, equal) and ``episode_return`` (float32) to ``info``. If the
+    environment terminates in the step that reaches the time limit, the episode counts as terminated, not truncated.
 
     Args:
         env: a single environment.
-        max_episode_steps: the time limit; ``None`` for no limit.
+        max_episode_steps: the time limit in steps of ``env``; ``None`` for no limit.
 
     Raises:
-        ValueError: ``env`` already contains an ``EpisodeWrapper``.
+        ValueError: ``env`` already contains an ``EpisodeWrapper``, or the time limit is not positive.
     """
 
     def __init__(self, env: Env, max_episode_steps: int | None = None) -> None:
@@ -32,7 +32,7 @@ class EpisodeWrapper(Wrapper):
 
     @property
     def max_episode_steps(self) -> int | None:
-        """The smaller of this limit and the inner one; ``None`` without limits."""
+        """The time limit of this wrapper or of ``env``, the smaller one; ``None`` if neither has a limit."""
         limits = [limit for limit in (self._limit, self.env.max_episode_steps) if limit is not None]
         return min(limits, default=None)
 
@@ -51,7 +51,7 @@ class EpisodeWrapper(Wrapper):
 
 
 class OneEpisodeWrapper(Wrapper):
-    """Runs a single episode: after its end the state is frozen, and the reward is 0. Must be the outermost wrapper."""
+    """Runs a single episode: after its end, the state no longer changes, and the reward is 0. Must be outermost."""
 
     is_outermost = True
 

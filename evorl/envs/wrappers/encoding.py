@@ -3,12 +3,12 @@
 =================  ==================================================================================================
 ``Discrete``       one-hot, ``[n]``
 ``MultiDiscrete``  every entry one-hot, concatenated, ``[sum(sizes)]``
-``Box`` of uint8   pixels: stored unchanged; a network, or a vector joined with other numbers, divides them by 255
-other ``Box``      the numbers unchanged; a network reads float32
+``Box`` of uint8   pixels, unchanged; networks, and ``ObsFlattenWrapper`` next to other numbers, divide them by 255
+other ``Box``      unchanged; networks convert the numbers to float32
 =================  ==================================================================================================
 
-Goals (``achieved_goal`` and ``desired_goal``), which are compared with each other, and the entry ``action_mask``, whose
-entries are positional, are not encoded.
+The goals ``achieved_goal`` and ``desired_goal`` are not encoded, because they are compared with each other, nor is
+``action_mask``, because its entry i refers to action i.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _IMAGE_AXES = 3
 
 
 class ObsOneHotWrapper(ChangesObservations, Wrapper):
-    """One-hot encodes discrete entries (``Discrete``, ``MultiDiscrete``) of observations; all others stay unchanged."""
+    """One-hot encodes discrete entries (``Discrete``, ``MultiDiscrete``) of observations, and keeps other entries."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -39,7 +39,7 @@ class ObsOneHotWrapper(ChangesObservations, Wrapper):
 
     @property
     def obs_space(self) -> Space:
-        """The inner space with a ``Box(0, 1)`` of float32 for each discrete entry."""
+        """The space of ``env``, with a float32 ``Box(0, 1)`` in place of each discrete entry."""
         return self._space
 
     def observation(self, obs: Observation) -> Observation:
@@ -49,10 +49,10 @@ class ObsOneHotWrapper(ChangesObservations, Wrapper):
 class ChannelsLastWrapper(ChangesObservations, Wrapper):
     """Moves the channels of images to the last axis, where convolutions expect them: ``[C, H, W] -> [H, W, C]``.
 
-    Images are all arrays with three axes, at any depth of an observation.
+    Every array with three axes, at any depth of an observation, is treated as an image.
 
     Raises:
-        ValueError: observations contain no such array.
+        ValueError: observations contain no array with three axes.
     """
 
     def __init__(self, env: Env) -> None:
@@ -68,7 +68,7 @@ class ChannelsLastWrapper(ChangesObservations, Wrapper):
 
     @property
     def obs_space(self) -> Space:
-        """The inner space with images ``[H, W, C]``."""
+        """The space of ``env``, with images ``[H, W, C]``."""
         return self._space
 
     def observation(self, obs: Observation) -> Observation:
@@ -92,14 +92,14 @@ def _with_channels_last(space: Space) -> Space:
 
 
 def has_choices(space: Space) -> bool:
-    """Return True if observations have a discrete entry that must be one-hot encoded for networks."""
+    """Return True if ``encoded`` changes observations of ``space``: if a discrete entry must be one-hot encoded."""
     if isinstance(space, DictSpace | TupleSpace):
         return any(has_choices(member) for _, member in _encoded_entries(space))
     return isinstance(space, Discrete | MultiDiscrete)
 
 
 def encoded_space(space: Space) -> Space:
-    """Return the space of ``encoded`` observations."""
+    """Return the space of ``encoded(space, obs)``."""
     if isinstance(space, DictSpace):
         return DictSpace({**space.spaces, **{name: encoded_space(member) for name, member in _encoded_entries(space)}})
     if isinstance(space, TupleSpace):
@@ -110,9 +110,9 @@ def encoded_space(space: Space) -> Space:
 
 
 def encoded(space: Space, obs: Any) -> Observation:
-    """Return an observation of ``space`` with its discrete entries one-hot encoded, float32.
+    """Return an observation of ``space`` with its discrete entries one-hot encoded, as float32 vectors.
 
-    A number outside the choices becomes zeros.
+    A number that is not one of the choices becomes zeros.
     """
     if isinstance(space, DictSpace):
         members = dict(_encoded_entries(space))
@@ -129,7 +129,7 @@ def encoded(space: Space, obs: Any) -> Observation:
 
 
 def _encoded_entries(space: DictSpace | TupleSpace) -> Iterator[tuple[Any, Space]]:
-    """Yield the members to be encoded, by name or index."""
+    """Yield the name or index, and the space, of each entry to encode: all except goals and the action mask."""
     if isinstance(space, TupleSpace):
         yield from enumerate(space.spaces)
         return

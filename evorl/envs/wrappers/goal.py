@@ -19,25 +19,25 @@ from evorl.types import Action, Key, PyTreeDict
 class GoalWrapper(Wrapper):
     """Adds goals to an environment, or manages the goals of an environment that already observes goals.
 
-    The goal of an episode is drawn at its start with a separate key, or is the goal that the environment already
-    observes. It is stored in the state as ``_internal.desired_goal``, where a setter may replace it. The reward is the
-    reward function of the goal; ``info.is_success`` is True if the goal is reached, even if the episode continues.
-    Apply the wrapper inside an ``EpisodeWrapper``.
+    At the start of an episode, the wrapper draws a goal with a separate key, or uses the goal that the environment
+    observes. It stores the goal in the state as ``_internal.desired_goal``, where a goal setter may replace it, and
+    replaces the reward by ``reward_fn``. ``info.is_success`` is true in steps that reach the goal, even if the episode
+    continues. Apply the wrapper inside an ``EpisodeWrapper``.
 
     Args:
         env: a single environment.
         goal_space: space of the goals, a ``Box`` of vectors; must be bounded if goals are drawn from it.
-        achieved_goal_fn: (state of ``env`` after a reset or a step, with ``obs`` and ``env_state``) -> achieved goal;
-            ``None`` if observations have ``achieved_goal``.
+        achieved_goal_fn: function that returns the achieved goal, given the ``EnvState`` of ``env`` after a reset or a
+            step; ``None`` if observations have the entry ``achieved_goal``.
         reward_fn: see ``GoalTask``.
         success_fn: see ``GoalTask``.
         terminate_on_success: true if an episode ends when its goal is reached.
-        own_goals: space from which the environment's own goals are drawn, by default ``goal_space``; setters and
-            hindsight may choose other goals.
+        own_goals: space from which goals are drawn, by default ``goal_space``; goal setters and hindsight replay may
+            use any goal of ``goal_space``.
 
     Raises:
-        ValueError: goals are not vectors or cannot be drawn, the achieved goal has a different shape, or ``env``
-            already contains a ``GoalWrapper``.
+        ValueError: goals are not vectors or cannot be drawn; the achieved goal is missing or has another shape; or
+            ``env`` already contains a ``GoalWrapper``.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class GoalWrapper(Wrapper):
     ) -> None:
         super().__init__(env)
         if has_layer(env, GoalWrapper):
-            raise ValueError("The environment already contains a GoalWrapper: it can have only one goal at a time.")
+            raise ValueError("The environment already contains a GoalWrapper, and must have only one: remove one.")
         self._observes_goals = is_goal_space(env.obs_space)
         if not isinstance(goal_space, Box) or len(goal_space.shape) != 1:
             raise ValueError(f"goal_space must be a Box of vectors, as in Box(-1.0, 1.0, (2,)); got {goal_space!r}.")
@@ -76,7 +76,7 @@ class GoalWrapper(Wrapper):
 
     @property
     def obs_space(self) -> DictSpace:
-        """A dict of ``observation``, ``achieved_goal`` and ``desired_goal``."""
+        """A dict space with the entries ``observation``, ``achieved_goal`` and ``desired_goal``."""
         return self._space
 
     @property
@@ -124,23 +124,23 @@ class GoalWrapper(Wrapper):
             achieved = jax.eval_shape(lambda key: self._achieved(self.env.reset(key)), jax.random.key(0))
         if achieved.shape != self.task.goal_space.shape:
             raise ValueError(
-                f"goals have the shape {self.task.goal_space.shape}, but achieved_goal_fn returns {achieved.shape}: "
-                "the shapes must be equal."
+                f"goals have the shape {self.task.goal_space.shape}, but achieved goals have {achieved.shape}: change "
+                "goal_space or achieved_goal_fn, so that the shapes are equal."
             )
 
 
 def wrap_goals(env: Env, task: GoalTask) -> GoalWrapper:
-    """Wrap ``env``, which observes goals, with the reward and success functions of ``task``."""
+    """Wrap ``env``, an environment that observes goals, with the reward and success functions of ``task``."""
     functions, ends = (task.reward_fn, task.success_fn), task.terminate_on_success
     return GoalWrapper(env, task.goal_space, None, *functions, terminate_on_success=ends)
 
 
 def with_goal(state: EnvState, goal: jax.Array) -> EnvState:
-    """Return the state of an environment in a ``GoalWrapper`` with ``goal`` as its desired goal."""
+    """Return a state of a ``GoalWrapper`` with ``goal`` as the desired goal, in the observation and for later steps."""
     internal = state._internal.replace(desired_goal=goal)
     return state.replace(obs=with_desired_goal(state.obs, goal), _internal=internal)
 
 
 def _unbounded(space: Box) -> Box:
-    """Return an unbounded space for achieved goals, which may be outside the space of desired goals."""
+    """Return ``space`` without bounds: achieved goals may be outside the space of desired goals."""
     return Box(-jnp.inf, jnp.inf, space.shape, space.dtype)

@@ -18,14 +18,14 @@ from evorl.types import Action, Key, Observation, PyTreeDict
 
 
 class ObsFlattenWrapper(ChangesObservations, Wrapper):
-    """Flattens an observation to one vector: discrete entries one-hot, arrays raveled, containers in order.
+    """Flattens an observation to one vector: discrete entries are one-hot encoded, all arrays raveled and concatenated.
 
-    The vector has the components' dtype if they agree. Otherwise it is float32, and pixels (uint8) are divided by 255,
-    as networks expect. An ``action_mask`` stays unchanged: the vector is then the entry ``observation`` next to the
-    mask. See ``evorl.envs.wrappers.encoding``.
+    If all arrays have the same dtype, the vector has this dtype. Otherwise it is float32, and pixels (uint8) are
+    divided by 255, as networks expect. Observations with an ``action_mask`` become a dict of the vector
+    (``observation``) and the unchanged mask. See ``evorl.envs.wrappers.encoding``.
 
     Raises:
-        TypeError: a component of the observation is not an array.
+        TypeError: a space inside the observation space is not one of evorl's.
     """
 
     hides_goals = "env.flatten_obs joins observation and goals to one vector"
@@ -37,7 +37,7 @@ class ObsFlattenWrapper(ChangesObservations, Wrapper):
         members = leaf_spaces(self._encoded_space)
         for member in members:
             if not isinstance(member, Box):
-                raise TypeError(f"cannot flatten observations of {member!r}.")
+                raise TypeError(f"cannot flatten {member!r}: use spaces of evorl.envs.")
         dtypes = {member.dtype for member in members}
         self._dtype = dtypes.pop() if len(dtypes) == 1 else np.dtype(np.float32)
         low, high = (
@@ -48,13 +48,13 @@ class ObsFlattenWrapper(ChangesObservations, Wrapper):
 
     @property
     def obs_space(self) -> Space:
-        """A one-dimensional ``Box``; with a mask, a dict of ``observation`` and ``action_mask``."""
+        """A one-dimensional ``Box``; with an action mask, a dict of ``observation`` and ``action_mask``."""
         if self._mask_space is None:
             return self._vector_space
         return DictSpace({"observation": self._vector_space, ACTION_MASK: self._mask_space})
 
     def _raveled(self, space: Space, x: Any, numpy: Any = jnp) -> Any:
-        """Return one segment of the vector: an element, or a bound, of ``space``."""
+        """Return a segment of the vector: ``x``, an element or a bound of ``space``, raveled, in the vector's dtype."""
         if space.dtype == self._dtype:
             return numpy.ravel(x)
         x = numpy.ravel(x).astype(self._dtype)
@@ -71,11 +71,11 @@ class ObsFlattenWrapper(ChangesObservations, Wrapper):
 
 
 class ObsSelectWrapper(ChangesObservations, Wrapper):
-    """Selects components of a flat observation, to hide the others from the agent.
+    """Selects components of an observation vector, to hide the other components from the agent.
 
     Args:
         env: an environment whose observations are vectors.
-        components: indices of the selected components, in this order.
+        components: indices of the selected components, in the order of the new vector.
 
     Raises:
         ValueError: observations are not vectors; or the indices are empty, repeated or out of range.
@@ -86,7 +86,7 @@ class ObsSelectWrapper(ChangesObservations, Wrapper):
         space = env.obs_space
         if not isinstance(space, Box) or len(space.shape) != 1:
             raise ValueError(
-                f"env.observed selects components of a vector, but observations are {space}: flatten them first."
+                f"env.observed selects components of a vector, but observations are {space}: set flatten_obs=true."
             )
         (size,) = space.shape
         is_list = isinstance(components, Sequence) and not isinstance(components, str) and len(components) > 0
@@ -95,7 +95,7 @@ class ObsSelectWrapper(ChangesObservations, Wrapper):
                 f"env.observed must be a list of integers from 0 to {size - 1}, as in [0]; got {components!r}."
             )
         if len(set(components)) < len(components):
-            raise ValueError(f"env.observed contains a component twice: {list(components)}.")
+            raise ValueError(f"env.observed must not contain a component twice, got {list(components)}.")
         self.components = tuple(int(number) for number in components)
         chosen = list(self.components)
         self._space = Box(space.low[chosen], space.high[chosen], dtype=space.dtype)
@@ -114,11 +114,11 @@ class FrameStackWrapper(Wrapper):
 
     ``[O] -> [num_frames * O]``, ``[H, W, C] -> [H, W, num_frames * C]``; an image without channels gets a channel axis:
     ``[H, W] -> [H, W, num_frames]``. The dtype is unchanged. After a reset every frame is the first observation. An
-    ``action_mask`` is not stacked: only the newest is kept.
+    ``action_mask`` is not stacked: the observation has only the newest mask.
 
     Raises:
-        ValueError: an observation is a scalar and must be flattened first; or ``env`` already contains a
-            ``FrameStackWrapper``.
+        ValueError: an entry of the observation is a scalar or not a ``Box``, and must be flattened first; or ``env``
+            already contains a ``FrameStackWrapper``.
     """
 
     hides_goals = "env.history joins goals of several steps"
@@ -165,7 +165,7 @@ class FrameStackWrapper(Wrapper):
         if isinstance(space, TupleSpace):
             return TupleSpace([self._stacked_space(member) for member in space.spaces])
         if not isinstance(space, Box) or not space.shape:
-            raise ValueError(f"FrameStackWrapper stacks arrays, got scalar observations {space}: flatten them first.")
+            raise ValueError(f"FrameStackWrapper stacks arrays, got scalar observations {space}: set flatten_obs=true.")
         bounds = (_with_channels(bound) for bound in (space.low, space.high))
         low, high = (np.concatenate([bound] * self.num_frames, axis=-1) for bound in bounds)
         return Box(low, high, dtype=space.dtype)
@@ -180,7 +180,7 @@ def _is_index(number: Any, size: int) -> bool:
 
 
 def _without_mask(space: Space) -> tuple[Space, Space | None]:
-    """Return a space without its action mask, and the space of the mask, ``None`` without a mask."""
+    """Return ``space`` without its entry ``action_mask``, and the space of the mask (``None`` without a mask)."""
     if not isinstance(space, DictSpace) or ACTION_MASK not in space.spaces:
         return space, None
     entries = {name: member for name, member in space.spaces.items() if name != ACTION_MASK}

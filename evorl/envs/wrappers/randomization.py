@@ -37,19 +37,19 @@ _NEVER_NEGATIVE = (
     "density",
     "viscosity",
 )
-_POSITIVE = ("mass", "inertia", "timestep")  # values of these fields must stay positive unless zero in the model
+_POSITIVE = ("mass", "inertia", "timestep")  # values of these fields must stay positive, unless the model has 0
 
 
 @dataclasses.dataclass(frozen=True)
 class FieldRange:
-    """Distribution of one field of a model: its value times a random ``scale`` plus a random ``shift``.
+    """Distribution of one field of a physics model: its value times a random factor plus a random summand.
 
     Attributes:
-        name: name of the field, with dots if it is nested.
-        scale: bounds of the uniform factor.
-        shift: bounds of the uniform summand.
-        each: sample a factor and a summand for every entry; otherwise all entries share one of each.
-        entries: indices of the first axis that are changed, ``None`` for all.
+        name: name of the field, with dots if it is nested, such as ``opt.gravity``.
+        scale: bounds of the uniformly distributed factor.
+        shift: bounds of the uniformly distributed summand.
+        each: true samples a factor and a summand for every entry; otherwise all entries share one pair.
+        entries: indices along the first axis of the entries that are randomized; ``None`` for all.
     """
 
     name: str
@@ -59,7 +59,7 @@ class FieldRange:
     entries: tuple[int, ...] | None = None
 
     def draw(self, value: jax.Array, key: Key) -> jax.Array:
-        """Sample the field's values for one episode, given the values in the model."""
+        """Return the field's values for one episode, sampled with ``key``; ``value`` is the array in the model."""
         chosen = value if self.entries is None else value[np.array(self.entries)]
         scale_key, shift_key = jax.random.split(key)
         shape = chosen.shape if self.each else ()
@@ -67,7 +67,7 @@ class FieldRange:
         return drawn if self.entries is None else value.at[np.array(self.entries)].set(drawn)
 
     def limits(self, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the affected entries, and the minimum possible value of each."""
+        """Return the randomized entries of the model's array ``value``, and the minimum that each can have."""
         chosen = value if self.entries is None else value[list(self.entries)]
         return chosen, np.minimum(chosen * self.scale[0], chosen * self.scale[1]) + self.shift[0]
 
@@ -75,14 +75,14 @@ class FieldRange:
 class RandomizedPhysicsWrapper(Wrapper):
     """Samples the physics parameters of a ``PhysicsEnv`` at the start of each episode. Must be the innermost wrapper.
 
-    They are constant during the episode, and saved and restored with the state as ``_internal.physics``.
+    The parameters are constant during an episode. They are part of the state, as ``_internal.physics``.
 
     Args:
         env: a ``PhysicsEnv``, or a user's environment that wraps one.
         ranges: distributions of the fields of its model, see ``ranges_from_config``.
 
     Raises:
-        ValueError: the environment has no model, or its physics does not read such a field in compiled code.
+        ValueError: the environment has no model, or its compiled physics does not read one of the fields.
     """
 
     def __init__(self, env: Env, ranges: Sequence[FieldRange]) -> None:
@@ -106,7 +106,7 @@ class RandomizedPhysicsWrapper(Wrapper):
         return state.replace(_internal=state._internal | {"physics": drawn})
 
     def _check_fields_are_read(self, physics: PhysicsEnv) -> None:
-        """Raise ``ValueError`` for a field that affects neither resets nor steps."""
+        """Raise ``ValueError`` for a field that affects neither resets nor steps, or that uncompiled code reads."""
         fields = dict(model_fields(physics.physics_model))
         values = {r.name: fields[r.name] for r in self.ranges}
         action = physics.action_space.zeros(())
@@ -132,11 +132,11 @@ class RandomizedPhysicsWrapper(Wrapper):
 
 
 def randomized(env: Env, config: Any) -> Env:
-    """Wrap ``env`` as configured by the option ``env.randomization``.
+    """Wrap ``env`` as the option ``env.randomization`` requests; return ``env`` unchanged if it names no field.
 
     Args:
-        env: a bare adapter.
-        config: see ``ranges_from_config``; ``None`` or an empty mapping returns the environment unchanged.
+        env: an environment without wrappers.
+        config: see ``ranges_from_config``, or ``None``. The entry ``in_evaluation``, a bool, has no effect here.
 
     Raises:
         ValueError: the environment has no physics model or no such field, or a range is invalid.
@@ -147,16 +147,16 @@ def randomized(env: Env, config: Any) -> Env:
 
 
 def physics_of(env: Env) -> PhysicsEnv:
-    """Return ``env``, or the environment that a user's environment wraps, if it has a physics model.
+    """Return the environment with a physics model: ``env``, or the environment inside of a user's ``env``.
 
     Raises:
-        ValueError: neither has a physics model.
+        ValueError: neither of them has a physics model.
     """
     physics = env if isinstance(env, PhysicsEnv) else getattr(env, "env", env)
     if not isinstance(physics, PhysicsEnv) or physics.physics_model is None:
         raise ValueError(
-            f"env.randomization needs a physics model, but {type(physics).__name__} lacks one: it is available for "
-            "brax, for mjx, and for user-defined environments that are a PhysicsEnv."
+            f"env.randomization needs a physics model, but {type(physics).__name__} lacks one: use brax or mjx, "
+            "or define your environment as a PhysicsEnv."
         )
     return physics
 
@@ -165,8 +165,8 @@ def ranges_from_config(config: Mapping[str, Any], physics: PhysicsEnv) -> list[F
     """Return the distributions of the randomized fields of a model.
 
     Args:
-        config: by field name, dotted or nested: ``scale`` and ``shift``, each a pair of bounds; ``each`` (false);
-            ``entries``, a list of indices.
+        config: for each field, by its dotted or nested name, a mapping with ``scale``, ``shift`` or both (pairs of
+            bounds), and optionally ``each`` (false) and ``entries`` (a list of indices); see ``FieldRange``.
         physics: environment with the model.
 
     Raises:
@@ -180,7 +180,7 @@ def ranges_from_config(config: Mapping[str, Any], physics: PhysicsEnv) -> list[F
 
 
 def model_fields(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the floating-point arrays of a model by their dotted names, without private fields."""
+    """Yield the dotted name and value of each floating-point array of a model, except fields named ``_...``."""
     for name, value in named_leaves(model).items():
         is_private = any(part.startswith("_") for part in name.split("."))
         if jnp.issubdtype(jnp.result_type(value), jnp.floating) and np.size(value) and not is_private:
@@ -190,7 +190,7 @@ def model_fields(model: Any) -> Iterator[tuple[str, Any]]:
 def _by_field(
     config: Mapping[str, Any], above: str, fields: Mapping[str, Any], physics: PhysicsEnv
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the settings of each field, whether its name is dotted or nested."""
+    """Yield the dotted name and the settings of each field of ``config``; ``above`` is the prefix of its names."""
     for part, setting in config.items():
         name = f"{above}{part}"
         if name in fields:
@@ -230,7 +230,7 @@ def _range(setting: Any, where: str) -> tuple[float, float]:
         or not all(isinstance(x, int | float) and math.isfinite(x) for x in setting)
         or setting[0] > setting[1]
     ):
-        raise ValueError(f"{where} must be two numbers, the lower one first, got {setting!r}.")
+        raise ValueError(f"{where} must be two numbers, the lower one first, such as [0.8, 1.2]; got {setting!r}.")
     return float(setting[0]), float(setting[1])
 
 
@@ -250,7 +250,7 @@ def _uniform(key: Key, shape: tuple[int, ...], limits: tuple[float, float]) -> A
 
 
 def _used_arguments(jaxpr: Any) -> list[bool]:
-    """Return one bool per argument of a program: True if a result depends on it.
+    """Return one bool per argument of a program: True if a result depends on the argument.
 
     Every output of an equation is assumed to depend on all of its inputs.
     """

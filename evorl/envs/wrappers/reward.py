@@ -33,7 +33,7 @@ class _ChangesRewards(abc.ABC):
 
     @property
     def goal_task(self) -> Any:
-        """The goal task with the changed rewards; ``None`` without a task."""
+        """The goal task with transformed rewards; ``None`` without goals."""
         task = self.env.goal_task
         return task and task.with_reward(lambda *step: self._transform(task.reward_fn(*step)))
 
@@ -43,7 +43,7 @@ class _ChangesRewards(abc.ABC):
 
     @abc.abstractmethod
     def _transform(self, reward: jax.Array) -> jax.Array:
-        """Return the changed reward."""
+        """Return the transformed reward, a scalar."""
 
 
 class RewardScaleWrapper(_ChangesRewards, Wrapper):
@@ -56,7 +56,7 @@ class RewardScaleWrapper(_ChangesRewards, Wrapper):
     def __init__(self, env: Env, scale: float) -> None:
         super().__init__(env)
         if isinstance(scale, bool | str) or not math.isfinite(scale):
-            raise ValueError(f"reward_scale must be a number, got {scale!r}.")
+            raise ValueError(f"reward_scale must be a finite number, got {scale!r}.")
         self.scale = float(scale)
 
     def _transform(self, reward: jax.Array) -> jax.Array:
@@ -73,7 +73,7 @@ class RewardClipWrapper(_ChangesRewards, Wrapper):
     def __init__(self, env: Env, limit: float) -> None:
         super().__init__(env)
         if isinstance(limit, bool | str) or not (math.isfinite(limit) and limit > 0):
-            raise ValueError(f"reward_clip must be a positive number, got {limit!r}.")
+            raise ValueError(f"reward_clip must be a positive, finite number, got {limit!r}.")
         self.limit = float(limit)
 
     def _transform(self, reward: jax.Array) -> jax.Array:
@@ -81,9 +81,9 @@ class RewardClipWrapper(_ChangesRewards, Wrapper):
 
 
 class RewardTransformWrapper(_ChangesRewards, Wrapper):
-    """Applies a compressing function to the reward.
+    """Applies a function to the reward that reduces large rewards and keeps the sign.
 
-    ``tanh``, ``arctan``, ``sign``, ``sqrt`` (``sign(r) sqrt(|r|)``) or ``log`` (``sign(r) log(1 + |r|)``).
+    ``name`` is ``tanh``, ``arctan``, ``sign``, ``sqrt`` (``sign(r) sqrt(|r|)``) or ``log`` (``sign(r) log(1 + |r|)``).
 
     Raises:
         ValueError: the function is unknown.
@@ -100,7 +100,7 @@ class RewardTransformWrapper(_ChangesRewards, Wrapper):
 
 
 class SparseRewardWrapper(Wrapper):
-    """Accumulates the reward and pays it every ``interval`` steps and at the end of the episode; it is 0 in between."""
+    """Returns the sum of the rewards every ``interval`` steps and at the end of an episode; other rewards are 0."""
 
     hides_goals = "env.sparse_reward_interval accumulates the rewards of several steps"
 

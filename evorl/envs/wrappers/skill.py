@@ -22,9 +22,9 @@ class SkillWrapper(Wrapper):
     2018, https://arxiv.org/abs/1802.06070, algorithm 1).
 
     Args:
-        env: an environment whose observations are vectors of floats.
+        env: an environment that observes vectors of floats.
         num_skills: number of skills, at least 2.
-        skill: fixed skill of every episode, ``0 .. num_skills - 1``; ``None`` samples one per episode.
+        skill: fixed skill of every episode, ``0 .. num_skills - 1``; ``None`` samples a skill per episode.
 
     Raises:
         ValueError: observations are not vectors of floats, there are fewer than two skills, or ``skill`` is out of
@@ -57,18 +57,18 @@ class SkillWrapper(Wrapper):
 
     @property
     def obs_space(self) -> Box:
-        """The observation followed by the one-hot skill."""
+        """The space of ``env``, extended by ``num_skills`` components in [0, 1]."""
         return self._space
 
     def reset(self, key: Key) -> EnvState:
-        """Start an episode with a new skill."""
+        """Return the first state of an episode, with a newly sampled skill, or with the fixed one."""
         skill = jax.random.randint(jax.random.fold_in(key, _STREAM), (), 0, self._num_skills, jnp.int32)
         if self._skill is not None:
             skill = jnp.asarray(self._skill, jnp.int32)
         return self._shown(self.env.reset(key), skill)
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """Step the environment, keeping the skill."""
+        """Return the state after one step, with the skill of the episode."""
         return self._shown(self.env.step(env_state, action), env_state._internal.skill)
 
     def _shown(self, state: EnvState, skill: jax.Array) -> EnvState:

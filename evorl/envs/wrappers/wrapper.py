@@ -12,11 +12,11 @@ from evorl.types import Action, Key, Observation
 class Wrapper(EnvWrapper):
     """A wrapper of a single environment; the base class changes nothing.
 
-    A wrapper stores its parameters as hashable attributes: two wrappers are equal if type, parameters and inner
-    environments are equal. Its state between steps is stored in ``_internal`` under unique names.
+    A wrapper stores its parameters as hashable attributes: two wrappers are equal if types, parameters and wrapped
+    environments are equal. It stores values that later steps need in ``EnvState._internal``, under unique names.
 
     Raises:
-        TypeError: ``env`` is not an ``Env``, is already a vector env, or is a wrapper that must be outermost.
+        TypeError: ``env`` is not an ``Env``, is a vector environment, or is a wrapper that must be outermost.
     """
 
     is_outermost: ClassVar[bool] = False
@@ -29,11 +29,11 @@ class Wrapper(EnvWrapper):
             )
         if hasattr(env, "num_envs"):
             raise TypeError(
-                f"{type(self).__name__} wraps a single environment, got the vector env {type(env).__name__}: apply it "
-                "before the vmap wrapper."
+                f"{type(self).__name__} wraps a single environment, got the vector environment {type(env).__name__}: "
+                "apply it before the vmap wrapper."
             )
         if getattr(env, "is_outermost", False):
-            raise TypeError(f"{type(env).__name__} is the outermost wrapper: put {type(self).__name__} inside it.")
+            raise TypeError(f"{type(env).__name__} is the outermost wrapper: apply {type(self).__name__} first.")
         self.env = env
 
     def reset(self, key: Key) -> EnvState:
@@ -56,18 +56,18 @@ class ChangesObservations(abc.ABC):
         """Map an observation of ``env`` to the agent's observation."""
 
     def reset(self, key: Key) -> EnvState:
-        """Return the first state of an episode."""
+        """Return the first state of an episode, with the mapped observation."""
         state = self.env.reset(key)
         return state.replace(obs=self.observation(state.obs))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """Return the state after one step."""
+        """Return the state after one step, with the mapped observation."""
         state = self.env.step(env_state, action)
         return state.replace(obs=self.observation(state.obs))
 
 
 def has_layer(env: Env, layer: type) -> bool:
-    """Return True if ``env`` or an environment that it wraps is an instance of ``layer``."""
+    """Return True if ``env``, or an environment wrapped by ``env`` at any depth, is an instance of ``layer``."""
     while True:
         if isinstance(env, layer):
             return True

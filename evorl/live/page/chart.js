@@ -1,4 +1,4 @@
-// Charts as SVG: curves with a band and thin lines for seeds, and bars. Text is set by textContent only.
+// Charts as SVG: curves, with a band for the spread and thin lines for seeds, and histograms. Text is set by textContent only.
 
 const SVG = "http://www.w3.org/2000/svg";
 const HEIGHT = 250;
@@ -126,7 +126,7 @@ function drawSeries(svg, each, { toX, toY }, weight) {
   }
 }
 
-/** The point nearest to a step, of each series. */
+/** For each series with points, return the point nearest to step x. */
 function nearest(series, x) {
   return series.filter((each) => each.points.length).map((each) => {
     let [low, high] = [0, each.points.length - 1];
@@ -170,7 +170,7 @@ function tell(box, svg, series, scale, label, event) {
 /**
  * Draw curves.
  * series: [{label, slot, points: [[x, y]], seeds: [points], spread: [[x, low, high]]}]
- * label: {x, y, unit}; weight: smoothing weight, 0 for no smoothing; box: element for the values under the pointer.
+ * label: {x, y, unit}; weight: smoothing weight in [0, 1), 0 for no smoothing; box: element for the values under the pointer.
  */
 export function drawCurves(svg, series, label, weight, box) {
   const width = Math.max(240, Math.floor(svg.getBoundingClientRect().width));
@@ -199,7 +199,7 @@ export function drawCurves(svg, series, label, weight, box) {
   box.hidden = true;
 }
 
-/** Draw a histogram. */
+/** Draw a histogram with K + 1 bin edges and K counts. */
 export function drawBars(svg, { edges, counts }) {
   const width = Math.max(240, Math.floor(svg.getBoundingClientRect().width));
   const [low, high] = edges[0] < edges.at(-1) ? [edges[0], edges.at(-1)] : [edges[0] - 0.5, edges[0] + 0.5];

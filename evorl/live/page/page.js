@@ -3,11 +3,11 @@
 import { drawBars, drawCurves, exact, short, swatch, unit } from "./chart.js";
 
 const SENT = "sent"; // key of the metrics of clients, among the keys of runs
-const MOST_DRAWN = 1200; // points of a curve
-const MOST_CHOSEN = 4; // runs that are drawn by default
+const MOST_DRAWN = 1200; // approximate maximum number of points of a curve
+const MOST_CHOSEN = 4; // maximum number of runs that are drawn by default
 const byId = (id) => document.getElementById(id);
 const runs = new Map();
-const curves = new Map(); // by "run metric": {version, told}
+const curves = new Map(); // by "run metric": {version, curve}
 const slots = new Map(); // by run: index of its color
 const chosen = readChoice();
 let store = { version: 0, metrics: [], histograms: [] };
@@ -25,24 +25,24 @@ function made(name, properties = {}, ...children) {
 
 // The selection is stored in the fragment of the URL, so a reload or a bookmark keeps it.
 function readChoice() {
-  const told = new URLSearchParams(location.hash.slice(1));
+  const fragment = new URLSearchParams(location.hash.slice(1));
   const list = (name) => {
     try {
-      const value = JSON.parse(told.get(name));
+      const value = JSON.parse(fragment.get(name));
       return Array.isArray(value) ? value.map(String) : null;
     } catch {
       return null;
     }
   };
-  return { runs: list("runs"), metrics: list("metrics"), smooth: Math.min(0.98, Number(told.get("smooth")) || 0) };
+  return { runs: list("runs"), metrics: list("metrics"), smooth: Math.min(0.98, Number(fragment.get("smooth")) || 0) };
 }
 
 function keepChoice() {
-  const told = new URLSearchParams();
-  if (chosen.runs) told.set("runs", JSON.stringify(chosen.runs));
-  if (chosen.metrics) told.set("metrics", JSON.stringify(chosen.metrics));
-  if (chosen.smooth) told.set("smooth", chosen.smooth);
-  history.replaceState(null, "", `#${told}`);
+  const fragment = new URLSearchParams();
+  if (chosen.runs) fragment.set("runs", JSON.stringify(chosen.runs));
+  if (chosen.metrics) fragment.set("metrics", JSON.stringify(chosen.metrics));
+  if (chosen.smooth) fragment.set("smooth", chosen.smooth);
+  history.replaceState(null, "", `#${fragment}`);
 }
 
 function shownRuns() {
@@ -130,9 +130,9 @@ function renderServing(shown) {
   const serving = shown.filter((key) => key !== SENT && Object.keys(runs.get(key).serving).length);
   byId("serving").hidden = !serving.length;
   byId("tiles").replaceChildren(...serving.flatMap((key) => Object.entries(runs.get(key).serving).map(([name, value]) => {
-    const told = name.replace(/^serving\//, "").replaceAll("_", " ");
-    const whose = serving.length > 1 ? ` (${nameOf(key)})` : "";
-    return made("div", { className: "tile" }, made("b", { textContent: short(value) }), made("span", { textContent: told + whose }));
+    const title = name.replace(/^serving\//, "").replaceAll("_", " ");
+    const owner = serving.length > 1 ? ` (${nameOf(key)})` : "";
+    return made("div", { className: "tile" }, made("b", { textContent: short(value) }), made("span", { textContent: title + owner }));
   })));
 }
 
@@ -145,10 +145,10 @@ function renderPictures(shown) {
   byId("figures").dataset.shown = now;
   byId("figures").replaceChildren(...seen.map((key) => {
     const { name, type } = runs.get(key).picture;
-    const told = `${nameOf(key)}: ${name}`;
+    const caption = `${nameOf(key)}: ${name}`;
     const film = { src: source(key), controls: true, loop: true, muted: true, autoplay: true };
-    const media = type.startsWith("video") ? made("video", film) : made("img", { src: source(key), alt: told });
-    return made("figure", {}, media, made("figcaption", { textContent: told }));
+    const media = type.startsWith("video") ? made("video", film) : made("img", { src: source(key), alt: caption });
+    return made("figure", {}, media, made("figcaption", { textContent: caption }));
   }));
 }
 
@@ -157,9 +157,9 @@ async function renderHistograms() {
   barsOf = store.version;
   const names = store.histograms.slice(0, 6);
   byId("histograms").hidden = !names.length;
-  const told = await Promise.all(names.map((name) => asked(`/api/histograms?${new URLSearchParams({ name })}`)));
+  const answers = await Promise.all(names.map((name) => asked(`/api/histograms?${new URLSearchParams({ name })}`)));
   const drawn = names.map((name, i) => {
-    const last = told[i]?.histograms.at(-1);
+    const last = answers[i]?.histograms.at(-1);
     const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
     svg.setAttribute("class", "chart");
     return { last, svg, box: made("article", {}, made("h3", { textContent: `${name} at ${short(last?.x ?? 0)}` }), svg) };
@@ -184,9 +184,9 @@ function newChart() {
 }
 
 function offer(chart, names) {
-  const told = JSON.stringify(names);
-  if (chart.options !== told) {
-    chart.options = told;
+  const listed = JSON.stringify(names);
+  if (chart.options !== listed) {
+    chart.options = listed;
     const groups = Map.groupBy(names, (name) => (name.includes("/") ? name.split("/")[0] : ""));
     chart.select.replaceChildren(...[...groups].map(([label, members]) => {
       const options = members.map((name) => made("option", { value: name, textContent: name }));
@@ -198,8 +198,8 @@ function offer(chart, names) {
 
 function drawChart(chart, keys) {
   const series = keys.filter((key) => metricsOf(key).includes(chart.metric)).map((key) => {
-    const told = curves.get(`${key} ${chart.metric}`)?.told ?? { points: [] };
-    return { label: nameOf(key), slot: slotOf(key), points: told.points, seeds: told.seeds ?? [], spread: told.spread ?? [] };
+    const curve = curves.get(`${key} ${chart.metric}`)?.curve ?? { points: [] };
+    return { label: nameOf(key), slot: slotOf(key), points: curve.points, seeds: curve.seeds ?? [], spread: curve.spread ?? [] };
   });
   const measured = unit(chart.metric);
   const label = { x: "environment steps", y: measured ? `${chart.metric} (${measured})` : chart.metric, unit: measured };
@@ -235,9 +235,9 @@ async function refreshCurves(keys) {
     const version = versionOf(key);
     if (!metricsOf(key).includes(metric) || curves.get(place)?.version === version) return;
     const query = new URLSearchParams({ name: metric, ...(key === SENT ? {} : { run: key }), most: MOST_DRAWN });
-    const told = await asked(`/api/scalars?${query}`);
-    told?.points.sort((a, b) => a[0] - b[0]); // clients may send steps in any order
-    if (told) curves.set(place, { version, told });
+    const curve = await asked(`/api/scalars?${query}`);
+    curve?.points.sort((a, b) => a[0] - b[0]); // clients may send steps in any order
+    if (curve) curves.set(place, { version, curve });
   }));
 }
 
@@ -269,15 +269,15 @@ function say(state, text) {
   byId("live").textContent = text;
 }
 
-function take(told) {
-  for (const run of told.runs) runs.set(String(run.index), run);
-  store = told.store;
-  byId("places").textContent = told.places;
-  const nothing = told.ready && !runs.size && !store.metrics.length;
-  const notes = nothing ? ["No runs here yet: they appear as soon as they start."] : told.notes;
+function take(changes) {
+  for (const run of changes.runs) runs.set(String(run.index), run);
+  store = changes.store;
+  byId("places").textContent = changes.places;
+  const nothing = changes.ready && !runs.size && !store.metrics.length;
+  const notes = nothing ? ["No runs here yet: they appear as soon as they start."] : changes.notes;
   byId("note").hidden = !notes.length;
   byId("note").textContent = notes.join(" ");
-  say("live", told.ready ? "live" : "reading the runs");
+  say("live", changes.ready ? "live" : "reading the runs");
   render();
 }
 

@@ -130,7 +130,7 @@ def test_scores_of_an_empty_archive() -> None:
         ({"low": (1.0,)}, ("low=1", "high=1")),
         ({"low": 3.0}, ("low", "list", "got 3.0")),
         ({"high": ()}, ("high", "list")),
-        ({"bins": (3, 3)}, ("1 descriptors", "got [3, 3]")),
+        ({"bins": (3, 3)}, ("1 dimensions", "got [3, 3]")),
         ({"bins": (0,)}, ("bins", "positive")),
     ],
 )

@@ -149,5 +149,5 @@ def test_other_numbers_of_rows_have_simulators_of_their_own_and_all_are_closed()
     simulators.step(step_arguments(answer))
     simulators.close()
     assert all(env.closed for env in made)
-    with raises_naming(HostEnvError, "expected 3", "but 2"):
+    with raises_naming(HostEnvError, "num_envs=3", "made 2"):
         Simulators(lambda _: Counter(2), 3, None)
