@@ -214,7 +214,7 @@ UNTUNED = {
     "mountain_car": "gymnasium/MountainCar-v0",
     "mountain_car_continuous": "gymnasium/MountainCarContinuous-v0",
     "dm_control": "playground/WalkerStand",
-    "mujoco": "host/walker2d",
+    "mujoco": "host/ant",
     "box2d": "gymnasium/LunarLander-v3",
 }
 

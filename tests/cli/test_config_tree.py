@@ -31,7 +31,7 @@ def test_tuned_settings_are_found_by_each_name_of_an_environment() -> None:
         ("ppo/hopper", "ppo/hopper"),
         ("ppo/ant", "ppo/_brax"),
         ("ppo/brax/ant", "ppo/_brax"),
-        ("ppo/host/walker2d", "ppo/_mujoco"),
+        ("ppo/host/ant", "ppo/_mujoco"),
         ("ppo/gymnasium/HalfCheetah-v5", "ppo/_mujoco"),
         ("ppo/gymnasium/Hopper-v3", "ppo/gymnasium/Hopper-v3"),
         ("reinforce/ant", "reinforce/ant"),
