@@ -33,7 +33,7 @@ class AgentState(PyTreeData):
         params: network parameters, by network name.
         obs_preprocessor_state: running statistics of the observations; ``None`` without normalization.
         extra_state: other state of the agent, such as the current epsilon or statistics of batch normalization.
-        recurrent_state: recurrent state of one environment at the start of an episode; ``None`` if not recurrent.
+        recurrent_state: recurrent state of an environment at the start of an episode, zeros; ``None`` if not recurrent.
     """
 
     params: Params
@@ -43,7 +43,7 @@ class AgentState(PyTreeData):
 
 
 class NoParts(PyTreeNode):
-    """Settings of an agent without networks to build."""
+    """Empty ``part_settings``, for agents whose ``parts`` reads no settings."""
 
 
 class Agent(PyTreeNode):
@@ -97,11 +97,11 @@ class Agent(PyTreeNode):
         """Raise an error if this agent does not support an action space.
 
         Args:
-            space: action space as agents see it, see ``evorl.envs.action_conversion``.
+            space: action space in which agents act, see ``evorl.envs.action_conversion``.
             env_space: action space of the environment itself, for the message; defaults to ``space``.
 
         Raises:
-            ValueError: the space is unsupported; the message lists the agents that support it.
+            ValueError: the space is unsupported; the message explains why, or lists the agents that support it.
         """
         kind, env_space = kind_of(space), space if env_space is None else env_space
         if kind in cls.acts_in:
@@ -136,12 +136,12 @@ class Agent(PyTreeNode):
         """Return initial network parameters for these spaces, by network name."""
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Return the initial state for these spaces: new parameters and empty observation statistics."""
+        """Return the initial state for these spaces: new parameters and, if used, empty observation statistics."""
         statistics = init_statistics(obs_space.zeros()) if self.normalize_obs else None
         return AgentState(params=self.init_params(obs_space, action_space, key), obs_preprocessor_state=statistics)
 
     def at_progress(self, agent_state: AgentState, progress: jax.Array) -> AgentState:
-        """Return the state with scheduled exploration at ``progress``, a fraction in [0, 1]; by default unchanged."""
+        """Return the state with scheduled values, such as epsilon, at ``progress`` in [0, 1]; by default unchanged."""
         return agent_state
 
     @abstractmethod
@@ -198,7 +198,7 @@ def action_distribution(action_space: Space, squashed: bool = True, **options: A
     kind = kind_of(action_space)
     if kind is ActionSpaces.OTHERS:
         known = describe_kinds(ActionSpaces.DISCRETE_AND_BOXES)
-        raise ValueError(f"policies act in {known}, but this action space is {action_space!r}: convert the space.")
+        raise ValueError(f"policies act in {known}, not {action_space!r}: use ActionConversion(space).agent_space.")
     if kind is ActionSpaces.DISCRETE:
         return distribution_for(num_actions=num_outputs(action_space), **options)
     bounded = bounded_dimensions(action_space)

@@ -75,7 +75,7 @@ def refuse_replay(cls: WorkflowClass, config: Mapping[str, Any]) -> None:
     """Raise an error if the config has ``replay`` but the workflow has no replay buffer.
 
     Raises:
-        ValueError: ``replay`` is invalid here; the message names the key of the inner workflow that may accept it.
+        ValueError: ``replay`` is invalid here; the message names the key of an inner workflow, if any, to set instead.
     """
     if "replay" not in config or "replay" in config_keys(cls):
         return
@@ -204,7 +204,7 @@ def workflow_from_config(config: Mapping[str, Any], name: str = "workflow") -> W
         name: name of the setting ``workflow``, for messages.
 
     Raises:
-        ValueError: the class does not exist, or the config is invalid.
+        ValueError: ``workflow`` is missing or is not a workflow class, or the config is invalid.
     """
     if "workflow" not in config:
         raise ValueError(f"{name} is missing: set it to a class, for example evorl.algorithms.ppo.PPOWorkflow.")
@@ -243,7 +243,7 @@ def inner_workflow(
         not_its_own: settings of the outer workflow that do not apply to the inner workflow.
 
     Raises:
-        ValueError: the section contains one of these settings, or is invalid.
+        ValueError: the section contains a setting in ``shared`` or ``not_its_own``, or is invalid.
     """
     part = checked_mapping(config.get(name), name)
     for setting in (*shared, *not_its_own):
@@ -276,14 +276,14 @@ def training_mode(mode: str | AutoresetMode) -> AutoresetMode:
 
 
 def seeded(config: Mapping[str, Any] | str, seed: int) -> Mapping[str, Any] | str:
-    """Return an environment's config, with the simulators' ``seed`` added if ``host=compiled`` and it sets none."""
+    """Return an environment's config; with ``host=compiled``, add ``seed`` as the simulators' seed if it is not set."""
     if not isinstance(config, Mapping) or config.get("host") != "compiled":
         return config
     return {"seed": seed, **config}
 
 
 def as_paid_by_the_environment(config: Mapping[str, Any] | str) -> Mapping[str, Any] | str:
-    """Return an environment's config without training-only options, so that evaluations report original rewards."""
+    """Return an environment's config for evaluations, without options only for training, such as reward scaling."""
     if not isinstance(config, Mapping):
         return config
     excluded = set(TRAINING_OPTIONS)
@@ -293,6 +293,6 @@ def as_paid_by_the_environment(config: Mapping[str, Any] | str) -> Mapping[str, 
 
 
 def eval_rows(num_episodes: int, multiple_of: int = 1, at_most: int = 128) -> int:
-    """Return the number of parallel environments, about ``at_most`` or fewer, that play episodes in equal rounds."""
+    """Return the number of environments for equal rounds of episodes: up to ``at_most``, rounded up to a multiple."""
     rounds = math.ceil(num_episodes / at_most)
     return math.ceil(num_episodes / rounds / multiple_of) * multiple_of

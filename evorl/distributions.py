@@ -143,7 +143,7 @@ class TanhNormal(PyTreeData):
         return squash(pre_tanh, self.bounded), log_prob - jnp.sum(self._log_slope(pre_tanh), axis=-1)
 
     def log_prob(self, action: jax.Array) -> jax.Array:
-        """Return log-densities ``[...]`` of actions ``[..., A]``, which are clipped to 1e-6 inside the bounds first."""
+        """Return log-densities ``[...]`` of actions ``[..., A]``, clipped to at least 1e-6 from the bounds -1 and 1."""
         pre_tanh = _where_bounded(self.bounded, jnp.arctanh(jnp.clip(action, -1.0 + _BORDER, 1.0 - _BORDER)), action)
         return self.base.log_prob(pre_tanh) - jnp.sum(self._log_slope(pre_tanh), axis=-1)
 
@@ -263,7 +263,7 @@ def distribution_for(
         **options: ``min_log_std``, ``max_log_std`` and ``log_std_bound``, see ``ActionDistribution``.
 
     Raises:
-        ValueError: not exactly one of the two sizes is passed, or ``bounded`` does not have ``action_size`` entries.
+        ValueError: not exactly one of the two sizes is passed, or an argument is invalid, see ``ActionDistribution``.
     """
     if (num_actions is None) == (action_size is None):
         raise ValueError("pass exactly one of num_actions (a discrete space) and action_size (a box).")

@@ -51,14 +51,14 @@ class Within:
             low, high = 1.0, 0.0
         is_closed = text[:1] + text[-1:] == "[]"
         if text[:1] not in ("(", "[") or text[-1:] not in (")", "]") or not (low < high or (low == high and is_closed)):
-            raise ValueError(f"an interval must have the form (0, 1] or [0, inf), got {text!r}.")
+            raise ValueError(f"an interval must have the form (0, 1] or [0, inf) and not be empty, got {text!r}.")
 
 
 _STATIC_TYPES = (bool, int, str, bytes, enum.Enum, type, np.dtype)
 
 
 def _annotation_is_static(annotation: Any) -> bool:
-    """Return True if all values of an annotation are structure: int, bool, str, enum, callable, or tuples of these."""
+    """Return True if an annotation only allows structure: strings, ints, enums, types, callables, or their tuples."""
     origin = typing.get_origin(annotation)
     if origin is typing.Annotated:
         return _annotation_is_static(typing.get_args(annotation)[0])

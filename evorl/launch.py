@@ -1,7 +1,7 @@
 """Launches several processes of one training run: ``python -m evorl.launch -n 2 agent=ppo env=hopper``.
 
-The launcher starts the processes and supervises them. It shows the output of process 0. If another process fails, it
-shows the last lines of its output. When one process ends with an error, the others stop: either they notice the loss in
+The launcher starts the processes and supervises them. It shows the output of process 0; if another process fails first,
+it also shows the last lines of that process. When one process fails, the others stop: either they notice the loss in
 their next collective operation, or the launcher sends signals.
 """
 
@@ -24,7 +24,7 @@ from evorl.execution.multiprocess import LOST_STATUS, ProcessInfo
 from evorl.execution.signals import SHOW_CURSOR
 from evorl.ops.processes import without_working_directory
 
-PATIENCE = 5.0  # seconds for the other processes to end by themselves, and again after each signal to stop
+PATIENCE = 5.0  # seconds to wait for the other processes to end by themselves, and again after signals to stop
 # Start of the log lines in which JAX reports a lost process, at great length, before it ends the current process.
 _LOSS = re.compile(r"[EF]\d{4} [\d:.]+ +\d+ (coordination_service|client\.h)")
 _SLURM = ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NODELIST")
@@ -95,7 +95,7 @@ class Process:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Start the processes that the command line describes; return 0, or the status of the first process to fail."""
+    """Run the processes of a command line; return 0, or the status of the first to fail (128 + N for signal N)."""
     options, settings = _parser().parse_known_args(arguments)
     processes = [Process(info, settings) for info in process_infos(options, os.environ)]
     received: list[int] = []
@@ -149,7 +149,8 @@ def process_infos(options: argparse.Namespace, environment: Mapping[str, str]) -
             _parser().error("the number of processes is missing: pass -n 2, or start with SLURM's srun, which sets it")
         index, count = int(environment["SLURM_PROCID"]), int(environment["SLURM_NTASKS"])
         return [ProcessInfo(index, count, None, 0, 1, devices, f"srun {command}")]
-    if options.n < 1 or options.hosts < 1 or not 0 <= options.host < options.hosts or (devices or 1) < 1:
+    least = min(options.n, options.hosts, 1 if devices is None else devices)
+    if least < 1 or not 0 <= options.host < options.hosts:
         _parser().error("-n, --hosts and --devices-per-process must be 1 or more, and --host from 0 to --hosts - 1")
     if options.hosts > 1 and not re.fullmatch(r".+:\d+", options.coordinator or ""):
         _parser().error(
@@ -196,7 +197,7 @@ def _stop(processes: Sequence[Process]) -> None:
 
 
 def _first_to_fail(processes: Sequence[Process]) -> Process:
-    """Return the process that caused the stop: it failed by itself, did not respond, or lost a remote process."""
+    """Return the process that caused the stop: it failed, did not respond, or lost contact with another machine."""
 
     def is_consequence(process: Process) -> tuple[bool, bool, bool]:
         return process.lost_another, process.stopped_by != 0, process.stopped_by != signal.SIGKILL
@@ -205,7 +206,7 @@ def _first_to_fail(processes: Sequence[Process]) -> Process:
 
 
 def _report(first: Process, processes: Sequence[Process], settings: Sequence[str]) -> None:
-    """Print which process ended, with its last lines unless they are already on the screen."""
+    """Print which process failed, with its last lines or the resume command, unless it has printed them itself."""
     ended_itself = (first.status or 0) > 0
     if first.info.index == 0 and ended_itself:
         return

@@ -71,7 +71,7 @@ class WideCounter(PyTreeData):
 
 
 class EpisodeStatistics(PyTreeData):
-    """Sums over finished episodes, which can be merged; scalars, or arrays of one shape.
+    """Mergeable sums and extremes over finished episodes: all scalars, or all arrays of one shape.
 
     Attributes:
         count: number of episodes, float32.
@@ -108,7 +108,7 @@ class EpisodeStatistics(PyTreeData):
         )
 
     def over(self, axis: int = 0, where: jax.Array | bool = True) -> EpisodeStatistics:
-        """Return the statistics merged over an axis, restricted to entries where ``where``, bools, is True."""
+        """Return the statistics merged over an axis; a bool mask ``where`` selects the entries to include."""
         sums = (jnp.sum(x, axis, where=where) for x in (self.count, self.return_sum, self.length_sum))
         smallest = jnp.min(self.return_min, axis, initial=jnp.inf, where=where)
         largest = jnp.max(self.return_max, axis, initial=-jnp.inf, where=where)
@@ -138,7 +138,7 @@ class EvaluationMetrics(PyTreeData):
     """Result of an evaluation of N episodes.
 
     Attributes:
-        episode_returns: returns, ``[N]``; the evaluator decides if they are discounted.
+        episode_returns: returns, ``[N]``; the evaluator decides whether they are discounted.
         episode_lengths: lengths in steps, ``[N]``.
         success_at_end: True if an episode's last step is at its goal, bool ``[N]``; ``None`` without goals.
         success_ever: True if any step of the episode is at its goal, bool ``[N]``; ``None`` without goals.
@@ -155,7 +155,7 @@ class EvaluationMetrics(PyTreeData):
     steps: Any = None
 
     def summary(self) -> PyTreeDict:
-        """Return mean, standard deviation, extremes and median of the returns, the mean length, and success rates.
+        """Return mean, standard deviation, extremes and median of the returns, mean length, and any success rates.
 
         If goals or steps are recorded, the additional entry ``episodes`` is this object.
         """

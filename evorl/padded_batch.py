@@ -76,11 +76,11 @@ class PaddedBatch(PyTreeData, Generic[Tree]):
         )
 
     def at(self, steps: Any) -> Tree:
-        """Return one step of every row, leaves ``[B, ...]``, which may be padding; ``steps``: one index or ``[B]``."""
+        """Return one step of every row, leaves ``[B, ...]``, possibly padding; ``steps`` is an int or int ``[B]``."""
         return jax.tree.map(lambda x: x[np.arange(self.num_rows), steps], self.data)
 
     def running_at(self, step: int) -> tuple[Tree, np.ndarray]:
-        """Return one step of all longer rows, leaves ``[R, ...]``, and the rows' indices ``[R]``. Not traceable."""
+        """Return one step of the R rows with ``lengths > step``, ``[R, ...]``, and their indices. Not traceable."""
         rows = np.flatnonzero(self._lengths_on_host("running_at") > step).astype(np.int32)
         return jax.tree.map(lambda x: x[rows, np.full_like(rows, step)], self.data), rows
 
@@ -123,7 +123,7 @@ def padded_batch(data: Tree, lengths: Any = None, info: Any = None) -> PaddedBat
         info: data of whole rows, leaves ``[B, ...]``.
 
     Raises:
-        ValueError: the leading axes of the arguments differ, or a length is not from 0 to T.
+        ValueError: the leading axes of the arguments differ, or a length (unless traced) is not from 0 to T.
     """
     shapes = {leaf.shape[:2] for leaf in jax.tree.leaves(data)}
     if len(shapes) != 1 or len(next(iter(shapes))) != 2:
@@ -183,7 +183,7 @@ def split_episodes(trajectory: Tree, dones: Any) -> PaddedBatch[Tree]:
     """Split a window of T steps into episodes, one per row, ordered by environment. Not traceable.
 
     Args:
-        trajectory: leaves ``[T, B, ...]``, as returned by a rollout.
+        trajectory: leaves ``[T, B, ...]``, as returned by a rollout; T and B are at least 1.
         dones: True where an episode ended, ``[T, B]``.
 
     Returns:

@@ -186,7 +186,7 @@ def act_again(
 
 
 def with_recurrent_state(env_state: EnvState, agent_state: AgentState) -> EnvState:
-    """Return the environment state with the agent's initial recurrent state, unless it already has one."""
+    """Return the environment state with zeros as the recurrent state of a recurrent agent, unless it has one."""
     if agent_state.recurrent_state is None or recurrent_state_of(env_state) is not None:
         return env_state
     rows = env_state.done.shape
@@ -208,7 +208,7 @@ def without_recurrent_state(env_state: EnvState) -> EnvState:
 
 
 def block_size(num_envs: int, env_chunk: int | None) -> int:
-    """Return the largest divisor of ``num_envs`` that is at most ``env_chunk``, or ``num_envs`` if that is ``None``."""
+    """Return the largest divisor of ``num_envs`` up to ``env_chunk``; ``num_envs`` if ``env_chunk`` is ``None``."""
     if env_chunk is None or env_chunk >= num_envs:
         return num_envs
     return next(size for size in range(max(env_chunk, 1), 0, -1) if num_envs % size == 0)
@@ -253,7 +253,7 @@ S = TypeVar("S", bound=State)
 
 
 class ActsInRollouts(Protocol[S]):
-    """A workflow that learns from rollouts of fixed length."""
+    """Workflow that learns from rollouts of fixed length, which record the entries ``env_fields`` of ``info``."""
 
     env_fields: ClassVar[tuple[str, ...]]
 

@@ -44,7 +44,7 @@ class SampleBatch(PyTreeData):
     __iter__ = None  # without it, iteration would index past the end forever
 
     def flatten(self, num_axes: int = 2) -> SampleBatch:
-        """Merge time and environments into one axis: ``[T, B, ...] -> [T * B, ...]``."""
+        """Merge the first ``num_axes`` axes, by default time and environments: ``[T, B, ...] -> [T * B, ...]``."""
         return flatten_leading_axes(self, num_axes)
 
 

@@ -8,8 +8,8 @@ Axis legend, used in comments at the end of lines that create arrays::
 
 Three containers are registered as JAX pytrees. ``PyTreeDict`` stores named data, ``PyTreeData`` is the base of frozen
 dataclasses for data, and ``PyTreeNode`` is the base of logic classes (agents, evaluators, workflows). The leaves of a
-node are numbers that only affect values; fields that affect shapes or control flow are static. A node is therefore a
-valid argument of a jitted function, and changing one of its numbers does not recompile.
+node are numbers or arrays that only affect values; fields that affect shapes or control flow are static. A node is
+therefore a valid argument of a jitted function, and changing one of its numbers does not recompile.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ T = TypeVar("T")
 class PyTreeDict(dict):
     """A dict whose entries are also attributes, registered as a pytree with sorted keys.
 
-    Nested dicts become ``PyTreeDict``, so ``d.a.b`` works at any depth. The structure ignores the order of insertion.
+    Nested dicts, also in lists, become ``PyTreeDict``, so ``d.a.b`` works. The structure ignores the insertion order.
 
     Raises:
-        AttributeError: a key is not a string, or is the name of a dict method such as ``items``; see ``is_entry_name``.
+        AttributeError: a key is not a string, or is the name of an attribute of the class, such as ``items``.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -81,7 +81,7 @@ class PyTreeDict(dict):
             if not isinstance(key, str):
                 raise AttributeError(f"PyTreeDict keys must be strings, got {key!r} of type {type(key).__name__}.")
             if key in _METHODS:
-                raise AttributeError(f"PyTreeDict key {key!r} would hide the dict method of that name: rename it.")
+                raise AttributeError(f"PyTreeDict key {key!r} is an attribute of PyTreeDict itself: rename the key.")
         if not _CONTAINERS.isdisjoint(map(type, entries.values())):
             entries = {key: _convert_mappings(value) for key, value in entries.items()}
         super().update(entries)
@@ -211,13 +211,13 @@ def _as_hashable(value: Any) -> Any:
 class PyTreeNode:
     """Base of logic classes: a dataclass registered as a pytree, immutable after ``__post_init__``.
 
-    A field is static if declared as such, or if its annotation can only be structure: ``int``, ``bool``, ``str``,
-    enums, callables and tuples of these. All other fields (``float``, arrays, nodes) are data and contain only arrays
-    or numbers. Static fields are hashable, so that nodes of equal structure share one compiled program.
+    A field is static if declared as such, or if its annotation only allows structure: ``int``, ``bool``, ``str``,
+    enums, types, callables, and unions or tuples of these. All other fields (``float``, arrays, nodes) are data: their
+    leaves are arrays or numbers. Static fields are hashable, so nodes of equal structure share one compiled program.
 
     Raises:
         TypeError: a data field contains objects other than arrays and numbers, or a static field is not hashable.
-        dataclasses.FrozenInstanceError: a field is set after construction; use ``replace``.
+        dataclasses.FrozenInstanceError: a field is set or deleted after construction; use ``replace``.
     """
 
     if TYPE_CHECKING:  # type checkers do not see that every subclass is made a dataclass
@@ -282,7 +282,7 @@ def _check_fields(node: PyTreeNode) -> None:
 
 
 class ByValue:
-    """Base of immutable objects that compare and hash by value, so that equal ones share programs; caches the hash."""
+    """Base of immutable objects that compare and hash by value, so that equal objects share compiled programs."""
 
     def _identity(self) -> Any:
         """Return a hashable value that is the same for equal objects; by default, an object equals only itself."""

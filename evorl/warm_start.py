@@ -53,7 +53,7 @@ class WarmStart:
     messages: tuple[str, ...]
 
     def first_state(self, key: Key | int = 0) -> State:
-        """Return ``workflow.init(key)`` with the loaded arrays; an evolutionary search is restarted around them."""
+        """Return ``workflow.init(key)`` with the loaded arrays; an evolutionary search starts at the loaded policy."""
         state = self.workflow.init(key)
         agent_state = jax.tree.map_with_path(self._loaded, {"agent_state": state.agent_state})["agent_state"]
         state = programs.place(self.workflow, state.replace(agent_state=agent_state))
@@ -75,13 +75,13 @@ def warm_start(
     Args:
         workflow: workflow of the new run; its algorithm may differ if parts have the same names and shapes.
         run: folder of the other run.
-        parts: names of the parts of the agent's parameters, such as ``policy``; ``None`` for all parts that both agents
+        parts: names of the parts of the agent's parameters, such as ``policy``; ``None`` loads all parts that both runs
             have. Target networks are loaded with their online networks, observation statistics with every part.
-        which: checkpoint: ``best``, ``latest``, or an iteration. If no checkpoint was evaluated, ``best`` means
+        which: checkpoint to load: ``best``, ``latest``, or an iteration. If no checkpoint was evaluated, ``best`` means
             ``latest``.
 
     Raises:
-        ValueError: parts, shapes, seeds or normalization of the agents do not match, or a run has no single agent.
+        ValueError: parts, shapes, seeds or normalization of the agents differ, or a run's algorithm is unsupported.
         CheckpointError: the checkpoint does not exist or is corrupted.
     """
     checkpointer = RunCheckpointer(Path(run) / "checkpoints")
@@ -136,7 +136,7 @@ def _shapes_here(workflow: Workflow) -> Leaves:
     name = type(workflow).__name__.removesuffix("Workflow")
     if not isinstance(workflow, OnPolicyWorkflow | OffPolicyWorkflow | EvolutionWorkflow):
         raise ValueError(
-            f"init_from loads the parameters of one agent, but {name} trains a population, or nothing: choose an "
+            f"init_from loads the parameters of one agent, but {name} trains several, such as a population: choose an "
             f"evolutionary optimizer, or one of {learning_algorithms(OnPolicyWorkflow, OffPolicyWorkflow)}."
         )
     if getattr(workflow, "virtual_batch", None) is not None:
@@ -150,7 +150,7 @@ def _shapes_here(workflow: Workflow) -> Leaves:
 
 
 def _shapes_there(checkpointer: RunCheckpointer, which: str | int, run: Path) -> tuple[Leaves, int | None]:
-    """Return shapes and dtypes of the other run's agent, without the axis of seeds, and the number of seeds or None.
+    """Return shapes and dtypes of the other run's agent for one seed, and the number of seeds (None without an axis).
 
     Raises:
         CheckpointError: the checkpoint does not exist.
@@ -234,7 +234,7 @@ def _parts_to_load(
 
 
 def _compare(part: str, there: Leaves, here: Leaves, loaded: Sequence[str], run: Path | str) -> None:
-    """Raise ``ValueError`` if the arrays of a part differ between the runs in name, shape or dtype."""
+    """Raise ``ValueError`` if a part's arrays differ in name, shape or dtype; either run may lack a ``log_std``."""
     for path in dict.fromkeys([*there, *here]):
         if path.rpartition("/")[2] == _SPREAD and not (path in there and path in here):
             continue
@@ -247,12 +247,12 @@ def _compare(part: str, there: Leaves, here: Leaves, loaded: Sequence[str], run:
             leaves, only = (there, str(run)) if path in there else (here, "this run")
             difference = f"{name} ({leaves[path]}) is only in {only}"
         others = [other for other in loaded if other.removeprefix("target_") != part.removeprefix("target_")]
-        advice = f"Omit it with init_from.parts=[{', '.join(others)}], or use" if others else "Use"
+        advice = f"Omit {part} with init_from.parts=[{', '.join(others)}], or use" if others else "Use"
         raise ValueError(f"init_from: {difference}. {advice} an environment with the same spaces and the same network.")
 
 
 def _statistics(here: Leaves, there: Leaves, run: Path | str) -> tuple[bool, tuple[str, ...]]:
-    """Return True if observation statistics are loaded, and messages about them.
+    """Return True if observation statistics are loaded, and messages for the user, possibly none.
 
     Raises:
         ValueError: only the other run normalizes observations, or the shapes of the observations differ.

@@ -215,6 +215,7 @@ def test_tasks_of_slurm() -> None:
     [
         ("agent=ppo", ("number of processes", "missing")),
         ("-n 0", ("1 or more",)),
+        ("-n 1 --devices-per-process 0", ("1 or more",)),
         ("-n 1 --hosts 2 --host 2 --coordinator a:1", ("0 to --hosts - 1",)),
         ("-n 1 --hosts 2 --host 1", ("same --coordinator",)),
         ("-n 1 --hosts 2 --host 1 --coordinator node0", ("same --coordinator",)),

@@ -92,7 +92,7 @@ def test_dict_converts_nested_mappings_everywhere() -> None:
 @pytest.mark.parametrize("key", [*dir(PyTreeDict), 3])
 def test_dict_refuses_keys_that_shadow_methods(key) -> None:
     assert not is_entry_name(key)
-    with raises_naming(AttributeError, repr(key), "dict method" if isinstance(key, str) else "strings"):
+    with raises_naming(AttributeError, repr(key), "attribute of PyTreeDict" if isinstance(key, str) else "strings"):
         PyTreeDict()[key] = 1
 
 

@@ -22,7 +22,7 @@ from evorl.types import ByValue, PyTreeDict, State
 
 
 class Actors(ByValue):
-    """Actors of one training run, a ``Collector``; they start on first use.
+    """``Collector`` with the actors of one training run, which start on first use.
 
     Args:
         settings: number and kind of actors, and how the learner waits for them.
@@ -55,8 +55,8 @@ class Actors(ByValue):
         if not workflow.capabilities.single_steps:
             raise ValueError(
                 f"{name} learns from consecutive steps, but rollouts of different actors are not consecutive: use "
-                "actors.mode=sync, or remove the settings that need them (n_step, replay.hindsight, "
-                "replay.overwrite=random, normalize_rewards)."
+                "actors.mode=sync, or remove the settings that need consecutive steps (n_step, reward_bound, "
+                "replay.hindsight, replay.overwrite=random, normalize_rewards, intrinsic=e3b)."
             )
 
     def iterate(
@@ -65,7 +65,7 @@ class Actors(ByValue):
         """Run ``num_iterations``; return ``(metrics [N, ...], state)``. The state is donated.
 
         Raises:
-            HostEnvError: an actor failed.
+            HostEnvError: an actor failed, or died repeatedly, see ``Supervisor.take``.
         """
         supervisor = self._started(workflow, message)
         iterate_once = self._next_slice if self.settings.is_async else self._whole_rollout
@@ -108,7 +108,7 @@ class Actors(ByValue):
         return _learn(workflow, state, tree_of(trajectory, trajectory_template))
 
     def _next_slice(self, workflow: Any, state: State, actors: Supervisor) -> tuple[PyTreeDict, State]:
-        """Request rollouts of idle actors, and learn from the first one available, at most ``max_lag`` updates old."""
+        """Request rollouts from idle actors; learn from the first one that keeps the others within ``max_lag``."""
         idle = [i for i in range(self.settings.count) if i not in actors.busy]
         for i in idle:
             acting, state = _begin(workflow, state)

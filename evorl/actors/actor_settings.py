@@ -19,11 +19,11 @@ class ActorSettings(PyTreeNode):
     """Settings of the actors that collect rollouts for the learner.
 
     Attributes:
-        kind: inline (in this process), process (on this machine) or ray (Ray actors, on a cluster).
-        count: number of actors, which share the environments.
+        kind: where actors run: in this process (inline), in processes of this machine (process), or with Ray (ray).
+        count: number of actors, among which the environments are divided evenly.
         mode: sync waits for rollouts of all actors with the same policy; async learns from each rollout as it arrives.
-        max_lag: in async mode, largest age in updates of the policy of a rollout when the learner uses the rollout.
-        timeout: seconds allowed per rollout after an actor's first; an actor that takes longer is replaced.
+        max_lag: in mode async, maximum age in updates of the policy that collected a rollout, when the learner uses it.
+        timeout: maximum seconds per rollout, except an actor's first; an actor that takes longer is replaced.
     """
 
     kind: str = pytree_field(static=True, default="process")
@@ -35,10 +35,10 @@ class ActorSettings(PyTreeNode):
     def __post_init__(self) -> None:
         for name, valid in (("kind", KINDS), ("mode", MODES)):
             if getattr(self, name) not in valid:
-                raise ValueError(no_such(f"value of actors.{name}", getattr(self, name), valid))
+                raise ValueError(no_such(f"actors.{name}", getattr(self, name), valid))
         require_positive(self, "count", "max_lag")
         if self.count > MAX_ACTORS:
-            raise ValueError(f"actors.count={self.count:,} is too many processes: choose at most {MAX_ACTORS:,}.")
+            raise ValueError(f"actors.count={self.count:,} is too many: choose at most {MAX_ACTORS:,} actors.")
         if self.is_async and self.max_lag < self.count - 1:
             raise ValueError(
                 f"actors.max_lag={self.max_lag} keeps only {self.max_lag + 1} of actors.count={self.count} busy: "

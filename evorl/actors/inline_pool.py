@@ -29,7 +29,7 @@ class InlinePool(ActorPool):
         self._requests[number] = request
 
     def answers(self, timeout: float) -> list[tuple[int, str, Any]]:
-        """Run the oldest request and return its result, or an empty list without requests."""
+        """Run the oldest request and return its response in a list, empty without requests; errors are raised."""
         if not self._requests:
             return []
         number = next(iter(self._requests))

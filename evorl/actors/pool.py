@@ -6,7 +6,7 @@ import abc
 from collections.abc import Callable
 from typing import Any, Protocol
 
-STARTING_SECONDS = 180.0  # time limit for an actor's imports, environments and compilation
+STARTING_SECONDS = 180.0  # time limit for an actor's imports and the construction of its worker
 SILENT_SECONDS = 6.0  # an actor without a heartbeat for this long counts as hung
 
 
@@ -49,7 +49,7 @@ class ActorPool(abc.ABC):
 
     @abc.abstractmethod
     def why_dead(self, number: int) -> str | None:
-        """Return the reason why an actor can no longer respond; ``None`` if it can."""
+        """Return why an actor can no longer respond, such as ``exited with 1``; ``None`` if it can."""
 
     @abc.abstractmethod
     def stop(self, number: int) -> None:

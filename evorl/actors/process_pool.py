@@ -137,7 +137,7 @@ def prepare_actor(jax_settings: Mapping[str, Any]) -> None:
 
 
 def _serve(pipe: Connection, beat: Any, worker: str, settings: Any, jax_settings: Mapping[str, Any]) -> None:
-    """Run a worker and answer its requests until the learner closes its end of the pipe."""
+    """Run a worker and answer its requests until it raises an error or the learner closes its end of the pipe."""
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # a terminal sends Ctrl-C to all its processes; the learner stops the actors

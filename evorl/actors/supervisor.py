@@ -10,7 +10,7 @@ from evorl.actors.pool import ActorPool
 from evorl.envs.host.host_vector_env import HostEnvError
 
 _POLL_SECONDS = 0.5
-MAX_DEATHS = 5  # deaths of one actor without a rollout in between
+MAX_DEATHS = 5  # maximum number of consecutive deaths of an actor without a result
 
 
 class Supervisor:
@@ -19,8 +19,8 @@ class Supervisor:
     Args:
         pool: pool in which the actors run.
         count: number of actors.
-        timeout: seconds allowed per rollout after an actor's first; an actor that takes longer is replaced.
-        message: callback for a message when an actor is replaced.
+        timeout: maximum seconds per request, except an actor's first; an actor that takes longer is replaced.
+        message: callback that receives a message when an actor is replaced.
     """
 
     def __init__(self, pool: ActorPool, count: int, timeout: float, message: Callable[[str], None]) -> None:
@@ -39,14 +39,14 @@ class Supervisor:
 
     @property
     def busy(self) -> Collection[int]:
-        """Actors with pending requests or results that have not been taken."""
+        """Numbers of the actors that have a pending request, or a result that was not taken yet."""
         return [*self._requests, *self._done]
 
     def take(self, numbers: Collection[int]) -> tuple[int, Any]:
-        """Wait for a rollout of one of the actors ``numbers``; return ``(number, rollout)`` of the first one available.
+        """Wait for a result of one of the actors ``numbers``; return ``(number, result)`` of the first one available.
 
         Raises:
-            HostEnvError: an actor failed, or died more than ``MAX_DEATHS`` times without a rollout.
+            HostEnvError: an actor failed, or died or hung more than ``MAX_DEATHS`` times in a row.
         """
         while True:
             for number in numbers:
@@ -59,7 +59,7 @@ class Supervisor:
         self._receive(0.0)
 
     def is_done(self, number: int) -> bool:
-        """Return True if the rollout of an actor is available."""
+        """Return True if the result of an actor is available."""
         return number in self._done
 
     def _receive(self, seconds: float) -> None:
@@ -79,13 +79,13 @@ class Supervisor:
             reason = self._pool.why_dead(number)
             late = time.monotonic() - sent_at
             if reason is None and number in self._has_answered and late > self._timeout:
-                reason = f"did not answer for {late:.0f} s (actors.timeout)"
+                reason = f"did not answer for {late:.0f} s (limit: actors.timeout, or timeout of a Batcher)"
             if reason is None:
                 continue
             self._deaths[number] += 1
             if self._deaths[number] > MAX_DEATHS:
-                raise HostEnvError(f"actor {number} {reason}, {MAX_DEATHS + 1} times in a row without a rollout.")
-            self.message(f"Actor {number} {reason}: it was replaced, and its unfinished episodes were discarded.")
+                raise HostEnvError(f"actor {number} died {MAX_DEATHS + 1} times in a row; the last time it {reason}.")
+            self.message(f"Actor {number} {reason}: it was replaced, and its unfinished episodes may start again.")
             self._pool.stop(number)
             self._pool.start(number)
             self._has_answered.discard(number)

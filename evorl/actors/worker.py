@@ -43,7 +43,7 @@ def _as_leaf(leaf: np.ndarray, dtype: Any) -> Any:
 
 
 def acting_template(workflow: Any) -> tuple[Any, Any, Any]:
-    """Return the shapes of the data exchanged with an actor: ``acting``, the environment state, and a trajectory."""
+    """Return the shapes of the data exchanged with an actor: ``Acting``, the environment state, and a trajectory."""
     state = jax.eval_shape(workflow.setup, jax.random.key(0))
     acting, state = jax.eval_shape(workflow.acting, state)
     trajectory, env_state = jax.eval_shape(roll, workflow, acting, state.env_state)

@@ -80,12 +80,12 @@ class ActionValueAgent(Agent):
         low, high = self.epsilon.end if isinstance(self.epsilon, Schedule) else self.epsilon, self.max_final_epsilon
         if isinstance(low, int | float) and isinstance(high, int | float) and high < low:
             raise ValueError(
-                f"agent.max_final_epsilon={high:g} is below {low:g}, the end of agent.epsilon: final epsilons are "
-                "drawn between the two. Increase it, or decrease agent.epsilon.end."
+                f"agent.max_final_epsilon={high:g} is below {low:g}, the final value of agent.epsilon: increase it, or "
+                "decrease agent.epsilon (agent.epsilon.end of a schedule)."
             )
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Return the initial state; with ``max_final_epsilon``, ``recurrent_state`` stores a sample of epsilon."""
+        """Return the initial state; with ``max_final_epsilon``, ``recurrent_state`` sets the epsilon of an episode."""
         state = super().init(obs_space, action_space, key)
         if self.max_final_epsilon is None:
             return state
@@ -133,7 +133,7 @@ class ActionValueAgent(Agent):
     def _explore(
         self, agent_state: AgentState, q_values: jax.Array, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Return epsilon-greedy actions, and the episode's epsilon sample as recurrent state."""
+        """Return epsilon-greedy actions, and the state that sets the epsilon of each episode, if it is random."""
         epsilon = self._epsilon_at(0.0) if agent_state.extra_state is None else agent_state.extra_state
         if self.max_final_epsilon is None:
             return epsilon_greedy(key, q_values, epsilon), PyTreeDict()

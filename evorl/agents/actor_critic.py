@@ -219,7 +219,7 @@ class ActorCriticAgent(Agent):
         recurrent_state: Any = None,
         starts: jax.Array | None = None,
     ) -> Estimates:
-        """Return policy and values for observations ``[..., *observation]``; see ``ActorCriticNetwork.__call__``."""
+        """Return policy and values for observations; arguments are as for ``ActorCriticNetwork.__call__``."""
         policy_obs = value_obs = preprocess(agent_state, obs, self.policy_obs_key)
         if self.value_obs_key != self.policy_obs_key:
             value_obs = preprocess(agent_state, obs, self.value_obs_key)
@@ -250,7 +250,7 @@ class ActorCriticAgent(Agent):
     def estimates_of_trajectory(
         self, agent_state: AgentState, params: Params, trajectory: SampleBatch
     ) -> tuple[Estimates, Any]:
-        """Return policy and values for a trajectory ``[T, B]``, and the values of the true successor observations."""
+        """Return policy and values for a trajectory ``[T, B]``, and the values of its next observations, ``[T, B]``."""
         estimates = self.estimates_of_batch(agent_state, params, self.batch_of(trajectory))
         return estimates, self.estimates(agent_state, params, trajectory.next_obs, estimates.recurrent_state).values
 
@@ -289,7 +289,7 @@ class ActorCriticAgent(Agent):
         return self.batch_of(trajectory, targets=targets, advantages=advantages, values=values)
 
     def _values_of_trajectory(self, agent_state: AgentState, trajectory: SampleBatch) -> tuple[jax.Array, jax.Array]:
-        """Return the values of the observations of a trajectory ``[T, B]``, and of their true successors."""
+        """Return the values of the observations and of the next observations of a trajectory, both ``[T, B]``."""
         num_steps, num_envs = trajectory.dones.shape
         at_once = max(1, ROWS_AT_ONCE // num_envs)
         if on_cpu() or self.is_recurrent or at_once >= num_steps:

@@ -35,7 +35,7 @@ def check_adaptive(optimizer: Optimizer, desired_kl: Any, num_value_epochs: int 
     if num_value_epochs is not None:
         raise ValueError(
             f"desired_kl={desired_kl!r} determines the learning rate of one optimizer, but num_value_epochs="
-            f"{num_value_epochs} creates two: remove one of them."
+            f"{num_value_epochs} creates two optimizers: remove one of these settings."
         )
 
 

@@ -39,7 +39,7 @@ class CriticEnsembleAgent(Agent):
     may belong to a policy other than the agent's own, because this loss also improves the policies of populations.
 
     Attributes:
-        policy_network: maps an observation to the parameters ``[..., M]`` of the policy.
+        policy_network: maps an observation to outputs ``[..., M]``, which determine the action or its distribution.
         critic_network: maps observation and action to values ``[K, ...]``, or an observation to values of all discrete
             actions ``[K, ..., A]``; with one more axis for distributions of returns.
         policy_obs_key: entry of a dict observation that the policy reads; ``None`` for the whole observation.
@@ -66,7 +66,7 @@ class CriticEnsembleAgent(Agent):
     def build_networks(
         cls, settings: dict[str, Any], env: Env, num_policy_outputs: int, num_atoms: int | None = None
     ) -> dict[str, Any]:
-        """Remove ``network``, ``critic_network`` and ``num_critics`` from the settings; return both networks."""
+        """Remove the settings of policy and critics from ``settings``; return the two networks by name."""
         options, differences, keeps = settings.pop("network"), settings.pop("critic_network"), cls.keeps_statistics
         ndims = {name: observation_ndim(env.obs_space, settings.get(f"{name}_obs_key")) for name in ("policy", "value")}
         num_actions = env.action_space.n if isinstance(env.action_space, Discrete) else None
@@ -97,7 +97,7 @@ class CriticEnsembleAgent(Agent):
         return network.init(key, one_observation(obs_space, self.value_obs_key), *action)
 
     def policy_statistics(self, agent_state: AgentState) -> Any:
-        """Return the policy's state other than its parameters; only policies without such a state can be evolved."""
+        """Return the policy's state other than its parameters; a policy can be evolved only if it has no such state."""
         return agent_state.extra_state
 
     def policy_outputs(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> jax.Array:
@@ -166,10 +166,10 @@ class CriticEnsembleAgent(Agent):
     def value_losses(
         self, outputs: jax.Array, rewards: jax.Array, discounts: jax.Array, next_outputs: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """Return the losses of ``outputs`` ``[K, N, *]`` against targets ``rewards + discounts * next_outputs``.
+        """Return losses of ``outputs`` ``[K, N, *]`` against ``rewards + discounts * next_outputs`` (``[N, *]``).
 
         Returns:
-            Squared errors or cross-entropies, and the TD errors that set priorities, both ``[K, N]``.
+            Squared errors and TD errors, or cross-entropies and KL divergences of distributions, all ``[K, N]``.
         """
         if self.critic_network.num_atoms is None:
             errors = td_error(outputs, rewards, discounts, next_outputs)
@@ -208,8 +208,8 @@ class StochasticPolicyAgent(Agent):
     """Base of soft actor-critics, in addition to ``CriticEnsembleAgent``: an agent with a stochastic policy.
 
     Attributes:
-        distribution: action distribution: tanh-normal or categorical.
-        noise_repetition: repetition of exploration noise over several steps; for box actions only.
+        distribution: action distribution: categorical, or normal, squashed by tanh in bounded dimensions.
+        noise_repetition: repetition of exploration noise over several steps; for Box actions only.
     """
 
     distribution: ActionDistribution = pytree_field(static=True)
@@ -225,7 +225,7 @@ class StochasticPolicyAgent(Agent):
         distribution = action_distribution(env.action_space, **pop_deviation_bounds(settings))
         if distribution.is_discrete and settings["noise_repetition"]["max_steps"] > 1:
             raise ValueError(
-                f"agent.noise_repetition.max_steps={settings['noise_repetition']['max_steps']} needs box actions, but "
+                f"agent.noise_repetition.max_steps={settings['noise_repetition']['max_steps']} needs Box actions, but "
                 f"the action space is {env.action_space}: set it to 1."
             )
         return distribution

@@ -32,7 +32,7 @@ def make_intrinsic(config: Any, env: VectorEnv, *, on_policy: bool = True) -> In
     if KINDS[name].is_episodic and not on_policy:
         raise ValueError(
             f"intrinsic={name} needs an on-policy algorithm, such as agent=ppo: its bonuses depend on earlier steps "
-            "of the episode. Use icm or rnd."
+            "of the episode. Use such an algorithm, or intrinsic=icm or rnd."
         )
     unset = {"model": None, "action_space": None}  # set by ``built``
     return node_from_config(KINDS[name], options, "intrinsic", **unset).built(env)

@@ -17,7 +17,7 @@ from evorl.types import Observation, PyTreeDict
 
 
 def select_observation(obs: Observation, key: str | None) -> Observation:
-    """Return the entry ``key`` of a dict observation; for ``None``, that of ``read_of_entries``, or an array itself.
+    """Return the entry ``key`` of a dict observation; ``None`` applies ``read_of_entries``, or returns an array as is.
 
     Raises:
         ValueError: the entry does not exist, the observation is not a dict, or it cannot be concatenated with its goal.
@@ -95,7 +95,7 @@ def preprocess(agent_state: AgentState, obs: Observation, obs_key: str | None = 
     All observations are normalized here: for acting, losses and evaluation.
 
     Raises:
-        ValueError: the observation has no such entry.
+        ValueError: ``select_observation`` rejects the observation or the entry.
     """
     if agent_state.obs_preprocessor_state is not None:
         obs = normalize(agent_state.obs_preprocessor_state, obs)

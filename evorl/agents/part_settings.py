@@ -16,14 +16,14 @@ class TorsoSettings(PyTreeNode):
     """Settings of a torso, see ``build_torso``.
 
     Attributes:
-        torso: list of layers, where a number is a dense layer of that width; or minatar, nature, classic, impala or
-            universe; or package.module:name for a user-defined layer.
-        activation: name of an activation; kaf, or {name: kaf, kernel: rbf2d}, for activations learned per neuron; or
-            package.module:name for a user-defined activation.
+        torso: list of layers, where a number is a dense layer of that width; a convolutional preset: minatar, nature,
+            classic, impala or universe; or package.module:name for a user-defined layer.
+        activation: name of an activation, such as relu; kaf, or {name: kaf, kernel: rbf2d}, for activations learned per
+            neuron; or package.module:name for a user-defined activation.
         layer_norm: layer normalization between each dense layer and its activation.
         orthogonal: initial weights are orthogonal matrices; false samples them uniformly.
-        dtype: float32 or bfloat16: number format that the layers compute in; parameters, outputs, losses and
-            statistics are always float32.
+        dtype: float32 or bfloat16: number format that the layers compute in; parameters, network outputs, losses
+            and statistics are always float32.
     """
 
     torso: Any = pytree_field(static=True, default=(64, 64))
@@ -37,11 +37,11 @@ class TorsoDifferences(PyTreeNode):
     """Settings of a torso that override ``network``.
 
     Attributes:
-        torso: list of layers; null for that of ``network``.
-        activation: activation; null for that of ``network``.
-        layer_norm: layer normalization between each dense layer and its activation; null for that of ``network``.
-        orthogonal: initial weights are orthogonal matrices; null for that of ``network``.
-        dtype: number format that the layers compute in, float32 or bfloat16; null for that of ``network``.
+        torso: list of layers or a preset, as in ``network.torso``; null uses that of ``network``.
+        activation: activation, as in ``network.activation``; null uses that of ``network``.
+        layer_norm: layer normalization between each dense layer and its activation; null uses that of ``network``.
+        orthogonal: initial weights are orthogonal matrices; null uses that of ``network``.
+        dtype: number format that the layers compute in, float32 or bfloat16; null uses that of ``network``.
     """
 
     torso: Any = pytree_field(static=True, default=None)
@@ -72,8 +72,8 @@ class ActorCriticHeads(PyTreeNode):
     """Additional layers of each network, after the shared or recurrent part.
 
     Attributes:
-        policy: additional layers of the policy, a list as for the torso.
-        value: additional layers of the value function or critics, a list as for the torso.
+        policy: additional layers of the policy, a list as in ``torso``.
+        value: additional layers of the value function or critics, a list as in ``torso``.
     """
 
     policy: Any = pytree_field(static=True, default=())
@@ -161,7 +161,7 @@ class DeviationSettings(PyTreeNode):
         min_log_std: smallest logarithm of the policy's standard deviation, before squashing.
         max_log_std: largest logarithm of the policy's standard deviation, before squashing.
         log_std_bound: bounds of the logarithm of the standard deviation: ``clip`` clips the output to them; ``tanh``
-            maps it between them, 0 to the middle; ``add`` adds the smallest deviation to the deviation ``exp(output)``.
+            maps it between them, 0 to the middle; ``add`` clips only at the top, then adds the smallest deviation.
     """
 
     min_log_std: float = -20.0

@@ -53,7 +53,7 @@ class _ActionSpace(PyTreeData):
 
 
 def random_actions(action_space: Space, key: Key, num_rows: int, obs: Observation = None) -> Action:
-    """Sample allowed actions ``[num_rows, ...]`` uniformly; ``key`` may be one per row, ``obs`` may have a mask."""
+    """Sample actions ``[num_rows, ...]`` uniformly, except masked ones of ``obs``; with one key, or one key per row."""
     keys = jax.random.split(key, num_rows) if key.ndim == 0 else key
     has_mask = isinstance(obs, Mapping) and ACTION_MASK in obs
     return _random_allowed(num_outputs(action_space), keys, obs) if has_mask else jax.vmap(action_space.sample)(keys)

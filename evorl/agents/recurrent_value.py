@@ -43,7 +43,7 @@ class RecurrentValueAgent(ActionValueAgent):
         cell = build_cell(options.pop("recurrent"))
         if cell is None:
             name = cls.__name__.removesuffix("Agent")
-            raise ValueError(f"{name} needs agent.network.recurrent, but it is null: choose gru, lstm or lru.")
+            raise ValueError(f"{name} needs agent.network.recurrent, but it is null: choose a cell, such as gru.")
         heads = checked_mapping(options.pop("heads"), "agent.network.heads")
         check_names(heads, ("dueling", "layers"), "key of agent.network.heads")
         dueling = checked_value(heads.get("dueling", True), bool, "agent.network.heads.dueling")
@@ -98,10 +98,10 @@ class RecurrentValueAgent(ActionValueAgent):
     def values_after_burn_in(
         self, agent_state: AgentState, params: Params, batch: SampleBatch, burn_in: int
     ) -> tuple[jax.Array, jax.Array]:
-        """Return the values of observations and of their true successors, each ``[T - burn_in, N, A]``.
+        """Return the values of ``obs`` and ``next_obs`` of a batch after the burn-in, each ``[T - burn_in, N, A]``.
 
         The first ``burn_in`` steps only update the recurrent state with the current parameters, without gradients
-        (Kapturowski et al. 2019, section 3). Values of masked actions of successors are ``-inf``.
+        (Kapturowski et al. 2019, section 3). In the values of ``next_obs``, masked actions have ``-inf``.
 
         Args:
             agent_state: state whose statistics normalize the observations.

@@ -29,7 +29,7 @@ class _SameModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.util.spec_from_loader(fullname, self)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Replace the empty module by the algorithm's module in ``sys.modules``, which imports read."""
+        """Replace the empty module in ``sys.modules`` by the algorithm's module, which the import then returns."""
         name = module.__name__
         sys.modules[name] = importlib.import_module(_THERE + name.removeprefix(_HERE))
 

@@ -29,9 +29,9 @@ class A2CAgent(ActorCriticAgent):
         value_coefficient: weight of the value loss.
         entropy_coefficient: weight of the entropy bonus.
         normalize_advantages: standardize advantages over each trajectory.
-        policy_loss_clip: largest absolute value of the policy loss; a larger loss is clipped and has no gradient.
+        policy_loss_clip: bound of the absolute policy loss; a loss beyond the bound is clipped and has no gradient.
             ``None`` disables clipping.
-        value_loss_clip: largest value loss; a larger one is clipped and has no gradient. ``None`` disables clipping.
+        value_loss_clip: upper bound of the value loss; larger losses have no gradient. ``None`` disables clipping.
     """
 
     value_coefficient: Annotated[float, Within("[0, inf)")] = 0.5

@@ -47,7 +47,7 @@ class CEMRLWorkflow(EvolutionGuidedWorkflow):
     ) -> tuple[PyTreeDict, EvolutionGuidedState]:
         """Update the critics with each of the H selected policies in turn, then update these policies in parallel.
 
-        The selected policies are spread evenly over the generation, so that one of each mirrored pair is improved. In
+        The selected policies are spread evenly, so that a selected half has one policy of each mirrored pair. In
         the paper's algorithm 1 each policy learns before the critics are updated with the next one; here all policies
         learn from the same critics.
         """

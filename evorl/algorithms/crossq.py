@@ -113,7 +113,7 @@ class CrossQAgent(SACAgent):
 
 
 class CrossQWorkflow(SACWorkflow):
-    """CrossQ: each update trains the critics; every ``policy_delay``-th also trains policy and temperature.
+    """CrossQ: each update trains the critics, then policy and temperature if due, then moves target networks, if any.
 
     Attributes:
         tau: Polyak step size of the target networks; must be 0 without target networks (``agent.target_critics``).

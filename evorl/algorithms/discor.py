@@ -1,7 +1,7 @@
 """DisCor (Kumar et al. 2020, https://arxiv.org/abs/2003.07305): soft actor-critic with distribution correction.
 
-Learning from inaccurate targets is useless or harmful. Error networks estimate the distance of each critic from the
-true values. A transition has a smaller weight if the estimated error of its target, the next state's value, is larger.
+Learning from inaccurate targets is useless or harmful. Error networks estimate the difference between each critic and
+the true values. A transition has a smaller weight if the estimated error of its target, the next value, is larger.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DisCorAgent(SACAgent):
     Attributes:
         error_network: maps an observation and an action to errors ``[K, ...]``, or to ``[K, ..., A]`` for all discrete
             actions.
-        error_temperature: initial temperature of the weights ``exp(-error / temperature)``; then tracks the mean error.
+        error_temperature: initial temperature of weights ``exp(-error / temperature)``; later it tracks the mean error.
     """
 
     error_network: nn.Module = pytree_field(static=True, kw_only=True)

@@ -47,7 +47,7 @@ class DQNAgent(ActionValueAgent):
     Attributes:
         network: maps an observation to values ``[..., A]``, or to parameters ``[..., A, M]`` of distributions.
         values: output of the network: ``expected`` values, logits of ``categorical`` distributions on a grid,
-            ``quantile`` values, or ``implicit`` quantiles at sampled fractions.
+            quantiles of returns (``quantile``), or ``implicit`` quantiles at sampled fractions.
         support_low: lowest return on the grid of categorical distributions.
         support_high: highest return on the grid of categorical distributions.
         double: select the bootstrap action with the online instead of the target network (double Q-learning).
@@ -168,7 +168,7 @@ class DQNAgent(ActionValueAgent):
         next_chosen: jax.Array,
         fractions: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
-        """Return the losses and the TD errors that set priorities, both ``[N]``."""
+        """Return the losses, and the TD errors (KL divergences if categorical) that set priorities, both ``[N]``."""
         if self.values == "expected":
             errors = td_error(chosen, rewards, discounts, next_chosen)
             if self.absolute_errors:

@@ -30,7 +30,7 @@ class IMPALAAgent(ActorCriticAgent):
     Attributes:
         vtrace_lambda: factor lambda of the trace coefficients c (remark on eq. 1 in the paper): 1 gives n-step targets,
             0 gives one-step targets.
-        clip_rho: upper bound of the importance ratios rho of temporal differences; determines the evaluated policy.
+        clip_rho: upper bound of importance ratios rho of temporal differences; determines which policy is evaluated.
         clip_c: upper bound of the trace coefficients c, which propagate later temporal differences back; determines the
             speed of convergence.
         clip_policy_rho: upper bound of the importance ratios in the policy gradient.

@@ -43,7 +43,7 @@ class IQLAgent(CriticEnsembleAgent):
         discrete: True for discrete actions.
         bounded: for each dimension of a Box, True if actions are in [-1, 1]; empty if all are.
         expectile: expectile tau of the recorded actions' values that the state-value network learns: 0.5 is the mean;
-            near 1, the maximum.
+            values near 1 approach the maximum.
         advantage_scale: inverse temperature beta of the advantage weights: 0 weights all actions equally.
         greatest_weight: upper bound of the weight of a recorded action in the policy's loss.
     """
@@ -74,7 +74,7 @@ class IQLAgent(CriticEnsembleAgent):
         }
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """Initialize the networks, each from its own key."""
+        """Initialize the networks from separate keys."""
         key, value_key = jax.random.split(key)
         value = self.value_network.init(value_key, one_observation(obs_space, self.value_obs_key))
         return super().init_params(obs_space, action_space, key) | {"value": value}

@@ -33,7 +33,7 @@ class MultiObjectiveWorkflow(EvolutionWorkflow):
         optimizer: NSGA-II or RVEA.
         objectives: objectives to maximize: ``return``, or entries of ``info`` summed over the episode, see
             ``evaluators.episodes.info_entries``; the prefix ``-`` minimizes an objective.
-        reference: reference point ``[M]`` of the hypervolume, only for two objectives; minimized ones are negated.
+        reference: reference point ``[M]`` of the hypervolume of two objectives; entries of minimized ones are negated.
     """
 
     agent: PolicyAgent
@@ -55,7 +55,7 @@ class MultiObjectiveWorkflow(EvolutionWorkflow):
             raise ValueError(
                 f"objectives={list(self.objectives)} has {len(self.objectives)} entries, expected at least 2 and "
                 f"optimizer.num_objectives={num_objectives}: list that number of objectives, each 'return' or an entry "
-                "of info."
+                "of info, or change optimizer.num_objectives."
             )
         if len(self.reference) != num_objectives:
             raise ValueError(

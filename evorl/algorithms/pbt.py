@@ -1,7 +1,7 @@
 """Population-based training (Jaderberg et al. 2017, https://arxiv.org/abs/1711.09846).
 
 The members of a population train in parallel with the same algorithm and different hyperparameters. After every
-generation the worst members copy the states of the best and perturb their hyperparameters.
+generation the worst members copy states and hyperparameters of the best, and perturb the hyperparameters.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class PBTWorkflow(Workflow[PopulationState]):
         search_space: bounds and scales of the hyperparameters that differ between members.
         pop_size: size of the population P.
         generation_interval: environment steps of each member between selections, rounded to whole iterations.
-        score: mean return that is compared: of completed episodes in ``training``, or of an ``evaluation``.
-        exploit: true: the worst members copy the best; false: no selection; ``multi_frequency``: by sub-population.
+        score: mean return that ranks members: of completed ``training`` episodes, or of an ``evaluation``.
+        exploit: the worst members copy the best (true), per sub-population (``multi_frequency``), or never (false).
         frequencies: generations between selections, one number per sub-population of ``multi_frequency``.
         explore: change of replaced members' hyperparameters: ``perturb``, or ``cso`` (competitive swarm optimization).
         truncation: fraction of members that are replaced, by members sampled from the same fraction of the best.
-        perturbation_factor: factor up or down of ``perturb``; a linear scale moves by (factor - 1) times its range.
+        perturbation_factor: factor or divisor of ``perturb``; a step on a linear scale is (factor - 1) of the range.
         resample_probability: probability of resampling a hyperparameter of a replaced member from the search space.
         social_factor: attraction of ``cso`` to the mean of the population.
         shared_replay: off-policy members store their transitions in one replay buffer and sample from all of them.

@@ -49,7 +49,7 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
         if self.num_by_gradients < 2:
             raise ValueError(
                 f"gradient_share={self.gradient_share} of pop_size={self.pop_size} is less than 2 offspring, "
-                "including the learner's own policy: increase one of the two."
+                "including the learner's own policy: increase gradient_share or pop_size."
             )
         require_room_for(self.max_timesteps_per_iteration, self.learner)
 

@@ -110,8 +110,8 @@ class PPOWorkflow(ActorCriticWorkflow):
             with every gradient step (``update``). Both reach the same final value.
         whole_trajectories: minibatches contain whole trajectories of some environments instead of single steps; always
             true for recurrent agents.
-        target_kl: skip further updates on a trajectory once a minibatch's approximate KL divergence from the collecting
-            policy exceeds this value; ``None`` never skips any. Passes that train only the value function continue.
+        target_kl: if the approximate KL divergence of a minibatch from the collecting policy exceeds this value, skip
+            its update and all later ones on the trajectory, except value-only passes; ``None`` disables this.
         desired_kl: adapt the learning rate before each gradient step, within [1e-5, 1e-2], to keep the KL divergence
             from the policy that collected the trajectory near this value; ``None`` uses the optimizer's learning rate.
     """
@@ -149,7 +149,7 @@ class PPOWorkflow(ActorCriticWorkflow):
         return self.whole_trajectories or self.agent.is_recurrent
 
     def init_optimizers(self, agent_state: AgentState) -> Any:
-        """Return one optimizer state, or one per network with ``num_value_epochs``; ``desired_kl`` adds the rate."""
+        """Return an optimizer state, one per network with ``num_value_epochs``, or that of ``init_adaptive``."""
         if self.desired_kl is not None:
             return init_adaptive(self.optimizer, agent_state.params)
         if self.num_value_epochs is None:

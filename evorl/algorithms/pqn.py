@@ -42,8 +42,8 @@ class PQNAgent(ActionValueAgent):
     ) -> SampleBatch:
         """Return the inputs of ``loss`` for a trajectory ``[T, B]``: observations, actions and ``extras.targets``.
 
-        Targets are Peng's Q(lambda) returns (eq. 4 of the paper and the text below it):
-        ``G_t = r_t + discount [lambda G_{t+1} + (1 - lambda) max_a Q(s_{t+1}, a)]``, cut where an episode ends.
+        Targets are Peng's Q(lambda) returns (eq. 4 of the paper), with lambda 0 where an episode ends and discount 0 at
+        a termination: ``G_t = r_t + discount [lambda G_{t+1} + (1 - lambda) max_a Q(s_{t+1}, a)]``.
         """
         next_values = self.q_values(agent_state, agent_state.params, trajectory.next_obs)
         next_values = allowed_only(next_values, trajectory.next_obs).max(axis=-1)

@@ -30,7 +30,7 @@ from evorl.types import Key, Params, PyTreeDict, PyTreeNode, pytree_field
 
 
 class PQNContinuousAgent(TD3Agent):
-    """Policy with the exploration of TD3, and critics; networks should have layer normalization (the default).
+    """Deterministic policy and critics, exploring as TD3 does; both should have layer normalization (the default).
 
     Attributes:
         penalty: weight of the distance between the policy's actions before and after updates on a trajectory.

@@ -62,12 +62,12 @@ class RecurrentSACAgent(SACAgent):
         for name in ("policy_obs_key", "value_obs_key"):
             if settings.get(name) is not None:
                 raise ValueError(f"agent.{name} has no effect, because the heads read a memory: use agent.obs_key.")
-        if settings["noise_repetition"]["max_steps"] > 1:
-            raise ValueError("agent.noise_repetition.max_steps must be 1, since only the memory has a recurrent state.")
+        if (num_steps := settings["noise_repetition"]["max_steps"]) > 1:
+            raise ValueError(f"agent.noise_repetition.max_steps must be 1 for a policy with memory, got {num_steps}.")
         options, distribution = settings.pop("network"), action_distribution(env.action_space)
         cell = build_cell(options.pop("recurrent"))
         if cell is None:
-            raise ValueError("Recurrent SAC needs agent.network.recurrent, but it is null: set it, or use agent=sac.")
+            raise ValueError("Recurrent SAC needs agent.network.recurrent, but it is null: choose gru, or agent=sac.")
         heads = checked_mapping(options.pop("heads"), "agent.network.heads")
         check_names(heads, ("policy", "value"), "key of agent.network.heads")
         torso = build_torso(options)
@@ -126,7 +126,7 @@ class RecurrentSACAgent(SACAgent):
     def features(
         self, agent_state: AgentState, params: Params, batch: SampleBatch, burn_in: int
     ) -> tuple[Observation, Observation]:
-        """Return the inputs of the heads for time-major sequences ``[T, N]`` and for their true successors.
+        """Return the inputs of the heads for ``obs`` and for ``next_obs`` of time-major sequences ``[T, N]``.
 
         ``params`` belong to the critics or to their target networks. Both results are features of the steps after
         the burn-in, ``[(T - burn_in) * N, F]``, with the action masks of the observations, if any.

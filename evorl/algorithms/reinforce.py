@@ -80,7 +80,7 @@ class ReinforceAgent(ActorCriticAgent):
         return self.batch_of(trajectory, advantages=advantages, targets=returns, weights=weights)
 
     def loss(self, params: Params, agent_state: AgentState, batch: ActorCriticBatch) -> tuple[jax.Array, PyTreeDict]:
-        """Return the mean of ``-log pi(a|s) (G - b(s))`` (eq. 13.11 of Sutton & Barto) and of ``(b(s) - G)^2``."""
+        """Return ``mean(-log pi(a|s) A) + c_v mean((b(s) - G)^2) - c_e entropy`` (cf. eq. 13.11), and the terms."""
         policy, values, *_ = self.estimates_of_batch(agent_state, params, batch)
         log_prob = policy.log_prob(batch.raw_actions)
         policy_loss = (batch.weights * policy_gradient(log_prob, batch.advantages)).mean()

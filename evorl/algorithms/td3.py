@@ -75,7 +75,7 @@ class TD3Agent(CriticEnsembleAgent):
         return self.expected(self.critics(agent_state, params.critic, obs, actions))
 
     def at_progress(self, agent_state: AgentState, progress: jax.Array) -> AgentState:
-        """Return the state with the scale of the noise at this fraction of training, ``None`` if it is constant."""
+        """Return the state with the noise scale at ``progress`` as ``extra_state``, or ``None`` if it is constant."""
         return agent_state.replace(extra_state=self.noise.at_progress(progress))
 
     def compute_actions(

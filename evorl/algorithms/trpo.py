@@ -142,11 +142,11 @@ class TRPOWorkflow(OnPolicyWorkflow):
         require_positive(self, "episodes_per_batch")
         limit, per_env = self.env.max_episode_steps, math.ceil(self.episodes_per_batch / self.env.num_envs)
         if limit is None or per_env * limit > self.rollout_length:
-            length = "has no time limit (env.max_episode_steps)" if limit is None else f"takes up to {limit} steps"
+            length = "has no time limit (set env.max_episode_steps)" if limit is None else f"takes up to {limit} steps"
             raise ValueError(
                 f"episodes_per_batch={self.episodes_per_batch} with num_envs={self.env.num_envs} needs {per_env} "
                 f"episodes per environment, and an episode here {length}: rollout_length={self.rollout_length} may be "
-                "too short. Choose fewer episodes, more environments, longer rollouts or a time limit."
+                "too short. Choose fewer episodes, more environments, longer rollouts or a shorter time limit."
             )
 
     def init_optimizers(self, agent_state: AgentState) -> Any:

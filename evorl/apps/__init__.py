@@ -1,1 +1,1 @@
-"""Apps: folders with a simulator and settings, ``app.yaml``. ``evorl new`` creates one, and ``evorl run`` starts it."""
+"""Apps: folders with a simulator and settings (``app.yaml``). ``evorl new`` creates an app, ``evorl run`` starts it."""

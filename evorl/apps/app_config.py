@@ -64,7 +64,7 @@ class RunSettings:
 
 @dataclasses.dataclass(frozen=True)
 class SharedParameters:
-    """A parameter server and its training servers.
+    """Settings of a parameter server and of the training servers that use it.
 
     Attributes:
         address: address of the parameter server.
@@ -104,7 +104,7 @@ class AppConfig:
     run: RunSettings
 
     def environment_command(self, python: str) -> list[str]:
-        """Return the command that starts a simulator; a leading ``python`` or ``python3`` is replaced by ``python``."""
+        """Return the command that starts a simulator; the argument ``python`` replaces a leading python or python3."""
         command = _argument_list(self.environment.get("run"))
         return [python, *command[1:]] if command[0] in ("python", "python3") else command
 

@@ -27,7 +27,7 @@ _HEAD = """\
 #   evorl run all              train; evorl run all -n 4 trains with four simulators
 #   evorl config               list algorithms; evorl config -a sac chooses another one
 #   evorl generate -a {agent}  copy an algorithm to this folder, to modify it
-version: {version} # version of evorl
+version: {version} # version of evorl that this app requires
 """
 _ADDRESSES = """\
 server: # the training server
@@ -70,7 +70,7 @@ def make_app(folder: Path, kind_name: str, agent: str, training: Mapping[str, An
         ValueError: ``folder`` exists, or the agent does not support the simulator's images; nothing is written.
     """
     if folder.exists():
-        raise ValueError(f"{folder} already exists: choose another name, or use evorl generate in that folder.")
+        raise ValueError(f"{folder} already exists: choose another name, or change the app in it with evorl generate.")
     kind = KINDS[kind_name]
     sections = [
         _HEAD.format(version=package_version(), agent=agent),
@@ -100,7 +100,7 @@ def environment_entry(kind: Kind, in_boxes: bool, values: Mapping[str, str] | No
 
     Args:
         kind: kind of simulator.
-        in_boxes: True if the actions must be a Box.
+        in_boxes: True if the agent supports only Box actions.
         values: YAML values of entries to replace or add, by key.
 
     Raises:
@@ -139,7 +139,7 @@ def write_algorithm(folder: Path, source: Path, agent_file: Path) -> str:
         The agent name of the copy, such as ``own/ppo``.
 
     Raises:
-        ValueError: the workflow in ``agent_file`` is not in ``source``.
+        ValueError: the settings in ``agent_file`` name no workflow of ``source``.
     """
     package = folder / APP_ALGORITHMS
     agents = package / "agent" / _AGENT_GROUP

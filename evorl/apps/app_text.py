@@ -16,7 +16,7 @@ def with_entry(text: str, name: str, entry: str) -> str:
     Args:
         text: content of a YAML file that is a mapping.
         name: key of the entry.
-        entry: new lines of the entry, beginning with ``name:``.
+        entry: new lines of the entry, which begin with its key and a colon.
 
     Raises:
         ValueError: the text is not valid YAML, or not a mapping.

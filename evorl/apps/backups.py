@@ -22,7 +22,7 @@ def set_aside(path: Path) -> Path | None:
 
 @contextlib.contextmanager
 def replaced(path: Path, backups: list[Path | None]) -> Iterator[None]:
-    """Context manager for rewriting a folder: append its backup to ``backups``, or restore it after an error."""
+    """Context manager that moves a folder to a backup, appended to ``backups``; after an error, it is restored."""
     backup = set_aside(path)
     try:
         yield
@@ -55,7 +55,7 @@ def replace_text(path: Path, text: str) -> Path | None:
 
 
 def next_backup(path: Path) -> Path:
-    """Return the next backup path, numbered one above the highest in use, so that later backups are numbered higher."""
+    """Return the path of the next backup of ``path``: its number is one above the highest number in use."""
     pattern = re.compile(re.escape(path.name) + r"\.~(\d+)~")
     numbers = [int(match[1]) for other in path.parent.iterdir() if (match := pattern.fullmatch(other.name))]
     return path.with_name(f"{path.name}.~{max(numbers, default=0) + 1}~")

@@ -68,7 +68,7 @@ class Child:
         return not self._end_requested and self.status not in (None, 0)
 
     def request_end(self) -> None:
-        """Ask the process to save and exit, if it still runs."""
+        """Send the process and its descendants a signal to save and exit, if the process still runs."""
         if self.status is not None:
             return
         self._end_requested = True
@@ -85,7 +85,7 @@ class Child:
         return self.status is not None
 
     def end(self) -> None:
-        """Kill the process and all its descendants that still run."""
+        """Kill the process and its descendants if they still run, and wait for its remaining output."""
         self._end_requested = self._end_requested or self.status is None
         if _WINDOWS:
             if self.status is None:

@@ -15,7 +15,7 @@ class Kind(NamedTuple):
         agent: default agent.
         max_episodes: default number of episodes.
         further_files: other files that the script imports.
-        continuous: YAML values of entries of the section, replaced for agents that support only Box actions.
+        continuous: YAML values, by key, that replace entries of the section for agents that support only Box actions.
         packages: packages that the script imports and evorl does not require.
     """
 

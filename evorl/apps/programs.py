@@ -37,12 +37,12 @@ def server_program(app: AppConfig, extra: Sequence[str] = ()) -> Program:
 def parameter_programs(
     app: AppConfig, chosen: Collection[str], settings: Mapping[str, Any], extra: Sequence[str] = ()
 ) -> list[Program]:
-    """Return the parameter server of an app and its training servers, each on a separate port.
+    """Return the parameter server and the training servers of an app; those started elsewhere have no command.
 
     Args:
         app: app that the servers belong to.
         chosen: components of ``evorl run`` to run here; the others are started elsewhere.
-        settings: options of ``evorl run``: ``servers``, their number here, and ``worker``, the number of the first.
+        settings: options ``servers``, the number of training servers here, and ``worker``, the index of the first one.
         extra: additional arguments for training, used by the parameter server.
 
     Raises:
@@ -53,7 +53,7 @@ def parameter_programs(
         raise ValueError(_NO_PARAMETERS)
     if extra and "parameters" not in chosen:
         raise ValueError(
-            f"{' '.join(extra)} is a setting of the parameter server's training: use evorl run parameters {extra[0]}"
+            f"training settings belong to the parameter server: use evorl run parameters {' '.join(extra)}"
         )
     arguments, variables = _bound("parameters", shared.address, _PARAMETERS_TOKEN)
     if "parameters" in chosen:

@@ -1,4 +1,4 @@
-"""Supervision of an app's processes: starts servers before environments, and stops them after these have ended."""
+"""Runs an app's processes: starts the servers, then the environments; after these have ended, stops the servers."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def supervise(
 ) -> int:
     """Run the processes of an app. Ctrl-C or SIGTERM ends all of them; a second signal kills them immediately.
 
-    Environments start when all needed servers listen. When all environments have ended, the servers are terminated in
-    reverse order. Without environments, servers run until a needed one ends. When this function returns, all processes
-    and their descendants have ended.
+    Environments start when all needed servers listen. When all environments have ended, or a needed server has ended,
+    the remaining processes are terminated: environments first, then servers in reverse order. When this function
+    returns, all processes and their descendants have ended.
 
     Args:
         servers: servers in the order in which they start.
@@ -55,7 +55,7 @@ def supervise(
         log: destination of the output of all processes.
 
     Returns:
-        Exit status: 0, 1 if a needed process failed or did not start, or 128 plus the number of an ending signal.
+        Exit status: 0; 1 if a needed process failed or did not start; 128 plus the number of a received signal.
     """
     serving: list[Child] = []
     players: list[Child] = []
@@ -91,7 +91,7 @@ def _start(
     serving: list[Child],
     received: list[int],
 ) -> list[Child] | None:
-    """Start the servers and return the needed ones; ``None`` if a needed server cannot be reached."""
+    """Start the servers and return the needed ones; ``None`` if a needed server does not get ready."""
     needed: list[Child] = []
     for program in servers:
         child = None

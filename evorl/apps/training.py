@@ -10,12 +10,12 @@ from evorl.apps.app_config import APP_FILE, AppConfig
 from evorl.config.command_lines import as_arguments, as_override
 from evorl.runs.trust import foreign_names, refuse_composed_code
 
-# Config groups and short forms (``optimizer=sgd``): their value in an override is a name, so each entry is set alone.
+# Config groups and short forms (``optimizer=sgd``): an override of them is a name, so entries get separate overrides.
 _CHOSEN = re.compile(r"agent|env|replay|evolution|inner|learner|(?:\w+\.)*(?:\w*optimizer|archive)")
 # Mappings with unchecked keys: keyword arguments of a library.
 _FREE = re.compile(r"(?:\w+\.)*\w*optimizer\.options")
 
-_GIVE_WORDS = "Give it with the command, as in evorl run all key=value."
+_GIVE_WORDS = "Pass it on the command line, as in evorl run all key=value."
 
 
 def training_words(app: AppConfig) -> list[str]:

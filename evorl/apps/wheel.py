@@ -1,7 +1,7 @@
-"""Packs the wheel of the running evorl from its own files, for an app's container to install.
+"""Builds a wheel from the files of the running evorl, which the container of an app installs.
 
-The distribution is not on a package index, so an image cannot download it. The wheel is packed from the files of the
-running package, cloned or installed, without a build tool or network access.
+The distribution is not on a package index, so an image cannot download it. The wheel is built from a clone or from an
+installed package, without a build tool or network access.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command line. Modules that parse, list or supervise do not import JAX; commands that train or evaluate do."""
+"""The command line. Only commands that need JAX import it, so that help texts and lists of runs appear quickly."""
 
 import time
 

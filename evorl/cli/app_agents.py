@@ -27,7 +27,7 @@ _NOT_SERVED = ("n_step", "normalize_rewards", "replay.hindsight", "replay.overwr
 
 
 class AgentFacts(NamedTuple):
-    """Properties of an algorithm that an app depends on.
+    """Properties of an agent that matter for an app.
 
     Attributes:
         file: settings file of the agent, in ``configs/agent``.
@@ -107,9 +107,9 @@ def check_training(app: AppConfig) -> Any:
 
 
 def settings_of_experiment(experiment: str) -> tuple[str, dict[str, Any]]:
-    """Return the agent of an experiment, a file of ``configs/experiment``, and the tuned settings of the experiment.
+    """Return the agent of an experiment (a file of ``configs/experiment``), and its tuned settings.
 
-    Environment settings, and settings that remote simulators do not support, are omitted.
+    Settings of the environment, and settings that remote simulators do not support, are omitted.
 
     Raises:
         ValueError: the experiment does not exist.

@@ -90,7 +90,7 @@ def generate_from_arguments(arguments: Sequence[str]) -> list[Path]:
         The paths of the backups.
 
     Raises:
-        ValueError: no part is requested, the current folder is not an app, or an option is invalid.
+        ValueError: no part is requested or an option is invalid; or, after the files were written, the app is invalid.
     """
     named = without_flags(arguments, _FLAGS)
     settings, _ = read_options(named, GENERATE, "evorl generate")
@@ -117,7 +117,7 @@ def generate_from_arguments(arguments: Sequence[str]) -> list[Path]:
         if settings["algorithm"] != app.agent:
             default = default_training(settings["algorithm"], _kind_of(read_app(file)) or "", facts.is_off_policy)
             text = with_entry(text, "training", training_entry(default))
-        print(f"{name_in_app} is {facts.source.name} and its settings in {app.folder / APP_ALGORITHMS}.")
+        print(f"{name_in_app} is your copy: {facts.source.name} and its settings, in {app.folder / APP_ALGORITHMS}.")
     if settings["docker"]:
         for name in ("Dockerfile", "compose.yaml", ".dockerignore"):
             backups.append(set_aside(app.folder / name))
@@ -132,7 +132,7 @@ def config_from_arguments(arguments: Sequence[str]) -> list[str] | list[Path]:
     """Write the settings of an algorithm or simulator into ``app.yaml``; without these options, list both.
 
     Returns:
-        The listed algorithms and experiments, or the path of the backup of ``app.yaml``.
+        The names of the listed algorithms and experiments; or the backup of ``app.yaml`` in a list, empty if unchanged.
 
     Raises:
         ValueError: the current folder is not an app, or an option is invalid.
@@ -180,7 +180,7 @@ def _list() -> list[str]:
 
 
 def _description(file: Path) -> str:
-    """Return the first comment of a config file that is not a Hydra directive."""
+    """Return the first comment line of a config file, not counting Hydra directives; empty without comments."""
     lines = (line.strip() for line in file.read_text(encoding="utf-8").splitlines())
     comments = (line.removeprefix("#").strip() for line in lines if line.startswith("#") and "@package" not in line)
     return next(comments, "")
@@ -199,7 +199,7 @@ def _kind_of(app: AppConfig) -> str | None:
 
 
 def _fill_spaces(file: Path, kind_name: str, environment: str) -> None:
-    """Write the spaces that the app's script reports for an environment into ``app.yaml``; print why if it fails."""
+    """Write an environment and the spaces that its script reports into ``app.yaml``; if that fails, print the error."""
     text = file.read_text(encoding="utf-8")
     entry = environment_entry(KINDS[kind_name], False, {"name": in_one_line(environment)})
     file.write_text(with_entry(text, "environment", entry), encoding="utf-8")
@@ -208,7 +208,7 @@ def _fill_spaces(file: Path, kind_name: str, environment: str) -> None:
     done = subprocess.run(command, cwd=file.parent, capture_output=True, text=True, encoding="utf-8", check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it printed no error"])[-1]
-        print(f"The spaces of {environment} are unknown: write them into {file}. {last}")
+        print(f"The spaces of {environment} are unknown ({last}): write them into {file}.")
         return
     spaces = {name: in_one_line(space) for name, space in json.loads(done.stdout.splitlines()[-1]).items()}
     file.write_text(with_entry(text, "environment", with_values(entry, spaces)), encoding="utf-8")

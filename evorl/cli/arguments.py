@@ -46,7 +46,7 @@ def overrides_first(arguments: list[str]) -> list[str]:
     overrides, flags = [], []
     arguments = ["-m" if argument == "hydra.mode=MULTIRUN" else argument for argument in arguments]
     for previous, argument in zip(["", *arguments], with_literal_text(arguments), strict=False):
-        is_value = previous in FLAGS_WITH_VALUE  # a value may contain an equals sign, as a folder name can
+        is_value = previous in FLAGS_WITH_VALUE  # a flag's value, such as a folder name, may contain an equals sign
         (overrides if _is_override(argument) and not is_value else flags).append(argument)
     return [*map(_spelled_out, overrides), *flags]
 
@@ -79,7 +79,7 @@ def check_overrides(overrides: Iterable[str], config_folders: Iterable[Path]) ->
         key, _, value = override.partition("=")
         name = key.lstrip("~+")
         if key.startswith("~") and name.partition("@")[0] not in groups:
-            raise ValueError(f"{override}: a setting cannot be removed. Give it a value, such as {name}=null.")
+            raise ValueError(f"{override}: a setting cannot be removed. Set it to a value, or, if valid, {name}=null.")
         if name == "experiment" and value not in ("", "null") and not key.startswith("~"):
             known = [option for folder in folders for option in config_names(folder / "experiment")]
             if value not in known:
@@ -100,9 +100,9 @@ def with_literal_text(arguments: Sequence[str]) -> list[str]:
     """Quote paths, and text that Hydra cannot parse, in overrides.
 
     A path is literal, with exceptions that Hydra interprets: an empty value, ``null``, and, if no file of that name
-    exists, a quoted string, an interpolation (``${...}``) and a mapping as ``init_from``. In a sweep (``-m``), commas
-    separate several values unless a file of that name exists; not in ``RUN_PATHS`` and ``HYDRA_PATHS``. Other settings
-    are quoted only if Hydra could not parse them, such as ``title=Größe``.
+    exists, a quoted string, an interpolation (``${...}``) and a mapping as ``init_from``. In a sweep (``-m``), a path
+    with commas is a list of paths, unless a file of that name exists or the setting is in ``RUN_PATHS`` or
+    ``HYDRA_PATHS``. Values of other settings are quoted only if Hydra cannot parse them, such as ``title=Größe``.
 
     Args:
         arguments: command-line arguments, including flags.
@@ -143,7 +143,7 @@ def _exists(value: str) -> bool:
 
 
 def _is_readable(value: str) -> bool:
-    """Return True if Hydra can parse a value; also for brackets, quotes and functions: Hydra explains their errors."""
+    """Return True if Hydra can parse a value, or if Hydra should report its error (brackets, quotes, functions)."""
     if value.startswith(_STRUCTURED) or "${" in value or re.match(r"\w+\(", value):
         return True
     try:

@@ -26,7 +26,7 @@ Family = Literal[
     "on-policy", "off-policy", "evolution", "evolution-guided", "quality-diversity", "population", "baseline"
 ]
 Actions = Literal["discrete", "continuous"]
-# The first class that a workflow inherits from determines its family; all others are evolutionary.
+# The first of these classes from which a workflow inherits determines its family; without one, it is "evolution".
 _FAMILIES: dict[type, Family] = {
     OnPolicyWorkflow: "on-policy",
     OffPolicyWorkflow: "off-policy",
@@ -34,7 +34,7 @@ _FAMILIES: dict[type, Family] = {
     QualityDiversityWorkflow: "quality-diversity",
     PBTWorkflow: "population",
 }
-# Modules with one documentation page per agent, or with a page of another name than the module.
+# Modules whose documentation pages are named after agents; pages of other modules are named after the module.
 _OWN_PAGES = ("multi_objective", "random_agent")
 
 
@@ -43,7 +43,7 @@ class EnvInfo:
     """An environment that ``env=`` and ``evorl.make`` accept.
 
     Attributes:
-        name: short name of a config, ``cartpole``, or library and name, ``gymnasium/Pendulum-v1``.
+        name: name of its config, short if possible (``cartpole``), or library and name, ``gymnasium/Pendulum-v1``.
         path: library and name, such as ``gymnax/CartPole-v1``.
         obs_space: observation space, such as ``Box(4)``; empty if it is known only after creation.
         action_space: action space, such as ``Discrete(2)``; empty if it is known only after creation.
@@ -102,14 +102,14 @@ def list_envs(
 ) -> list[EnvInfo]:
     """Return the environments that evorl knows: first environments with a config, then environments of libraries.
 
-    Libraries such as Gymnasium accept further names, which their users register. ``evorl.envs`` is not this list but
-    the package of environments.
+    Libraries such as Gymnasium accept further names, which their users register. ``evorl.envs`` is the package of
+    environments, not this list.
 
     Args:
-        text: part of the name, case-insensitive.
+        text: part of the name or path, case-insensitive.
         library: only environments of this library.
         agent: only environments with tuned settings for this agent.
-        actions: only environments with a config and this kind of actions.
+        actions: only environments with a known ``action_space`` of this kind; others are known only after creation.
 
     Raises:
         ValueError: the library or the agent does not exist.
@@ -214,7 +214,7 @@ def _tuned_by_agent(folder: Path) -> Mapping[str, tuple[str, ...]]:
 
 
 def _agent(name: str, folder: Path) -> AgentInfo:
-    """Describe an agent by its file and class; an agent with an inner agent has the abilities of its default one."""
+    """Describe an agent by its file and class; if it has an inner agent, that determines its actions and abilities."""
     file = folder / "agent" / f"{name}.yaml"
     settings = _read(file)
     workflow = workflow_class(settings["workflow"])

@@ -43,7 +43,7 @@ def check_client_from_arguments(arguments: Sequence[str]) -> None:
         _write_vectors(settings["to"])
         return
     if settings["to"]:
-        raise ValueError(f"to={settings['to']} is an option of evorl check-client {_VECTORS}, which writes a file.")
+        raise ValueError(f"to={settings['to']} applies only to test vectors: evorl check-client {_VECTORS} to=<file>.")
     _check(settings)
 
 
@@ -79,8 +79,8 @@ def _check(settings: dict[str, Any]) -> None:
                 print(f"{result.name:{width}s}  {verdict}", flush=True)
                 failed += [result.name] if result.failure else []
         except NoConnectionError as error:
-            advice = "command=... starts the program for each check; without it, the client must reconnect by itself"
-            raise ValueError(f"{error} {num_played} of {len(checks)} checks were run; {advice}.") from None
+            advice = "" if start else " Without command=..., the client must reconnect by itself for each check."
+            raise ValueError(f"{error} {num_played} of {len(checks)} checks were run.{advice}") from None
     if failed:
         raise ValueError(f"{len(failed)} of {len(checks)} checks failed: {', '.join(failed)}.")
     print(f"All {len(checks)} checks passed.")
@@ -118,7 +118,7 @@ class _ClientProgram:
     """Client program that is restarted for each check.
 
     Args:
-        command: program and arguments; ``{address}`` is replaced by the address.
+        command: program and arguments; ``{address}`` is replaced by ``address``.
         address: address that the client connects to.
 
     Raises:

@@ -24,7 +24,7 @@ _FOLDER_FLAGS = ("--config-dir", "-cd")
 
 
 def is_sweep(arguments: Sequence[str]) -> bool:
-    """Return True for a sweep (``-m``) that evorl runs in a single process, without a Hydra sweeper or launcher."""
+    """Return True for a sweep (``-m``) that evorl runs itself: in one process, with no options of Hydra but folders."""
     flags = {argument.partition("=")[0] for argument in arguments if argument.startswith("-")}
     of_hydra = (argument for argument in arguments if argument.startswith(("hydra/", "hydra.")))
     others = any(not argument.startswith(f"{SWEEP}=") for argument in of_hydra)
@@ -42,7 +42,7 @@ def is_launched_sweep(arguments: Sequence[str]) -> bool:
 def split_launcher(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split arguments into the settings of a Hydra launcher, and all others.
 
-    Settings of the launcher ``basic`` are dropped: evorl itself trains the runs one after another in this process.
+    If the last setting is ``hydra/launcher=basic``, all are dropped: evorl itself trains the runs one after another.
     """
     of_launcher = [argument for argument in arguments if _is_of_launcher(argument)]
     others = [argument for argument in arguments if not _is_of_launcher(argument)]
@@ -98,7 +98,7 @@ def _shown(value: str) -> str:
 
 
 def describe_parallel_runs(runs: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> str | None:
-    """Suggest a command that trains the runs in parallel; ``None`` unless they differ only in seeds and numbers."""
+    """Suggest a command that trains several runs in parallel; ``None`` for one run, or if one program cannot do so."""
     overrides, varied = runs[0]
     texts = {name: list(dict.fromkeys(chosen[name] for _, chosen in runs)) for name in varied}
     values = {name: list(OmegaConf.create(f"[{', '.join(of_one)}]")) for name, of_one in texts.items()}
@@ -118,8 +118,8 @@ def describe_parallel_runs(runs: Sequence[tuple[Sequence[str], Mapping[str, str]
     settings = [f"{name}: [{', '.join(texts[name])}]" for name in values]
     arguments += [f"sweep={{{', '.join(settings)}}}"] if settings else []
     return (
-        "These runs differ only in seeds and numbers. To train them in a fraction of the time, all runs of the same "
-        f"structure in parallel in one program: {train_command()} {shlex.join(arguments)}"
+        "These runs differ only in seeds and numbers. This command trains all runs of the same structure in parallel "
+        f"in one program, in a fraction of the time: {train_command()} {shlex.join(arguments)}"
     )
 
 
@@ -136,7 +136,7 @@ def _steps_outside_jax(overrides: Sequence[str]) -> bool:
 
 @contextmanager
 def naming_setting(setting: Mapping[str, str]) -> Iterator[None]:
-    """Context that re-raises errors as ``ValueError``, prefixed with the setting of the run, if it has one."""
+    """Context that re-raises ``ValueError`` and ``OSError`` as ``ValueError``, prefixed with the setting of the run."""
     try:
         yield
     except (ValueError, OSError) as error:

@@ -39,14 +39,14 @@ def one_of(*names: str) -> Check:
 
 
 def checkpoint(value: Any, name: str) -> str:
-    """Return ``value`` as text if it names a checkpoint: best, latest, or the number of an iteration.
+    """Return ``value`` as text if it names a checkpoint: ``best``, ``latest``, or the number of an iteration.
 
     Raises:
         ValueError: the value is invalid.
     """
     text = str(value)
     if text not in ("best", "latest") and not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise ValueError(f"{name} must be best, latest or the number of an iteration; got {text}.")
+        raise ValueError(f"{name} must be 'best', 'latest' or the number of an iteration; got {text!r}.")
     return text
 
 
@@ -65,7 +65,7 @@ class Option(NamedTuple):
     Attributes:
         default: default value. If it is a boolean, a text or a mapping, values must have the same type.
         meaning: help text, without a full stop.
-        check: ``check(value, name)`` returns the checked value or raises ``ValueError``; needed for numbers.
+        check: ``check(value, name)`` returns the checked value or raises ``ValueError``; required for numbers.
         text: True if values are text although the default is not; values that are not text are parsed as YAML.
         null: True if null is accepted although the default is not null.
         empty: True if the text may be empty.
@@ -138,7 +138,7 @@ def read_options(
                 form = form if form.partition("=")[0] in options else "name=value"
                 raise ValueError(f"{argument!r} is not an option: give {form}. {command} --help lists the options.")
             if not argument:
-                raise ValueError(f"an empty argument is not a {unnamed}: {command} --help has examples.")
+                raise ValueError(f"expected <{unnamed}>, got an empty argument: {command} --help has examples.")
             without_name.append(argument)
             continue
         whole_name, dot, entry = name.partition(".")

@@ -88,7 +88,7 @@ COMMANDS: dict[str, Command] = {
         "Rendering: loading the run, compiling and playing ...",
     ),
     "show-episode": Command(
-        "Draw an episode that an evaluation recorded: an animation of its bodies, or else a plot of its trajectory.",
+        "Draw a recorded episode: an animation if it has MuJoCo positions, otherwise a plot of its trajectory.",
         "episode=<file> | run=<run>|latest",
         "evorl.cli.show_episode:show_episode_from_arguments",
         options.SHOW_EPISODE,

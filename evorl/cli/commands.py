@@ -77,7 +77,7 @@ def run(arguments: Sequence[str]) -> Any:
 
 
 def _naming_run(command: Command, arguments: Sequence[str]) -> list[str]:
-    """Return the arguments in the command's form: ``run=latest`` for ``render latest``; ``a`` for ``watch run=a``."""
+    """Return the arguments with runs named as the command expects: ``render run=latest``, but ``watch latest``."""
     if command.usage.startswith(("<run>", "[<run>")):
         return [argument.removeprefix("run=") for argument in arguments]
     unnamed = [argument for argument in arguments if "=" not in argument and not argument.startswith(("-", "+", "~"))]
@@ -92,7 +92,7 @@ def overview() -> str:
     width = max(map(len, COMMANDS))
     lines = "".join(f"  {name:{width}s}  {command.description}\n" for name, command in COMMANDS.items())
     more = "evorl <command> --help describes a command, evorl --version prints the version."
-    completion = 'Tab completion: eval "$(evorl -sc install=bash)", the same for zsh; evorl -sc install=fish | source'
+    completion = 'Tab completion: eval "$(evorl -sc install=bash)" (or install=zsh); evorl -sc install=fish | source'
     return f"Usage: evorl <command> ...\n\n{lines}\n{more}\n{completion}\n"
 
 

@@ -21,23 +21,23 @@ from evorl.runs.run_state import FINISHED
 from evorl.runs.sweep_folder import SweepFolder
 
 EXAMPLE = "evorl compare ppo sac env=pendulum seeds=10"
-_SET_HERE = {"agent": "name the agents alone", "num_seeds": "use seeds", "hydra.sweep.dir": "use runs_folder"}
+_SET_HERE = {"agent": "omit agent=", "num_seeds": "use seeds=", "hydra.sweep.dir": "use runs_folder="}
 
 
 def compare(arguments: Sequence[str], train_all: Callable[[Sequence[str]], None] = train) -> Path | None:
     """Train each agent with ``num_seeds=seeds``, one agent after the other, and write a report that compares them.
 
     Args:
-        arguments: names of two agents or more, ``seeds=10``, and settings of the trainings. Instead,
-            ``resume=<folder>`` continues a comparison that was stopped.
-        train_all: trains the sweep of a command line, ``-m ...`` or ``resume=...``.
+        arguments: names of two different agents or more, ``seeds=10``, and settings of the trainings; or
+            ``resume=<folder>``, to continue a comparison that was stopped.
+        train_all: function that trains the sweep of a command line, ``-m ...`` or ``resume=...``.
 
     Returns:
         Path of the report; ``None`` if the trainings were stopped.
 
     Raises:
-        ValueError: fewer than two agents are named, an agent does not exist, or ``seeds`` is invalid.
-        SystemExit: raised by ``train``: a setting is invalid, or a training failed; all others were trained.
+        ValueError: fewer than two different agents are named, an agent does not exist, or ``seeds`` is invalid.
+        SystemExit: (raised by ``train``) a setting is invalid; or a training failed, after all others were trained.
     """
     values = {argument.partition("=")[0]: given_text(argument) for argument in arguments if "=" in argument}
     if "resume" in values:
@@ -66,13 +66,13 @@ def _read(arguments: Sequence[str], values: dict[str, str]) -> tuple[list[str], 
     """Return the agents and the number of seeds; raise ``ValueError`` if they are invalid or given as settings."""
     for name, remedy in _SET_HERE.items():
         if name in values:
-            raise ValueError(f"{name}={values[name]} has no place in a comparison: {remedy}, as in {EXAMPLE}.")
+            raise ValueError(f"evorl compare does not accept {name}={values[name]}: {remedy}. Example: {EXAMPLE}.")
     agents = [argument for argument in arguments if "=" not in argument]
     known = config_names(config_folder() / "agent")
     for agent in agents:
         if agent not in known:
             raise ValueError(no_such("agent", agent, known))
     if len(set(agents)) < 2:
-        raise ValueError(f"a comparison needs two agents or more, got {' '.join(agents) or 'none'}: {EXAMPLE}.")
+        raise ValueError(f"evorl compare needs two different agents, got {' '.join(agents) or 'none'}: {EXAMPLE}.")
     seeds = [argument for argument in arguments if argument.startswith("seeds=")]
     return agents, read_options(seeds, COMPARE, "evorl compare")[0]["seeds"]

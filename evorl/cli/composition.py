@@ -45,7 +45,7 @@ _OF_THE_RUN = ("total_timesteps", "log_interval", "eval_interval", "checkpoint_i
 # Mappings with a ``name``, which the command line can set by that name alone: ``optimizer=sgd``.
 _NAMED = re.compile(r"(?:\w+\.)*(?:\w*optimizer|archive)")
 
-# Kind-specific settings of the file that Hydra read last, by path, for the kind that Hydra reads afterwards.
+# By config path: kind-specific settings of the file that Hydra read last; ``_settings_of_kind`` uses them afterwards.
 _in_file: dict[str, dict[str, Any]] = {}
 
 
@@ -88,7 +88,7 @@ class FileConfigSource(file_config_source.FileConfigSource):
         self._inclusions = Inclusions()
 
     def load_config(self, config_path: str) -> ConfigResult:
-        """Load a config file, or expand a short form."""
+        """Load a config file, or create the config of a short form or of a library's environment."""
         group, _, name = config_path.partition("/")
         if _names_a_setting(config_path):
             config = OmegaConf.create(_settings_of_kind(group, name))
@@ -113,7 +113,7 @@ class FileConfigSource(file_config_source.FileConfigSource):
         return result
 
     def _read(self, config_path: str) -> ConfigResult:
-        """Read a file as Hydra does, but with the error messages of ``evorl.config.yaml_text``."""
+        """Read a file as Hydra does; raise ``ValueError`` if it is unreadable, not a mapping, or includes itself."""
         file = Path(self.path) / self._normalize_file_name(config_path)
         text = read_text_file(file, "a config")
         settings = read_yaml(text, str(file))
@@ -133,7 +133,7 @@ class FileConfigSource(file_config_source.FileConfigSource):
         return is_file or _names_a_setting(config_path) or self._names_an_env(config_path)
 
     def _names_an_env(self, config_path: str) -> bool:
-        """Return True for ``env/<library>/<name>``, with any name, unless the library has a folder of config files."""
+        """Return True for ``env/<library>/<name>``, with any name, if the library has no folder of config files."""
         group, library, name = (*config_path.split("/", 2), "", "")[:3]
         if group != "env" or not name or super().is_config(config_path) or super().is_group(f"env/{library}"):
             return False
@@ -163,7 +163,7 @@ def _names_a_setting(config_path: str) -> bool:
 
 
 def _completed(config: DictConfig, package: str) -> DictConfig:
-    """Add the class defaults to a file's config, and its short forms to the end of its defaults list."""
+    """Complete a file's config with class defaults, and its defaults list with its chosen kinds and its short forms."""
     settings = plain(config, resolve=False)
     defaults = settings.pop("defaults", [])
     if "workflow" in settings:
@@ -208,7 +208,7 @@ def _open_schedules(config: Any) -> None:
 
 
 def _bases_of_kinds() -> dict[str, type[PyTreeNode]]:
-    """Return the settings that have kind-specific entries, each with the base class of all kinds."""
+    """Return the base class of all kinds for each setting that has kind-specific entries, by name of the setting."""
     return {"archive": Archive, "optimizer": EvoOptimizer}
 
 
@@ -218,7 +218,7 @@ def _settings_of_kind(group: str, name: str) -> dict[str, Any]:
     in_file = _in_file.get(group)
     if base is None or in_file is None or not _is_kind(name, base):
         return {"name": name}
-    if in_file.get("name") != name:  # another kind has its defaults; the file sets the rest
+    if in_file.get("name") != name:  # for another kind, the file provides only settings without default
         cls, _ = described_node(base, name, group)
         fields = dataclasses.fields(cls)
         needed = {field.name for field in fields if default_of(field) is dataclasses.MISSING}
@@ -227,9 +227,9 @@ def _settings_of_kind(group: str, name: str) -> dict[str, Any]:
 
 
 def _is_kind(name: str, base: type[PyTreeNode]) -> bool:
-    """Return True if the name is a kind derived from ``base``; ``optimizer`` may also be a gradient optimizer or null.
+    """Return True if the name is a kind of ``base``: any archive, but only evolutionary optimizers.
 
-    A user-defined optimizer class is imported for this.
+    A setting ``optimizer`` may also name a gradient optimizer. A user-defined optimizer class is imported to decide.
 
     Raises:
         ValueError: the class does not exist.
@@ -256,5 +256,5 @@ def _own_settings(kind: str, base: type[PyTreeNode], settings: Mapping[str, Any]
 
 
 def _shared_settings(base: type[PyTreeNode]) -> set[str]:
-    """Return the settings kept if another kind is chosen; optimizers keep none, as good values differ by kind."""
+    """Return the settings that are kept if another kind is chosen; none for optimizers: good values differ by kind."""
     return {field.name for field in dataclasses.fields(base)} if base is Archive else set()

@@ -39,7 +39,7 @@ def long_names(folder: Path) -> Mapping[str, str]:
 
 
 def as_filed(experiment: str, folder: Path) -> str:
-    """Return the file name of an experiment, such as ``ppo/hopper`` for ``ppo/hopper`` and ``ppo/brax/hopper``."""
+    """Return the file name of an experiment, ``ppo/hopper`` also for ``ppo/brax/hopper``; itself if it has no file."""
     names = [experiment, *_other_names(experiment, folder)]
     return next((name for name in names if (folder / "experiment" / f"{name}.yaml").is_file()), experiment)
 
@@ -48,8 +48,8 @@ def settings_file(experiment: str, folder: Path, others: Sequence[Path] = ()) ->
     """Return the file of an agent's settings for an environment: its own, or that of the environment's family.
 
     ``experiment/_families.yaml`` lists the environments of each family: ``ppo/brax/ant``, which has no file, has the
-    settings of its family's file ``ppo/_brax``. If a family has no such file, it has the settings of the environment
-    with the family's name: ``ppo/gymnasium/Pendulum-v1``, of the family ``pendulum``, has those in ``ppo/pendulum``.
+    settings of its family's file ``ppo/_brax``. Without such a file, a family uses the settings of the environment with
+    the family's name: ``ppo/gymnasium/Pendulum-v1``, of the family ``pendulum``, has the settings of ``ppo/pendulum``.
 
     Args:
         experiment: agent and environment, ``ppo/ant``.
@@ -70,7 +70,7 @@ def settings_file(experiment: str, folder: Path, others: Sequence[Path] = ()) ->
 def recorded_result(experiment: str) -> str | None:
     """Return the recorded result of the shipped settings of an experiment: ``-167 ± 20 over 5 seeds after 100k steps``.
 
-    ``None`` if the file of results does not list them.
+    ``None`` if the file of results does not list the experiment.
     """
     path = config_folder() / RESULTS_FILE
     entries = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
@@ -83,16 +83,16 @@ def is_own_file(file: str, experiment: str, folder: Path) -> bool:
 
 
 def _other_names(experiment: str, folder: Path) -> list[str]:
-    """Return an experiment's names with the long or short names of its environment."""
+    """Return the other names of an experiment, with the long or the short name of its environment."""
     others = {f"/{name}": f"/{other}" for pair in long_names(folder).items() for name, other in (pair, pair[::-1])}
     return [experiment.removesuffix(name) + other for name, other in others.items() if experiment.endswith(name)]
 
 
 @functools.cache
 def family_files(folder: Path) -> Sequence[tuple[str, str]]:
-    """Return the files of families, ``ppo/_brax``, with each pattern of their experiments, ``ppo/brax/*``.
+    """Return pairs of a family's file, such as ``ppo/_brax``, and a pattern of its experiments, such as ``ppo/brax/*``.
 
-    The order of ``experiment/_families.yaml`` decides between the families of an environment.
+    They have the order of ``experiment/_families.yaml``: the first match determines the family of an environment.
     """
     listed = folder / "experiment" / "_families.yaml"
     families = plain(OmegaConf.load(listed)) if listed.is_file() else {}

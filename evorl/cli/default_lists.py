@@ -23,7 +23,7 @@ class Inclusions:
 
         Raises:
             ValueError: the file includes itself, directly, through others, or as the choice of its group; or an
-                experiment chooses an agent or environment in a form that Hydra would look up among experiments.
+                experiment chooses its agent or environment by a relative group, which Hydra resolves in ``experiment``.
         """
         entries = list(defaults) if isinstance(defaults, Sequence) and not isinstance(defaults, str) else []
         group = config_path.partition("/")[0]

@@ -36,7 +36,7 @@ def check_env_from_arguments(arguments: Sequence[str]) -> Trial:
     settings, unnamed = read_options(arguments, CHECK_ENV, "evorl check-env", unnamed="module:function")
     if len(unnamed) != 1:
         raise ValueError(
-            "no environment was given: pass the function or class that creates it, as in evorl check-env my_envs:Walk."
+            f"expected one function or class that creates an environment, got {len(unnamed)}: evorl check-env my:Walk"
         )
     return _check(unnamed[0], settings)
 
@@ -58,7 +58,7 @@ def _check(factory: str, settings: dict[str, Any]) -> Trial:
         print(f"  observations  {env.obs_space}")
         print(f"  actions       {env.action_space}")
         refusal = refusal_of(env.action_space)
-        _refuse(factory, [f"No agent can learn to act here: {refusal}"] if refusal else [])
+        _refuse(factory, [f"No agent can act in its action space: {refusal}"] if refusal else [])
         if single is not None:
             print(f"  contract      satisfied, traced in {1000 * seconds:.0f} ms")
         trial = try_env(env, settings["steps"], jax.random.key(settings["seed"]))
@@ -73,12 +73,12 @@ def _check(factory: str, settings: dict[str, Any]) -> Trial:
     for note in trial.notes:
         print(f"Note: {note}")
     _refuse(factory, list(trial.problems))
-    print("These steps found no errors.")
+    print("No errors were found in these steps.")
     return trial
 
 
 def _single_env(factory: str, arguments: dict[str, Any]) -> Any:
-    """Return the ``Env`` that a function creates; ``None`` for Gymnasium or host simulators, and unknown arguments."""
+    """Return the ``Env`` that a function creates; ``None`` for simulators on the host, or if an argument is unknown."""
     function = load_named(factory, "the environment")
     if "num_envs" in parameter_names(function):
         return None

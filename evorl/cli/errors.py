@@ -26,7 +26,7 @@ TRACEBACK_VARIABLE = "EVORL_TRACEBACK"
 def explained_errors(folder: Path) -> Iterator[None]:
     """Context that prints an expected error as one sentence and exits with status 1; ``folder`` is the config tree.
 
-    A lost process exits with ``LOST_STATUS``. If ``EVORL_TRACEBACK`` is set in the environment, errors are raised.
+    If a process was lost, the status is ``LOST_STATUS``. Unexpected errors are raised; with ``EVORL_TRACEBACK``, all.
     """
     try:
         yield
@@ -91,7 +91,7 @@ def _describe_machine_error(error: RuntimeError) -> str | None:
     platform = re.match(r"Unable to initialize backend '([^']*)': (.*?)\.? \(set JAX_PLATFORMS", text, re.DOTALL)
     if platform:
         name, reason = platform.groups()
-        return f"JAX cannot run on {name!r}, which JAX_PLATFORMS names: {reason}. Unset it, or name another platform."
+        return f"JAX cannot run on {name!r}: {reason}. Unset JAX_PLATFORMS, or set it to another platform."
     if "RESOURCE_EXHAUSTED" in text:
         first_line = text.strip().splitlines()[0]
         return f"This machine does not have enough memory ({first_line}). Choose fewer environments or members."
@@ -127,7 +127,7 @@ def describe_config_error(error: Exception, folder: Path) -> str:
     twice = re.search(r"Multiple values for (\w+)\. To override a value use 'override \w+: ([^']+)'", text)
     if twice:
         group, name = twice.groups()
-        return f"The defaults of config files choose {group} twice. To override it: '- override /{group}: {name}'."
+        return f"The defaults of config files choose {group} twice. The second must be '- override /{group}: {name}'."
     return " ".join(text.split())
 
 

@@ -83,12 +83,12 @@ def named_run(named: RunSpec, overrides: Sequence[str], command: str) -> tuple[R
 def evaluate_run(named: RunSpec, overrides: Sequence[str] = ()) -> Evaluation:
     """Load the best checkpoint of the run ``named.stored.run``, play ``eval_episodes`` episodes and print the metrics.
 
-    The latest checkpoint is evaluated if none has an evaluation score. A seed in ``overrides`` replaces the key that
-    the checkpoint stores for evaluations, which gives other episodes. The records that the section ``evaluation``
-    requests are printed (goals) or written into the run folder (episodes, plots).
+    If no checkpoint has an evaluation score, the latest is loaded. A seed in ``overrides`` replaces the stored key of
+    evaluations, for other episodes. Records that ``evaluation`` requests are printed or written into the run folder.
 
     Raises:
         ValueError: no run is named, or an override is invalid.
+        RunFolderError: the run does not exist, is corrupted or not trusted, or a record cannot be written.
     """
     folder, spec, changes = named_run(named, overrides, "evaluate")
     workflow = workflow_from_config(spec.workflow_config())
@@ -117,7 +117,7 @@ def evaluate_run(named: RunSpec, overrides: Sequence[str] = ()) -> Evaluation:
 
 
 def _show(workflow: Workflow, episodes: EvaluationMetrics) -> None:
-    """Print a table of success rates by goal; nothing if no goals were recorded."""
+    """Print a table of success rates and returns by region of the goal; nothing if no goals were recorded."""
     if episodes.goals is None:
         return
     space = workflow.eval_env.goal_task.goal_space
@@ -143,4 +143,4 @@ def _write(
         command = f"evorl show-episode {as_arguments({'episode': str(first)})}"
         print(f"Episodes are in {folder.episodes}. To watch one: {command}")
     if workflow.keeping.plot_episodes:
-        print(f"Their trajectories are drawn in {folder.plots / name}.png")
+        print(f"Episode trajectories are drawn in {folder.plots / name}.png")

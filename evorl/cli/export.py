@@ -14,7 +14,7 @@ from evorl.export.stored_policy import StoredPolicy, stored_policy
 
 
 def export_from_arguments(arguments: Sequence[str]) -> list[Written]:
-    """Write the policy of a run, check the files, and print their paths and their differences from the policy.
+    """Write the policy of a run to files, compare their outputs with the policy, and print paths and differences.
 
     Args:
         arguments: ``run=<folder>|latest format=onnx|jax|numpy|html``, and other options of ``EXPORT``.

@@ -22,7 +22,7 @@ def refuse_unknown_flags(arguments: Sequence[str]) -> None:
         arguments: command-line arguments, as the user wrote them.
 
     Raises:
-        ValueError: there is such an argument; the message contains the setting to write instead.
+        ValueError: there is such an argument; the message contains the setting to write instead, or an example.
     """
     known = (*FLAGS_WITH_VALUE, *_OTHERS, *SWEEP_FLAGS, PLAN)
     words: list[str] = []
@@ -33,7 +33,7 @@ def refuse_unknown_flags(arguments: Sequence[str]) -> None:
         if argument.startswith("-"):
             abbreviated = len(flag) > 3 and any(name.startswith(flag) for name in known)
             if (flag not in known and not abbreviated) or argument.startswith("--run="):
-                raise ValueError(f"{flag} is not a flag. Settings are name=value: {as_setting(argument, following)}")
+                raise ValueError(f"{argument} is not a flag. A setting is written {as_setting(argument, following)}")
         elif "=" not in argument and not argument.startswith(("~", "+")):
             if previous in ("--run", "-r"):
                 raise ValueError(f"{previous} is a flag of Hydra. To name a run: {as_setting('--run', argument)}")

@@ -21,7 +21,7 @@ _AGENT_HEADING = ("agent", "family", "actions", "abilities", "documentation")
 
 
 def list_envs_from_arguments(arguments: Sequence[str]) -> list[EnvInfo]:
-    """Print the environments that match; without arguments, those with a config, then the libraries with others.
+    """Print the environments that match; without arguments, those with a config, and the number of others by library.
 
     Args:
         arguments: part of a name, and options of ``ENVS``.

@@ -66,7 +66,7 @@ def resume_sweep(path: Path | str, train: Train, resume: Callable[[RunPlace], Tr
         trust: allow stored command lines that contain more than plain ``name=value`` settings.
 
     Raises:
-        RunFolderError: the folder does not describe a sweep, or its command lines are not plain.
+        RunFolderError: the folder does not describe a sweep, or its command lines would need ``trust``.
         RunsFailed: a run failed, now or before; all others were trained.
     """
     train_runs(SweepFolder.open(path, trust), train, failure_text, resume, trust)

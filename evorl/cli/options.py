@@ -31,11 +31,16 @@ MAX_PROCESSES = 10_000
 _SECONDS = number("[0, 1e9]")
 _SERVERS, _SERVERS_OF_ALL = whole(1, MAX_PROCESSES), whole(0, LONGEST_AXIS)
 _KINDS = ", ".join(KINDS)
-_RUN = "run folder, its name in runs_folder, latest, or the file or address of a packed policy"
+_RUN = "run folder or its name; latest for the run with the newest checkpoint; or file or address of a packed policy"
+_RUNS_FOLDER = "folder that is searched for runs given by name or as latest"
+_CHECKPOINT = "checkpoint: best (highest score; latest if none has a score), latest, or the number of an iteration"
+_SEED_NUMBER = "with several seeds: index of the seed, from 0; or best, the seed with the highest evaluation return"
+_TRUST = "allow code outside evorl that the run's config names; only for runs from sources that you trust"
+_FILE = "settings file of the app; short form: -c"
 
 
 def _cells(value: Any, name: str) -> int | list[int]:
-    """Return a number of elites, or a list of cells; raise ``ValueError`` for anything else."""
+    """Return a number of elites, or a list of cells, as integers; raise ``ValueError`` for anything else."""
     numbers = value if isinstance(value, list) else [value]
     try:
         cells = [whole(0, LONGEST_AXIS)(number, name) for number in numbers]
@@ -43,53 +48,52 @@ def _cells(value: Any, name: str) -> int | list[int]:
             raise ValueError
     except ValueError:
         raise ValueError(
-            f"{name} must be a number of elites up to {MAX_ELITES:,}, or a list of cells such as [3,17]; got {value!r}."
+            f"{name} must be a number of elites from 0 to {MAX_ELITES:,}, or a list of 1 to {MAX_ELITES:,} cells, "
+            f"as in {name}=[3,17]; got {value!r}."
         ) from None
     return cells if value is numbers else cells[0]
 
 
 RENDER = {
     "run": Option(None, _RUN, text=True),
-    "runs_folder": Option("runs", "folder in which latest and the names of runs are looked up"),
+    "runs_folder": Option("runs", _RUNS_FOLDER),
     "episodes": Option(3, "number of episodes, drawn in a grid in one animation", NUM_EPISODES),
     "format": Option(
         "webp",
-        f"file format: {', '.join(RENDER_FORMATS)}; by default the suffix of to, if given; mp4 needs the extra video",
+        f"file format: {', '.join(RENDER_FORMATS)}; if not set, the suffix of to= decides; mp4 needs the extra video",
         one_of(*RENDER_FORMATS),
     ),
-    "to": Option(None, "output file; null for a file in the folder videos of the run", text=True),
+    "to": Option(None, "output file; null for a file in the folder videos/ of the run", text=True),
     "frames": Option(100, "maximum number of frames of the longest episode", NUM_FRAMES),
-    "steps": Option(None, "number of first steps to draw of each episode; null for all", whole(1, LONGEST_AXIS)),
+    "steps": Option(None, "draw only this many first steps of each episode; null draws all", whole(1, LONGEST_AXIS)),
     "fps": Option(20, "frames per second", FPS),
     "size": Option(240, "height of each episode's image, in pixels", PIXELS),
-    "checkpoint": Option("best", "checkpoint: best (latest if none has a score), latest or an iteration", checkpoint),
+    "checkpoint": Option("best", _CHECKPOINT, checkpoint),
     "cells": Option(
         None,
-        "with an archive: number of elites to show, or a list of cells; null for 9, 0 for the best policy alone",
+        "for a run with an archive: number of elites or a list of cells; null for 9 elites, 0 for the best policy only",
         _cells,
     ),
     "seed": Option(
         None, "random seed of the episodes; null repeats the first episodes of the evaluation of the checkpoint", SEED
     ),
-    "seed_number": Option(
-        "best", "index, from 0, of the seed of a run with several; best for the highest evaluation return", seed_choice
-    ),
-    "trust": Option(False, "let the run's config name code outside evorl; only for runs from sources that you trust"),
+    "seed_number": Option("best", _SEED_NUMBER, seed_choice),
+    "trust": Option(False, _TRUST),
 }
 
 SHOW_EPISODE = {
     "episode": Option(None, "file of the episode, .npz or .json", text=True),
-    "run": Option(None, "instead of episode: a run folder, or latest, to draw its last saved episode", text=True),
-    "runs_folder": Option("runs", "folder in which latest and the names of runs are looked up"),
-    "to": Option(None, "output file; null for a .gif next to the episode, or a .png without bodies", text=True),
+    "run": Option(None, "instead of episode=: run folder, or latest, whose last saved episode is drawn", text=True),
+    "runs_folder": Option("runs", _RUNS_FOLDER),
+    "to": Option(None, "output file; null for a .gif next to the episode (a .png without MuJoCo positions)", text=True),
     "frames": Option(50, "maximum number of frames of the animation", NUM_FRAMES),
     "size": Option(320, "width and height of the animation, in pixels", PIXELS),
-    "trust": Option(False, "let the episode name code outside evorl; only for files from sources that you trust"),
+    "trust": Option(False, "allow code outside evorl that the episode names; only for files that you trust"),
 }
 
 RUNS = {
     "sort": Option(
-        "newest", "newest, return (last), best (return) or steps, descending; run, algorithm, env or state, ascending"
+        "newest", "order by newest, return (last), best (return) or steps, descending; or run, algorithm, env or state"
     ),
     "algorithm": Option(None, "list only runs of this algorithm, such as algorithm=ppo; case is ignored", text=True),
     "env": Option(None, "list only runs with this text in the name of the environment; case is ignored", text=True),
@@ -102,9 +106,7 @@ WATCH = {
     "port": Option(7002, "port to listen on; 0 for any free port", whole(0, 65_535)),
     "bind": Option("127.0.0.1", "address to listen on; an address that other machines can reach needs a token"),
     "token": Option(
-        None,
-        f"token that clients must send, 16 characters or more; new generates one, null uses {WATCH_TOKEN} if it is set",
-        text=True,
+        None, f"token of clients, 16 characters or more; token=new generates one, null uses ${WATCH_TOKEN}", text=True
     ),
     "hosts": Option(
         None, "host names of this machine that browsers may use besides localhost, such as hosts=box,box.lan", text=True
@@ -122,15 +124,13 @@ WATCH = {
 }
 
 REPORT = {
-    "to": Option(None, "output file; null for report.html in the given folder, or here for several", text=True),
+    "to": Option(None, "output file; null for report.html in the given folder (current folder if several)", text=True),
     "by": Option(
         None, "group by agent, env, run or settings like optimizer.name; null for agent and varied settings", text=True
     ),
-    "metric": Option(
-        None, "column of metrics.csv to compare, as in metric=eval/success; null for the return", text=True
-    ),
+    "metric": Option(None, "column of metrics.csv to compare, such as eval/success; null for the return", text=True),
     "csv": Option(
-        None, "file for the table of results; --csv without a value writes it next to the page", text=True, empty=True
+        None, "file for the result table; --csv alone writes it next to the page, null omits it", text=True, empty=True
     ),
     "title": Option(None, "title of the page; null for one derived from the runs", text=True),
     "pictures": Option(True, "include images and videos of the run folders, as long as the page stays below 3 MB"),
@@ -139,7 +139,7 @@ REPORT = {
     "state": Option(
         None, "include only runs in this state: running, stopped, finished or failed", one_of(*STATES), text=True
     ),
-    "runs_folder": Option("runs", "folder in which latest and the names of runs are looked up"),
+    "runs_folder": Option("runs", _RUNS_FOLDER),
 }
 
 COMPARE = {
@@ -152,7 +152,7 @@ _JSON = Option(False, "print JSON with more properties instead of a table; --jso
 ENVS = {
     "library": Option(None, "list only environments of this library, such as library=brax", text=True),
     "agent": Option(None, "list only environments with tuned settings for this agent, such as agent=ppo", text=True),
-    "actions": Option(None, "list only environments with a config and discrete/continuous actions", one_of(*ACTIONS)),
+    "actions": Option(None, "list only environments with these actions, if known without creation", one_of(*ACTIONS)),
     "json": _JSON,
 }
 
@@ -171,7 +171,7 @@ CHECK_ENV = {
     "num_envs": Option(4, "number of copies of the environment that are stepped in parallel", whole(1, 100_000)),
     "max_episode_steps": Option(
         None,
-        "time limit in steps; null for the environment's own, or for half of steps if a JAX environment has none",
+        "time limit in steps; null for the environment's own, or for half of steps= if a JAX environment has no limit",
         whole(1, LONGEST_AXIS),
     ),
     "seed": Option(0, "random seed of initial states and actions", SEED),
@@ -180,18 +180,20 @@ CHECK_ENV = {
 
 CHECK_CLIENT = {
     "bind": Option("127.0.0.1:7001", "local address that the client connects to; port 0 chooses a free port"),
-    "command": Option("", "command that starts the client, once per check; {address} becomes the server's address"),
+    "command": Option("", "command that starts the client, once per check; {address} is replaced by the address"),
     "only": Option("", "names of the checks to run, separated by commas; * matches any text; empty for all"),
-    "skip": Option("", "names of checks to skip, in the same form"),
+    "skip": Option("", "names of checks to skip, written as in only="),
     "seconds": Option(10.0, "timeout of a connection and of each message, in seconds", number("(0, 3600]")),
-    "to": Option("", "with vectors: file to write the test vectors to, instead of printing them"),
+    "to": Option("", "for evorl check-client vectors: file for the test vectors, instead of printing them"),
 }
 
 WORK = {
     "worker": Option(0, "unique index of this worker, from 0; it selects the random keys", whole(0, LONGEST_AXIS)),
     "token": Option(None, "token of the server; env:NAME reads it from an environment variable", text=True),
     "cert": Option(None, "PEM file that verifies the server's TLS certificate; null connects without TLS", text=True),
-    "profile_dir": Option(None, "folder for trace.json, a profile of the host's time; null for none", text=True),
+    "profile_dir": Option(
+        None, "folder for trace.json, a Chrome trace of this worker's operations on the host; null for none", text=True
+    ),
     "serve": Option({}, "with env=remote: settings of the server for simulators, such as serve.bind=127.0.0.1:7001"),
     "trust": Option(
         False, "allow the server to make this worker load code outside evorl; only for servers that you trust"
@@ -199,55 +201,55 @@ WORK = {
 }
 
 NEW = {
-    "algorithm": Option(
-        None, "algorithm, such as algorithm=ppo (or -a ppo); null for the default of the simulator", text=True
-    ),
-    "env": Option("bandit", f"simulator (or -e): {_KINDS}; or gymnasium/<id>"),
+    "algorithm": Option(None, "algorithm, such as ppo; null for the simulator's default; short form: -a", text=True),
+    "env": Option("bandit", f"simulator: {_KINDS}; or gymnasium/<id>; short form: -e"),
 }
 
 GENERATE = {
-    "algorithm": Option(None, "copy the source of this algorithm into the app, to change it (or -a)", text=True),
-    "env": Option(None, f"replace the simulator by this one (or -e): {_KINDS}", text=True),
+    "algorithm": Option(None, "algorithm to copy into the app, where you can change it; short form: -a", text=True),
+    "env": Option(None, f"simulator that replaces the current one: {_KINDS}; short form: -e", text=True),
     "docker": Option(False, "write a Dockerfile and compose.yaml, and the wheel of the installed evorl that they use"),
-    "file": Option(APP_FILE, "settings file of the app (or -c)"),
+    "file": Option(APP_FILE, _FILE),
 }
 
 CONFIG = {
-    "algorithm": Option(None, "write this algorithm or experiment and its settings into file (or -a)", text=True),
-    "env": Option(None, f"write the settings of this simulator into file (or -e): {_KINDS}", text=True),
-    "list": Option(False, "list the algorithms and simulators (or -l); default without algorithm and env"),
-    "file": Option(APP_FILE, "settings file of the app (or -c)"),
+    "algorithm": Option(
+        None, "algorithm, or tuned experiment, to write with its settings into file=; short form: -a", text=True
+    ),
+    "env": Option(None, f"simulator ({_KINDS}) whose settings to write into file=; short form: -e", text=True),
+    "list": Option(False, "only list the algorithms and simulators, as without algorithm and env; short form: -l"),
+    "file": Option(APP_FILE, _FILE),
 }
 
 RUN = {
-    "n": Option(1, "number of simulators in parallel (or -n 4)", whole(1, MAX_PROCESSES)),
-    "exploit": Option(False, "the first simulator plays greedy actions; its steps train nothing (or --exploit)"),
-    "show_ui": Option(False, "the first simulator opens a window, if it has one (or --show-ui)"),
+    "n": Option(1, "number of simulators in parallel; short form: -n 4", whole(1, MAX_PROCESSES)),
+    "exploit": Option(False, "the first simulator plays greedy actions and trains nothing; short form: --exploit"),
+    "show_ui": Option(False, "the first simulator opens a window, if it has one; short form: --show-ui"),
     "servers": Option(
-        None, "number of training servers to start here, with a parameter server; null for parameters.servers", _SERVERS
+        None,
+        "with a parameter server: training servers to start on this machine; null for parameters.servers",
+        _SERVERS,
     ),
-    "worker": Option(0, "index, from 0, of the first training server here among those of all", _SERVERS_OF_ALL),
-    "file": Option(APP_FILE, "settings file of the app (or -c)"),
+    "worker": Option(
+        0, "with a parameter server: index of the first of these servers, from 0 over all machines", _SERVERS_OF_ALL
+    ),
+    "file": Option(APP_FILE, _FILE),
 }
 
 ACT = {
     "run": Option(None, _RUN, text=True),
     "policy": Option(None, "instead of a run: a file that evorl export wrote with format=onnx or jax", text=True),
-    "runs_folder": Option("runs", "folder in which latest and the names of runs are looked up"),
-    "checkpoint": Option("best", "checkpoint: best (latest if none has a score), latest or an iteration", checkpoint),
+    "runs_folder": Option("runs", _RUNS_FOLDER),
+    "checkpoint": Option("best", _CHECKPOINT, checkpoint),
     "sample": Option(False, "sample actions as in training, instead of greedy actions"),
     "seed": Option(0, "random seed of sampled actions", SEED),
-    "seed_number": Option(
-        "best", "index, from 0, of the seed of a run with several; best for the highest evaluation return", seed_choice
-    ),
-    "follow": Option(
-        0.0, "interval, in seconds, at which a newer checkpoint is looked for and then served; 0 disables", _SECONDS
-    ),
+    "seed_number": Option("best", _SEED_NUMBER, seed_choice),
+    "follow": Option(0.0, "seconds between searches for a newer checkpoint to serve; 0 disables", _SECONDS),
     "bind": Option("127.0.0.1:7001", "address and port of the RLX protocol over TCP"),
     "web": Option(
         None, "address and port for WebSocket clients, robots, /healthz and /metrics; needs the extra serve", text=True
     ),
-    "token": Option(None, "token that clients must send, or env:NAME; required if other machines connect", text=True),
+    "token": Option(None, "token that clients send; env:NAME reads a variable; required for other machines", text=True),
     "cert": Option(None, "PEM file of a TLS certificate, used with key; null disables TLS", text=True),
     "key": Option(None, "file of the certificate's private key", text=True),
     "max_clients": Option(256, "maximum number of connected clients", whole(1, 100_000)),
@@ -255,23 +257,21 @@ ACT = {
     "idle_seconds": Option(
         600.0, "disconnect a client after this many seconds without a message; 0 disables", _SECONDS
     ),
-    "trust": Option(False, "let the run or file name code outside evorl; only for sources that you trust"),
+    "trust": Option(False, "allow code outside evorl that the run or file names; only for sources that you trust"),
 }
 
 POLICY = {
     "run": Option(None, _RUN, text=True),
-    "runs_folder": Option("runs", "folder in which latest and the names of runs are looked up"),
-    "checkpoint": Option("best", "checkpoint: best (latest if none has a score), latest or an iteration", checkpoint),
+    "runs_folder": Option("runs", _RUNS_FOLDER),
+    "checkpoint": Option("best", _CHECKPOINT, checkpoint),
     "sample": Option(False, "sample actions as in training, instead of greedy actions"),
-    "seed_number": Option(
-        "best", "index, from 0, of the seed of a run with several; best for the highest evaluation return", seed_choice
-    ),
-    "trust": Option(False, "let the run's config name code outside evorl; only for runs from sources that you trust"),
+    "seed_number": Option("best", _SEED_NUMBER, seed_choice),
+    "trust": Option(False, _TRUST),
 }
 
 EXPORT = {
     "format": Option(None, f"required: {', '.join(FORMATS)}, or several, such as onnx,numpy", text=True),
-    "to": Option(None, "output file with a suffix, or output folder; null for the folder export of the run", text=True),
+    "to": Option(None, "output file, or a folder if it has no suffix; null for export/ in the run folder", text=True),
     **POLICY,
 }
 
@@ -283,9 +283,9 @@ PACK = {
         text=True,
     ),
     "license": Option(None, "license to state in the model card, such as license=apache-2.0; null for none", text=True),
-    "runs_folder": Option("runs", "folder in which latest and the names of runs are looked up"),
-    "checkpoint": Option("best", "checkpoint: best (latest if none has a score), latest or an iteration", checkpoint),
-    "trust": Option(False, "let the run's config name code outside evorl; only for runs from sources that you trust"),
+    "runs_folder": Option("runs", _RUNS_FOLDER),
+    "checkpoint": Option("best", _CHECKPOINT, checkpoint),
+    "trust": Option(False, _TRUST),
 }
 
 PLAY = {
@@ -293,7 +293,7 @@ PLAY = {
     "episodes": Option(1, "number of episodes", NUM_EPISODES),
     "seed": Option(0, "seed of the first episode; each later episode adds 1", SEED),
     "max_steps": Option(1000, "maximum number of environment steps per episode", whole(1, LONGEST_AXIS)),
-    "to": Option(None, "output .gif, .webp, .png or .mp4; null for a .gif in the folder play of the run", text=True),
+    "to": Option(None, "output .gif, .webp, .png or .mp4; null for a .gif in the folder play/ of the run", text=True),
     "screen": Option(False, "show a window, at the environment's frame rate, instead of writing a file"),
     "frames": Option(200, "maximum number of frames of the animation", NUM_FRAMES),
     "fps": Option(30, "environment steps shown per second", FPS),

@@ -59,8 +59,7 @@ def sweep_to_resume(arguments: Sequence[str]) -> tuple[Path | None, bool]:
         The folder, or ``None`` if the arguments name no sweep; and True if code outside evorl is allowed.
 
     Raises:
-        ValueError: there are other arguments, because the runs of a sweep cannot be changed; or ``trust`` is not a
-            boolean.
+        ValueError: there are other arguments, which would change the runs of the sweep; or ``trust`` is not a boolean.
     """
     names = [given_text(argument) for argument in arguments if argument.startswith("resume=")]
     roots = [given_text(argument) for argument in arguments if argument.startswith("runs_folder=")]
@@ -83,8 +82,7 @@ def read_changes(
 ) -> dict[str, Any]:
     """Read the changes that a command line makes to the config of a stored run.
 
-    The algorithm and the environment cannot be changed. For a mapping with an entry ``name``, a string is short for
-    that entry; its other entries are kept.
+    A string for a mapping with an entry ``name`` changes this entry only. The algorithm and environment are fixed.
 
     Args:
         config: config of the run, as plain data.
@@ -109,7 +107,9 @@ def read_changes(
             raise ValueError(
                 f"{key} has no effect here.{did_you_mean(key, allowed)} Valid settings: {', '.join(allowed)}."
             )
-        if override.is_delete() or (key not in known and not override.is_add()):
+        if override.is_delete():
+            raise ValueError(f"{override.input_line}: a setting of the run cannot be removed. Give it a value.")
+        if key not in known and not override.is_add():
             raise ValueError(no_such("setting of the run", key, known))
         if isinstance(value, str) and f"{key}.name" in known:
             key = f"{key}.name"

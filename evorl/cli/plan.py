@@ -50,7 +50,7 @@ def print_plan(arguments: Sequence[str], compose: Compose) -> None:
         compose: ``compose(arguments, task)`` calls ``task`` with the composed settings of a command line.
 
     Raises:
-        ValueError: the settings are invalid or name a run to resume, or a run exceeds its share of the memory.
+        ValueError: the settings are invalid, name a run to resume or a Hydra sweeper, or need too much memory.
     """
     arguments = [argument for argument in arguments if argument != PLAN]
     if names_a_run(arguments, "resume"):
@@ -68,13 +68,13 @@ def print_plan(arguments: Sequence[str], compose: Compose) -> None:
 
 
 def _refuse_launchers(arguments: Sequence[str]) -> None:
-    """Raise ``ValueError`` for a sweep by a Hydra sweeper or launcher, whose runs are not known in advance."""
+    """Raise ``ValueError`` for a sweep that evorl does not run itself, see ``is_sweep``."""
     for argument in arguments:
         if argument in SWEEP_FLAGS or argument == "hydra.mode=MULTIRUN":
             others = " ".join(other for other in arguments if other.startswith(("hydra/", "hydra.")))
             raise ValueError(
-                f"{PLAN} does not support sweepers and launchers of Hydra: remove {others}, "
-                f"or plan a single run, without {argument}."
+                f"{PLAN} supports sweeps only in one process, and without sweepers, launchers and flags of Hydra: plan "
+                f"a single run, without {argument}{f', or remove {others}' if others else ''}."
             )
 
 
@@ -112,7 +112,7 @@ def _print_planned(spec: RunSpec, folder: Path | None, described: str = "") -> l
     Args:
         spec: settings of the run.
         folder: run folder; ``None`` if the command line does not name it.
-        described: name of the run in the returned list; by default "This run".
+        described: name in the returned list of a program without a heading; by default "This run".
     """
     too_large = []
     largest: Preflight | None = None
@@ -149,7 +149,7 @@ def _planned_run(spec: RunSpec) -> _Planned:
 
 
 def _planned_sweep(spec: RunSpec) -> Iterator[_Planned]:
-    """Yield the plan of each program of ``sweep=``; the settings trained at a time are halved until they fit."""
+    """Yield the plan of each program of ``sweep=``, with as many settings at a time as fit in memory (by halving)."""
     sweep, settings, groups = sweep_groups(spec)
     run = SweepRun(Path(), sweep, groups, spec.num_seeds, spec.seed, spec.devices, print)
     described = f"{counted(len(settings), 'setting')} of {', '.join(sweep.over)}"

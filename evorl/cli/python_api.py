@@ -57,7 +57,7 @@ def train(*overrides: str, **settings: object) -> Path:
 
     Raises:
         ValueError: a setting is unknown or invalid.
-        RunFolderError: the run to resume does not exist, is corrupted, or is in training.
+        RunFolderError: the run to resume does not exist, is corrupted or not trusted, or is in training.
         TrainingDiverged: the run diverged; a sweep or search trains its other runs instead of raising an error.
     """
     arguments = overrides_first([*overrides, *_training_overrides(settings)])
@@ -82,7 +82,7 @@ def evaluate(
     Args:
         run: a run folder, its name below ``runs_folder``, ``latest``, or the file or address of a packed policy.
         runs_folder: folder in which ``latest`` and names of runs are looked up.
-        trust: true if the run's config may name code from outside this package.
+        trust: true to allow code outside evorl that the run's config names; only for runs that you trust.
         settings: changes to the run's settings for this evaluation, such as ``eval_episodes=100``.
 
     Raises:
@@ -103,7 +103,7 @@ def render(run: str | Path = "latest", **options: Unpack[RenderOptions]) -> Path
 
     Raises:
         ValueError: an option is unknown or invalid.
-        RunFolderError: the run does not exist, or is corrupted.
+        OSError: the run does not exist or is corrupted (``RunFolderError``), or cannot be drawn (``HostEnvError``).
     """
     return command(["render", *_as_options({"run": run, **options})])
 

@@ -86,7 +86,7 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
         folder, request.trust, {"devices": 1, "evaluation": None, "actors": None}, can_be_overridden=False
     )
     env = spec.workflow["env"]
-    if _library_of(env) != "pettingzoo":  # its agents are rows of the batch, and rendering creates its own copy
+    if _library_of(env) != "pettingzoo":  # its batch rows are agents, and rendering creates its own copy
         spec = spec.changed({"eval_episodes": request.episodes})
     folder.refuse_links()
     _prepare_to_draw(env, request.format)
@@ -161,11 +161,11 @@ def _library_of(env: Any) -> str | None:
 
 @contextlib.contextmanager
 def _pages_explained(kind: str) -> Iterator[None]:
-    """Suggest the format ``html``, which needs no renderer, in errors about a missing one."""
+    """Context that adds to an error of rendering that the format ``html`` shows MuJoCo bodies without a renderer."""
     try:
         yield
     except HostEnvError as error:
-        page = "" if kind == "html" else " Of bodies format=html makes a page, which needs no such library."
+        page = "" if kind == "html" else " MuJoCo bodies can be shown without a graphics library: format=html."
         raise HostEnvError(f"{error}{page}") from error
 
 

@@ -31,7 +31,7 @@ def write_report(arguments: Sequence[str]) -> Path:
         Path of the page.
 
     Raises:
-        ValueError: no run is named, an option is unknown or invalid, or nothing was recorded.
+        ValueError: no run is named, an option is unknown or invalid, or no run has recorded the metric.
         RunFolderError: a run or folder does not exist, no run matches the filters, or the page cannot be written.
     """
     settings, places = read_options(_without_flag(arguments), REPORT, "evorl report", unnamed="run")
@@ -58,11 +58,11 @@ def write_page(report: Report, settings: Mapping[str, Any], places: Sequence[str
 
 
 def report_of(places: Sequence[str], settings: Mapping[str, Any]) -> Report:
-    """Return the report on the runs in ``places``, by the options of ``evorl report``; print which runs are unreadable.
+    """Return the report on the runs in ``places``, with the options of ``evorl report``; print which are unreadable.
 
     Raises:
         ValueError: no run has recorded the metric, or a filter or ``by`` is invalid.
-        RunFolderError: a run or folder does not exist, or no run is left by the filters.
+        RunFolderError: a run or folder does not exist, or no run matches the filters.
     """
     found = [folder for place in places for folder in _folders(place, settings["runs_folder"])]
     runs, notes = readable(each for run in named(found) for each in settings_or_itself(run))

@@ -110,7 +110,7 @@ def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
             raise ValueError(f"{key}={value} has no effect here: a run's files are in its folder. Remove it.")
         if key == SUBDIR and in_sweep and "${" not in value:
             raise ValueError(
-                f"{key}={value} would be the folder of every run of the sweep: make them differ, "
+                f"{key}={value} would be the folder of every run of the sweep: give each run a folder, "
                 f"{key}='{value}-${{hydra.job.num}}'."
             )
         if names_a_run and key in (RUN, SWEEP, SUBDIR):

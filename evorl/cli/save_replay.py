@@ -26,14 +26,14 @@ def save_replay_of_run(named: RunSpec, overrides: Sequence[str] = ()) -> None:
     """Write ``replay.npz`` and ``replay.json`` into the folder of the run ``named.stored.run``.
 
     Raises:
-        ValueError: no run is named, or its algorithm has no replay buffer, or the buffer is empty.
+        ValueError: no run is named, its algorithm is not off-policy, or its replay buffer is empty.
     """
     folder, spec, _ = named_run(named, overrides, "save-replay")
     workflow = workflow_from_config(spec.workflow_config())
     if not isinstance(workflow, OffPolicyWorkflow):
         raise ValueError(
-            f"{folder.path} is a run of {type(workflow).__name__}, which has no replay buffer. Algorithms "
-            f"with one: {learning_algorithms(OffPolicyWorkflow)}."
+            "evorl save-replay writes the replay buffers of off-policy algorithms "
+            f"({learning_algorithms(OffPolicyWorkflow)}), but {folder.path} is a run of {type(workflow).__name__}."
         )
     checkpointer = RunCheckpointer(folder.checkpoints)
     state, progress = restore(workflow, checkpointer, spec.seed, "latest", ("replay_state", "iterations"))

@@ -1,4 +1,4 @@
-"""``evorl show-episode``: draws an episode that an evaluation saved, as an animation of its bodies or as a plot."""
+"""``evorl show-episode``: draws an episode that an evaluation saved, as an animation of MuJoCo bodies or as a plot."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def show_episode_from_arguments(arguments: Sequence[str]) -> Path:
             options of ``SHOW_EPISODE``.
 
     Returns:
-        Path of the animation, or of the PNG plot for an episode without bodies.
+        Path of the animation, or of the PNG plot for an episode without MuJoCo positions.
 
     Raises:
         ValueError: an argument is unknown or invalid, or the episode cannot be drawn or does not match its model.
-        RunFolderError: the episode does not exist, or is corrupted.
+        RunFolderError: the run or the episode does not exist, is corrupted, or is not trusted.
         HostEnvError: no renderer is available.
     """
     settings = _settings(arguments)
@@ -91,8 +91,8 @@ def _draw(target: Path, episode: Any, env: Any) -> None:
     is_shown = path.ndim == 2 and 0 not in path.shape
     if not is_shown or (shown[name] == "goal" and (goals is None or goals.shape != path.shape)):
         raise ValueError(
-            "this episode has no body positions, and its observations are not vectors, so it cannot be drawn. Its "
-            f"arrays are {', '.join(episode.arrays)}."
+            "this episode cannot be drawn: it has no MuJoCo positions, and its observations are not vectors (or its "
+            f"goals differ in shape). Its arrays are {', '.join(episode.arrays)}."
         )
     dimensions = tuple(range(min(2, path.shape[1])))
     draw_episodes(target, [episode], shown[name], dimensions, env, str(episode.about.get("name") or ""))

@@ -35,7 +35,7 @@ EXAMPLE = ("agent=ppo", "env=cartpole", "seed=2")  # the return rises from about
 def train(arguments: Sequence[str]) -> None:
     """Run ``evorl train``, like ``scripts/train.py``; without arguments, train ``EXAMPLE``, PPO in CartPole."""
     if not arguments:
-        print(f"No settings: this is {train_command()} {' '.join(EXAMPLE)}", flush=True)
+        print(f"No settings given, running: {train_command()} {' '.join(EXAMPLE)}", flush=True)
         arguments = EXAMPLE
     run_command(train_from_spec, arguments, "resume", "train", _plans_or_sweeps)
 

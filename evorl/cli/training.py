@@ -87,7 +87,7 @@ def refuse_with_resume(overrides: Sequence[str]) -> None:
 
 
 def _start(spec: RunSpec, resumed: RunFolder | None, overrides: Sequence[str], place: RunPlace | None) -> RunStart:
-    """Return the start of a run; if Hydra composed the settings, it also defines the overrides, names and folder."""
+    """Return the start of a run; if Hydra composed the settings, its job defines the overrides, names and folder."""
     suffix = spec.kind.value if spec.kind in (RunKind.SWEEP, RunKind.SEARCH) else ""
     chosen, names = choices(), {}
     if HydraConfig.initialized() and not overrides:

@@ -30,7 +30,7 @@ def describe_unknown_key(key: str, error: BaseException | None, folder: Path) ->
 
     Args:
         key: unknown key, as the user wrote it.
-        error: composition error, which may refer to the config without the key; ``None`` composes that config.
+        error: composition error; if it does not refer to the config, or is ``None``, the config is composed again.
         folder: config tree.
     """
     if (argument := _mapping_with_own_name(key)) is not None:
@@ -46,7 +46,7 @@ def describe_unknown_key(key: str, error: BaseException | None, folder: Path) ->
     if not agents:
         return no_such("config key", key, keys)
     named = ", ".join(agents[:_MAX_AGENTS]) + (" ..." if len(agents) > _MAX_AGENTS else "")
-    yours = "evorl train agent=... --cfg job shows what yours has."
+    yours = "evorl train agent=... --cfg job lists the settings of your agent."
     return f"there is no config key {key!r} here: it is a setting of other agents ({named}). {yours}"
 
 

@@ -21,7 +21,7 @@ from evorl.live.watched_runs import WatchedRuns
 from evorl.recorders.screen import print_line
 from evorl.sockets.access import tls_context
 
-_SECONDS_BETWEEN_LOOKS = 0.2  # polling interval for signals
+_SECONDS_BETWEEN_LOOKS = 0.2  # between checks for a signal that stops the server
 
 
 @dataclasses.dataclass(frozen=True)

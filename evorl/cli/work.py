@@ -19,7 +19,7 @@ from evorl.runs.spec import RunSpec
 
 @scope()
 def work_from_arguments(arguments: Sequence[str]) -> Worked:
-    """Run a worker until the server's training is over or a signal arrives; return the counts of its pushes.
+    """Run a worker until the server's training is over or a signal arrives; return the counts of pushed updates.
 
     Args:
         arguments: address of the server, with default port 7000, and options of ``WORK``.
@@ -31,7 +31,7 @@ def work_from_arguments(arguments: Sequence[str]) -> Worked:
     """
     options, addresses = read_options(arguments, WORK, "evorl work", unnamed="address")
     if len(addresses) != 1:
-        raise ValueError(f"expected one server, got {len(addresses)}: evorl work 127.0.0.1:{PORT}")
+        raise ValueError(f"expected the address of one server, got {len(addresses)}: evorl work 127.0.0.1:{PORT}")
     worker = options["worker"]
     address = addresses[0] if ":" in addresses[0] else f"{addresses[0]}:{PORT}"
     tls = None

@@ -30,7 +30,7 @@ def as_setting(flag: str, following: str = "") -> str:
 
     Args:
         flag: argument that starts with dashes.
-        following: next argument, used as the value if the flag contains none. Without any value, ``VALUE`` is returned.
+        following: next argument, used as the value if the flag contains none. ``VALUE`` replaces a missing value.
     """
     name, equals, value = flag.lstrip("-").partition("=")
     is_value = bool(following) and not following.startswith("--") and "=" not in following
@@ -84,7 +84,7 @@ def as_text(text: str) -> str:
 def as_override(value: Any) -> str:
     """Return a value in the syntax of the command line: ``{a: [0.1, true]}`` for ``{"a": [0.1, True]}``.
 
-    A function or class becomes its name, ``package.module:function``.
+    A function or class becomes its name, ``package.module:function``; see ``name_of`` for errors.
     """
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{name}: {as_override(each)}" for name, each in value.items()) + "}"

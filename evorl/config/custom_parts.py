@@ -72,8 +72,8 @@ class CustomPart:
     def call(self) -> Callable[..., Any]:
         """The function with its settings bound.
 
-        A call that fails in another library, for instance because NumPy does not support traced arrays, raises
-        ``ValueError`` with the part's name. Errors in the user's modules are passed on, see ``describe_user_error``.
+        A ``TypeError`` or ``ValueError`` of a part from another library, such as a NumPy function on traced arrays,
+        becomes a ``ValueError`` with the part's name. All other errors are passed on, see ``describe_user_error``.
         """
         bound = functools.partial(self.function, **dict(self.settings))
 
@@ -82,9 +82,9 @@ class CustomPart:
                 return bound(*inputs, **others)
             except (TypeError, ValueError) as error:
                 if _is_outside(error):
-                    reason = str(error).partition("\n")[0]
+                    reason = str(error).partition("\n")[0].removesuffix(".")
                     raise ValueError(
-                        f"{self.name} failed: {reason} It is called on arrays that JAX traces: write it with jax.numpy."
+                        f"{self.name} failed: {reason}. Its inputs are arrays that JAX traces: use jax.numpy functions."
                     ) from error
                 raise
 
@@ -124,7 +124,7 @@ def custom_part(config: Any, setting: str, num_inputs: int = 0) -> CustomPart:
 
 
 def setting_names(function: Callable[..., Any], num_inputs: int = 0) -> tuple[dict[str, Any], bool]:
-    """Return the settings of a function with their defaults, and True if it accepts any other keyword.
+    """Return the settings of a function with their defaults (``empty`` if required), and True if it takes any keyword.
 
     The first ``num_inputs`` parameters, and fields that Flax adds to modules, are not settings.
     """

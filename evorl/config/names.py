@@ -129,7 +129,7 @@ def load_named(path: Any, setting: str, shipped: str | None = None) -> Callable[
 
 def _no_such_in_main(name: str) -> str:
     return (
-        f"this program does not define {name}. The run was made in a script or notebook that does: define {name} here "
+        f"this program does not define {name}. If a run was made in a script or notebook that does, define {name} here "
         f"before you load the run, or move it to a module on PYTHONPATH, such as my_parts.py, and use my_parts:{name}."
     )
 

@@ -45,7 +45,7 @@ class SearchSpace(PyTreeNode):
             not_searched: paths of numbers that cannot be searched because they are settings of the whole run.
 
         Raises:
-            ValueError: a path does not lead to a number, or its bounds are invalid.
+            ValueError: the space is empty, a path is listed twice or is not a number to search, or bounds are invalid.
         """
         searched: dict[str, tuple[float, float, bool]] = {}
         numbers = [
@@ -171,4 +171,4 @@ def _explain_invalid(workflow: PyTreeNode, path: str, numbers: list[str]) -> str
         return f"it is disabled (null). Set inner.{path} to a number to search it."
     if name in fields and isinstance(getattr(node, name), Schedule):
         return f"it is a schedule. Search {path}.start instead, or set inner.{path} to a number."
-    return no_such("number", path, numbers)
+    return no_such("number to search", path, numbers)

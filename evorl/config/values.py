@@ -30,7 +30,7 @@ def field_types(cls: type) -> Mapping[str, Any]:
 
 
 def plain(config: Any, resolve: bool = True) -> dict[str, Any]:
-    """Return a config as plain containers: an OmegaConf node completely, of other mappings only nested mappings.
+    """Return a config as plain containers; in a mapping that is not from OmegaConf, lists are left unchanged.
 
     Args:
         config: mapping or OmegaConf node.
@@ -44,7 +44,7 @@ def plain(config: Any, resolve: bool = True) -> dict[str, Any]:
 
 
 def set_at(config: dict[str, Any], path: str, value: Any) -> None:
-    """Set the value at a dotted path of a nested dict, in place; missing levels are created."""
+    """Set the value at a dotted path of a nested dict, in place; a missing or other level above becomes a dict."""
     *above, last = path.split(".")
     for key in above:
         if not isinstance(config.get(key), dict):
@@ -147,7 +147,7 @@ def checked_mapping(value: Any, name: str) -> Mapping[str, Any]:
 
 
 def checked_list(value: Any, name: str, element: str) -> tuple[Any, ...]:
-    """Return a list of settings as a tuple, ``None`` as an empty one.
+    """Return a setting that is a list as a tuple; ``None`` is an empty list.
 
     Args:
         value: value from YAML, the command line or Python.
@@ -173,7 +173,7 @@ def checked_num_atoms(num_atoms: Any, values: str, support_low: Any, support_hig
         num_atoms and values == "expected"
     ):
         raise ValueError(
-            f"agent.num_atoms={num_atoms!r} does not fit agent.values={values}: distributions need a number of atoms, "
+            f"agent.num_atoms={short_repr(num_atoms)} does not fit agent.values={values}: distributions need a number, "
             "such as 51 categories or 200 quantiles; expected values need null."
         )
     if num_atoms is None:
@@ -234,7 +234,7 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
         element = typing.get_args(kind)[0]
         return tuple(checked_value(x, element, f"{name}[{i}]") for i, x in enumerate(value))
     if kind is str and not isinstance(value, str):
-        raise ValueError(f"{name} must be a name, got {short_repr(value)}.")
+        raise ValueError(f"{name} must be text, such as a name, got {short_repr(value)}.")
     if typing.get_origin(kind) is typing.Literal and value not in typing.get_args(kind):
         valid = [str(option) for option in typing.get_args(kind)] + ["false", "true"] * (bool in members)
         hint = did_you_mean(value, valid)
@@ -265,7 +265,7 @@ def _number(value: Any, name: str, within: str | None) -> float:
     fits = fits and (value < high or (value == high and interval[-1] == "]"))
     fits = fits and (abs(value) <= LARGEST_FLOAT or value in (math.inf, -math.inf))
     if not fits:
-        size = ", 3.4e38 at most" if _is_number(value) and math.inf > abs(value) > LARGEST_FLOAT else ""
+        size = " with magnitude up to 3.4e38" if _is_number(value) and abs(value) > LARGEST_FLOAT else ""
         expected = _describe_interval(interval, low, high)
         raise ValueError(f"{name} must be a number{expected}{size}, got {short_repr(value)}.")
     return float(value)

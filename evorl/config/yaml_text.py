@@ -71,11 +71,11 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def construct_number(self, node: yaml.ScalarNode) -> int | float:
-        """Build a number from a scalar that matches a number pattern; an integer may have ``MAX_DIGITS`` digits."""
+        """Build a number from a scalar that matches a number pattern; raise an error beyond ``MAX_DIGITS`` digits."""
         text = node.value.replace("_", "")
         if _INT.fullmatch(node.value):
             if len(text) > MAX_DIGITS:
-                problem = f"a whole number of {len(text):,} digits, {MAX_DIGITS:,} at most"
+                problem = f"a whole number has {len(text):,} digits, more than {MAX_DIGITS:,}: use fewer"
                 raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
             return int(text)
         return float(text.replace(".inf", "inf").replace(".nan", "nan") if text[-1:].isalpha() else text)
@@ -156,7 +156,7 @@ def read_text_file(path: Path | str, expected: str = "a file of settings") -> st
         ) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ValueError(f"{path} cannot be read ({reason}): {expected} is expected, check its permissions.") from error
+        raise ValueError(f"{path} cannot be read ({reason}): check the path and its permissions.") from error
 
 
 def dump_yaml(value: Any, **options: Any) -> str:

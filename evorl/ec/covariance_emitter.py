@@ -74,7 +74,7 @@ class CovarianceEmitter(PyTreeNode):
     def init(self, starts: Params, key: Key, pop_size: int, num_dimensions: int) -> PyTreeDict:
         """Return the initial state of emitters whose searches start at the solutions ``starts``, leaves ``[E, ...]``.
 
-        It has the entries ``searches``, random ``directions`` ``[E, num_dimensions]``, and ``restarts``, zeros ``[E]``.
+        The state has ``searches``, random ``directions`` ``[E, num_dimensions]``, and ``restarts``, zeros ``[E]``.
         """
         search_key, direction_key = jax.random.split(key)
         keys = jax.random.split(search_key, self.num_emitters)

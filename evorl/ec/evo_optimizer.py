@@ -82,9 +82,9 @@ class EvoOptimizer(PyTreeNode):
         """Return the state of the next generation, given the fitness ``[P]`` of this one."""
 
     def tellable(self, fitness: jax.Array) -> jax.Array:
-        """Return fitness ``[P]`` for ``tell``: non-finite values become the worst one, unless ``ranks_failures``."""
+        """Return fitness for ``tell``: non-finite values become the worst finite one, unless ``ranks_failures``."""
         return fitness if self.ranks_failures else failures_to_worst(fitness)
 
     @abstractmethod
     def solution(self, state: PyTreeDict) -> Params:
-        """Return the current solution: the center of the search distribution, or the best individual."""
+        """Return the current solution: the center of the search distribution, or one individual, usually the best."""

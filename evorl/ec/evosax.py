@@ -42,7 +42,7 @@ class EvosaxStrategy(EvoOptimizer):
 
     Raises:
         ValueError: the strategy or one of its parameters is unknown (the message lists the valid names), or the
-            population cannot be divided as the strategy requires.
+            strategy does not support ``pop_size``.
     """
 
     pop_size: int

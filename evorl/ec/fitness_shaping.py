@@ -1,4 +1,4 @@
-"""Fitness shaping: transforms of raw fitness that make the search independent of its scale."""
+"""Fitness shaping: transforms of raw fitness; all except ``raw`` make the search independent of its scale."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def weights_by_rank(fitness: jax.Array, best_weights: jax.Array) -> tuple[jax.Ar
 
     Returns:
         Weights ``[P]``, and the precision, a scalar in [0, 1]: the variance-effective number of individuals with
-        positive weights, divided by its value if all fitness is finite. It is 1 if all fitness is finite, 0 if none is.
+        positive weights, as a fraction of this number for entirely finite fitness; 0 if no fitness is finite.
     """
     size, is_finite = fitness.shape[0], jnp.isfinite(fitness)
     ranks_from_best = size - 1 - compute_ranks(fitness)

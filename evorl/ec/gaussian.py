@@ -19,10 +19,10 @@ class GaussianStrategy(EvoOptimizer):
 
     The state has ``mean``, ``key``, the generation number ``generation`` (int32), and the entries of the subclass.
 
-    An injected solution counts as a sample whose noise is its distance from the mean in units of the scale. A
+    An injected solution counts as a sample whose noise is its difference from the mean in units of the scale. A
     recombined mean thus moves towards the solution according to its weight, as in CEM-RL (Pourchot & Sigaud 2019,
-    https://arxiv.org/abs/1810.01222). Unlike in Hansen 2011 (https://arxiv.org/abs/1110.4181), the distance is not
-    clipped: only strategies that adapt their step size require clipping, and these do not adapt it.
+    https://arxiv.org/abs/1810.01222). Unlike in Hansen 2011 (https://arxiv.org/abs/1110.4181), the difference is not
+    clipped: only strategies that adapt their step size require clipping, and the subclasses here do not adapt it.
 
     Attributes:
         pop_size: number of individuals P, at least 2; must be even with mirror_sampling.
@@ -73,7 +73,7 @@ class GaussianStrategy(EvoOptimizer):
         return jax.tree.map(lambda mean, scale, noise: mean + scale * noise, state.mean, scale, noise)
 
     def noise(self, state: PyTreeDict, first: jax.Array | int, count: int) -> Params:
-        """Return the noise of individuals ``first .. first + count - 1``, as ``noise.noise_rows`` does."""
+        """Return the noise of individuals ``first .. first + count - 1``, see ``noise_rows`` and ``mirrored_rows``."""
         draw = mirrored_rows if self.mirror_sampling else noise_rows
         return draw(self._noise_key(state), state.mean, first, count, self.noise_rank)
 

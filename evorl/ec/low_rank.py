@@ -20,7 +20,7 @@ class LowRankStrategy(GaussianStrategy):
     The noise of a matrix ``[I, O]`` is ``A B^T / sqrt(rank)``, where A ``[I, rank]`` and B ``[O, rank]`` are standard
     normal. Leaves that do not have two axes, such as biases, have independent noise. Updates are weighted sums of the
     noise of many individuals and can therefore have full rank. ``ask_factored`` returns the shared mean and the
-    factors. After an injection it returns dense individuals, because injected solutions are not low-rank.
+    factors. From the first injection on, it returns dense individuals: injected solutions are not low-rank.
 
     Attributes:
         rank: rank of the noise of matrices; ``None`` for independent entries. Rank 1 suffices for large populations.

@@ -32,12 +32,12 @@ def advance(old: State, new: State, holds: jax.Array | bool = False) -> State:
 
 
 def finite_or(new: State, old: State) -> State:
-    """Return ``new`` with the entries of ``old``, which has the same structure and shapes, where not finite."""
+    """Return ``new`` with entries of ``old``, a tree of the same structure and shapes, for non-finite entries."""
     return jax.tree.map(lambda a, b: jnp.where(jnp.isfinite(a), a, b) if _is_float(a) else a, new, old)
 
 
 def power_of_two_near(size: jax.Array) -> jax.Array:
-    """Return the exponent e, int32, with ``2^(e - 1) <= size < 2^e``; scaling by this power of two is exact."""
+    """Return the exponent e, int32, with ``2^(e - 1) <= size < 2^e``; 0 for size 0. Scaling by ``2^e`` is exact."""
     return jnp.frexp(size)[1].astype(jnp.int32)
 
 

@@ -46,7 +46,7 @@ class ActionConversion(ByValue):
 
     Raises:
         NoActionConversion: the space mixes discrete spaces and Boxes; or has more than ``MAX_JOINT_ACTIONS``
-            combinations of choices, a dimension with more than ``MAX_INTEGERS`` or 64-bit integers, or no dimensions.
+            combinations, a dimension with more than ``MAX_INTEGERS`` integers or beyond 32 bits, or no dimensions.
     """
 
     def __init__(self, env_space: Space) -> None:
@@ -64,7 +64,7 @@ class ActionConversion(ByValue):
         else:
             raise NoActionConversion(
                 f"agents support discrete spaces (Discrete, MultiDiscrete, MultiBinary) and Boxes, alone or in a tuple "
-                f"or dict of one kind; this environment's action space is {env_space!r}. Wrap it into one of them."
+                f"or dict of one kind; this environment's action space is {env_space!r}. Convert it in a wrapper."
             )
 
     @property

@@ -47,7 +47,7 @@ def describe_kinds(spaces: ActionSpaces) -> str:
 
 
 def kind_of(space: Space) -> ActionSpaces:
-    """Return the kind of an action space; ``OTHERS`` if agents cannot act in it, or only after a conversion."""
+    """Return the kind of an action space; ``OTHERS`` includes Discrete spaces not from 0 and unsupported flat Boxes."""
     if isinstance(space, Discrete) and space.start == 0:
         return ActionSpaces.DISCRETE
     if isinstance(space, Box) and len(space.shape) == 1 and not refusal_of(space):
@@ -56,7 +56,7 @@ def kind_of(space: Space) -> ActionSpaces:
 
 
 def num_outputs(space: Space) -> int:
-    """Return A, the number of actions of a Discrete space or of dimensions of a Box."""
+    """Return A: the number of actions of a Discrete space, or the number of dimensions of another space."""
     return space.n if isinstance(space, Discrete) else math.prod(space.shape)
 
 

@@ -21,7 +21,7 @@ class NoActionConversion(ValueError):
 
 
 class BoxIntervals:
-    """Converts each of the A dimensions of one or several Boxes; ``agent_space`` is a Box of shape ``[A]``."""
+    """Converts between ``agent_space``, a Box ``[A]``, and Boxes of A numbers in total, see ``ActionConversion``."""
 
     def __init__(self, env_space: Space, boxes: Sequence[Box]) -> None:
         self._boxes = boxes
@@ -63,7 +63,7 @@ class BoxIntervals:
         self._low, self._high = (np.where(np.isfinite(x), x, 0.0).astype(np.float32) for x in (low, high))
         with np.errstate(over="ignore"):
             self._range = self._high - self._low
-            # low + share * range is exact at both ends up to rounding, but overflows for very large ranges.
+            # low + share * range overflows for very large ranges, and its rounded value may exceed the upper bound.
             is_plain = np.isfinite(self._range) & (self._low + self._range <= self._high)
         self._mixes = self._is_bounded & ~is_plain & ~is_whole
         ends = np.where(self._is_bounded, 1.0, np.inf)

@@ -1,4 +1,4 @@
-"""Suggests environments for a misspelled name, or another framework's name, and the extra of evorl to install.
+"""Suggests environments for misspelled names and names of other frameworks, with the extra of evorl to install.
 
 Names of libraries whose registries are open, or slow to import, are listed here. A test compares them with the
 installed registries.
@@ -128,12 +128,12 @@ def describe_suggestions(suggestions: Sequence[Suggestion]) -> str:
     if not texts:
         return ""
     game = suggestions[0].path.removeprefix("gymnasium/")
-    preprocessed = f" With standard preprocessing: env=atari/pong env.name={game}" if game.startswith("ALE/") else ""
+    preprocessed = f" For preprocessed images, use env=atari/pong env.name={game}." if game.startswith("ALE/") else ""
     return f" Did you mean {', '.join(texts[:-1])}{' or ' if texts[1:] else ''}{texts[-1]}?{preprocessed}"
 
 
 def describe_library(name: str) -> str:
-    """Return a sentence that explains how to select a library's environments; empty if the library is unknown.
+    """Return a text that explains how to select a library's environments; empty if the library is unknown.
 
     Args:
         name: evorl's or another framework's name of the library, alone or before a slash, as the user typed it.
@@ -143,8 +143,8 @@ def describe_library(name: str) -> str:
     for app, start in _APPS.items():
         if key.startswith(start) or app in names_for_synonym(prefix, _APPS):
             return (
-                f" Simulators of {app} connect over the network: evorl new <folder> env={app} creates an app with one. "
-                "To train, call evorl run in that folder."
+                f" Simulators of {app} connect over the network: evorl new <folder> env={app} creates an app with such "
+                "a simulator. To train, call evorl run in that folder."
             )
     library = _PREFIXES.get(key, prefix.lower())
     examples = [each for of_key in _catalog().values() for each in of_key if each.path.startswith(f"{library}/")]

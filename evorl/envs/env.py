@@ -49,10 +49,10 @@ class EnvState(PyTreeData):
         obs: observation for the next action (after an autoreset: the first observation of the new episode).
         reward: reward of the step, float32; 0 after a reset.
         done: true if the step ended the episode, bool.
-        info: always ``termination`` and ``truncation`` (bool; never both) and ``metrics`` (a dict of the library's own
-            numbers). An ``EpisodeWrapper`` adds the counters of the step's episode: ``steps`` and ``episode_length``
-            (int32, equal) and ``episode_return`` (float32). A vector environment adds ``next_obs`` (the true successor
-            observation, before any autoreset) and ``is_reset_step`` (bool, see ``AutoresetMode.ENVPOOL``).
+        info: ``termination`` and ``truncation`` (bool; never both), and ``metrics`` (a dict of the library's numbers).
+            ``EpisodeWrapper`` adds counters of the step's episode: ``steps`` and ``episode_length`` (int32, equal), and
+            ``episode_return`` (float32). ``GoalWrapper`` adds ``is_success`` (bool). Vector environments add
+            ``next_obs`` (true successor, before any autoreset) and ``is_reset_step`` (see ``AutoresetMode.ENVPOOL``).
     """
 
     env_state: Any
@@ -60,7 +60,7 @@ class EnvState(PyTreeData):
     reward: jax.Array
     done: jax.Array
     info: PyTreeDict = pytree_field(default_factory=PyTreeDict)
-    _internal: PyTreeDict = pytree_field(default_factory=PyTreeDict)  # state of wrappers
+    _internal: PyTreeDict = pytree_field(default_factory=PyTreeDict)  # state of wrappers and adapters, such as a key
 
 
 class _MissingSpace:
@@ -101,7 +101,7 @@ class Env(ByValue, abc.ABC):
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """Return the state after one step. A step after the end of an episode is allowed; its result is undefined."""
 
-    # A class attribute, a property, or set in ``__init__``.
+    # Subclasses define the spaces as class attributes or properties, or set them in ``__init__``.
     if TYPE_CHECKING:
 
         @property
@@ -135,14 +135,14 @@ class Env(ByValue, abc.ABC):
 
     @property
     def goal_task(self) -> Any:
-        """Reward and success functions of goals, a ``GoalTask``; ``None`` without goals, or if they are unknown."""
+        """Reward and success functions of goals, a ``GoalTask``; ``None`` without goals, or if these are unknown."""
         return None
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
         """Return positions and velocities of the simulated bodies, by the library's names; empty without bodies.
 
-        The arrays have the leading axes of ``env_state``. Simulators on the host return their float64 numbers, which
-        JAX disables by default, as bytes: uint8 ``[..., 8 k]`` for ``k`` numbers.
+        The arrays have the leading axes of ``env_state``. Simulators on the host return the bytes of float64 numbers,
+        uint8 ``[..., 8 k]`` for ``k`` numbers, because JAX disables float64 by default.
         """
         del env_state
         return PyTreeDict()
@@ -197,7 +197,7 @@ class EnvWrapper(Env):
     """Base class of wrappers: forwards everything to the wrapped ``env`` unless overridden."""
 
     env: Env
-    # Reason why rewards of other goals cannot be recomputed from the wrapped observations; ``None`` if they can.
+    # Reason why ``goal_task`` cannot recompute this wrapper's rewards for other goals; ``None`` if it can.
     hides_goals: ClassVar[str | None] = None
 
     @property

@@ -62,7 +62,7 @@ def env_problems(env: Env) -> Iterator[str]:
     """
     name = type(env.unwrapped if isinstance(env, Env) else env).__name__
     if not isinstance(env, Env) or hasattr(env, "num_envs"):
-        yield f"{name} is not a single evorl.envs.Env: subclass Env and define reset, step, obs_space and action_space."
+        yield f"{type(env).__name__} is not a single evorl.envs.Env with reset, step, obs_space and action_space."
         return
     spaces = []
     for kind in ("obs_space", "action_space"):
@@ -150,8 +150,7 @@ def _traced(method: Callable, arguments: tuple, where: str) -> tuple[Any, str | 
 
 
 def _describe_failure(error: BaseException, where: str) -> str:
-    location = _source_location(error)
-    errors = jax.errors
+    location, errors = _source_location(error), jax.errors
     if isinstance(error, errors.TracerBoolConversionError):
         return f"{where} cannot be compiled{location}: {_CONDITION}."
     if isinstance(error, errors.TracerIntegerConversionError | errors.NonConcreteBooleanIndexError):
@@ -205,7 +204,7 @@ def _scalar_problems(value: Any, dtype: str, subject: str, advice: str) -> Itera
     if not hasattr(value, "dtype"):
         yield f"{subject} of type {type(value).__name__}, but it must be a scalar of {dtype}: use {advice}."
     elif value.shape != ():
-        yield f"{subject} as {_format_leaf(value)}, but it must be a scalar, {dtype}[]: use one element, or the sum."
+        yield f"{subject} as {_format_leaf(value)}, but it must be a scalar, {dtype}[]: use one element, or reduce it."
     elif value.dtype != jnp.dtype(dtype):
         yield f"{subject} as {_format_leaf(value)}, but it must be {dtype}[]: use {advice}."
 
@@ -242,8 +241,8 @@ def _changes(start: EnvState, stepped: EnvState, name: str) -> Iterator[str]:
     for subject, paths in only:
         if paths:
             yield (
-                f"{subject} returns {', '.join(sorted(paths))}: both must return the same structure, so add entries of "
-                "zeros to the other."
+                f"{subject} returns {', '.join(sorted(paths))}: reset and step must return the same structure, so add "
+                "these entries, with zeros, to the result of the other method."
             )
     checked = ("obs", "reward", "done", *(f"info.{flag}" for flag in _FLAGS))  # already checked by _state_problems
     for path in before:
@@ -266,7 +265,8 @@ def _changes(start: EnvState, stepped: EnvState, name: str) -> Iterator[str]:
 
 def _not_a_state(value: Any, where: str) -> str:
     if not isinstance(value, tuple | list):
-        return f"{where} returns {type(value).__name__}, but must return an EnvState (is a return missing?)."
+        hint = " (is a return missing?)" if value is None else ""
+        return f"{where} returns {type(value).__name__}, but must return an EnvState{hint}."
     habit = " instead of Gymnasium's tuple" if len(value) in (2, 4, 5) else ""
     return (
         f"{where} returns a {type(value).__name__} of {len(value)} values, but must return an EnvState: return{habit} "

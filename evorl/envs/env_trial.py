@@ -42,7 +42,7 @@ class Trial:
 
 
 def try_env(env: VectorEnv, num_steps: int, key: Key) -> Trial:
-    """Step an environment with random actions, twice with the same key unless it is stepped on the host, and check it.
+    """Step an environment with random actions and return the results; run JAX environments twice, with the same key.
 
     Args:
         env: vector environment with B rows, in an autoreset mode that starts new episodes.
@@ -206,7 +206,7 @@ def _notes(start: Any, played: dict[str, Any]) -> Iterator[str]:
     if len(starts[0]) > 1 and all((x == x[:1]).all() for x in starts):
         yield "Every episode starts from the same observation: does reset use its key?"
     if not done.any():
-        yield "No episode ended: set env.max_episode_steps for training, unless episodes are meant to be that long."
+        yield "No episode ended in this test: set env.max_episode_steps for training, unless episodes should be longer."
     if (played["reward"] == 0).all():
         yield "Every reward was 0: random actions give no learning signal."
 

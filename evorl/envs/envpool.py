@@ -66,7 +66,7 @@ class EnvPoolTask:
             self._options["max_episode_steps"] = positive(max_episode_steps, "max_episode_steps")
         spec = self._create(envpool.make_spec)
         if spec.config.max_num_players != 1:
-            raise ValueError(f"{name} has {spec.config.max_num_players} players, but evorl needs a single agent here.")
+            raise ValueError(f"{name} has {spec.config.max_num_players} players, but evorl supports only one.")
         try:
             self.obs_space = _with_channels_last(space_of(_quietly(spec, "observation_space")))
         except ValueError as error:  # for example an observation called ``items``
@@ -112,8 +112,8 @@ class EnvPoolVectorEnv(HostVectorEnv):
 
     EnvPool is seeded when a pool is created. Therefore ``reset`` creates a new pool, while ``partial_reset`` ignores
     its seeds and continues the simulators' random streams: equal reset seeds and actions give equal results, but the
-    start of a single episode cannot be recomputed. As in EnvPool, an episode that ends at the last step of the time
-    limit counts as truncated.
+    start of a single episode cannot be recomputed. As in EnvPool, an episode that terminates at the last step of the
+    time limit counts as truncated.
 
     Args:
         task: the task to simulate.

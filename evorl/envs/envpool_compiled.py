@@ -80,7 +80,7 @@ class EnvPoolXlaEnv(VectorEnv):
         )
 
     def is_live(self, env_state: EnvState) -> bool:
-        """Return True if ``env_state`` follows the latest reset in this process; only the latest can be stepped."""
+        """Return True if ``env_state`` follows the latest reset in this process; only its last state can be stepped."""
         token = np.asarray(env_state._internal.token).reshape(-1)
         return len(token) in self._pools and self._pools[len(token)].token == int(token[0])
 

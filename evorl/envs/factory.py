@@ -24,17 +24,17 @@ def create_env(
     """Create a vector environment. JAX environments with equal arguments are equal and share compiled programs.
 
     Args:
-        config: a mapping with ``library``, ``name`` and any option below; or a name such as ``"hopper"``,
-            ``"brax/hopper"`` or ``"gymnax/CartPole-v1"``. Keyword arguments other than ``None`` take precedence.
-            Instead of ``library`` and ``name``, a mapping may have ``factory``, the name of a function that returns an
-            environment, ``"package.module:function"``; see ``create_wrapped_user_env``.
+        config: a mapping with ``library``, ``name`` and any option below, or a name such as ``"brax/hopper"``. Keyword
+            arguments other than ``None`` take precedence. Instead of ``library`` and ``name``, a mapping may have
+            ``factory``, ``"package.module:function"``, see ``create_wrapped_user_env``.
         library: ``"brax"``, ``"gymnasium"`` and so on; by default the first library that lists ``name``.
         name: name of the environment in its library.
         **options: the fields of ``EnvOptions`` (``parallel``, ``autoreset_mode``, ``history`` ...), and the options of
             the library, such as ``backend`` of brax. ``None`` means the default.
 
     Raises:
-        ValueError: the library, environment or an option is unknown; the message suggests the closest valid name.
+        ValueError: a name or value is invalid; for an unknown name, the message suggests the closest valid name.
+        ImportError: a package that the environment needs is not installed.
     """
     explicit = {"library": library, "name": name, **options}
     settings = _settings(config) | {key: value for key, value in explicit.items() if value is not None}
@@ -46,7 +46,7 @@ def create_env(
 def _made_as_configured(settings: dict[str, Any]) -> tuple[VectorEnv, str]:
     if "factory" in settings:
         if "library" in settings or "name" in settings:
-            raise ValueError("An environment needs either library and name, or factory, not both: remove one of them.")
+            raise ValueError("An environment needs library and name, or factory, but got both: remove one of the two.")
         return load(tables.USER_FACTORY)(settings["factory"], **_without(settings, "factory")), settings["factory"]
     library, name = _resolve(settings.pop("library", None), settings.pop("name", None))
     return _create(library, name, settings), f"{library}/{name}"
@@ -56,8 +56,8 @@ def _create(library: str, name: str, settings: dict[str, Any]) -> VectorEnv:
     if settings.get("host") == "compiled":
         if library not in tables.COMPILED_LIBRARIES:
             raise ValueError(
-                f"host=compiled is available for {', '.join(tables.COMPILED_LIBRARIES)} only, whose simulators can be "
-                f"called from compiled programs, not for {library}: use host=loop or host=callback."
+                f"host=compiled is available only for {', '.join(tables.COMPILED_LIBRARIES)}, not for {library}: "
+                f"{'use host=loop or host=callback' if library in tables.HOST_LIBRARIES else 'remove host'}."
             )
         return load(tables.COMPILED_LIBRARIES[library])(name, **_without(settings, "host"))
     if library in tables.HOST_LIBRARIES:

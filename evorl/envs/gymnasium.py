@@ -1,4 +1,4 @@
-"""Adapter of Gymnasium: steps environments in this process, or in a process each. Imports Gymnasium on first use."""
+"""Adapter of Gymnasium: steps environments in this process, or each in its own. Imports Gymnasium on first use."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def make_gymnasium_simulators(
             faster if a step takes much longer than a millisecond.
         wrappers: names of ``gymnasium.wrappers``, innermost first, or mappings with a ``name`` and arguments.
         obs_key: only entry of dict observations to use; ``None`` uses the whole observation.
-        metrics: entries of the environment's ``info`` to report, numbers that it has at every step.
+        metrics: entries of the environment's ``info`` to report; every step must return them, as numbers.
         goal_task: ``package.module:function`` that returns the goal task; ``None`` for tasks known to ``goal_task_of``.
         terminal_on_life_loss: true ends episodes of Atari games at a lost life, see ``with_lives_as_episodes``.
         max_episode_steps: time limit in environment steps; ``None`` for the registered one.
@@ -71,7 +71,7 @@ def make_gymnasium_simulators(
         ForeignCodeError: an argument names code or a file, and comes from an untrusted source.
         ImportError: a package that the environment needs is not installed.
     """
-    if ":" in name:  # Gymnasium imports the part before it
+    if ":" in name:  # Gymnasium imports the part before the colon
         admit(name, "env.name")
     admit_arguments({**kwargs, "wrappers": wrappers}, "env")
     if vectorization not in VECTORIZATIONS:
@@ -98,7 +98,7 @@ def _make_one(
     if name.startswith(ROBOTICS):
         register_robotics()
     try:
-        env = gymnasium.make(name, **{"disable_env_checker": True, **kwargs})  # results are checked by the bridge
+        env = gymnasium.make(name, **{"disable_env_checker": True, **kwargs})  # evorl.envs.host checks results
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         if ":" in name:
             raise ValueError(f"{name} names a package that cannot be imported: {error}") from error
@@ -136,7 +136,7 @@ class _GymnasiumEnv(HostVectorEnv):
         if obs_key is not None:
             entries = getattr(space, "spaces", None)
             if not isinstance(entries, Mapping):
-                raise ValueError(f"obs_key={obs_key} selects an entry of a dict; remove it: observations are {space}.")
+                raise ValueError(f"obs_key={obs_key} selects an entry of a dict, not of {space}: remove obs_key.")
             check_names([obs_key], entries, "value of env.obs_key")
             space = entries[obs_key]
         self.obs_space = space_of(space)
@@ -259,7 +259,7 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
 
 
 class AsyncGymnasiumEnv(_GymnasiumEnv):
-    """Gymnasium environments that are stepped in a process each, with observations in shared memory.
+    """Gymnasium environments that are each stepped in their own process, with observations in shared memory.
 
     Args:
         make: function that creates one environment; it is pickled for the worker processes.

@@ -66,7 +66,7 @@ def as_gymnasium(env: Env) -> gymnasium.Env:
 
 
 def gymnasium_space(space: Space) -> Any:
-    """Convert an evorl space to a Gymnasium space; raise ``ValueError`` for a space of another kind."""
+    """Convert an evorl space to a Gymnasium space; raise ``ValueError`` for a space that evorl does not define."""
     from gymnasium import spaces
 
     if isinstance(space, DictSpace):

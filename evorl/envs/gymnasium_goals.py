@@ -93,7 +93,7 @@ def goal_task_of(env: Any, obs_space: Space, function: str | None = None) -> Goa
         raise ValueError(f"goal_task must be a GoalTask, or a function that returns one; got {type(task).__name__}.")
     if task.goal_space.shape != goal_space.shape:
         raise ValueError(
-            f"goals have the shape {goal_space.shape}, but the GoalTask expects {task.goal_space.shape}: correct it."
+            f"goals have shape {goal_space.shape}, but the GoalTask has {task.goal_space.shape}: correct the GoalTask."
         )
     if task.terminate_on_success or getattr(single, "continuing_task", True) is False:
         raise ValueError(
@@ -103,7 +103,7 @@ def goal_task_of(env: Any, obs_space: Space, function: str | None = None) -> Goa
     if getattr(single, "reset_target", False) is True:
         raise ValueError(
             "reset_target=true lets the simulator move its goal during an episode, but an episode must have one goal: "
-            "remove it."
+            "remove reset_target."
         )
     _compare(task, env)
     return task

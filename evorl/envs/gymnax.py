@@ -211,14 +211,14 @@ def _make_adapter(env_name: str, arguments: tuple) -> GymnaxAdapter:
 
 
 def _like(default: Any, value: Any, name: str) -> Any:
-    """Return the value of a parameter, as a float if the default is a float; raise ``ValueError`` unless a number."""
+    """Return ``value``, as a float if ``default`` is a float; raise ``ValueError`` if only ``default`` is a number."""
     if isinstance(default, float | int) and not isinstance(value, float | int | np.generic | np.ndarray | jax.Array):
         raise ValueError(f"{name} must be a number, got {value!r}.")
     return float(value) if isinstance(default, float) and isinstance(value, int) else value
 
 
 def _space(space: Any, obs: Any = None) -> Space:
-    """Convert a gymnax space; ``obs`` has the shapes and dtypes of returned observations, which may differ from it."""
+    """Convert a gymnax space. ``obs``: shapes and dtypes of returned observations, which may differ from ``space``."""
     if hasattr(space, "n"):
         return Discrete(space.n)
     if hasattr(space, "spaces"):

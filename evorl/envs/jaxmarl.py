@@ -273,5 +273,5 @@ def _space(space: Any) -> Space:
 def _with_dtype(space: Box, obs: Any) -> Box:
     """Return ``space`` with the dtype of observations ``obs``; raise ``ValueError`` if the shapes differ."""
     if space.shape != obs.shape:
-        raise ValueError(f"an agent observes {obs.shape}, but its space has {space.shape}.")
+        raise ValueError(f"observations of an agent have shape {obs.shape}, but their space has shape {space.shape}.")
     return Box(space.low, space.high, dtype=obs.dtype)

@@ -191,7 +191,7 @@ def _make_adapter(env_name: str, arguments: tuple, generator: tuple) -> tuple[Ju
             valid = parameter_names(make_problem)
             for name in problem:
                 if name not in valid:
-                    raise ValueError(no_such(f"argument of env.generator {make_problem.__name__}:", name, valid))
+                    raise ValueError(f"env.generator: {no_such(f'argument of {make_problem.__name__}', name, valid)}")
             options["generator"] = make_problem(**problem)
         limit = getattr(jumanji.make(env_name, **options), "time_limit", None)
         env = jumanji.make(env_name, **options, **({} if limit is None else {"time_limit": _NO_LIMIT}))

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 @contextlib.contextmanager
 def tangents_along_capsules() -> Iterator[None]:
-    """Within this context, MJX computes capsule-plane contacts as in C; no effect if MJX lacks the patched table."""
+    """Within this context, MJX computes capsule-plane contacts as in C; no effect if MJX lacks the patched function."""
     from mujoco.mjx._src import collision_driver
     from mujoco.mjx._src.types import GeomType
 

@@ -1,8 +1,8 @@
 """Gym-style tasks on MuJoCo's C engine, in batches and without Gymnasium's classes: ``env=host/hopper``.
 
-The states of all environments are rows of one array. Each thread has one ``MjData``, with which it steps its rows. It
-stays in the CPU cache, so this is as fast as MuJoCo's own ``rollout``, which returns neither the solver's warm start
-nor the forces and inertias that some tasks observe.
+The states of all environments are rows of one array. Each thread steps its rows with one ``MjData``, which stays in the
+CPU cache. This is as fast as MuJoCo's own ``rollout``, which returns neither the solver's warm start nor the forces and
+inertias that some tasks observe.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class MujocoVectorEnv(HostVectorEnv):
         task: definition of the task.
         num_envs: number of environments B.
         max_episode_steps: number of steps after which an episode is truncated.
-        num_threads: number of threads; ``None`` for one per available CPU and at least four environments per thread.
+        num_threads: number of threads; ``None`` for one per available CPU, but at most one per four environments.
 
     Raises:
         ValueError: a number is not positive.
@@ -215,7 +215,7 @@ def make_mujoco_simulators(
         name: name of the task, one of ``ENV_NAMES``.
         num_envs: number of simulators B.
         max_episode_steps: time limit in steps; ``None`` for the task's default.
-        num_threads: number of threads; ``None`` for one per available CPU and at least four environments per thread.
+        num_threads: number of threads; ``None`` for one per available CPU, but at most one per four environments.
         **options: fields of the task's class; they have the names of the arguments of Gymnasium's environment.
 
     Raises:

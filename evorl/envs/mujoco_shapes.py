@@ -1,4 +1,4 @@
-"""Shapes and poses of the bodies of MuJoCo models, with which replay pages draw them."""
+"""Shapes and poses of the bodies of MuJoCo models, for drawing them in replay pages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def shapes_of(model: Any) -> list[dict[str, Any]]:
         For each shape its ``kind``; ``size``, half of its extent along its axes, in meters (for a capsule and a
         cylinder the radius twice and half of the straight length; for a plane 0 along infinite axes); ``body``, the
         index in ``moving_bodies``, or -1 for the world; ``pos`` and ``quat`` in the frame of that body, the quaternion
-        w first; ``color``, red, green, blue and opacity from 0 to 1; ``bounds``, true for the bounding box of a mesh.
+        w first; ``color``, red, green, blue and opacity from 0 to 1; ``bounds``, true if ``size`` is a bounding box.
     """
     indices = {int(body): index for index, body in enumerate(moving_bodies(model))}
     at_rest = _poses(model, model.qpos0)

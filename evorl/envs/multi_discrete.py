@@ -48,7 +48,7 @@ class MultiDiscrete(Space):
 
     @property
     def spec(self) -> jax.ShapeDtypeStruct:
-        """Shape of one element, and its dtype as a JAX array: 32 bits in place of 64, unless JAX enables 64."""
+        """Shape of one element, and its dtype in JAX: 64-bit dtypes become 32-bit, unless JAX enables 64 bits."""
         return shape_and_dtype(self.shape, self.dtype)
 
     def sample(self, key: jax.Array) -> jax.Array:

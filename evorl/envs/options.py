@@ -42,8 +42,8 @@ class EnvOptions:
         goal_setter: method that chooses goals, see ``make_goal_setter``; ``None`` for the environment's own goals.
         randomization: ranges of the physics parameters sampled at the start of each episode, by field name, see
             ``ranges_from_config``; ``None`` keeps the environment's own values.
-        skills: number of skills; each episode samples a skill, which is appended to observations, see ``SkillWrapper``.
-        skill: index of the skill of all episodes, from 0; ``None`` samples a skill per episode.
+        skills: number of skills; observations include the skill that each episode samples; ``None`` for no skills.
+        skill: index of the skill of all episodes, from 0, see ``SkillWrapper``; ``None`` samples a skill per episode.
 
     Raises:
         ValueError: a value has the wrong type or is out of range.

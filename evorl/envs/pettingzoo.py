@@ -195,7 +195,7 @@ class PettingZooVectorEnv(HostVectorEnv):
             if missing:
                 raise HostEnvError(
                     f"{name} of copy {copy} must have an entry for each of its agents, but lacks {', '.join(missing)}: "
-                    "return one, or remove them from env.agents."
+                    "return these entries, or remove the agents from env.agents."
                 )
 
     def _put(self, batch: Any, copy: int, number: int, observations: Any) -> None:

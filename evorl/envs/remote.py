@@ -1,4 +1,4 @@
-"""Simulators that connect over the network: reads their spaces from the config, and represents them by placeholders.
+"""Placeholders for simulators that connect over the network, with spaces that the config describes.
 
 A training server (``evorl serve``) receives the steps of the simulators. Stepping a placeholder raises an error.
 """

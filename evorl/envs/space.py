@@ -65,7 +65,7 @@ class Box(Space):
 
     Raises:
         ValueError: a lower bound exceeds its upper bound; the bounds exclude every number of the dtype; a bound is NaN
-            or traced, or does not broadcast to ``shape``; an axis is negative or too long; or the dtype is not real.
+            or traced, or does not broadcast; ``shape`` has a negative axis or is too large; or the dtype is not real.
     """
 
     def __init__(self, low: Any, high: Any, shape: Sequence[int] | None = None, dtype: Any = jnp.float32) -> None:
@@ -92,7 +92,7 @@ class Box(Space):
 
     @property
     def spec(self) -> jax.ShapeDtypeStruct:
-        """Shape of one element, and its dtype as a JAX array: 32 bits in place of 64, unless JAX enables 64."""
+        """Shape of one element, and its dtype in JAX: 64-bit dtypes become 32-bit, unless JAX enables 64 bits."""
         return shape_and_dtype(self.shape, self.dtype)
 
     @property
@@ -156,7 +156,7 @@ class Discrete(Space):
         (self.n,), self.start = check_size((max(0, int(n)),)), int(start)
         if self.n < 1:
             raise ValueError(f"Discrete needs at least one element, got n={n}.")
-        require_int32("Discrete", self.start, max(self.start + self.n - 1, self.n))
+        require_int32("Discrete", self.start, self.start + self.n - 1)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -315,7 +315,7 @@ def _all_of(conditions: Any) -> jax.Array:
 def _sample_integers(key: jax.Array, low: np.ndarray, high: np.ndarray) -> jax.Array:
     """Sample integers uniformly in ``[low, high]``; if the range has all 2**32 numbers, ``high`` is never drawn."""
     if not fits_32_bits(low, high):
-        raise ValueError(f"JAX computes in 32 bits, which cannot represent numbers from {low} to {high}: use int32.")
+        raise ValueError(f"JAX's 32 bits cannot represent all numbers from {low} to {high}: use bounds within int32.")
     low64, high64 = low.astype(np.int64), high.astype(np.int64)
     span = np.minimum(high64 - low64 + 1, 2**32 - 1).astype(np.uint32)
     offset = jax.random.randint(key, low.shape, np.zeros_like(span), span, jnp.uint32)

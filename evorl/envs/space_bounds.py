@@ -48,8 +48,8 @@ def filled_bound(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, nam
         is_beyond = narrow == (np.inf if name == "low" else -np.inf)
     if np.any(is_beyond):
         raise ValueError(
-            f"Box has no element: {name}={given} excludes every number of {kind.name}. Use bounds within its range, "
-            "and scale or shift the numbers inside the environment."
+            f"Box has no element: {name}={given} excludes every number of {kind.name}. Use bounds within the range of "
+            f"{kind.name}, and scale or shift the numbers inside the environment."
         )
     try:
         bound = np.array(np.broadcast_to(value, shape), dtype=dtype)
@@ -72,18 +72,18 @@ def require_int32(name: str, first: Any, last: Any) -> None:
     info = np.iinfo(np.int32)
     if np.any(np.asarray(first) < info.min) or np.any(np.asarray(last) > info.max):
         raise ValueError(
-            f"{name} has int32 elements, from {info.min:,} to {info.max:,}, but got {first} to {last}: use fewer "
-            "choices, or a Box."
+            f"{name} has int32 elements, from {info.min:,} to {info.max:,}, but got {first} to {last}: use "
+            "a start near 0, and add an offset inside the environment."
         )
 
 
 def check_size(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return ``shape`` as a tuple; raise ``ValueError`` for a negative axis, or more than ``MAX_NUMBERS`` numbers."""
+    """Return ``shape`` as a tuple; raise ``ValueError`` for a negative axis, or a product above ``MAX_NUMBERS``."""
     if any(size < 0 for size in shape):
         raise ValueError(f"axes of a shape must be at least 0, got {list(shape)}.")
     if math.prod(shape) > MAX_NUMBERS:
         raise ValueError(
-            f"a shape of {list(shape)} has {math.prod(shape):,} numbers, more than the limit of {MAX_NUMBERS:,}: use "
-            "smaller axes."
+            f"a space of {math.prod(shape):,} numbers or choices, {list(shape)}, exceeds the limit of {MAX_NUMBERS:,}: "
+            "use smaller axes or fewer choices."
         )
     return tuple(shape)

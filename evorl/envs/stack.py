@@ -37,8 +37,8 @@ def wrap_env(env: Env, **options: Any) -> VectorEnv:
         **options: the fields of ``EnvOptions``.
 
     Raises:
-        ValueError: an option is unknown or its value is invalid; or a user's environment violates the contract of
-            ``Env``.
+        TypeError: ``env`` is a vector environment.
+        ValueError: an option is unknown, invalid or not supported by ``env``; or ``env`` violates ``Env``'s contract.
     """
     check_options("wrap_env", options, ())
     chosen = EnvOptions(**options)

@@ -25,7 +25,7 @@ class UserEnv(Wrapper):
     """An environment created by a user's function; instances with equal ``spec`` are equal.
 
     Args:
-        env: the environment.
+        env: the environment that the function returned.
         spec: name of the function and its options, as a hashable value.
     """
 
@@ -87,8 +87,8 @@ def _make_env(function: Callable[..., Env], factory: str, arguments: tuple) -> U
     env = made_by(function, from_hashable(arguments))
     if not isinstance(env, Env) or isinstance(env, VectorEnv):
         raise ValueError(
-            f"env.factory={factory} must return a single evorl.envs.Env, got {type(env).__name__}: evorl adds the "
-            "time limit and vectorizes the environment itself."
+            f"env.factory={factory} must return a single evorl.envs.Env or gymnasium.Env, which evorl vectorizes "
+            f"itself; got {type(env).__name__}."
         )
     check_env(env)
     return UserEnv(env, (factory, arguments))

@@ -34,7 +34,7 @@ _fold_rows = jax.vmap(jax.random.fold_in)
 
 
 class VectorEnv(EnvWrapper):
-    """B copies of one environment; the spaces describe a single copy. Each ``AutoresetMode`` has a subclass.
+    """Copies of one environment, B rows in total; the spaces describe a row. Each ``AutoresetMode`` has a subclass.
 
     Args:
         env: a single environment.
@@ -133,7 +133,7 @@ class VectorEnv(EnvWrapper):
 
     @compiled
     def partial_reset(self, env_state: EnvState, mask: jax.Array, key: Key) -> EnvState:
-        """Restart environments where ``mask`` ``[B]`` is True, i with the key ``fold_in(key, i)``; keep the others.
+        """Restart each environment i where ``mask[i]`` is True, with the key ``fold_in(key, i)``; keep the others.
 
         With several agents per copy, a copy restarts if the mask of any of its agents is True.
 
@@ -291,13 +291,13 @@ def outer_state(inner: EnvState, next_obs: Any, is_reset_step: jax.Array, intern
 
 
 def without_step_info(env_state: EnvState) -> EnvState:
-    """Return the state without ``info.next_obs`` and ``info.is_reset_step``, which no step reads, as a loop carry."""
+    """Return the state as a loop carry: without ``info.next_obs`` and ``info.is_reset_step``, which no step reads."""
     info = PyTreeDict({name: x for name, x in env_state.info.items() if name not in ("next_obs", "is_reset_step")})
     return env_state.replace(info=info)
 
 
 def env_title(env: VectorEnv) -> str:
-    """Return the title of an environment, ``brax/hopper``, for messages; without a title, the name of its class."""
+    """Return the title of an environment, such as ``brax/hopper``, or the name of its class if it has no title."""
     return getattr(env, "title", None) or type(env.unwrapped).__name__
 
 

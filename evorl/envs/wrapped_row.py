@@ -59,7 +59,7 @@ class WrappedRow:
         env: a vector environment.
 
     Attributes:
-        inner: the environment inside of the standard wrappers.
+        inner: the environment inside of the standard wrappers; randomization, skills and goals are parts of ``inner``.
         obs_space: observation space of ``inner``.
         action_space: action space of ``inner``, without action conversion.
         action_repeat: number of environment steps per action.

@@ -11,7 +11,7 @@ PHYSICS = (("qpos", "qvel"), ("q", "qd"))  # MuJoCo's names, and brax's, of posi
 
 
 def physics_of(episode: SavedEpisode) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return positions ``[T + 1, nq]`` and velocities ``[T + 1, nv]`` of an episode; ``None`` without bodies."""
+    """Return positions ``[T + 1, nq]`` and velocities ``[T + 1, nv]`` of an episode; ``None`` if it lacks them."""
     arrays = episode.arrays
     return next(((arrays[q], arrays[v]) for q, v in PHYSICS if q in arrays and v in arrays), None)
 
@@ -25,14 +25,14 @@ def physics_in(episode: SavedEpisode, env: Env) -> tuple[np.ndarray, np.ndarray]
     physics, model = physics_of(episode), env.mujoco_model
     if physics is None or model is None:
         raise ValueError(
-            "Only episodes of bodies that MuJoCo's models describe can be replayed (brax, host, Gymnasium's MuJoCo "
-            "environments); this one has no positions of bodies."
+            "A replay needs positions of bodies in the episode, and an environment with a MuJoCo model (brax, host, "
+            f"Gymnasium's MuJoCo environments). Missing: {'the positions' if physics is None else 'the model'}."
         )
     qpos, qvel = physics
     if qpos.shape[1:] != (model.nq,) or qvel.shape[1:] != (model.nv,):
         raise ValueError(
             f"The episode has coordinates of shape {list(qpos.shape)} and velocities of shape {list(qvel.shape)}, but "
-            f"the model of its environment has {model.nq} and {model.nv}: it was saved with another version of the "
-            "environment."
+            f"the model of its environment has {model.nq} coordinates and {model.nv} velocities: the episode was saved "
+            "with another version of the environment."
         )
     return qpos, qvel

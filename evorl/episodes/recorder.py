@@ -24,7 +24,7 @@ class EpisodeRecorder(Recorder):
     Args:
         folder: output folder; created when the first episode is written.
         about: common entries of every description: ``env``, the config of the environment, and others.
-        num_episodes: number of episodes saved per evaluation and seed, the first ones.
+        num_episodes: number of episodes saved per evaluation and seed, starting with the first.
         suffix: appended to the number of steps in file names, for evaluations outside of training.
 
     Raises:

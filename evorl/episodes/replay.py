@@ -20,7 +20,7 @@ class Player(NamedTuple):
     """A policy whose episodes are played and recorded.
 
     Attributes:
-        title: title of the player's episodes; empty for titles without a name.
+        title: name of the player in the titles of its episodes, see ``episode_title``; may be empty.
         agent_state: state of the agent.
         num_episodes: number of episodes that it plays.
     """
@@ -36,7 +36,7 @@ def replay_episodes(
     """Play episodes with each player; return ``(title, episode)`` of each, with every step.
 
     Args:
-        env: a vector environment that freezes at the end of an episode.
+        env: vector environment whose episodes stay at their last step, instead of a reset.
         action_fn: function that selects actions, ``agent.evaluate_actions``.
         players: policies; episode i has the same random numbers for all of them.
         key: key of the evaluation whose first episodes are played.
@@ -54,5 +54,5 @@ def replay_episodes(
 
 
 def episode_title(title: str, number: int, of: int) -> str:
-    """Return the title of episode ``number``, from 0, of the ``of`` episodes of a player."""
+    """Return ``<title> episode <number + 1>``; only ``title``, unless it is empty, for a player's only episode."""
     return title if of == 1 and title else f"{title} episode {number + 1}".strip()

@@ -89,7 +89,7 @@ def _problem_of(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> s
     if not isinstance(total, float) and (type(total) is not int or abs(total) >= 2**53):
         return f"its return is {short_repr(total)}, and not a number"
     if any(type(about.get(name, False)) is not bool for name in _SUCCESS) or len(_SUCCESS & about.keys()) == 1:
-        return f"{' and '.join(sorted(_SUCCESS))} must be true or false, or missing"
+        return f"{' and '.join(sorted(_SUCCESS))} must both be true or false, or both be missing"
     if not isinstance(about.get("name", ""), str | None):
         return f"its name is {short_repr(about['name'])}, and not text"
     for name, x in arrays.items():

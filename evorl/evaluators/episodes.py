@@ -77,7 +77,7 @@ class EpisodeOutcomes(PyTreeData):
     faults: jax.Array | None = None
 
     def with_step(self, step: jax.Array, alive: jax.Array, rewards: jax.Array, fields: PyTreeDict, played: Any) -> Self:
-        """Add a step of the episodes in ``alive``, bool ``[B]``; ``played`` contains its observations and actions."""
+        """Return the outcomes after a step of the episodes in ``alive``, bool ``[B]``; ``played`` is (obs, actions)."""
         return self.replace(
             faults=None if self.faults is None else self._faults_after(step, alive, rewards, *played),
             returns=self.returns + jnp.where(alive, rewards, 0.0),
@@ -135,9 +135,9 @@ def play_episodes(
 
     Args:
         env: vectorized environment in any autoreset mode; only the first episode after a reset counts.
-        action_fn: ``agent.evaluate_actions`` or ``agent.compute_actions``, with ``agent_state``.
+        action_fn: ``agent.evaluate_actions`` or ``agent.compute_actions``; it is called with ``agent_state``.
         keys: per-episode keys of the reset ``[B]`` and of the actions ``[B]``.
-        is_played: bool ``[B]``; where it is False, the episode is not played, and returns, lengths and totals are 0.
+        is_played: bool ``[B]``; False skips the episode: its returns, lengths, totals, first and last are 0.
         max_episode_steps: episodes are truncated after this many steps.
         discount: the reward at step t is weighted by ``discount ** t``.
         env_fields: names of the entries of ``info`` in ``totals``, ``first`` and ``last``, see ``info_entries``.
@@ -254,11 +254,11 @@ def transition_rows(outcomes: EpisodeOutcomes) -> tuple[SampleBatch, jax.Array]:
     """Return recorded transitions as rows of a replay ring of one environment, ordered by episode, then by step.
 
     Args:
-        outcomes: outcomes with ``transitions``, else ``ValueError``; any number of leading axes, M transitions in all.
+        outcomes: outcomes with ``transitions`` (otherwise ``ValueError``); episodes may have several axes.
 
     Returns:
-        The transitions ``[M, 1, ...]``, and the ``mask`` for the ring's ``add``, bool ``[M]``: True for the steps of
-        episodes in which all numbers are finite.
+        The transitions ``[M, 1, ...]``, M = number of episodes x T, and the ``mask`` for the ring's ``add``, bool
+        ``[M]``: True for steps within the length of an episode in which all numbers are finite.
     """
     transitions, lengths = outcomes.transitions, outcomes.lengths
     if transitions is None:

@@ -19,7 +19,7 @@ from evorl.rollout import ActionFn, block_size
 from evorl.types import Key, PyTreeDict, PyTreeNode, pytree_field
 
 _ACHIEVED = "next_obs.achieved_goal"
-# Recorded goals -> entry of ``info`` that contains them at the start or the end of an episode.
+# Recorded goals, and the entries of ``info`` with their values: ``start`` at the reset, the others at the last step.
 GOAL_FIELDS = {"start": _ACHIEVED, "achieved": _ACHIEVED, "desired": "next_obs.desired_goal"}
 
 
@@ -36,7 +36,7 @@ class Evaluator(PyTreeNode):
         discount: the reward at step t is weighted by ``discount ** t``.
         env_chunk: number of environments stepped together, see ``evorl.rollout.rollout``; ``None`` for all.
         keep_goals: record the goals of episodes, if observations contain them.
-        keep_steps: record every step of this number of episodes, the first ones.
+        keep_steps: number of episodes, from the first, to record step by step.
 
     Raises:
         ValueError: not exactly one of ``agent_fn`` and ``action_fn`` is passed, or ``env`` is not vectorized.

@@ -65,10 +65,10 @@ class PopulationEvaluator(PyTreeNode):
         key: Key,
         group_size: int = 1,
     ) -> EpisodeOutcomes:
-        """Return outcomes ``[P, E]``, identical on all devices; only ``observed`` has a row per episode of each device.
+        """Return outcomes ``[P, E]``, identical on all devices; only ``observed`` has rows of this device's episodes.
 
         Args:
-            agent: agent that acts with the policies, by ``evaluate_actions``.
+            agent: agent whose ``evaluate_actions`` selects the actions.
             agent_state: state that all individuals share; each policy replaces ``params.policy``.
             ask: ``ask(first, count)`` returns policies ``[count, ...]``, like ``EvoOptimizer.ask``.
             pop_size: number of individuals P.

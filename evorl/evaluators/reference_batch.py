@@ -30,7 +30,7 @@ def reference_observations(env: VectorEnv, num_episodes: int, key: Key) -> Obser
     Args:
         env: vectorized environment in any autoreset mode; its ``num_envs`` is ignored.
         num_episodes: number of episodes N.
-        key: key of the starts, actions and selections of all episodes.
+        key: key of the resets, actions and selections of all episodes.
     """
     reset_keys, action_keys = episode_keys(as_typed_key(key), jnp.arange(num_episodes))
     env_state = env.reset(reset_keys)

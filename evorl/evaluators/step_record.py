@@ -23,7 +23,7 @@ class EpisodeSteps(PyTreeData):
         actions: actions of the agent, ``[n, T, ...]``.
         rewards: float32 ``[n, T]``.
         terminations: True if the step ended the task (not at a time limit), bool ``[n, T]``.
-        is_success: True if the step ended at the goal, bool ``[n, T]``; ``None`` for environments without goals.
+        is_success: True if the step reached the goal, bool ``[n, T]``; ``None`` for environments without goals.
     """
 
     obs: Observation
@@ -46,7 +46,7 @@ class StepRecord(PyTreeData):
     steps: Packed[tuple]
 
     def with_step(self, env: VectorEnv, step: jax.Array, transition: SampleBatch, env_state: EnvState) -> Self:
-        """Return the record with step number ``step``: the ``transition`` ``[B, ...]`` to the state ``env_state``."""
+        """Return the record with the step of index ``step``, a ``transition`` ``[B, ...]`` to ``env_state``."""
         num_rows = jax.tree.leaves(self.steps)[0].shape[1]
         moment = (transition.next_obs, env.physics(env_state))
         return self.replace(

@@ -31,7 +31,7 @@ class CompileTimes:
         file: file of the compile times; ``None`` if compiled programs are not cached, so that no times are stored.
         task: key of the task in the file.
         name: short name of the environment, for messages.
-        settings: hash of the settings except the seed; runs with the same hash use the same cached programs.
+        settings: hash of the settings that affect learning, without the seed: equal hashes share cached programs.
     """
 
     file: Path | None
@@ -56,7 +56,7 @@ class CompileTimes:
         return cls(Path(folder) / _FILE if folder else None, ", ".join(task), short_title(env), fingerprint)
 
     def announce(self) -> str | None:
-        """Return the message before a compilation; ``None`` if the compilation is expected to be short."""
+        """Return the message to show before programs are compiled or loaded; ``None`` if this should take < 1 s."""
         if self.file is None:
             return f"Compiling {self.name}. Without the compilation cache, every start compiles again."
         times = self._read().get(self.task, {})

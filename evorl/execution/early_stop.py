@@ -43,7 +43,7 @@ class EarlyStop:
         progress: Mapping[str, Any] | None,
         judge: Callable[[int, float], str | None] = lambda *_: None,
     ) -> EarlyStop:
-        """Return the conditions of a run with a checkpoint's ``progress``; ``None`` if the run is new."""
+        """Return the conditions with the counts in a checkpoint's ``progress``, which is ``None`` for a new run."""
         return cls(settings, int((progress or {}).get("evaluations_since_best", 0)), judge=judge)
 
     def evaluated(self, timesteps: int, score: float, is_best: bool) -> None:
@@ -69,7 +69,7 @@ class EarlyStop:
         if self.reason is not None or hours is None:
             return self.reason is not None
         if processes.any_says(self.clock() - self._start >= 3600 * hours):
-            self.reason = f"stop.hours={hours:g} are over"
+            self.reason = f"the time limit stop.hours={hours:g} is reached"
         return self.reason is not None
 
     def to_json(self) -> dict[str, int]:

@@ -23,7 +23,7 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict, State
 
 ENV_FAULTS = "env_faults"  # metric of a program; ``without_env_faults`` removes it
-_KINDS = ("rewards", "observations", "observations")  # before a step, and after it
+_KINDS = ("rewards", "observations", "observations")  # observations before a step, and after a step
 _NONE = NO_FAULT
 
 
@@ -180,7 +180,7 @@ def without_env_faults(
         text = _describe_fault(workflow, faults[row], seed, member, first + row)
         if not workflow.rows_stand_alone and is_bad[:, seed].all(axis=-1).any():
             raise TrainingDiverged(text)
-        message(f"{text} The others continue.", f"environment of {seed}, {member}")
+        message(f"{text} The other members or runs continue.", f"environment of {seed}, {member}")
     return remaining, state
 
 
@@ -189,7 +189,7 @@ def _describe_fault(workflow: Any, faults: np.ndarray, seed: int, member: int, i
     num_seeds, num_members = faults.shape[:2]
     step, number, kind = faults[seed, member].tolist()
     per_env = workflow.timesteps_per_iteration // (workflow.env.num_envs * num_members)
-    part = "it" if num_members > 1 or workflow.rows_stand_alone else "the run"
+    part = "this environment" if num_members > 1 or workflow.rows_stand_alone else "the run"
     number_of_step = (iteration - 1) * per_env + step + 1
     moment = f"step {number_of_step:,} of {part}" if per_env else f"step {step + 1:,} of an episode"
     who = f"{number} of member {member}" if num_members > 1 else str(number)

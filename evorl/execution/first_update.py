@@ -16,7 +16,7 @@ from evorl.ops.schedules import Schedule
 from evorl.ops.terminal_text import counted
 
 _EXPLAINED = "Nothing would be learned"
-# Steps and number of the large, few iterations that cause a warning, and number of iterations that it aims at.
+# Fewer than 10 iterations of 10,000 or more steps cause a warning, which suggests sizes for 50 iterations.
 _LARGE_ITERATION, _FEW_ITERATIONS, _ENOUGH_ITERATIONS = 10_000, 10, 50
 _LONG_ROLLOUT = 128
 
@@ -57,8 +57,8 @@ def weak_spots(workflow: Any) -> Iterator[str]:
     total, steps = float(workflow.total_timesteps), workflow.timesteps_per_iteration
     if 0 < total < workflow.eval_interval:
         yield (
-            f"The run has no evaluation after its start: eval_interval={workflow.eval_interval:,.0f} is more than "
-            f"total_timesteps={total:,.0f}. Choose a smaller eval_interval."
+            f"The run has no evaluation between its start and its end: eval_interval={workflow.eval_interval:,.0f} is "
+            f"more than total_timesteps={total:,.0f}. Choose a smaller eval_interval."
         )
     yield from _too_few_iterations(workflow, total)
     rates = {name: optimizer.learning_rate for name, optimizer in _optimizers(workflow)}
@@ -88,7 +88,7 @@ def _too_few_iterations(workflow: Any, total: float) -> Iterator[str]:
     yield (
         f"The run has {counted(max(1, int(total) // steps), 'iteration')} only: each takes num_envs * rollout_length = "
         f"{workflow.env.num_envs:,} * {workflow.rollout_length:,} = {steps:,} steps of {total_text}. Choose smaller "
-        f"ones, such as num_envs={num_envs} rollout_length={length}, or a larger total_timesteps."
+        f"values, such as num_envs={num_envs} rollout_length={length}, or a larger total_timesteps."
     )
 
 
@@ -147,7 +147,7 @@ def _one_sample_reasons(workflow: Any, above: str) -> Iterator[str]:
 
 
 def _population_reasons(workflow: Any) -> Iterator[str]:
-    """Yield the reasons for one member, with its fraction of the steps; none if the search varies these settings."""
+    """Yield the reasons for one member; none if the search varies ``learning_starts`` or ``total_timesteps``."""
     steps = workflow.timesteps_per_iteration
     if not steps:
         return

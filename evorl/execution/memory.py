@@ -59,7 +59,7 @@ def check_memory(workflow: Any, state: State, specs: State, available: int | Non
         available: bytes that the run may use; ``None`` for ``MEMORY_SHARE`` of the memory, without an error if unknown.
 
     Raises:
-        ValueError: the state does not fit; the message states the largest value of the dominant setting that fits.
+        ValueError: the state does not fit; the message states the largest setting that may fit, or the largest array.
     """
     arrays = _arrays(state, specs, workflow.execution)
     needed = required_bytes(state, specs, workflow.execution)
@@ -75,10 +75,10 @@ def check_memory(workflow: Any, state: State, specs: State, available: int | Non
     side = largest.shape[-1] if len(largest.shape) >= 2 and largest.shape[-1] == largest.shape[-2] else 0
     squares = sum(array.num_bytes for array in arrays if array.shape[-2:] == (side, side))
     fits = int(side * math.sqrt(max(0, available - (needed - squares)) / squares)) if squares else 0
-    advice = f" A side of at most {rounded(fits):,} may fit: a network with that many parameters." if fits else ""
+    advice = f" A side of at most {rounded(fits):,} may fit: choose a smaller network." if fits else ""
     raise ValueError(
-        f"{summary}most of it is the state's {largest.name} of shape {largest.shape}, {shown_bytes(largest.num_bytes)} "
-        f"with the copy that a step makes.{advice}"
+        f"{summary}the largest array of the state is {largest.name} of shape {largest.shape}, "
+        f"{shown_bytes(largest.num_bytes)}{'' if largest.is_ring else ' with the copy that a step makes'}.{advice}"
     )
 
 

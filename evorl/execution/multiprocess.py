@@ -133,7 +133,7 @@ def refuse_different_settings(settings: str) -> None:
 
 
 def describe_lost_process(error: BaseException, advice: str = "") -> str | None:
-    """Return the message, ending in ``advice``, for an error due to the end of another process; ``None`` for others."""
+    """Return the text of a ``ProcessLost``, or a new one with ``advice`` for the loss of a process, else ``None``."""
     if not _has_joined():
         return None
     from evorl.ops import processes
@@ -154,7 +154,7 @@ def _has_joined() -> bool:
 def leaving_together() -> Iterator[None]:
     """Context for running the program; at its end, the process disconnects from the other processes.
 
-    After an error, the process exits immediately: JAX would make it wait for the others, which wait for its result.
+    After an error, a joined process exits at once: JAX would make it wait for the others, which wait for its result.
     """
     try:
         yield

@@ -98,7 +98,7 @@ def preflight(workflow: Any) -> Preflight:
     """Return estimates for a training run. Its program is traced, but nothing is allocated or compiled.
 
     Raises:
-        ValueError: the state alone exceeds the memory; the message states the largest setting that fits.
+        ValueError: the state alone exceeds the memory, see ``check_memory``.
     """
     key = jax.random.key(0)
     state = programs.state_shapes(workflow, key)

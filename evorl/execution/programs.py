@@ -341,9 +341,9 @@ def _on_first_device(x: Any) -> jax.Array:
 
 
 def seed_keys(execution: Execution, key: Key) -> Key:
-    """Return keys ``[S]`` such that seed i of a run with seed s equals a run of seed s + i.
+    """Return the keys ``[S]`` of the seeds ``s, s + 1, ..., s + S - 1``, where ``key = jax.random.key(s)``.
 
-    ``key`` must come from ``jax.random.key(seed)``. Keys ``[S]``, or the key of a run without seed axis, are unchanged.
+    Each seed then trains as in a run of this seed alone. Without a seed axis, or if ``key`` is ``[S]``, return ``key``.
     """
     if execution.num_seeds is None or key.ndim == 1:
         return key

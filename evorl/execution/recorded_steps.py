@@ -58,7 +58,7 @@ def check_recorded_steps(workflow: OffPolicyWorkflow, named: str, other_env: boo
         )
     minimum = max(1, workflow.n_step) * workflow.num_stored_envs
     if num_steps < minimum:
-        raise ReplayFileError(f"{named} has {num_steps:,} transitions, but this workflow needs at least {minimum:,}.")
+        raise ReplayFileError(f"{named} has {num_steps:,} transitions: use a file with at least {minimum:,}.")
     if dataset is not None:
         minari_conversion(dataset, workflow.env.action_space)
     if "columns" in facts:
@@ -167,7 +167,7 @@ def _check_slots(workflow: OffPolicyWorkflow, dones: np.ndarray, named: str) -> 
         raise ReplayFileError(
             f"{named} has up to {needed:,} episodes of up to {steps:,} steps for one of {buffer.num_envs:,} "
             f"environments, but replay.overwrite=random with replay_capacity={workflow.replay_capacity:,} holds only "
-            f"{buffer.slots_per_env:,}: set replay_capacity={needed * steps * buffer.num_envs} or more."
+            f"{buffer.slots_per_env:,} per environment: set replay_capacity={needed * steps * buffer.num_envs} or more."
         )
 
 

@@ -78,7 +78,7 @@ class SlidingScore:
     This way, a single lucky evaluation does not make a checkpoint the best.
 
     Args:
-        over: number of evaluations; 1 uses the last one only.
+        over: number of evaluations, at least 1; 1 uses the last one only.
         before: pairs of mean return and weight of the evaluations before a resume, oldest first.
     """
 

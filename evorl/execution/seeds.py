@@ -34,5 +34,5 @@ def state_of_seed(execution: Execution, state: State, number: int = 0) -> State:
     """
     num_seeds = execution.num_seeds
     if not 0 <= number < (num_seeds or 1):
-        raise ValueError(f"seed_number={number} does not exist: the run has {num_seeds or 1} seeds, numbered from 0.")
+        raise ValueError(f"seed_number={number} does not exist: the run has seed numbers 0 to {(num_seeds or 1) - 1}.")
     return state if num_seeds is None else rows_of_seeds(state, number)

@@ -228,7 +228,7 @@ class RunSession:
     def complete_iteration(
         self, evaluate: Callable[[], PyTreeDict], state: Callable[[], State], is_last: bool = False
     ) -> None:
-        """Evaluate, write a row and save, each if due.
+        """Evaluate, write a row and save, each if due. An evaluation also writes a row; a new best score also saves.
 
         Args:
             evaluate: returns the metrics of an evaluation of the current state.

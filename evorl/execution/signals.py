@@ -92,7 +92,7 @@ def _watch(receiving: socket.socket) -> None:
                 _stops[-1].received.append(number)
                 if _stops[-1].advice:  # training, whose current iteration or evaluation may take minutes
                     _write(
-                        f"{signal.Signals(number).name}: stopping after this iteration; a second one ends it at once."
+                        f"{signal.Signals(number).name}: stopping after this iteration; a second signal exits at once."
                     )
             else:
                 _end_process(number)

@@ -16,7 +16,7 @@ MIN_TRANSITION_BYTES = 16  # bytes: observation, next observation, action and re
 
 
 def refuse_hopeless_sizes(config: Mapping[str, Any]) -> None:
-    """Reject sizes in a composed config that would exceed the memory in any environment, or an index or start limit.
+    """Reject sizes in a config that exceed the memory in any environment, 32-bit indices, or ``MAX_SIMULATORS``.
 
     Raises:
         ValueError: a size is too large; the message states the setting, its value, and a limit.

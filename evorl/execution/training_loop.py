@@ -35,7 +35,7 @@ from evorl.types import Key, PyTreeDict, State
 
 SECONDS_PER_CHUNK = 0.3  # target duration of one call of the compiled program
 NEW_EPISODES = (
-    "The state of these simulators cannot be restored: new episodes begin. Everything else is restored exactly."
+    "The simulators of this environment cannot be restored: new episodes begin. Everything else is restored exactly."
 )
 MANY_STEPS = 1e9  # per iteration: minutes to hours without output or a chance to stop
 
@@ -190,7 +190,7 @@ class LearningRun:
         if processes.are_several() and self.workflow.execution.axis is None:
             raise ValueError(
                 f"This run has {jax.process_count()} processes but uses one device, because of devices=1 or "
-                "environments outside JAX: start one process, or remove devices."
+                "environments outside JAX: start one process, or remove devices=1."
             )
 
     def _end_if_counted(self) -> None:

@@ -1,4 +1,4 @@
-"""Writes the exported files of a policy and compares each file's outputs with the policy."""
+"""Exports a policy to files, and compares the outputs of each file with the outputs of the policy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Written(NamedTuple):
 
     Attributes:
         path: path of the file.
-        parity: difference between the outputs of file and policy; ``None`` for HTML if Node.js is not installed.
+        parity: difference between the outputs of the file and of the policy; ``None`` for HTML without Node.js.
     """
 
     path: Path
@@ -38,7 +38,7 @@ class Written(NamedTuple):
 
 
 def export_policy(stored: StoredPolicy, formats: Sequence[str], to: str | Path | None = None) -> list[Written]:
-    """Write one file per format to the folder ``to`` (default: ``export`` of the run) or to one file; check each."""
+    """Write and check a file per format, in the folder ``to`` (default: the run's ``export``) or as the file ``to``."""
     folder, names = stored.folder / "export", {name: f"policy.{FORMATS[name]}" for name in formats}
     if to is not None and len(formats) == 1 and Path(to).suffix:
         folder, names = Path(to).parent, {formats[0]: Path(to).name}
@@ -59,7 +59,7 @@ def export_policy(stored: StoredPolicy, formats: Sequence[str], to: str | Path |
         parity = _checked(name, path, source.policy, recorded[id(source.policy)])
         print(f"{name}: {path}, {path.stat().st_size:,} bytes, {parity.describe() if parity else _UNCHECKED}")
         if parity is not None and not parity.is_close:
-            raise NotTheSame(f"{path} {parity.describe()}, which is too much: use another format.")
+            raise NotTheSame(f"{path} {parity.describe()}: more than rounding errors explain. Use another format.")
         written.append(Written(path, parity))
     widened = [name for name, source in sources.items() if source is not stored]
     if widened and stored.in_float32 is not None:
@@ -73,7 +73,7 @@ def html_page(stored: StoredPolicy) -> tuple[bytes, str]:
 
     Raises:
         ValueError: the page does not support an operation of the policy.
-        NotTheSame: the outputs of the page differ from the policy's.
+        NotTheSame: the outputs of the page differ from the policy's, or Node.js cannot run the page.
     """
     source = _source(stored, "html")
     content, _ = _as_html(source)
@@ -87,7 +87,7 @@ def html_page(stored: StoredPolicy) -> tuple[bytes, str]:
 
 
 def _source(stored: StoredPolicy, format_name: str) -> StoredPolicy:
-    """Return the policy to write in this format: in float32, unless the format supports bfloat16."""
+    """Return the policy to write in a format: computed in float32, unless the format supports bfloat16."""
     if format_name == "jax" or stored.in_float32 is None:
         return stored
     return dataclasses.replace(stored, policy=stored.in_float32)
@@ -97,7 +97,7 @@ def policy_graph(policy: PortablePolicy) -> Graph:
     """Return the operations of a policy, for any batch size.
 
     Raises:
-        NoRule: an operation has no portable form; the message names it.
+        NoRule: an operation has no portable form, or merges the batch axis with another axis.
     """
     (rows,) = export.symbolic_shape("rows")
     specs = [jax.ShapeDtypeStruct((rows, *port.shape), port.dtype) for port in policy.inputs]
@@ -111,7 +111,7 @@ def policy_graph(policy: PortablePolicy) -> Graph:
 
 
 def about(stored: StoredPolicy) -> dict[str, Any]:
-    """Return the metadata stored with every file, JSON data: inputs, outputs, spaces, origin and package versions."""
+    """Return the metadata stored with every file, as JSON data: inputs, outputs, spaces, run and package versions."""
     versions = {"evorl": installed_version()} | {name: metadata.version(name) for name in ("jax", "numpy")}
     return {
         "format": 1,

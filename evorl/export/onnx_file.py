@@ -1,6 +1,6 @@
 """Writes and runs policies as ONNX models; the only module that imports ``onnx`` and ``onnxruntime``.
 
-The page "Export a policy" of the guide compares this module with jax2onnx.
+The page "Export a policy" of the documentation compares this module with jax2onnx.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _imported(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise ImportError(
-            f"format=onnx needs the package {name.partition('.')[0]}, of the extra onnx: pip install onnx onnxruntime."
+            f"ONNX models need the package {name.partition('.')[0]}, of the extra onnx: pip install onnx onnxruntime."
         ) from error
 
 
@@ -102,13 +102,13 @@ def onnx_bytes(policy: PortablePolicy, graph: Graph, about: Mapping[str, Any], t
 
 
 class OnnxSession:
-    """A model in onnxruntime; a call maps inputs ``[B, ...]`` by name to outputs ``[B, ...]`` by name.
+    """A model loaded by onnxruntime; a call maps inputs ``[B, ...]`` by name to outputs ``[B, ...]`` by name.
 
     Args:
         path: the file of the model.
 
     Raises:
-        ImportError: ``onnxruntime`` is not installed.
+        ImportError: ``onnxruntime`` is not installed. For an invalid file, onnxruntime raises its own errors.
 
     Attributes:
         about: JSON text of the metadata that ``evorl export`` stored; empty for other models.

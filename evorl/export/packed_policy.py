@@ -59,13 +59,13 @@ def packed_files(
     Args:
         folder: the run folder.
         checkpoint: ``best`` (the latest if none has a score), ``latest``, or the number of an iteration.
-        license: license of the policy, for the model card and the manifest; ``None`` if none is stated.
+        license: license of the policy, for the model card and the manifest; ``None`` states no license.
         trust: true if the run's config may name code from outside this package.
 
     Raises:
-        RunFolderError: the config cannot be read, is not trusted, or a file of the run is a link.
+        RunFolderError: the config cannot be read or is not trusted, or a file of the run is a symbolic link.
         CheckpointError: the checkpoint does not exist.
-        ValueError: the settings are invalid.
+        ValueError: a setting in the config is invalid.
     """
     folder.refuse_links()  # the archive must not contain the target of a link
     contents, progress, notices = _checkpoint(folder, checkpoint, trust)
@@ -107,7 +107,7 @@ def _secrets(settings: dict[str, Any]) -> list[str]:
 
 
 def _without_dataset(run: dict[str, Any]) -> dict[str, Any]:
-    """Return the config for users without the data set ``replay.load``: that is ``None``, and ``offline`` is False."""
+    """Return the config without its data set, if any: ``replay.load`` becomes ``None``, and ``offline`` False."""
     replay = run.get("replay")
     if not isinstance(replay, dict) or replay.get("load") is None:
         return run
@@ -117,7 +117,7 @@ def _without_dataset(run: dict[str, Any]) -> dict[str, Any]:
 def _checkpoint(folder: RunFolder, which: str | int, trust: bool) -> tuple[dict[str, bytes], dict[str, Any], list[str]]:
     """Return the files of the checkpoint, its description, and messages about corrupted checkpoints.
 
-    The files contain only the entries of the state that evaluations and animations read, so no optimizer or replay.
+    The files contain only the entries of the state that evaluations and animations read: no optimizer state, no replay.
     """
     spec = stored_spec(folder, trust, {"devices": 1, "evaluation": None, "actors": None}, can_be_overridden=False)
     prepare_for(spec)
@@ -141,7 +141,7 @@ def _checkpoint(folder: RunFolder, which: str | int, trust: bool) -> tuple[dict[
 
 
 def _page(folder: RunFolder, step: int, trust: bool) -> tuple[bytes | None, str]:
-    """Return the offline page and the result of its check; or ``None`` and the reason why it is missing."""
+    """Return the offline page and the result of its check; or ``None`` and the reason why the page is missing."""
     try:
         page, check = html_page(stored_policy(folder.path, checkpoint=step, trust=trust))
         return page, f"{policy_archive.PAGE}, {check}"

@@ -27,10 +27,10 @@ _STEPS_BETWEEN = 5
 
 @dataclasses.dataclass(frozen=True)
 class PageEnvironment:
-    """An environment with deterministic steps.
+    """An environment that a page can run, with deterministic steps.
 
     Attributes:
-        graph: step function: from state and action to next observation, ``reward``, ``termination`` and state.
+        graph: step function, from state and action to next observation, ``reward``, ``termination`` and next state.
         inputs: names of the graph's inputs.
         outputs: names of the graph's outputs.
         starts: ``NUM_STARTS`` starts of episodes, each with its observation and state: arrays by name.
@@ -96,8 +96,8 @@ def observations_by_chance(env: VectorEnv) -> list[list[np.ndarray]] | None:
     """Collect ``NUM_STARTS`` observations of a JAX environment with a random policy.
 
     Returns:
-        A list of arrays for each observation. ``None`` if the environment is not written in JAX, has several agents, or
-        simulates physics, because compiling that would take long.
+        For each observation, the list of its arrays. ``None`` if the environment is not written in JAX, has several
+        agents, or simulates physics, because compiling that would take long.
     """
     inner = WrappedRow(env).inner
     if env.steps_on_host or env.num_agents > 1 or isinstance(inner, PhysicsEnv):
@@ -115,7 +115,7 @@ def observations_by_chance(env: VectorEnv) -> list[list[np.ndarray]] | None:
 
 
 def _dynamic_state(state: EnvState) -> tuple[Any, Any]:
-    """Return the parts of a state that a step reads."""
+    """Return the entries of a state that the next step reads."""
     return state.env_state, state._internal
 
 

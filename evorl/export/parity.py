@@ -1,4 +1,4 @@
-"""Compares an exported file with its policy: runs the same steps in JAX and with the file."""
+"""Compares an exported file with its policy: both compute the same steps, the policy in JAX."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Step: TypeAlias = Callable[[Mapping[str, np.ndarray]], Mapping[str, Any]]
 
 
 class NotTheSame(ValueError):
-    """Raised if the outputs of a file differ from the outputs of its policy."""
+    """Raised if the outputs of a file differ from the outputs of its policy, or cannot be computed for comparison."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Parity:
         num_observations: number of observations compared.
         difference: largest difference over all outputs except discrete actions, relative to the output's largest
             absolute value if that exceeds 1.
-        num_same: number of observations with the same discrete action; ``None`` for continuous actions.
-            Integers of a Box count as equal if they differ by at most 1, because of rounding.
+        num_same: number of observations with the same discrete actions; ``None`` if all actions are continuous.
+            Integers of a Box count as the same if they differ by at most 1, because of rounding.
     """
 
     num_observations: int
@@ -84,7 +84,7 @@ def recorded_steps(policy: PortablePolicy, num_rows: int = ROWS, num_steps: int 
 
 
 def compared(policy: PortablePolicy, step: Step, recorded: Recorded) -> Parity:
-    """Run the recorded steps with ``step``, feeding back the memory that it returns, and compare the outputs."""
+    """Compute the recorded steps with ``step``, passing on the memory that it returns, and compare the outputs."""
     num_rows = len(next(iter(recorded.inputs[0].values())))
     memory = policy.initial_memory(num_rows)
     computed = []
@@ -136,7 +136,7 @@ def _distance(actual: np.ndarray, expected: np.ndarray) -> float:
 
 
 def drawn_observations(policy: PortablePolicy, rng: np.random.Generator, num_rows: int) -> dict[str, np.ndarray]:
-    """Sample observations ``[B, ...]`` by name, from the policy's training statistics or, without them, the spaces."""
+    """Sample observations ``[B, ...]`` by name, from the policy's normalizer or, without one, from the spaces."""
     spaces = leaf_spaces(policy.obs_space)
     known = policy.normalizer or [None] * len(spaces)
     drawn = {}

@@ -18,10 +18,10 @@ LIBRARY = "gymnasium"
 
 
 def environment_of(stored: StoredPolicy, asked: str | None) -> tuple[str, dict[str, Any]]:
-    """Return the id of the Gymnasium environment to play in, and its options.
+    """Return the id of the Gymnasium environment to play in, and its options, if it is the run's, from the config.
 
-    The id is ``asked``, with or without ``gymnasium/``. By default, it is the id of the run's environment; for a run in
-    gymnax, it is the Gymnasium environment that gymnax reimplements.
+    The id is ``asked``, with or without ``gymnasium/``. If ``asked`` is ``None``, it is that of the run's environment;
+    for a run in gymnax, it is that of the Gymnasium environment that gymnax reimplements.
 
     Raises:
         ValueError: the run's environment is not available in Gymnasium, and ``asked`` is ``None``.
@@ -37,8 +37,8 @@ def environment_of(stored: StoredPolicy, asked: str | None) -> tuple[str, dict[s
     if library == LIBRARY or (library == "gymnax" and name in _known()):
         return name, options
     raise ValueError(
-        f"{stored.title} is not a Gymnasium environment: set one with the same observations and actions, such as "
-        "env=gymnasium/CartPole-v1. evorl render run=... draws episodes in the environment of the run."
+        f"{stored.title} is not a Gymnasium environment: set env to one with the same observations and actions, as in "
+        "env=gymnasium/CartPole-v1. To draw episodes in the environment of the run, use evorl render run=..."
     )
 
 
@@ -70,14 +70,14 @@ def check_fits(stored: StoredPolicy, simulators: HostVectorEnv, name: str) -> No
 def play_episode(
     policy: LoadedPolicy, simulators: HostVectorEnv, seed: int, max_steps: int, frames: list[np.ndarray] | None = None
 ) -> tuple[int, float]:
-    """Play one episode in a single simulator and return its length and return.
+    """Play one episode in a single simulator; return its length in environment steps, and its return.
 
     Args:
         policy: the policy.
         simulators: a single simulator.
         seed: seed of the episode.
-        max_steps: number of steps after which the episode is stopped.
-        frames: list to which images are appended, uint8 ``[height, width, 3]``, one more than steps; ``None`` for none.
+        max_steps: number of environment steps after which the episode is stopped.
+        frames: list to which an image, uint8 ``[height, width, 3]``, is added at the start and per step; or ``None``.
 
     Raises:
         HostEnvError: the environment fails, or renders no images although ``frames`` is a list.

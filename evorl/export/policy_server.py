@@ -48,16 +48,16 @@ class PolicyServer:
 
     @classmethod
     def of_run(cls, options: dict[str, Any], settings: Any) -> PolicyServer:
-        """Start a server of the stored run that ``options`` name."""
+        """Start a server for the policy of the stored run that ``options`` name."""
         return cls(_loaded(options), settings, options)
 
     @classmethod
     def of_file(cls, options: dict[str, Any], settings: Any) -> PolicyServer:
-        """Start a server of the exported file ``options["policy"]``."""
+        """Start a server for the policy in the exported file ``options["policy"]``."""
         return cls(read_exported(options["policy"], options["trust"]), settings, options)
 
     def look_for_newer(self) -> bool:
-        """Load the run's current best or latest checkpoint; if it is new, serve it and return True."""
+        """Reload the run's best or latest checkpoint; if it has changed, serve the new one and return True."""
         stored = _loaded(self._options)
         if (stored.timesteps, stored.checkpoint) == (self.stored.timesteps, self.stored.checkpoint):
             return False

@@ -57,7 +57,7 @@ class PortablePolicy:
         obs_space: observation space of the environment without wrappers.
         action_space: action space of the environment without wrappers.
         action_repeat: number of environment steps per action.
-        normalizer: mean and standard deviation of each of ``observations``; ``None`` without statistics of its shape.
+        normalizer: mean and standard deviation of each of ``observations``; ``None`` without statistics of that shape.
     """
 
     observations: tuple[Port, ...]
@@ -168,8 +168,8 @@ def portable_policy(agent: Agent, agent_state: AgentState, env: VectorEnv, sampl
         opened = Opened(step, [jax.ShapeDtypeStruct(port.shape, port.dtype) for port in (*observations, *memory)])
     if opened.draws and not sample:
         raise ValueError(
-            f"{type(agent).__name__} samples its actions even in evaluations and has no greedy policy to export. "
-            "Set sample=true."
+            f"{type(agent).__name__} samples its actions even in evaluations, so it has no greedy actions: "
+            "set sample=true."
         )
     draws = tuple(Port(f"random_{i}", d.shape, np.dtype(d.dtype)) for i, d in enumerate(opened.draws))
     actions = _ports(ACTION, wrapped.action_space.spec, {SCORES})
@@ -208,7 +208,7 @@ def _needed_memory(opened: Opened, num_actions: int, num_observations: int) -> l
 def _row(
     opened: Opened, observations: tuple[Port, ...], memory: tuple[Port, ...], kept: list[int], space: Space
 ) -> Callable[..., tuple[jax.Array, ...]]:
-    """Return ``PortablePolicy.row`` with the memory arrays of indices ``kept`` as inputs; all others are zeros."""
+    """Return ``PortablePolicy.row``. Its memory inputs are the arrays of indices ``kept``; other memory is zeros."""
 
     def row(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         num_observations, num_inputs = len(observations), len(observations) + len(kept)
@@ -226,7 +226,7 @@ def _row(
 
 
 def _normalizer(agent_state: AgentState, ports: tuple[Port, ...]) -> Any:
-    """Return mean and standard deviation of each observation; ``None`` unless statistics match the ports' shapes."""
+    """Return mean and standard deviation for each port; ``None`` unless the agent has statistics of those shapes."""
     statistics = agent_state.obs_preprocessor_state
     if statistics is None:
         return None

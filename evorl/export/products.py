@@ -61,11 +61,11 @@ def _matrices(graph: Graph, first: _Factor, second: _Factor, dtype: Any) -> Any:
 
 
 def _product(shape: Sequence[int | None]) -> int | None:
-    """Return the product of the sizes in ``shape``: ``None`` for the batch size; raise ``NoRule`` for its multiples."""
+    """Return the product of the sizes, ``None`` for the batch size; raise ``NoRule`` for a multiple of that."""
     if None not in shape:
         return math.prod(n for n in shape if n is not None)
     if list(shape).count(None) > 1 or any(n not in (None, 1) for n in shape):
-        raise NoRule(f"the policy merges the batch axis with others, shape {tuple(shape)}: use format=jax.")
+        raise NoRule(f"the policy merges the batch axis, None in {tuple(shape)}, with other axes: use format=jax.")
     return None
 
 
@@ -105,7 +105,7 @@ def pool(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any
 
 
 def _windows(graph: Graph, x: Any, sizes: Sequence[int], strides: Sequence[int]) -> list[Any]:
-    """Return one array per position within a window: the elements of ``x`` at this position in all windows."""
+    """Return one array per position within a window: the elements of ``x`` at that position in each window."""
     counts = [
         None if n is None else (n - size) // step + 1 for n, size, step in zip(x.shape, sizes, strides, strict=True)
     ]

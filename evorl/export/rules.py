@@ -44,7 +44,7 @@ def _broadcast(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> li
 def _iota(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
     (shape, dtype), axis = output_of(eqn, dims), int(eqn.params["dimension"])
     if shape[axis] is None:
-        raise NoRule("the policy depends on the size of the batch: compute each observation separately.")
+        raise NoRule("the policy depends on the size of the batch, which is not supported: use format=jax.")
     numbers = np.arange(shape[axis], dtype=dtype).reshape([-1 if i == axis else 1 for i in range(len(shape))])
     return [graph.add("broadcast", [numbers], shape, dtype)]
 
@@ -206,7 +206,7 @@ def _gather(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[
         n is None or n == int(size) for i, (n, size) in enumerate(zip(x.shape, sizes, strict=True)) if i not in axis
     )
     if not is_plain or not whole or isinstance(indices, Value) or indices.ndim > 2:
-        raise NoRule("the policy gathers elements at computed indices, which is not supported: use format=jax.")
+        raise NoRule("gathers at computed indices, along several axes or of partial slices need format=jax.")
     k = int(axis[0])
     order = indices.reshape(-1)
     if np.any((order < 0) | (order >= x.shape[k])):
@@ -225,7 +225,7 @@ def rule_of_loop(graph: Graph, eqn: JaxprEqn, inputs: list[Any], apply: Any) -> 
     """Unroll a ``scan``: apply ``apply`` to the operations of each iteration, and return the outputs of the loop.
 
     Raises:
-        NoRule: the loop has more than ``MAX_TURNS`` iterations.
+        NoRule: the loop has more than ``MAX_TURNS`` iterations, or one of its operations has no rule.
     """
     params, (num_consts, num_carry) = eqn.params, scan_sizes(eqn)
     length, body = params["length"], params["jaxpr"]

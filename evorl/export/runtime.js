@@ -1,4 +1,4 @@
-// Functions for the code that evorl/export/javascript.py writes. All arrays are flat Float64Array; the code knows their shapes.
+// Functions that generated code calls (evorl/export/javascript.py). Arrays are flat Float64Arrays without their shapes.
 const map = (f, a) => a.map(f);
 const zip = (f, a, b) => {
   if (a.length === b.length) return a.map((x, i) => f(x, b[i]));

@@ -11,7 +11,7 @@ PLATFORMS = ("cpu", "cuda", "tpu")
 
 
 def stablehlo_bytes(policy: PortablePolicy) -> bytes:
-    """Serialize the policy for ``jax.export.deserialize(bytes).call(inputs)``, which maps dicts of named arrays.
+    """Serialize the policy for ``jax.export.deserialize``; the ``call`` of the result maps inputs to outputs, by name.
 
     One file serves any batch size, on CPU, CUDA and TPU.
 

@@ -40,12 +40,12 @@ class StoredPolicy:
         env: the evaluation environments, already closed if they are simulators.
         env_config: config of the environments, from the run's config.
         title: name of the environment, such as ``gymnax/CartPole-v1``.
-        algorithm: name of the workflow.
+        algorithm: name of the algorithm, such as ``PPO``.
         timesteps: environment steps trained, per seed, when the checkpoint was saved.
-        checkpoint: ``best`` or ``latest``, or the number of its iteration.
+        checkpoint: ``best``, ``latest``, or the number of an iteration, as requested.
         is_sample: True if actions are sampled, False if they are greedy.
         seed: the chosen seed of a run with several seeds, and the reason for the choice.
-        notices: messages about the checkpoints, for the user.
+        notices: messages about corrupted checkpoints, for the user.
         in_float32: the policy in float32, for file formats without bfloat16; ``None`` if ``policy`` is float32.
     """
 
@@ -88,13 +88,13 @@ def stored_policy(
         run: the run's folder, its name below ``runs_folder``, ``latest``, or the path or address of a packed policy.
         runs_folder: folder of all runs. If ``run`` is a sweep or a search, its best run is loaded.
         checkpoint: ``best`` (the latest if none has a score), ``latest``, or the number of an iteration.
-        sample: true if actions are sampled as at the end of training; otherwise they are greedy.
-        seed_number: for a run with several seeds, the number of a seed, from 0, or ``best`` by evaluation.
+        sample: true for actions that are sampled as at the end of training.
+        seed_number: for several seeds: index of a seed, from 0, or ``best``, the seed of the highest evaluation return.
         trust: true if the run's config may name code from outside this package.
 
     Raises:
-        RunFolderError: the run does not exist, or its config is not trusted.
-        CheckpointError: the checkpoint does not exist.
+        RunFolderError: the run does not exist or cannot be read, or its config is not trusted.
+        CheckpointError: the checkpoint does not exist or is corrupted.
         ValueError: an argument is invalid, or the policy has no greedy actions and ``sample`` is false.
     """
     folder = find_run(run, runs_folder)
@@ -146,10 +146,10 @@ def acting_agent(workflow: Workflow, state: State, seed_number: int = 0) -> tupl
     Args:
         workflow: the workflow.
         state: the workflow's state, or the part of the state that an evaluation reads.
-        seed_number: number of the seed, if several were trained in parallel.
+        seed_number: index of the seed, from 0, if several were trained in parallel.
 
     Raises:
-        ValueError: the workflow has no seed of this number.
+        ValueError: the workflow has no seed of this index.
     """
     from evorl.ops.selection import best_member
 
@@ -165,7 +165,7 @@ def acting_agent(workflow: Workflow, state: State, seed_number: int = 0) -> tupl
 
 
 class LoadedPolicy:
-    """Function from observations to actions (NumPy arrays or trees of them) that keeps the policy's episode memory.
+    """Function from observations to actions (NumPy arrays or trees of arrays), which keeps the memory of an episode.
 
     Args:
         policy: the policy.
@@ -190,7 +190,7 @@ class LoadedPolicy:
         """Reset the memory at the start of an episode.
 
         Args:
-            ended: bool ``[B]``, True where an episode has ended; ``None`` resets all, and allows another batch size.
+            ended: bool ``[B]``, True where an episode has ended; ``None`` for all, after which B may change.
         """
         if ended is None or self._memory is None:
             self._memory = None
@@ -215,14 +215,14 @@ class LoadedPolicy:
             if arrays[port.name].shape[1:] != port.shape:
                 shape = list(arrays[port.name].shape)
                 raise ValueError(
-                    f"{port.name} has the shape {shape[1:] if is_single else shape}, expected "
-                    f"{list(port.shape)} or a batch of it."
+                    f"{port.name} has the shape {shape[1:] if is_single else shape}: pass one observation, of shape "
+                    f"{list(port.shape)}, or a batch of observations."
                 )
         num_rows = len(arrays[first.name])
         if self._memory is None:
             self._memory = self._policy.initial_memory(num_rows)
         if any(len(x) != num_rows for x in self._memory.values()):
-            raise ValueError(f"the policy's memory has a different batch size than {num_rows}: call reset() first.")
+            raise ValueError(f"the policy's memory has a batch size other than {num_rows}: call reset() first.")
         outputs = self._step({**arrays, **self._memory, **self._policy.drawn(self._rng, num_rows)})
         outputs = {name: np.asarray(x) for name, x in outputs.items()}
         self._memory = {name: outputs[NEXT + name] for name in self._memory}
@@ -249,14 +249,14 @@ def load_policy(
         run: the run's folder, its name below ``runs_folder``, ``latest``, or the path or address of a packed policy.
         runs_folder: folder of all runs. If ``run`` is a sweep or a search, its best run is loaded.
         checkpoint: ``best`` (the latest if none has a score), ``latest``, or the number of an iteration.
-        sample: true if actions are sampled, as at the end of training; otherwise they are greedy.
-        seed_number: for a run with several seeds, the number of a seed, from 0, or ``best`` by evaluation.
+        sample: true for actions that are sampled as at the end of training; by default they are greedy.
+        seed_number: for several seeds: index of a seed, from 0, or ``best``, the seed of the highest evaluation return.
         seed: seed of the sampled actions.
         trust: true if the run's config may name code from outside this package.
 
     Raises:
-        RunFolderError: the run does not exist, or its config is not trusted.
-        CheckpointError: the checkpoint does not exist.
+        RunFolderError: the run does not exist or cannot be read, or its config is not trusted.
+        CheckpointError: the checkpoint does not exist or is corrupted.
         ValueError: an argument is invalid, or the policy has no greedy actions and ``sample`` is false.
     """
     options: dict[str, Any] = {"checkpoint": checkpoint, "sample": sample, "seed_number": seed_number, "trust": trust}

@@ -30,7 +30,7 @@ def traced_graph(fn: Callable[..., Sequence[jax.Array]], specs: Sequence[jax.Sha
         known = [dim if isinstance(dim, int) else None for dim in map(_as_int, shape)]
         others = [dim for dim in shape if _as_int(dim) is None and str(dim) != str(rows)]
         if others:
-            raise NoRule(f"an array merges {others[0]} rows into one axis, but rows must be computed separately.")
+            raise NoRule(f"an axis of length {others[0]} merges the batch axis (rows) with another: use format=jax.")
         return tuple(known)
 
     closed = jax.make_jaxpr(fn)(*specs)

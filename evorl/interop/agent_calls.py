@@ -1,4 +1,4 @@
-"""Calls of a collector to an agent: for the action before a step, and for the data to store after the step."""
+"""Functions by which a collector calls an agent: before a step for the action, and after it for the data to store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_agent(agent: Any) -> None:
     if missing:
         raise TypeError(
             f"{type(agent).__name__} has no method {', '.join(missing)}: inherit from evorl.interop.HostAgent, or "
-            "for an Agent of evorl use JaxHostAgent(agent, agent_state)."
+            "wrap an Agent of evorl as JaxHostAgent(agent, agent_state)."
         )
 
 
@@ -59,7 +59,7 @@ def calls_of(agent: Any, info_names: Sequence[str] = (), agent_info: Any = None)
     Args:
         agent: see ``HostAgent``.
         info_names: entries of the environment's info to store with each step.
-        agent_info: new value of ``agent.agent_info``, stored with each step; ``None`` changes and stores nothing.
+        agent_info: new value of ``agent.agent_info``, also stored with each step; ``None`` changes and stores nothing.
 
     Raises:
         TypeError: the agent lacks a method.

@@ -29,12 +29,12 @@ class BatchAgent(abc.ABC):
     ) -> tuple[Mapping[str, Any], Any]:
         """Return the actions in all environments, and the next state of the agent.
 
-        An environment that has ended its episode plays on, and its data is discarded, until all episodes have ended.
+        All environments are stepped until every episode has ended; data after the end of an episode is discarded.
 
         Args:
             state: result of ``initial_state``, or state returned by the last call.
             obs: observations, leaves ``[B, ...]``.
-            agent_info: information on the policy in each environment, leaves ``[B, ...]``; ``None`` if none was passed.
+            agent_info: information on the policy in each environment, leaves ``[B, ...]``; ``None`` if not passed.
             history: see ``wants_history``; not passed if that is False.
 
         Returns:
@@ -42,7 +42,7 @@ class BatchAgent(abc.ABC):
         """
 
     def update(self, info: Any) -> None:
-        """Update the agent; ``info`` must be complete, such as all weights, as a new worker gets only the last one.
+        """Update the agent with complete information, such as all weights: a new worker gets only the last update.
 
         Raises:
             ValueError: this agent does not support updates.

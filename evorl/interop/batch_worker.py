@@ -21,7 +21,7 @@ Seeds: TypeAlias = tuple[int, ...]
 
 
 class Acquired(NamedTuple):
-    """Steps that a worker acquired in R of its B environments: where an episode was running at the start.
+    """Steps that a worker acquired in R of its B environments, in which an episode was running at the start.
 
     Attributes:
         transitions: transitions, leaves ``[R, T, ...]``, zeros after the end of an episode.
@@ -47,7 +47,7 @@ class BatchWorker:
             agent.
 
     Raises:
-        ValueError: the functions do not return an agent with the required methods and a ``HostVectorEnv``.
+        ValueError: ``agent`` returns an object without the required methods, or ``env`` not a ``HostVectorEnv``.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -60,7 +60,7 @@ class BatchWorker:
         self._agent = self._made_agent(settings)
         for info in settings["updates"]:
             self._agent.update(info)
-        self._position: tuple[int, int] | None = None  # number of resets, and of slices since the last one
+        self._position: tuple[int, int] | None = None  # number of resets, and of slices since the last reset
         self._obs: Any = None
         self._state: Any = None
 
@@ -99,7 +99,7 @@ class BatchWorker:
         return acquired
 
     def next_slice(self, position: tuple[int, int], is_running: np.ndarray, agent_info: Any, env_info: Any) -> Acquired:
-        """Acquire at most ``num_steps`` next steps of each running environment.
+        """Acquire the next steps, at most ``num_steps``, of each running environment.
 
         Args:
             position: number of resets of the batcher, and of slices since the last reset. A worker at another position
@@ -128,12 +128,12 @@ class BatchWorker:
         self._state = self._agent.initial_state(agent_info, self._num_rows)
 
     def _advance(self, agent_info: Any, num_steps: int | None) -> Acquired:
-        """Step the running environments up to ``num_steps`` times, until all episodes have ended."""
+        """Step all environments until their episodes have ended, at most ``num_steps`` times (``None``: no limit)."""
         state = _copied(self._state)
         wrong = {np.shape(leaf) for leaf in jax.tree.leaves(state) if np.shape(leaf)[:1] != (self._num_rows,)}
         if wrong:
             raise ValueError(
-                f"leaves of an agent's state must have a leading axis of {self._num_rows} rows, got shapes "
+                f"leaves of an agent's state must have a leading axis of {self._num_rows} environments, got shapes "
                 f"{sorted(wrong)}."
             )
         rows = np.flatnonzero(self._is_running).astype(np.int32)
@@ -157,7 +157,7 @@ class BatchWorker:
         output = own_copies(output)  # the agent may reuse its arrays
         if "actions" not in output:
             raise ValueError(
-                f"an agent must return its actions as 'actions', got {sorted(output)}.{did_you_mean('actions', output)}"
+                f"an agent must return the entry 'actions', got {sorted(output)}.{did_you_mean('actions', output)}"
             )
         request = {"actions": output["actions"], "seeds": self._draw_seeds(), "episode_steps": self._steps}
         answer = self._simulators.step({**request, "token": self._token, "saved": self._saved})
@@ -198,7 +198,7 @@ def _copied(tree: Any) -> Any:
 
 
 def _by_row(columns: PyTreeDict, rows: np.ndarray, lengths: np.ndarray) -> PyTreeDict:
-    """Select rows of columns ``[T, B, ...]`` as ``[R, T, ...]``, with zeros after the end of each row."""
+    """Select the environments ``rows`` of columns ``[T, B, ...]``, as ``[R, T, ...]``, with zeros after ``lengths``."""
 
     def select(x: np.ndarray) -> np.ndarray:
         selected = np.swapaxes(x[:, rows], 0, 1)

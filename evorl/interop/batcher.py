@@ -24,8 +24,8 @@ class Batcher:
     """Workers, each with an agent and simulators, which acquire data on request while the caller continues.
 
     Without ``num_steps``, an acquisition consists of complete episodes. With ``num_steps``, an acquisition continues
-    the episodes that ``reset`` started: agents and environments keep their states between calls, and ended episodes are
-    omitted.
+    the current episodes until ``reset`` starts new ones: agents and environments keep their states between calls, and
+    ended episodes are omitted.
 
     Args:
         agent: name ``"package.module:function"`` of a function that returns a ``BatchAgent``. Its arguments are
@@ -41,9 +41,9 @@ class Batcher:
         env_args: keyword arguments of ``env``.
         seeds: one seed per worker, or a number from which they are derived.
         max_episode_steps: number of steps after which episodes are truncated; ``None`` leaves it to the environments.
-        timeout: maximum duration of an acquisition in seconds; a slower worker is replaced.
-        message: callback for messages about replaced workers; warns by default. A new worker acquires episodes with the
-            same seeds from their start, and its agent gets the last ``update``.
+        timeout: maximum duration of a request to a worker in seconds, except its first; a slower worker is replaced.
+        message: callback for messages about replaced workers; warns by default. A new worker repeats the episodes of
+            the request (with ``num_steps``, it starts new ones), and its agent gets the last ``update``.
 
     Raises:
         ValueError: a name, a number or the seeds are invalid.
@@ -92,7 +92,7 @@ class Batcher:
         self._reset_infos = self._infos  # agent_info and env_info of the last reset
         self._rows_per_worker = 0  # rows of the infos that belong to one worker
         self._num_acquisitions = 0
-        self._position = (0, 0)  # number of resets, and of slices since the last one
+        self._position = (0, 0)  # number of resets, and of slices since the last reset
         self._is_running = np.ones((self.num_workers, self._rows_each), bool)
         pool = make_pool(kind, BatchWorker, self._settings_of)
         self._supervisor: Supervisor | None = Supervisor(pool, self.num_workers, timeout, message or _warn)
@@ -102,14 +102,14 @@ class Batcher:
 
     @property
     def num_running(self) -> int:
-        """Number of environments whose episode had not ended at the last ``get``; all of them without ``num_steps``."""
+        """Number of environments with an unfinished episode at the last ``get``; ``num_envs`` without ``num_steps``."""
         return int(self._is_running.sum())
 
     def reset(self, agent_info: Any = None, env_info: Mapping[str, Any] | None = None) -> None:
         """Start new episodes with the next acquisition; a pending acquisition is completed and discarded.
 
         Args:
-            agent_info: information on the policy of each environment, arrays ``[num_envs, ...]``; ``None`` for none.
+            agent_info: information on the policy of each environment, arrays ``[num_envs, ...]``, passed to the agents.
             env_info: arguments of the environments, see ``HostVectorEnv.set_arguments``; arrays ``[num_envs, ...]``.
 
         Raises:
@@ -171,11 +171,11 @@ class Batcher:
             blocking: if True, wait for all workers; if False, return ``None`` while a worker is not done.
 
         Returns:
-            A batch with rows in the order of the infos. Transitions have the entries that collectors return, outputs of
-            agents, and entries of ``env.info_spec``; zeros follow the end of an episode. The batch's ``info`` has,
-            for each row, its number (``row``), ``agent_info`` and ``env_info`` if set, and ``agent_state``, the state
-            of the agent before the first step. ``None`` if a worker is not done and ``blocking`` is False, or if all
-            episodes had already ended (``num_running`` is 0).
+            A batch with a row per episode, in the order of ``agent_info``. Transitions have the entries that collectors
+            return, outputs of agents, and entries of ``env.info_spec``; zeros follow the end of an episode. The batch's
+            ``info`` has, for each row, the index of its episode (``row``), ``agent_info`` and ``env_info`` if set, and
+            the ``agent_state`` before the first step, if any. ``None`` if a worker is not done and ``blocking`` is
+            False, or if all episodes had already ended (``num_running`` is 0).
 
         Raises:
             ValueError: no acquisition is pending, or the batcher was closed.
@@ -204,8 +204,8 @@ class Batcher:
         A pending acquisition is completed first, and ``get`` returns it afterwards.
 
         Args:
-            info: complete information for an agent, numbers or trees of arrays: a replaced worker only gets the last
-                update.
+            info: complete information for an agent, numbers or trees of arrays: a new worker, after a replacement, gets
+                only the last update.
 
         Raises:
             HostEnvError: a worker failed.
@@ -325,7 +325,7 @@ def _checked_name(path: Any, setting: str, arguments: Mapping[str, Any]) -> str:
     try:
         inspect.signature(function).bind_partial(**arguments)
     except TypeError as error:
-        raise ValueError(f"{setting}={path} cannot be called with {sorted(arguments)}: {error}.") from error
+        raise ValueError(f"{setting}={path} cannot be called with arguments {sorted(arguments)}: {error}.") from error
     return path
 
 

@@ -39,8 +39,8 @@ class Collector:
         env: environment; only its first reset is seeded.
         num_steps: number of steps in a transition, n. If above 1, ``rewards`` are ``[N, n]``, see
             ``n_step_transitions``.
-        done_means: meaning of ``dones``: ``terminated``, or ``either`` terminated or truncated. Transitions always have
-            ``termination`` and ``truncation``.
+        done_means: meaning of ``dones``: ``"terminated"``, or ``"either"`` (terminated or truncated). Transitions also
+            have ``termination`` and ``truncation``.
         info_names: entries of the environment's ``info`` to store.
         seed: seed of the first reset; ``None`` lets the environment choose.
 
@@ -80,7 +80,7 @@ class Collector:
 
     @property
     def num_waiting(self) -> int:
-        """Number of steps that do not start a complete transition yet."""
+        """Number of stored steps from which no complete transition starts yet."""
         return len(self._waiting)
 
     def restart(self) -> None:
@@ -94,7 +94,7 @@ class Collector:
         Args:
             agent: see ``HostAgent``.
             length: number of steps.
-            agent_info: information passed to the agent as ``agent_info`` and stored with each step.
+            agent_info: information that is set as ``agent.agent_info`` and stored with each step; ``None`` for none.
 
         Raises:
             TypeError: the agent lacks a method.
@@ -140,7 +140,7 @@ class Collector:
         terminal: Callable[[], None],
         length: int | None,
     ) -> list[tuple[float, int, int]]:
-        """Take steps and add them to the pending ones; return (return, length, timestep) of episodes that ended."""
+        """Take and store steps; return (return, length, timestep at the end) of each episode that ended."""
         store, ended = self._waiting.append, []
         now = self.timesteps
         last = None if length is None else now + length

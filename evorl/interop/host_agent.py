@@ -1,4 +1,4 @@
-"""Base class of agents of any framework: the interface of collectors and runners; acts at random by default."""
+"""Base class of agents of any framework: the methods that collectors and runners call; by default, random actions."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class HostAgent:
         return extras
 
     def terminal(self, ended: Any = True) -> None:
-        """Handle the end of an episode; for a vector environment, in mask ``ended``, bool ``[B]``."""
+        """Handle the end of an episode; in a vector environment, of each where ``ended``, bool ``[B]``, is True."""
 
     def eval_step(self, obs: Any) -> Any:
         """Return the action for an observation in an evaluation; by default the action of ``step``."""
         return self.step(obs)[0]
 
     def eval_start(self, started: Any = True) -> None:
-        """Handle the start of an evaluation episode; for a vector environment, in mask ``started``, bool ``[B]``."""
+        """Handle the start of an evaluation episode; in a vector environment, of each where ``started`` is True."""
 
     def update(self, batch: Any) -> Any:
         """Learn from a batch, or from a list of batches if the runner samples several.

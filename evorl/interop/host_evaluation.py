@@ -29,7 +29,7 @@ def play_on_host(env: Any, agent: Any, num_episodes: int, seed: int = 0, keep_st
         agent: see ``HostAgent``; its ``eval_start`` is called if it has one.
         num_episodes: number of episodes.
         seed: seed of the episodes.
-        keep_steps: number of first episodes whose steps are recorded.
+        keep_steps: number of episodes, from the first, whose steps are recorded.
 
     Raises:
         ValueError: ``num_episodes`` is less than 1, or less than ``keep_steps``.
@@ -78,7 +78,7 @@ def _play_one_after_another(
 def _play_rows(env: HostVectorEnv, agent: Any, num_episodes: int, seed: int, record: HostStepRecord) -> tuple[Any, Any]:
     seeds, num_envs, env_step = np.random.default_rng(seed), env.num_envs, env_step_for(env, agent)
     returns, lengths = np.zeros(num_episodes), np.zeros(num_episodes, np.int64)
-    episode = np.arange(num_envs)  # the episode of each environment i: i, i + B, i + 2 B ...
+    episode = np.arange(num_envs)  # index of the episode in environment i: i, then i + B, i + 2 B, ...
     obs = own_copy(env.reset(fold_seeds(seeds.integers(0, 2**32, num_envs, np.uint64), env.seed_bits)))
     _start(agent, np.ones(num_envs, np.bool_))
     _add_moments(record, env, episode, obs, np.ones(num_envs, np.bool_))

@@ -1,4 +1,4 @@
-"""Ring of transitions in NumPy arrays, with batch indices sampled in advance; faster than JAX for small batches.
+"""Ring buffer of transitions in NumPy arrays, with indices sampled in advance; faster than JAX for small batches.
 
 Calling a JAX program takes longer than a rollout of four CartPole steps. Here each transition is one record, so that
 storing a transition or gathering a batch takes a few NumPy operations.
@@ -53,7 +53,7 @@ class HostRing:
         self._indices_at = numbers.index(len(leaves))
         self._fields = tuple(f"leaf_{i}" for i in range(len(leaves)))
         self._dtypes, self._shapes = [np.dtype(leaf.dtype) for leaf in leaves], [leaf.shape for leaf in leaves]
-        self._fitting: tuple[int, list[Any]] = (-1, [])  # number of rows; shapes and dtypes of leaves with that many
+        self._fitting: tuple[int, list[Any]] = (-1, [])  # number N of rows; shapes and dtypes of N rows
         # Aligned, the widest first, so that other libraries can view fields without a copy.
         fields = sorted(
             zip(self._fields, self._dtypes, self._shapes, strict=True), key=lambda field: -field[1].itemsize
@@ -64,7 +64,7 @@ class HostRing:
 
     @property
     def nbytes(self) -> int:
-        """Memory of all records, filled or not."""
+        """Memory of all records in bytes, filled or not."""
         return self._records.nbytes
 
     @property

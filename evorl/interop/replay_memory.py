@@ -34,21 +34,21 @@ class ReplayMemory:
 
     The first transitions determine entries, shapes and dtypes. Each batch also has ``indices``, int32 ``[N]``, which
     ``take`` and ``update`` accept, and with prioritized sampling ``weights`` ``[N]`` with maximum 1. With a sequence
-    buffer, leaves are ``[N, L, *]``, ``indices`` refer to first steps, and ``mask``, bool ``[N, L]``, is True for steps
-    that are stored; ``dones`` mark ends of episodes within a sequence.
+    buffer, leaves are ``[N, L, ...]``, ``indices`` refer to first steps, and ``mask``, bool ``[N, L]``, is False for
+    steps that are not stored yet; ``dones`` mark ends of episodes within a sequence.
 
     Args:
         buffer: replay buffer, which determines capacity and sampling. Its ``num_envs`` is B for transitions
             ``[T, B, ...]``, and 1 for transitions ``[N, ...]``.
         extra_columns: shapes of additional float32 entries, by name, which are zeros in transitions that lack them.
-        importance_exponent: importance-sampling exponent of ``weights``; 1 is unbiased.
+        importance_exponent: importance-sampling exponent of ``weights``: 0 disables the correction, 1 is unbiased.
         seed: seed of sampling.
 
     Attributes:
         buffer: the replay buffer.
 
     Raises:
-        TypeError: the buffer samples episodes, which need another storage format.
+        TypeError: the buffer is an ``EpisodeReplayBuffer`` or a ``SlotReplayBuffer``, which require a ``SampleBatch``.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class ReplayMemory:
         indices = entries.pop("indices", None)
         if indices is None:
             raise ValueError(
-                f"changes of stored transitions must have the entry indices of the batch; got {sorted(changes)}."
+                f"changes of stored transitions must have the entry 'indices', as in a batch; got {sorted(changes)}."
             )
         state, indices = self._stored(), self._checked(indices)
         data = state.state.data if isinstance(state, HostRing) else state.data
@@ -264,7 +264,7 @@ class ReplayMemory:
         first = batch.keys() if self.state is None else self.state.data.keys()
         if batch.keys() != first:
             raise ValueError(
-                f"transitions must have the entries of the first ones, got additional {sorted(batch.keys() - first)}, "
+                f"transitions must have the entries of those stored first: additional {sorted(batch.keys() - first)}, "
                 f"missing {sorted(first - batch.keys())}. In extra_columns, list entries that some transitions lack."
             )
         return batch

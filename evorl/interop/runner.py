@@ -33,7 +33,7 @@ class Runner:
     """Trains an agent of any framework in one environment, or in vectorized simulators.
 
     One iteration is a rollout of ``rollout_length`` steps and, if there is a batch, one call of ``agent.update``.
-    ``run`` is the whole loop; a custom loop calls ``step`` for each batch and ``update``. ``off_policy`` and
+    ``run`` is the whole loop; a custom loop calls ``step`` for a batch, then ``update``. ``off_policy`` and
     ``on_policy`` create runners with suitable defaults.
 
     Args:
@@ -47,7 +47,7 @@ class Runner:
         warm_up_by: source of actions during the warm-up: ``agent`` or ``random``.
         burn_in: number of random steps before the warm-up that are not stored, for example to initialize an
             environment's running statistics.
-        eval_env: environment for evaluations; by default a copy of ``env``.
+        eval_env: environment for evaluations; by default a copy of ``env``; simulators cannot be copied.
         num_steps: number of steps in a transition, see ``Collector``.
         done_means: meaning of ``dones``, see ``Collector``.
         info_names: entries of the environment's ``info`` to store.
@@ -86,7 +86,7 @@ class Runner:
         if warm_up_by not in WARM_UP_BY:
             raise ValueError(no_such("value of warm_up_by", warm_up_by, WARM_UP_BY))
         if warm_up and replay is None:
-            raise ValueError(f"warm_up={warm_up} needs a replay memory, but replay is None: set warm_up=0, or replay.")
+            raise ValueError(f"warm_up={warm_up} requires a replay memory: set warm_up=0, or pass replay.")
         seeds = np.random.SeedSequence(seed).generate_state(3).tolist()
         make = VectorCollector if isinstance(env, HostVectorEnv) else Collector
         self.collector = make(env, num_steps=num_steps, done_means=done_means, info_names=info_names, seed=seeds[0])

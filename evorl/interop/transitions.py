@@ -88,7 +88,7 @@ def as_columns(steps: Sequence[Step], done_means: str) -> PyTreeDict:
     If a step both terminates and truncates an episode, it counts as a termination.
 
     Raises:
-        ValueError: shapes or extras of steps differ, a value is not a 32-bit number, or an extra has a standard name.
+        ValueError: shapes or extras of steps differ, a value is not a number or exceeds 32 bits, or a name is reserved.
     """
     obs, actions, rewards, next_obs, termination, truncation, extras = zip(*steps, strict=True)
     # the common case for short rollouts
@@ -122,7 +122,7 @@ def _extra_columns(extras: Sequence[Mapping[str, Any]], columns: Mapping[str, An
     for step_extras in extras:
         if step_extras.keys() != names:
             raise ValueError(
-                f"extras of all steps must have the same names; they were {sorted(names)}, then {sorted(step_extras)}."
+                f"extras of all steps must have the same names; got {sorted(names)}, then {sorted(step_extras)}."
             )
     conflicts = sorted(names & columns.keys())
     if conflicts:

@@ -32,7 +32,7 @@ class VectorCollector:
         env: simulators.
         num_steps: number of steps in a transition, must be 1.
         done_means: meaning of ``dones``, see ``Collector``.
-        info_names: entries of ``info`` to store, arrays ``[B, ...]``.
+        info_names: entries of the simulators' ``info`` to store, arrays ``[B, ...]``.
         seed: seed from which the seeds of all episodes are derived; ``None`` for an arbitrary one.
 
     Attributes:
@@ -43,7 +43,7 @@ class VectorCollector:
         ValueError: ``done_means`` is unknown.
     """
 
-    num_waiting = 0
+    num_waiting = 0  # every step is a complete transition
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class VectorCollector:
         if num_steps != 1:
             raise TypeError(
                 f"num_steps must be 1 for a vector environment, got {num_steps}: collect from a single environment, or "
-                "form n-step transitions when sampling (evorl.replay_buffers.ring)."
+                "build n-step transitions when sampling (evorl.replay_buffers.ring.take_n_step)."
             )
         self.env = env
         self.timesteps = 0
@@ -84,8 +84,8 @@ class VectorCollector:
         Args:
             agent: see ``HostAgent``.
             length: number of steps of each environment.
-            agent_info: information passed to the agent as ``agent_info`` and stored with each step; leaves ``[B,
-                ...]``.
+            agent_info: information that is set as ``agent.agent_info`` and stored with each step, leaves
+                ``[B, ...]``; ``None`` for none.
 
         Raises:
             TypeError: the agent lacks a method.

@@ -198,7 +198,7 @@ class LivePage:
         return self._web.json_response(self.changes(-1))
 
     async def _picture(self, request: web.Request) -> web.Response:
-        index = _whole(request.match_info["index"], "the index of a run")
+        index = _whole(request.match_info["index"], "/api/runs/<index of a run>/picture")
         found = await asyncio.to_thread(self.runs.picture, index)
         if found is None:
             raise Refused(404, "This run has no picture.")
@@ -206,9 +206,9 @@ class LivePage:
 
     async def _scalars(self, request: web.Request) -> web.Response:
         name, run = request.query.get("name", ""), request.query.get("run")
-        most = max(2, _whole(request.query.get("most", "1000000000"), "a number of points as most"))
+        most = max(2, _whole(request.query.get("most", "1000000000"), "most=<number of points>"))
         if run is not None:
-            curve = await asyncio.to_thread(self.runs.curve, _whole(run, "the index of a run as run"), name, most)
+            curve = await asyncio.to_thread(self.runs.curve, _whole(run, "run=<index of a run>"), name, most)
             if curve is None:
                 raise Refused(
                     404, f"Run {run} with the metric {name[:80]!r} does not exist: /api/runs lists runs and metrics."

@@ -62,7 +62,7 @@ class MetricsClient:
         """Add a point to a curve; without a step ``x``, the server uses the largest step that it knows.
 
         Raises:
-            ConnectionError: the server rejected a request; the message states its reason.
+            ConnectionError: the server rejected a request (the message states why), or is not ``evorl watch``.
         """
         self._waiting.append({"name": name, "y": float(y)} | ({} if x is None else {"x": float(x)}) | self._client)
         while len(self._waiting) > MAX_WAITING:
@@ -72,7 +72,7 @@ class MetricsClient:
             self.flush()
 
     def histogram(self, name: str, values: Sequence[float], x: float | None = None) -> None:
-        """Send all buffered points, then a histogram, lost if the server is down; raises as ``scalar`` does."""
+        """Send all buffered points, then a histogram, which is lost if the server is down; raises as ``scalar``."""
         self.flush()
         if not self._waiting and self._takes(name):
             item = {"name": name, "values": [float(value) for value in values]} | ({} if x is None else {"x": float(x)})

@@ -142,7 +142,7 @@ class MetricsStore:
             True if the metric is enabled.
 
         Raises:
-            MetricsRefusedError: the value is not a finite number, the name is invalid, or a limit is reached.
+            MetricsRefusedError: ``y`` or ``x`` is not finite or too large, the name is invalid, or a limit is reached.
             RunFolderError: the point cannot be written.
         """
         number = _finite(y, "y")

@@ -60,8 +60,8 @@ class PageGuard:
             require_token_beyond_this_machine(self.bind, None, f"bind={self.bind}", advice)
         elif len(self.token) < SHORTEST_TOKEN or not self.token.isascii() or not self.token.isprintable():
             raise ValueError(
-                f"the token must have at least {SHORTEST_TOKEN} printable ASCII characters, got {len(self.token)}: "
-                "token=new generates one."
+                f"the token must consist of at least {SHORTEST_TOKEN} printable ASCII characters and no others, got "
+                f"{len(self.token)} characters: token=new generates a token."
             )
 
     def check_host(self, host: str | None) -> None:
@@ -73,7 +73,7 @@ class PageGuard:
         name = _without_port(host or "")
         if name in ("localhost", *(known.lower() for known in self.hosts)) or _is_address(name):
             return
-        raise Refused(421, f"This page is not served as {name[:80]!r}: use localhost or an IP address, or set hosts=.")
+        raise Refused(421, f"The host {name[:80]!r} is not accepted: use localhost, an IP address or a name in hosts=.")
 
     def check_origin(self, origin: str | None, host: str | None) -> None:
         """Check the header ``Origin``, which browsers add to requests of pages.
@@ -131,7 +131,7 @@ class RateLimit:
             raise Refused(
                 429,
                 f"The rate limit of this page is {self.rate:g} per second and {self.burst:g} at once, which {number:g} "
-                f"more would exceed. Retry in {wait:.1f} s.",
+                f"more would exceed. Retry in {wait:.1f} s with at most {self.burst:g}.",
             )
 
 

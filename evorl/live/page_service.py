@@ -35,7 +35,7 @@ async def serving(
         await server.start(bind, port, page.guard.token, tls)
     except OSError as error:
         reason = "another program listens there" if "in use" in str(error) else str(error)
-        raise ValueError(f"cannot listen on {bind}, port {port}: {reason}. Set another port=, or port=0.") from error
+        raise ValueError(f"cannot listen on {bind}, port {port}: {reason}. Change bind= or port= (0: any).") from error
     try:
         yield f"{'http' if tls is None else 'https'}://{server.sockets.url_host}"
     finally:

@@ -16,7 +16,7 @@ class Gauge(NamedTuple):
     Attributes:
         name: name of letters, digits and underscores.
         help: help text.
-        samples: pairs of labels by name, and value.
+        samples: pairs ``(labels, value)``; ``labels`` maps label names to label values.
     """
 
     name: str

@@ -21,7 +21,7 @@ def store_scalars(store: MetricsStore, body: bytes, count: Counted) -> int:
     Args:
         store: receives the points up to the first rejected one.
         body: JSON body of the request, one point or a list.
-        count: called first, with the number of points minus 1, which the request itself counts; raises to reject.
+        count: called before points are stored, with the number of points - 1 (a request counts as 1); raises to reject.
 
     Returns:
         The number of stored points; points of disabled metrics are not stored.
@@ -35,7 +35,7 @@ def store_scalars(store: MetricsStore, body: bytes, count: Counted) -> int:
 
 
 def store_histograms(store: MetricsStore, body: bytes, count: Counted) -> int:
-    """Store histograms, ``values`` in place of ``y``; counts one per 100 values, otherwise as ``store_scalars``."""
+    """Store histograms as ``store_scalars`` stores points; ``values`` replaces ``y``, 100 values count as one point."""
     items = _items(body, _HISTOGRAM)
     for item in items:
         if not isinstance(item["values"], list) or len(item["values"]) > MAX_VALUES:
@@ -54,12 +54,12 @@ def _items(body: bytes, keys: tuple[str, ...]) -> list[Mapping[str, Any]]:
         raise MetricsRefusedError(f"the body is not valid JSON: {str(error)[:200]}") from error
     items = content if isinstance(content, list) else [content]
     if not 1 <= len(items) <= MAX_AT_ONCE:
-        raise MetricsRefusedError(f"expected 1 to {MAX_AT_ONCE:,} points in one request, got {len(items):,}.")
+        raise MetricsRefusedError(f"expected 1 to {MAX_AT_ONCE:,} points or histograms, got {len(items):,}.")
     for index, item in enumerate(items):
         if not isinstance(item, Mapping) or not set(keys[:2]) <= item.keys() or not item.keys() <= set(keys):
             raise MetricsRefusedError(
-                f"item {index}: expected an object with {required}, and {' or '.join(keys[2:])} optionally; got "
-                f"{json.dumps(item)[:100]}."
+                f"item {index}: expected an object with {required}, optionally {' and '.join(map(repr, keys[2:]))}; "
+                f"got {json.dumps(item)[:100]}."
             )
     return items
 

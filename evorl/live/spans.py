@@ -32,7 +32,7 @@ class Spans:
     Args:
         folder: folder of the profile, shared by all processes and created with the first write; ``None`` disables
             profiling.
-        process: display name of this process, such as ``"parameter server"``; by default with its process ID.
+        process: display name of this process, such as ``"parameter server"``; empty for ``process <process ID>``.
     """
 
     def __init__(self, folder: Path | str | None, process: str = "") -> None:
@@ -98,7 +98,7 @@ class Spans:
             self._file.append("\n".join(map(json.dumps, waiting)))
 
     def close(self) -> Path | None:
-        """Close the file, merge the files of all processes, and return the result; ``None`` without profiling."""
+        """Close the file, and return the path of ``merge_spans``; return ``None`` if profiling is disabled."""
         self.flush()
         if self._file is None:
             return None

@@ -1,6 +1,6 @@
 """Monitors run folders during training: list of runs, states, curves and newest pictures.
 
-It only reads files, with the same functions as the reports, so it never affects or delays a training run. Incomplete
+This module only reads files, by the functions of the reports, so it never affects or delays a training run. Incomplete
 rows are ignored.
 """
 

@@ -66,8 +66,8 @@ class KernelActivation:
     """Settings of kernel activation functions.
 
     Attributes:
-        kernel: ``rbf`` acts on single features; ``rbf2d`` acts on pairs of neighboring features by the product of their
-            kernels, which halves the number of features.
+        kernel: ``rbf`` maps single features; ``rbf2d`` maps pairs of neighboring features to one feature each, by the
+            product of their kernels.
         size: D, number of grid points in each direction.
         boundary: the grid spans ``[-boundary, boundary]``.
         gamma: sharpness of the kernel, as a multiple of the paper's rule: larger values give narrower bumps.
@@ -130,7 +130,7 @@ class KernelActivationLayer(nn.Module):
 
 
 def build_activation(config: Any) -> Activation:
-    """Build an activation from its name, or from a mapping with ``name`` and fields of ``KernelActivation`` (``kaf``).
+    """Build an activation from its name, or from a mapping with ``name`` and, for ``kaf``, ``KernelActivation`` fields.
 
     ``package.module:name`` is a user-defined activation: a function of an array ``[..., F]`` or a Flax module, with its
     settings in the same mapping.
@@ -155,7 +155,7 @@ def build_activation(config: Any) -> Activation:
 
 
 def custom_network_part(config: Any, setting: str) -> CustomPart:
-    """Import a function of an array or a Flax module; see ``evorl.config.custom_parts.custom_part``.
+    """Import a user-defined function of an array, or a Flax module; see ``evorl.config.custom_parts.custom_part``.
 
     Raises:
         ValueError: the class is not a Flax module, or ``custom_part`` rejects it.
@@ -168,7 +168,7 @@ def custom_network_part(config: Any, setting: str) -> CustomPart:
 
 
 def apply_custom_part(part: CustomPart, x: jax.Array) -> jax.Array:
-    """Return the output of a user-defined part for ``[..., F]``; a Flax module is instantiated by the call."""
+    """Return the output of a user-defined function, or of a new instance of a Flax module, for ``[..., F]``."""
     return part.call()(x) if isinstance(part.function, type) else part.call(x)
 
 
@@ -176,7 +176,7 @@ def check_features(activation: Activation, num_features: int) -> None:
     """Raise ``ValueError`` if the activation does not support a layer of ``num_features`` features."""
     if isinstance(activation, KernelActivation) and activation.kernel == "rbf2d" and num_features % 2:
         raise ValueError(
-            f"activation rbf2d joins features in pairs, but a layer has {num_features}: choose an even number."
+            f"activation rbf2d joins features in pairs, but a layer has {num_features} features: choose an even number."
         )
 
 
@@ -192,7 +192,7 @@ def _check(option: str, value: Any) -> None:
     elif option == "size" and value < 2:
         raise ValueError(f"activation kaf: size must be at least 2, got {value!r}.")
     elif not 0.0 < value < math.inf:
-        raise ValueError(f"activation kaf: {option} must be above 0, got {value!r}.")
+        raise ValueError(f"activation kaf: {option} must be finite and above 0, got {value!r}.")
 
 
 @functools.lru_cache

@@ -43,7 +43,7 @@ class BatchRenormalization:
 
     Attributes:
         warmup: number of initial batches with plain batch normalization; ``None`` means all.
-        momentum: decay rate of the running statistics per batch.
+        momentum: weight of the old values when a batch updates the running statistics.
     """
 
     warmup: int | None = 100_000
@@ -56,8 +56,8 @@ class ResidualModule(nn.Module):
     Attributes:
         num_blocks: number of residual blocks.
         size: width of the embedding; ``None`` for no embedding.
-        dtype: dtype in which the layers compute, one of ``DTYPES``; normalizations of FlashSAC and norms of SimbaV2 are
-            float32.
+        dtype: dtype in which the layers compute, one of ``DTYPES``; batch normalizations of FlashSAC and norms of
+            SimbaV2 are float32.
     """
 
     num_blocks: int
@@ -189,7 +189,7 @@ class ResidualBlocks:
 
     Attributes:
         num_blocks: number of residual blocks.
-        size: width of the embedding before them; ``None`` for no embedding, which keeps the width of the input.
+        size: width of the embedding before the blocks; without it (``None``), the blocks keep the width of the input.
     """
 
     num_blocks: int

@@ -14,9 +14,9 @@ from evorl.ops.platform import on_cpu
 
 
 class Conv(nn.Conv):
-    """Flax's convolution, with float32 biases. Flax names the parameters after this class."""
+    """Flax's convolution, with float32 biases. Renaming the class would rename its parameters."""
 
-    @nn.nowrap  # the inherited method is intercepted, once
+    @nn.nowrap  # Flax then intercepts only the inherited method, not both
     def __call__(self, inputs: jax.Array) -> jax.Array:
         """Map ``[N, H, W, C]`` to ``[N, H', W', features]``."""
         return rounded(self, super().__call__(inputs))
@@ -31,7 +31,7 @@ def convolution(
         filters: number of output channels.
         size: side of a window.
         stride: step in both directions.
-        border: padding, ``same`` or ``valid``.
+        border: ``same`` pads with zeros, so that stride 1 keeps the size; ``valid`` does not pad.
         orthogonal: True for orthogonal initial weights, False for uniform ones.
         scale: gain of the initial weights.
         dtype: dtype in which the layer computes, one of ``DTYPES``.
@@ -62,7 +62,7 @@ def _convolve(
 
 
 def _windows(x: jax.Array, size: Sequence[int], strides: Sequence[int], padding: Any) -> jax.Array:
-    """Extract the windows of ``[N, H, W, C]``, each flattened to one row: ``[N, H', W', size * size * C]``."""
+    """Extract the windows of ``[N, H, W, C]``, each flattened to one row: ``[N, H', W', h * w * C]``."""
     borders = jax.lax.padtype_to_pads(x.shape[1:3], size, strides, padding)
     x = jnp.pad(x, ((0, 0), *borders, (0, 0)))
     height, width = ((x.shape[i + 1] - size[i]) // strides[i] + 1 for i in range(2))

@@ -1,4 +1,4 @@
-"""Networks whose errors determine intrinsic rewards: the models of ICM, E3B, RND and DIAYN.
+"""Networks of intrinsic rewards: the models of ICM, E3B, RND and DIAYN.
 
 Their inputs are observations ``[..., *observation]``. All modules compare by value.
 """
@@ -17,7 +17,7 @@ class CuriosityModel(nn.Module):
     """Intrinsic curiosity module (Pathak et al. 2017, https://arxiv.org/abs/1705.05363, figure 2).
 
     An inverse model learns features by predicting the action between two observations; a forward model predicts the
-    features of the next observation.
+    features of the next observation from features and action.
 
     Attributes:
         torso: maps an observation to its features.
@@ -57,7 +57,7 @@ class DistillationNetwork(nn.Module):
     Attributes:
         torso: maps an observation to features.
         size: number of outputs.
-        hidden: widths of the hidden layers after the torso; in distillation the predictor has more than its target.
+        hidden: widths of the hidden layers after the torso; in distillation only the predictor has such layers.
         observation_ndim: number of axes of one observation.
     """
 

@@ -40,15 +40,15 @@ def check_recyclable(network: nn.Module, where: str) -> None:
     layers = getattr(getattr(network, "torso", None), "layers", ())
     if not layers or not all(isinstance(x, DenseSettings) and not x.batch_norm for x in layers):
         raise ValueError(
-            f"redo_interval recycles units in dense layers only: set {where} to a list of sizes, such as [256, 256], "
-            "or redo_interval=null."
+            f"redo_interval requires hidden layers that are all dense, without batch_norm: set {where} to a list of "
+            "sizes, such as [256, 256], or redo_interval=null."
         )
 
 
 def recycle_dormant_units(
     network: nn.Module, params: Params, inputs: tuple[Any, ...], threshold: jax.Array | float, key: Key
 ) -> Recycled:
-    """Recycle the dormant hidden units of a network of dense layers, see ``check_recyclable``.
+    """Return new parameters with recycled dormant units, for a network that ``check_recyclable`` accepts.
 
     Args:
         network: network with a torso of dense layers, followed by one or more dense heads.

@@ -75,7 +75,7 @@ class GTrXL(nn.Module):
         return PyTreeDict(memory=memory, count=count + 1), outputs
 
     def _read(self, memory: jax.Array, x: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Return the memory after each step and the outputs.
+        """Return the memory after each step, ``[T, B, layers, window, size]``, and the outputs ``[T, B, size]``.
 
         Args:
             memory: memory before the first step, ``[B, layers, window, size]``.
@@ -151,7 +151,7 @@ class _Gate(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
-        """Return ``(1 - z) x + z h``, ``[..., size]``, for inputs ``x`` and outputs ``y`` of a sublayer."""
+        """Return ``(1 - z) x + z h`` with gate z and candidate h; ``x`` are inputs, ``y`` outputs, ``[..., size]``."""
         size = x.shape[-1]
         reset_y, update_y, new_y = jnp.split(_dense(3 * size, self.dtype, "of_outputs", use_bias=False)(y), 3, axis=-1)
         reset_x, update_x = jnp.split(_dense(2 * size, self.dtype, "of_inputs", use_bias=False)(x), 2, axis=-1)

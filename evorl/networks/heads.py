@@ -146,7 +146,7 @@ def network_input(obs: Observation, observation_ndim: int, input_ndim: int) -> j
         input_ndim: number of axes of one input of the torso: 1 flattens each observation.
 
     Raises:
-        ValueError: the observation is a dict, or does not have the rank that the torso expects.
+        ValueError: the observation is a dict, has fewer than ``observation_ndim`` axes, or does not fit the torso.
     """
     if isinstance(obs, Mapping):
         raise ValueError(
@@ -159,6 +159,6 @@ def network_input(obs: Observation, observation_ndim: int, input_ndim: int) -> j
     if observation_ndim == input_ndim:
         return x
     if input_ndim != 1:
-        raise ValueError(f"the torso needs observations of {input_ndim} axes, got {observation_ndim}: use another one.")
+        raise ValueError(f"the torso's convolutions need {input_ndim} axes, got {observation_ndim}: use dense layers.")
     leading = x.shape[: x.ndim - observation_ndim]
     return x.reshape(leading + (math.prod(x.shape[len(leading) :]),))

@@ -1,6 +1,6 @@
 """Layers: dense layers with fast gradients, noisy layers and batch renormalization.
 
-Parameters are float32. A layer computes in one of ``DTYPES``; in bfloat16, inputs and parameters are rounded on use.
+Parameters are float32. A layer computes in one of ``DTYPES``; in bfloat16, inputs and weights are rounded on use.
 The last layer of a network (see ``float32_outputs``) returns float32.
 """
 
@@ -31,7 +31,7 @@ DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 
 
 def compute_dtype(dtype: Dtype) -> jnp.dtype | None:
-    """Return the ``dtype`` argument of a Flax layer for one of ``DTYPES``: for float32 ``None``, the inputs' dtype."""
+    """Return the ``dtype`` argument of a Flax layer for one of ``DTYPES``: ``None`` (no rounding) for float32."""
     return None if dtype == "float32" else jnp.dtype(dtype)
 
 
@@ -65,9 +65,9 @@ def orthogonal_matrix(
     return (scale * x).reshape(shape).astype(dtype)
 
 
-# Layers with at most this many outputs are multiplied by their transposed weights,
+# Layers with at most this many outputs multiply their inputs by transposed weights,
 NARROW = 16
-# but not for at most this many rows: population policies, with about one row each, would take twice as long.
+# except for at most this many rows: policies of a population, with about one row each, would take twice as long.
 FEW_ROWS = 8
 # Wider layers with at least this many rows and inputs compute the kernel's gradient from transposed inputs.
 MANY_ROWS, MANY_INPUTS = 256, 32
@@ -75,7 +75,7 @@ MANY_ROWS, MANY_INPUTS = 256, 32
 
 @jax.custom_jvp
 def _with_transposed_inputs(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """Return ``x @ kernel``, ``[N, I] x [I, O] -> [N, O]``, whose gradient is computed as ``copy(x.T) @ g``.
+    """Return ``x @ kernel``, ``[N, I] x [I, O] -> [N, O]``; the kernel's gradient is computed as ``copy(x.T) @ g``.
 
     XLA's CPU products read ``x.T`` from ``x`` in place, which takes up to 1.6 times as long as transposing it first.
     """
@@ -94,7 +94,7 @@ def _(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]) -> tuple[
 # The gradient of a kernel ``[I, O]`` is ``x.T @ g``, which XLA's CPU products compute at a tenth of the usual speed if
 # O is small; that of a kernel ``[O, I]`` is ``g.T @ x``. The barrier prevents the compiler from swapping them.
 def _product(x: jax.Array, kernel: jax.Array | PerturbedMatrix, dimension_numbers: Any, **options: Any) -> jax.Array:
-    """Return ``x @ kernel``, ``[..., I] x [I, O] -> [..., O]``, in a form whose gradient is fast for few outputs."""
+    """Return ``x @ kernel``, ``[..., I] x [I, O] -> [..., O]``, in the form with the fastest gradient on a CPU."""
     if isinstance(kernel, PerturbedMatrix):
         return kernel.product(x)
     num_outputs, num_inputs, num_rows = kernel.shape[-1], kernel.shape[0], np.prod(x.shape[:-1])
@@ -109,7 +109,7 @@ def _product(x: jax.Array, kernel: jax.Array | PerturbedMatrix, dimension_number
 
 # Biases remain float32, and so do their gradients, which are sums over all rows: in bfloat16, 256 + 1 is 256.
 def promoted(*arrays: Any, dtype: Any = None, inexact: bool = True) -> list[Any]:
-    """Convert inputs and kernel to a dtype; with ``None`` also the bias, as Flax does. Skip perturbed kernels."""
+    """Round inputs and kernel to ``dtype``; for ``None``, promote all as Flax does, unless the kernel is perturbed."""
     if dtype is not None:
         return _narrow_factors(*arrays, dtype=dtype)
     is_perturbed = any(isinstance(x, PerturbedMatrix) for x in arrays)
@@ -165,7 +165,7 @@ class Dense(nn.Dense):
         existing = self.get_variable("params", name)
         return existing if np.shape(existing) == init_args[0] else super().param(name, init_fn, *init_args, **options)
 
-    @nn.nowrap  # the inherited method is intercepted, once
+    @nn.nowrap  # Flax then intercepts only the inherited method, not both
     def __call__(self, inputs: jax.Array) -> jax.Array:
         """Map ``[..., I]`` to ``[..., features]``."""
         return rounded(self, super().__call__(inputs))
@@ -176,7 +176,7 @@ _he_normal = jax.nn.initializers.he_normal()
 
 
 def dense(size: int, orthogonal: bool, scale: float, name: str | None = None, **options: Any) -> nn.Dense:
-    """Return a dense layer with zero biases and weights from ``kernel_initializer``, with Flax's ``options``."""
+    """Return a dense layer with zero biases and weights from ``kernel_initializer``; ``options`` of ``nn.Dense``."""
     return Dense(size, kernel_init=kernel_initializer(orthogonal, scale), name=name, **{**_PERTURBABLE, **options})
 
 
@@ -262,7 +262,7 @@ class BatchRenorm(nn.Module):
     running statistics. Statistics and outputs are float32 for inputs of any dtype.
 
     Attributes:
-        momentum: decay rate of the running statistics per batch.
+        momentum: weight of the old values when a batch updates the running statistics.
         epsilon: constant that is added to variances, for numerical stability.
         max_scale: the paper's ``r_max``: the correcting factor is within ``1 / max_scale`` and ``max_scale``.
         max_shift: the paper's ``d_max``: the correcting shift is within ``-max_shift`` and ``max_shift``.

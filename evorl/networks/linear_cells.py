@@ -55,7 +55,7 @@ class MinGRU(nn.Module):
     ``h_t = (1 - z_t) h_{t-1} + z_t c_t``, where gate ``z_t`` and candidate ``c_t`` depend only on the input. Computed
     directly instead of in log space, so candidates may be negative, as in the paper's appendix.
 
-    The biases of the gates set the initial time constants of the units, between 1 and ``horizon`` by equal factors
+    The biases of the gates set the initial time constants of the units, geometrically spaced up to about ``horizon``
     (after Tallec & Ollivier 2018). The weights of a unit's candidate are scaled by ``sqrt((2 - z) / z)``, where ``z``
     is its initial gate, so that all units have the same variance for white noise, like ``gamma`` of an ``LRU``.
     Otherwise a unit that remembers 100 steps would add only a hundredth of each input, too little to learn from.

@@ -65,10 +65,10 @@ class QNetwork(nn.Module):
 
 
 class PredictiveQNetwork(nn.Module):
-    """Distribution of the return of an action, computed from an embedding that also predicts the next step.
+    """Distribution of the return of an action, computed from an embedding of observation and action.
 
-    ``(obs, action) -> [..., num_atoms]``. An auxiliary head predicts the next embedding and the reward (Voelcker et al.
-    2025, https://arxiv.org/abs/2507.11019, section 4.3).
+    An auxiliary head predicts the next embedding and the reward from the same embedding (Voelcker et al. 2025,
+    https://arxiv.org/abs/2507.11019, section 4.3).
 
     Attributes:
         torso: a module such as ``Torso`` below the embedding; its input is the concatenated observation and action.

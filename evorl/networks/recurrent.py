@@ -1,7 +1,7 @@
 """Recurrent networks: a torso, a recurrent cell and a head.
 
-The state of a cell is a pytree of arrays ``[..., *]``, zeros at the start of an episode. It is float32 in
-every network; a cell that computes in bfloat16 rounds only the factors of products.
+The state of a cell is a pytree of arrays ``[..., *]``, zeros at the start of an episode. Real numbers are float32
+in every network; a cell that computes in bfloat16 rounds only the factors of products.
 """
 
 from __future__ import annotations
@@ -180,10 +180,10 @@ class RecurrentNetwork(nn.Module):
     def after_burn_in(
         self, obs: Observation, next_obs: Observation, state: CellState, starts: jax.Array, burn_in: int
     ) -> tuple[jax.Array, jax.Array]:
-        """Return the outputs for sequences ``[T, N]`` and their true successors, ``[T - burn_in, N, ...]`` each.
+        """Return the outputs for ``obs`` and for ``next_obs`` after the burn-in, ``[T - burn_in, N, ...]`` each.
 
         The first ``burn_in`` steps only update the state, without gradients (Kapturowski et al. 2019, section 3).
-        Successors are evaluated with the state of their episode, even where ``obs`` continues with the next episode.
+        ``next_obs`` is evaluated with the state of the same episode, even where ``obs`` continues with a new episode.
 
         Args:
             obs: ``[T, N, *observation]``.
@@ -263,7 +263,7 @@ def build_cell(config: Any) -> Cell | None:
     cell = _CELLS[kind](**options)
     if isinstance(cell, DilatedLSTM) and cell.size % cell.num_cores:
         raise ValueError(
-            f"recurrent: {cell.size} units cannot be divided into {cell.num_cores} cores: choose a divisor."
+            f"recurrent: {cell.size} units cannot be divided into {cell.num_cores} cores: set num_cores to a divisor."
         )
     if isinstance(cell, GTrXL) and cell.size % cell.num_heads:
         raise ValueError(

@@ -38,7 +38,7 @@ class Convolution:
         filters: number of output channels.
         size: side of the square kernel.
         stride: step in both directions.
-        border: ``same`` keeps the size before striding, ``valid`` uses whole windows only.
+        border: ``same`` pads with zeros, so that stride 1 keeps the size; ``valid`` does not pad.
         activation: activation of this layer; ``None`` for that of the torso.
     """
 
@@ -93,9 +93,9 @@ PRESETS: dict[str, tuple[Layer, ...]] = {
         "flatten",
         Dense(512),
     ),
-    # Mnih et al. 2016, section 5.1, without the dense layer, and RELAAX (`universe: false`); both with relu.
+    # Mnih et al. 2016, section 5.1, without the dense layer, and RELAAX (`universe: false`); both use activation relu.
     "classic": (Convolution(16, 8, 4, "same"), Convolution(32, 4, 2, "same"), "flatten"),
-    # Pathak et al. 2017, section 3, and RELAAX for images (its `universe` input); both with activation elu.
+    # Pathak et al. 2017, section 3, and RELAAX for images (its `universe` input); both use activation elu.
     "universe": (*(4 * (Convolution(32, 3, 2, "same"),)), "flatten"),
     # Espeholt et al. 2018, figure 3, right.
     "impala": (ResidualStage(16), ResidualStage(32), ResidualStage(32), "flatten", Dense(256)),
@@ -107,10 +107,10 @@ class Torso(nn.Module):
 
     Attributes:
         layers: layers in their order, see ``Layer`` and ``build_torso``.
-        activation: a name of ``evorl.networks.activations``, a ``KernelActivation``, or a user-defined activation.
-        layer_norm: if true, normalize between each dense layer and its activation (Ba et al. 2016).
+        activation: a name in ``ACTIVATIONS``, a ``KernelActivation``, or a user-defined activation.
+        layer_norm: normalize before the activation of each dense layer without another normalization (Ba et al. 2016).
         orthogonal: orthogonal initial weights (gain sqrt(2)) instead of uniform weights of unit gain.
-        dtype: dtype of the layers' computation and outputs, one of ``DTYPES``; user-defined layers choose their own.
+        dtype: one of ``DTYPES``, in which layers compute, except for batch normalization and user-defined layers.
     """
 
     layers: tuple[Layer, ...] = ()
@@ -162,11 +162,11 @@ class Torso(nn.Module):
         if all(_side_after(layer, side) > 0 for side in x.shape[1:3]):
             return x
         fitting = [name for name, layers in PRESETS.items() if min_side(layers) <= min(image[:2])]
-        advice = f"a torso that fits ({', '.join(fitting)})" if fitting else "observations with larger sides"
+        presets = f", or use a torso that fits ({', '.join(fitting)})" if fitting else ""
         raise ValueError(
             f"images of {image[0]} x {image[1]} are too small for the convolutions of this torso, whose output would "
-            f"be empty: it needs sides of at least {min_side(self.layers)}. Use larger images, smaller kernels or "
-            f"strides, or {advice}: agent.network.torso."
+            f"be empty: it needs sides of at least {min_side(self.layers)}. Use larger images, or reduce kernels or "
+            f"strides in agent.network.torso{presets}."
         )
 
     @property
@@ -206,7 +206,7 @@ def apply_activation(activation: Activation, x: jax.Array) -> jax.Array:
 
 
 def _side_after(layer: Convolution | ResidualStage, side: int) -> int:
-    """Return the side length of a layer's output, given the side length of its input; 0 if it is empty."""
+    """Return the side length of a layer's output, given the side length of its input; 0 for an empty output."""
     size, stride, border = (
         (layer.size, layer.stride, layer.border) if isinstance(layer, Convolution) else (3, 2, "same")
     )
@@ -225,7 +225,7 @@ def min_side(layers: tuple[Layer, ...]) -> int:
 
 
 def dense_torso(*sizes: int, **options: Any) -> Torso:
-    """Return a multi-layer perceptron with these layer sizes and other fields of ``Torso``."""
+    """Return a multi-layer perceptron with these layer sizes; ``options`` are other fields of ``Torso``."""
     return Torso(tuple(Dense(size) for size in sizes), **options)
 
 
@@ -236,7 +236,7 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
     ``{dense: 64}``, ``{conv: {filters: 16, size: 3, stride: 1, border: same}}``, ``{residual: {filters: 16}}``,
     ``{batch_renorm: {warmup: 1000, momentum: 0.99}}`` or just ``batch_renorm``, ``batch_norm``, ``flatten``,
     ``layer_norm`` and ``rms_norm``. A layer may override the ``activation``: ``{dense: {size: 64, activation: elu}}``;
-    ``{dense: {size: 64, batch_norm: true}}``, or ``rms_norm``, normalizes before it. ``{simba: 2}`` is two residual
+    ``{dense: {size: 64, batch_norm: true}}``, or ``rms_norm``, normalizes before that. ``{simba: 2}`` is two residual
     blocks, as are ``simba_v2``, ``bro`` and ``flash``, see ``evorl.networks.blocks``; a dense layer with default
     settings directly before them is their embedding. A user-defined layer, a Flax module or a function of an array, is
     ``package.module:name``, or ``{name: package.module:name, size: 64}`` with settings; no activation follows it.
@@ -247,8 +247,8 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
         **defaults: defaults for missing options.
 
     Raises:
-        ValueError: an option, layer, activation or dtype is unknown; a size is not a positive integer; ``flatten`` is
-            missing after convolutions; or a layer needs running statistics that the caller does not keep.
+        ValueError: an option, layer, activation or dtype is unknown, or has a wrong value; there are too many layers;
+            ``flatten`` is missing after convolutions; or a layer needs running statistics that are not kept.
     """
     options = {**defaults, **options}
     known = ("torso", "activation", "layer_norm", "orthogonal", "dtype")

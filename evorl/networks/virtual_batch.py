@@ -27,8 +27,8 @@ def virtually_normalized(network: nn.Module, params: Params, *reference: Any) ->
 
     ``y = (W x - mean) / deviation + b`` for every dense layer and convolution of the torso, with mean and deviation of
     ``W x`` over the reference batch and, for convolutions, over all positions; ``x`` is the output of the
-    preceding, normalized layers. The head is unchanged. The scale of a hidden kernel therefore has no effect, and the
-    bias is the mean of its feature.
+    preceding, normalized layers. The head is unchanged. The scale of a hidden kernel therefore has no effect, and a
+    bias is the mean of ``y`` over the batch.
 
     Args:
         network: a network of ``evorl.networks.heads`` with a ``torso``.
@@ -68,6 +68,6 @@ def check_normalizable(torso: Torso) -> None:
         )
     if not layers or set(layers) == {"flatten"}:
         raise ValueError(
-            "virtual_batch normalizes hidden layers, but agent.network.torso is empty: add a layer, or set "
-            "virtual_batch=null."
+            "virtual_batch normalizes hidden layers, but agent.network.torso has no layer with weights: add one, or "
+            "set virtual_batch=null."
         )

@@ -6,7 +6,7 @@ replicated and its rows are divided among the devices, and gradients are average
 up to the order of floating-point sums.
 
 A mesh may instead shard the members of a population, each with all its environments, along ``MEMBER_AXIS``. On each
-device, ``jax.vmap`` maps over members with the axis name ``LOCAL_MEMBER_AXIS``, over seeds with ``LOCAL_SEED_AXIS``.
+device, ``jax.vmap`` maps over members with the axis name ``LOCAL_MEMBER_AXIS`` and over seeds with ``LOCAL_SEED_AXIS``.
 
 In a multi-agent environment, each agent is a row. Code is written for a single agent, and ``jax.vmap`` maps over the
 agents of one copy of the environment with the axis name ``AGENT_AXIS``.
@@ -38,7 +38,7 @@ def _on_mesh(mesh_axis: str = DATA_AXIS) -> bool:
 
 
 def num_shards(mesh_axis: str = DATA_AXIS) -> int:
-    """Return the number of shards of the rows of this step, the size of the axis ``mesh_axis``; 1 without it."""
+    """Return the number of shards into which ``mesh_axis`` divides the rows of this step; 1 without this axis."""
     return jax.lax.axis_size(mesh_axis) if _on_mesh(mesh_axis) else 1
 
 
@@ -101,7 +101,7 @@ def max_over_shards(x: jax.Array) -> jax.Array:
 
 
 def mean_over_shares(tree: Tree) -> Tree:
-    """Average over devices the means, such as gradients and losses, that each computed over its share of a batch.
+    """Average the means, such as gradients and losses, that each device computed over its share of a batch.
 
     All leaves are reduced as one flat vector.
     """

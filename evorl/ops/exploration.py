@@ -68,8 +68,8 @@ def ou_noise_step(
 
 
 class NoiseRepetition(PyTreeNode):
-    """Repetition of a stochastic policy's standard normal noise over several steps, configurable (FlashSAC, Kim et al.
-    2026, https://arxiv.org/abs/2604.04539).
+    """Repetition of a stochastic policy's standard normal noise over several steps (FlashSAC, Kim et al. 2026,
+    https://arxiv.org/abs/2604.04539).
 
     The number of steps n is random, with probability proportional to ``n ** -exponent``. Noise and n are independent
     between environments. The recurrent state is zeros at the start of an episode, so that new noise is sampled there.
@@ -106,7 +106,7 @@ class NoiseRepetition(PyTreeNode):
 
 
 class ActionNoise(PyTreeNode):
-    """Noise on the actions in [-1, 1] of a deterministic policy, configurable.
+    """Noise on the actions of a deterministic policy; noisy actions are clipped to [-1, 1].
 
     The recurrent state is zeros at the start of an episode, so that every episode has independent noise.
 

@@ -111,7 +111,7 @@ def owned_by_optimizers(workflow: Any, agent_state: Any) -> dict[str, Any]:
 
     Returns:
         Trees by the dotted path of the optimizer's field. If an optimizer receives several groups of parameters, the
-        paths of the others end with ``:2``, ``:3``, etc. Optimizers that every update initializes are omitted.
+        paths of the others end with ``:2``, ``:3``, etc. Optimizers that ``init_optimizers`` skips are omitted.
     """
     leaves, structure = jax.tree.flatten(agent_state.params)
     numbered = agent_state.replace(params=structure.unflatten(range(len(leaves))))

@@ -1,6 +1,6 @@
 """Loops and branches in the form that is fastest on the current platform.
 
-In a loop of dynamic length, an accelerator copies the condition to the host and waits in every iteration: its loops
+In a loop of dynamic length, an accelerator copies the condition to the host and waits in every iteration. There, loops
 have static lengths and few kernels. On a CPU, the condition costs nothing, but an unnecessary iteration takes time.
 """
 

@@ -70,7 +70,7 @@ class PerturbedMatrix(PyTreeData):
         return self.mean + self.noise.matrix()
 
     def product(self, x: jax.Array) -> jax.Array:
-        """Return ``x @ matrix``, ``[..., I] -> [..., O]``; under ``vmap`` of the noise, ``x @ mean`` is one product."""
+        """Return ``x @ matrix``, ``[..., I] -> [..., O]``, for one individual; for several, see ``population_axes``."""
         return x @ self.mean + self.noise.product(x)
 
 
@@ -100,7 +100,7 @@ def explicit(population: Params, factored: Any = False) -> Params:
 
 
 def population_axes(population: Params) -> Any:
-    """Return ``in_axes`` for ``vmap`` over a population: 0, but ``None`` for the mean of each ``PerturbedMatrix``."""
+    """Return ``in_axes`` for ``vmap`` over a population: 0, except ``None`` for the mean of a ``PerturbedMatrix``."""
 
     def axes(x: Any) -> Any:
         return PerturbedMatrix(mean=None, noise=0) if _is_perturbed(x) else 0  # pyright: ignore[reportArgumentType]  # axes

@@ -16,7 +16,7 @@ QUARTERS = 4  # of a sub-population: winners, unchanged members, hosts of migran
 
 
 def check_sub_populations(num_members: int, frequencies: tuple[int, ...], explore: str = "perturb") -> None:
-    """Raise ``ValueError`` unless the members form at least two sub-populations of quarters, with explore=perturb."""
+    """Raise ``ValueError`` unless members form two or more sub-populations with equal quarters, and explore=perturb."""
     if explore != "perturb":
         raise ValueError(f"exploit=multi_frequency needs explore=perturb, got {explore}, which needs random pairs.")
     if len(frequencies) < 2 or min(frequencies) < 1:
@@ -35,13 +35,13 @@ def check_sub_populations(num_members: int, frequencies: tuple[int, ...], explor
 def multi_frequency_inheritance(
     scores: jax.Array, generation: jax.Array | int, frequencies: tuple[int, ...]
 ) -> Inheritance:
-    """Return the parents of every member after a generation, ranked by the scores of this generation.
+    """Return the parents of every member after a generation, according to the scores of this generation.
 
     Members ``i P / M .. (i + 1) P / M - 1`` are sub-population i, which evolves after every ``frequencies[i]``
     generations. Its worst quarter copies states and hyperparameters of its best quarter, rank by rank, and explores.
     Each member of its third quarter, best first, gets the state of a migrant: the best member of other sub-populations
     that is still available. Its new hyperparameters are the migrant's if the migrant evolves less often, and the best
-    local member's if the migrant evolves more often; otherwise they are unchanged. It does not explore.
+    local member's if the migrant evolves more often; otherwise they are unchanged. Such members do not explore.
 
     Args:
         scores: ``[P]``; ``-inf`` for diverged members, NaN for unknown scores, whose members keep their state. A member

@@ -1,7 +1,7 @@
 """Munchausen targets: temporal differences with a soft policy (Vieillard et al. 2020, https://arxiv.org/abs/2007.14430).
 
-The policy is ``softmax(Q / temperature)``. Its scaled log-probability is added to the reward, and its entropy to the
-values of the next observation.
+The policy is ``softmax(Q / temperature)``. Its scaled log-probability is added to the reward, and its scaled entropy
+to the values of the next observation.
 """
 
 from __future__ import annotations

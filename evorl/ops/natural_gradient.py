@@ -156,9 +156,9 @@ class TrustRegion(PyTreeNode):
         step: Step,
         first_fraction: jax.Array | float = 1.0,
     ) -> LineSearch:
-        """Shorten a step until it is accepted: backtracking (Armijo 1966) with a bound on the divergence.
+        """Shorten a step until ``accepts`` returns True, by backtracking (Armijo 1966).
 
-        The fractions ``first_fraction * backtrack_factor^k``, k = 0, 1, ..., are tried until ``accepts`` returns True.
+        The fractions are ``first_fraction * backtrack_factor^k`` for k = 0, 1, ..., in up to ``max_trials`` trials.
 
         Args:
             evaluate: maps parameters to their gain over ``params`` and KL divergence from ``params``, over all devices.

@@ -140,7 +140,7 @@ class Optimizer(PyTreeNode):
         object.__setattr__(self, "options", options)
 
     def _checked_option(self, name: str, value: Any) -> Any:
-        """Return an option as a number, which is traced, or as a ``Switch`` if it is a bool, an integer or a name."""
+        """Return an option as a traced number; as a ``Switch`` if it is a string, or its default is a bool or int."""
         valid = {x: default for x, default in _arguments(self.name).items() if x not in _ARGUMENTS_OF_FIELDS.values()}
         if name not in valid:
             fields = [field for field, argument in _ARGUMENTS_OF_FIELDS.items() if argument == name]
@@ -308,8 +308,8 @@ def scan_minibatches(
     num_rows = jax.tree.leaves(batch)[0].shape[0]
     if num_rows % num_minibatches:
         raise ValueError(
-            f"a batch of {num_rows} rows cannot be split into {num_minibatches} equal minibatches: "
-            "choose a divisor, or change the number of environments or steps."
+            f"a batch of {num_rows} rows cannot be split into {num_minibatches} equal minibatches: choose a divisor of "
+            f"{num_rows}, or change the number of environments or steps."
         )
     order = _shuffles(key, num_epochs, num_rows).reshape(num_epochs * num_minibatches, -1)
 

@@ -2,8 +2,8 @@
 
 Several processes, on one or more machines, may run one program: each has some of the devices, and all call the same
 compiled programs in the same order. Therefore, all processes must agree on anything read from the clock, a signal or a
-disk before it affects which program is called next. They must call the functions that communicate together, in the same
-order: ``decided_by_first``, ``number_of_first``, ``any_says``, ``wait_for_all`` and ``on_host``.
+disk before it affects which program is called next. All must call the functions that communicate, in the same order:
+``decided_by_first``, ``number_of_first``, ``any_says``, ``wait_for_all`` and ``on_host``.
 
 JAX is imported lazily, because tools that read run folders also call these functions and do not need JAX.
 """

@@ -39,7 +39,7 @@ def as_typed_key(key: Any) -> Key:
 
 
 def keys_of_seeds(key: Key, seeds: jax.Array) -> Key:
-    """Return the keys of the seeds ``seed + seeds``, both ``[N]``, where ``key = jax.random.key(seed)``."""
+    """Return the keys ``[N]`` of ``seed + seeds``, for offsets ``seeds`` ``[N]`` and ``key = jax.random.key(seed)``."""
     data = jax.random.key_data(key)
     offsets = jnp.zeros_like(data, shape=(*seeds.shape, *data.shape))
     offsets = offsets.at[:, -1].set(seeds.astype(data.dtype))

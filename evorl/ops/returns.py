@@ -88,7 +88,7 @@ def lambda_return(
     """Compute TD(lambda) returns (Sutton & Barto 2018, eq. 12.18), ``[T, ...]``.
 
     ``G_t = r_t + discount (1 - termination_t) [(1 - lambda c_t) V(s_{t+1}) + lambda c_t G_{t+1}]`` where
-    ``c_t = 1 - done_t``. ``lambda_ = 0`` gives one-step TD targets, ``lambda_ = 1`` discounted returns that bootstrap.
+    ``c_t = 1 - done_t``. ``lambda_ = 0`` gives one-step TD targets; 1 bootstraps only at truncations and at T.
     """
     chex.assert_equal_shape([rewards, next_values, terminations, dones])
     weight = lambda_ * _not(dones, rewards.dtype)

@@ -12,7 +12,7 @@ class Work(NamedTuple):
     """Work of one call of a program.
 
     Attributes:
-        operations: number of operations, including every iteration of loops; on a GPU, about ten form a kernel.
+        operations: number of operations, counted in every iteration; on a GPU, about ten operations form a kernel.
         numbers: total number of elements of the results of all operations.
     """
 
@@ -23,7 +23,7 @@ class Work(NamedTuple):
 def work_of(jaxpr: Any) -> Work:
     """Return the work of a ``Jaxpr`` or ``ClosedJaxpr``. A loop of unknown length counts as one iteration.
 
-    Only the branch of a conditional with the most operations counts.
+    For a conditional, only the branch with the most operations counts.
     """
     jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
     operations = numbers = 0

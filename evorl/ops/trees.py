@@ -43,7 +43,7 @@ def split_leading_axis(tree: Tree, *sizes: int) -> Tree:
     """Split the first axis of every leaf: ``[n * m, ...] -> [n, m, ...]``; one size may be -1.
 
     Raises:
-        ValueError: the length of the axis is not the product of the sizes.
+        ValueError: the length of the axis is not the product of the sizes, or several sizes are -1.
     """
 
     def split(x: jax.Array) -> jax.Array:
@@ -56,7 +56,7 @@ def split_leading_axis(tree: Tree, *sizes: int) -> Tree:
 
 
 def shape_and_dtype(shape: Sequence[int], dtype: Any) -> jax.ShapeDtypeStruct:
-    """Return shape and dtype as JAX stores them: 32 bits for 64 unless x64 is enabled, which avoids JAX's warning."""
+    """Return shape and dtype as JAX stores them: without x64, 64-bit types become 32-bit types, without a warning."""
     return jax.ShapeDtypeStruct(tuple(shape), jax.dtypes.canonicalize_dtype(dtype))
 
 

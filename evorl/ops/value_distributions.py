@@ -11,7 +11,7 @@ import optax
 
 
 def categorical_projection(atoms: jax.Array, probs: jax.Array, support: jax.Array) -> jax.Array:
-    """Project a distribution onto an even grid, preserving its mean (Bellemare et al. 2017, eq. 7).
+    """Project a distribution onto an even grid, preserving its mean except for clipping (Bellemare et al. 2017, eq. 7).
 
     The probability of a point is split between its two neighbors on the grid by linear interpolation. Points beyond the
     grid are clipped to its ends.

@@ -16,8 +16,8 @@ from evorl.config.values import short_repr
 from evorl.parameter_server.frames import LENGTHS, MAX_BODY, CommandRefused, WireError, frame, lengths, parsed_header
 from evorl.sockets.access import host_and_port
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 6.0  # longest pause in seconds after attempt 1, doubled up to 6
-_MAX_CONFIG = 1 << 20  # maximum bytes of JSON
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 6.0  # maximum pause in seconds after the first attempt; it doubles up to 6
+_MAX_CONFIG = 1 << 20  # maximum bytes of the JSON of a config
 _LONGEST_ERROR = 1000  # maximum characters of a server's error message
 _PROGRESS = {"step": int, "updates": int, "stop": bool}
 _TRAINING = {"send": str, "total_timesteps": float, "parameters": str, "rest": str}
@@ -37,7 +37,7 @@ class ParameterClient:
         address: ``host:port`` of the server.
         worker: name of the worker; a random suffix is added, so that a restarted worker counts as a new one.
         token: access token of the server; ``None`` if it requires none.
-        attempts: maximum number of connection attempts per request.
+        attempts: maximum number of connection attempts per request, at least 1.
         tls: TLS context of encrypted connections; ``None`` for unencrypted ones.
 
     Raises:
@@ -67,7 +67,7 @@ class ParameterClient:
         self.close()
 
     def n_step(self) -> dict[str, Any]:
-        """Return the server's ``step``, ``updates``, ``stop``, ``pushes``, ``workers``, ``score`` and settings."""
+        """Return the server's progress, statistics and settings by name, see ``ParameterCommands.n_step``."""
         return self._checked("n_step", self.request({"command": "n_step"})[0], _PROGRESS | _TRAINING)
 
     def checkpoint(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class ParameterClient:
         """Return the config of the training run that the server provides; its content is not checked.
 
         Raises:
-            CommandRefused: the server provides no config, or the response is not a JSON object.
+            CommandRefused: the server provides no config, or one that is not a JSON object or larger than 1 MiB.
         """
         body = self.request({"command": "config"}, most=_MAX_CONFIG)[1]
         try:
@@ -101,11 +101,11 @@ class ParameterClient:
         """
         answer, body = self.request({"command": "pull", "rest": rest}, most=MAX_BODY if size is None else size)
         if size is not None and len(body) != size:
-            raise self._refusal("pull", f"{len(body):,} bytes", f"{size:,} bytes")
+            raise self._refusal("pull", f"a body of {len(body):,} bytes", f"a body of {size:,} bytes")
         return self._checked("pull", answer, _PROGRESS), body
 
     def push(self, body: bytes, *, step: int, updates: int, steps: int, **statistics: Any) -> dict[str, Any]:
-        """Send a gradient or a delta; ``accepted`` in the response is true unless the server dropped the push.
+        """Send a gradient or a delta (parameter change); the response has ``accepted``, false if the server dropped it.
 
         Args:
             body: serialized gradient or delta, followed by the agent's other arrays, see ``ServedParameters.rest_of``.
@@ -120,7 +120,7 @@ class ParameterClient:
         return self._checked("push", self.request(header, body)[0], _PROGRESS | {"accepted": bool})
 
     def _checked(self, command: str, answer: dict[str, Any], kinds: Mapping[str, type]) -> dict[str, Any]:
-        """Return the header of a response.
+        """Check that a response's header has entries of the types ``kinds``, and return the header.
 
         Raises:
             CommandRefused: an entry is missing, has another type, or is a number that is negative or beyond 2^53.
@@ -129,7 +129,7 @@ class ParameterClient:
             value = answer.get(name)
             fits = type(value) is kind or (kind is float and type(value) is int)
             if not fits or (kind in (int, float) and (value is None or not 0 <= value <= 2**53)):
-                expected = "a number from 0 to 2^53" if kind in (int, float) else kind.__name__
+                expected = {int: "an integer from 0 to 2^53", float: "a number from 0 to 2^53"}.get(kind, kind.__name__)
                 raise self._refusal(command, f"{name}={short_repr(value)}", expected)
         return answer
 
@@ -143,7 +143,7 @@ class ParameterClient:
         """Send a command and return the header and body of the response; the body may have up to ``most`` bytes.
 
         Raises:
-            CommandRefused: the server rejected the command, with its error message; or the response is too large.
+            CommandRefused: the server rejected the command (the message is its error), or the response is too large.
             ServerLost: the server cannot be reached.
         """
         message = frame(header, body)
@@ -164,7 +164,7 @@ class ParameterClient:
                     raise CommandRefused(" ".join(str(answer["error"]).split())[:_LONGEST_ERROR])
                 if out is None:
                     self.close()
-                    raise self._refusal(str(header["command"]), "a larger body", f"at most {most:,} bytes")
+                    raise self._refusal(str(header["command"]), "a larger body", f"one of at most {most:,} bytes")
                 return answer, out
         raise ValueError(f"attempts must be at least 1, got {self._attempts}.")
 

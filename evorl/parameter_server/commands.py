@@ -1,8 +1,8 @@
 """The five commands of a parameter server: pull, push, checkpoint, n_step and config.
 
 Commands run one at a time. Each push carries the name of its worker and an increasing sequence number. A repeated push
-is not applied twice but gets its earlier response again. The sequence numbers are saved with the parameters, so this
-also holds after a restart of the server.
+is not applied again: its response contains the earlier result and the current progress. The sequence numbers are saved
+with the parameters, so this also holds after a restart of the server.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from evorl.types import Params
 
 MAX_WORKERS = 4096  # maximum number of workers whose last push is stored; the oldest push is evicted first
 MAX_SENT = 1e15  # largest absolute value in a push: its square, which optimizers sum, is finite in float32
-_RECENT = 100  # number of last pushes for the score and the number of workers
+_RECENT = 100  # number of latest pushes that the score and the number of workers cover
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Pushed:
         before: step of the server before the push.
         step: step of the server after the push.
         metrics: metrics of the worker, numbers by name.
-        episodes: number of episodes that ended in the iteration, and the sums of their returns and lengths.
+        episodes: number of episodes that ended since the worker's last push, and the sums of their returns and lengths.
     """
 
     worker: str
@@ -61,13 +61,13 @@ class ParameterCommands:
         settings: settings of the server, such as how pushes are combined.
         state: initial state; its buffers are donated.
         rest: agent arrays that no optimizer updates, sent to workers that join.
-        total_steps: number of accepted environment steps after which training ends.
+        total_steps: number of environment steps of applied pushes after which training ends.
         after_push: called with every push, accepted or dropped, before its response is sent; not for a repetition.
         save: writes a checkpoint and returns the number of pushes that it contains; ``None`` rejects the command.
         max_steps: maximum number of environment steps of one push, see ``max_steps_per_push``.
 
     Raises:
-        TypeError: a parameter is not float32.
+        TypeError: a parameter is not float32, or an array of ``rest`` cannot be sent, see ``FlatArrays``.
 
     Attributes:
         state: current state.
@@ -102,7 +102,7 @@ class ParameterCommands:
         self._parameters: bytes | None = None
 
     def table(self, spans: Spans | None = None) -> dict[str, Command]:
-        """Return the commands by name; ``spans`` profiles pulls and pushes, ``None`` disables this."""
+        """Return the commands by name; ``spans`` profiles pulls and pushes, ``None`` disables profiling."""
         num_bytes = self.layout.num_bytes + self.rest_layout.num_bytes
         spans = spans or Spans(None)
         return {
@@ -115,12 +115,12 @@ class ParameterCommands:
 
     @property
     def step(self) -> int:
-        """Number of environment steps of the accepted pushes."""
+        """Number of environment steps of the applied pushes; in mode averaging, accepted pushes may be pending."""
         return self._step
 
     @property
     def is_over(self) -> bool:
-        """Return True if the accepted steps reach ``total_steps``, or ``ending`` is set."""
+        """Return True if ``step`` has reached ``total_steps``, or ``ending`` is set."""
         return self.ending or self._step >= self._total_steps
 
     def parameters(self) -> Params:
@@ -133,7 +133,7 @@ class ParameterCommands:
         return self._progress(), self._flat() + rest
 
     def n_step(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Return the progress of the server, and the settings and digests of layouts that workers must match."""
+        """Return the progress, ``pushes``, recent ``workers``, mean return (``score``), and settings for workers."""
         ended = sum(x.episodes[0] for x in self._recent)
         return self._progress() | {
             "pushes": self.pushes,
@@ -146,15 +146,15 @@ class ParameterCommands:
         }, b""
 
     def checkpoint(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Save a checkpoint; ``saved`` in the response is the number of pushes that it contains."""
+        """Save a checkpoint; ``saved`` in the response is the number of accepted pushes that it contains."""
         if self._save is None:
             raise CommandRefused("this server saves no checkpoints: it was started without a checkpointer.")
         return self._progress() | {"saved": self._save()}, b""
 
     def config(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Return the config of the training run as JSON in the body."""
+        """Return the config of the training run as JSON in the body; raise ``CommandRefused`` without a config."""
         if self.worker_config is None:
-            raise CommandRefused("this server has no config to send: it was started from Python with a workflow.")
+            raise CommandRefused("this server sends no config: start workers from Python, with the server's workflow.")
         return self._progress(), json.dumps(self.worker_config).encode()
 
     def push(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:

@@ -51,18 +51,18 @@ def simulate_workers(
     seed: int = 0,
     num_pushes: int | None = None,
 ) -> Simulated:
-    """Train with workers that share a parameter server, and return the result.
+    """Simulate training with workers that share a parameter server, and return the result.
 
-    With one worker and ``send="gradient"`` the result equals ordinary training with this seed.
+    With one worker, ``mode="fifo"`` and ``send="gradient"``, the result equals ordinary training with this seed.
 
     Args:
-        workflow: workflow of every worker, with its own copy of the environments.
+        workflow: workflow that all workers train, each in separate environments.
         num_workers: number of workers.
         delays: ticks from a pull to the push, per worker: one number, or several that are cycled through. By default
             all workers take ``num_workers`` ticks and start one tick apart.
         settings: values for ``ParameterServerSettings``, such as mode and send; ``None`` for the defaults.
-        seed: seed of the simulation.
-        num_pushes: number of pushes, accepted or not; ``None`` runs until ``total_timesteps``.
+        seed: seed of the training run; each worker derives its random numbers from this seed and its number.
+        num_pushes: number of pushes, accepted or not; ``None`` runs until the server reaches ``total_timesteps``.
 
     Raises:
         ValueError: the workflow does not support a parameter server, or an argument is invalid.
@@ -145,4 +145,4 @@ def _delays(delays: Sequence[int | Sequence[int]], num_workers: int) -> list[lis
     if len(delays) != num_workers:
         raise ValueError(f"delays must have one entry per worker ({num_workers}), got {len(delays)}: {list(delays)}.")
     lists = [[x] if isinstance(x, int) else list(x) for x in delays]
-    return [[positive(x, f"delays[{i}]") for x in row or [0]] for i, row in enumerate(lists)]
+    return [[positive(x, f"delays[{i}]") for x in row or [[]]] for i, row in enumerate(lists)]

@@ -12,13 +12,13 @@ import numpy as np
 class FlatArrays:
     """Byte layout of a pytree: its leaves are concatenated in tree order, little-endian.
 
-    Server and workers derive the layout from the config, so only its ``digest`` is sent.
+    Server and workers derive the layout from the config and compare its ``digest``, a hash of names, shapes and dtypes.
 
     Args:
         tree: pytree of arrays or of their shapes.
 
     Raises:
-        TypeError: a leaf has no numeric dtype, for example a typed PRNG key.
+        TypeError: a leaf has an unsupported dtype, for example bfloat16 or that of typed PRNG keys.
     """
 
     def __init__(self, tree: Any) -> None:
@@ -26,7 +26,7 @@ class FlatArrays:
         named = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
         for name, leaf in zip(named, leaves, strict=True):
             if not isinstance(leaf.dtype, np.dtype) or leaf.dtype.kind not in "biuf":
-                raise TypeError(f"{name} has the dtype {leaf.dtype}: only floats, integers and bools can be sent.")
+                raise TypeError(f"{name} has dtype {leaf.dtype}: only float16/32/64, integers and bools can be sent.")
         self._shapes = [tuple(leaf.shape) for leaf in leaves]
         self._dtypes = [np.dtype(leaf.dtype).newbyteorder("<") for leaf in leaves]
         self._sizes = [int(np.prod(x)) * y.itemsize for x, y in zip(self._shapes, self._dtypes, strict=True)]

@@ -1,7 +1,7 @@
 """Frames of the parameter server: a small JSON header followed by a binary body.
 
-A frame consists of two lengths (unsigned, 32 bits, little-endian), the JSON in UTF-8, and the body. A request has the
-key ``command``; a response contains the results, or an error message under the key ``error``.
+A frame consists of the lengths of JSON and body in bytes (unsigned, 32 bits, little-endian), the JSON in UTF-8, and the
+body. A request has the key ``command``; a response contains the results, or an error message under the key ``error``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ MAX_BODY = (1 << 32) - 1
 
 
 class WireError(Exception):
-    """Raised for an invalid or oversized frame; the connection can no longer be used."""
+    """Raised for an invalid or oversized frame, or a wrong token; the connection can no longer be used."""
 
 
 class CommandRefused(ValueError):
-    """Raised for a well-formed command that is rejected; the message is the reason."""
+    """Raised, with the reason, for a command that the server rejects, or for a response that the client rejects."""
 
 
 def frame(header: Mapping[str, Any], body: bytes = b"") -> bytes:
@@ -33,7 +33,7 @@ def frame(header: Mapping[str, Any], body: bytes = b"") -> bytes:
     text = json.dumps(header, allow_nan=False, separators=(",", ":")).encode()
     if len(text) > MAX_HEADER or len(body) > MAX_BODY:
         raise ValueError(
-            f"a frame may have at most {MAX_HEADER:,} bytes of JSON and a body of {MAX_BODY:,}, "
+            f"a frame may have at most {MAX_HEADER:,} bytes of JSON and a body of {MAX_BODY:,} bytes, "
             f"got {len(text):,} and {len(body):,}."
         )
     return LENGTHS.pack(len(text), len(body)) + text + body
@@ -71,12 +71,12 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def whole_number(header: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    """Return the integer ``name`` of a header, from 0 to 2^53; ``default`` if it is missing, ``None`` to require it.
+    """Return the integer ``name`` of a header. If it is missing, return ``default``, or raise if that is ``None``.
 
     Raises:
-        CommandRefused: the required entry is missing, not an integer, or out of range.
+        CommandRefused: the entry is missing without a default, not an integer, or not from 0 to 2^53.
     """
     value = header.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 2**53:
-        raise CommandRefused(f"{name} must be an integer from 0 to 2^53, got {str(value)[:40]!r}.")
+        raise CommandRefused(f"{name} must be an integer from 0 to 2^53, got {repr(value)[:40]}.")
     return value

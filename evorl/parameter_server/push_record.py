@@ -37,7 +37,7 @@ class PushRecord:
         updates: update count of the server at the worker's pull.
         steps: number of environment steps that the push covers.
         metrics: metrics of the worker, numbers by name.
-        episodes: number of episodes that ended, and the sums of their returns and lengths.
+        episodes: number of episodes that ended since the last push, and the sums of their returns and lengths.
     """
 
     worker: str
@@ -65,13 +65,13 @@ class PushRecord:
         worker = header.get("worker")
         if not isinstance(worker, str) or not _WORKER.fullmatch(worker):
             raise CommandRefused(
-                "worker must be a name of 1 to 80 letters, digits, dots, hyphens and underscores, "
-                f"got {str(worker)[:80]!r}."
+                "worker must be a name of 1 to 80 ASCII letters, digits, dots, hyphens and underscores, "
+                f"got {repr(worker)[:80]}."
             )
         sequence, step, updates = (whole_number(header, name) for name in ("sequence", "step", "updates"))
         steps = whole_number(header, "steps")
         if steps > max_steps:
-            raise CommandRefused(f"steps must be at most {max_steps} for one push of this training, got {steps}.")
+            raise CommandRefused(f"steps must be at most {max_steps} for one push of this training run, got {steps}.")
         metrics = _metrics(header.get("metrics", {}), known_names)
         return cls(worker, sequence, step, updates, steps, metrics, _episodes(header.get("episodes", [0, 0, 0]), steps))
 
@@ -89,18 +89,18 @@ def max_steps_per_push(workflow: Workflow) -> int:
 
 def _metrics(metrics: Any, known_names: Collection[str]) -> dict[str, float]:
     if not isinstance(metrics, dict) or len(metrics) > MAX_METRICS or not all(map(_is_finite, metrics.values())):
-        raise CommandRefused(f"metrics must be at most {MAX_METRICS} numbers by name, finite in float32.")
+        raise CommandRefused(f"metrics must map at most {MAX_METRICS} names to numbers that are finite in float32.")
     names = [re.sub(r"[^\w./-]", "_", name)[:80] for name in metrics]
     for name, sent in zip(names, metrics, strict=True):
         if not name or not is_entry_name(name) or name in SERVER_COLUMNS or names.count(name) > 1:
             raise CommandRefused(
-                "the name of a metric must not be empty, a reserved word of Python or of the server, or equal to "
-                f"another one after the conversion of special characters to _; got {str(sent)[:80]!r}: rename it."
+                "the name of a metric must not be empty, an attribute of a dict (items) or a metric of the server "
+                f"(workers), nor equal another after conversion to safe characters; got {str(sent)[:80]!r}: rename it."
             )
     if len({*known_names, *names}) > MAX_NAMES:
         raise CommandRefused(
-            f"a training records at most {MAX_NAMES} metric names, and {len(known_names)} are in "
-            "use: use the same names in every push."
+            f"a training run records at most {MAX_NAMES} metric names, and {len(known_names)} are in use: "
+            "use the same names in every push."
         )
     return dict(zip(names, map(float, metrics.values()), strict=True))
 
@@ -113,11 +113,10 @@ def _episodes(episodes: Any, steps: int) -> tuple[float, float, float]:
         )
     count, returns, lengths = map(float, episodes)
     if count % 1 or not 0 <= count <= steps:
-        raise CommandRefused(f"the number of episodes must be an integer from 0 to steps={steps}, got {count:g}.")
+        raise CommandRefused(f"the number of episodes must be an integer from 0 to steps={steps}, got {count:.15g}.")
     if lengths % 1 or not count <= lengths <= (MAX_LENGTHS if count else 0):
-        raise CommandRefused(
-            f"the sum of the lengths of {count:g} episodes must be an integer of at least {count:g}, got {lengths:g}."
-        )
+        expected = f"an integer from {count:.15g} to 2^53" if count else "0"
+        raise CommandRefused(f"the sum of the lengths of {count:.15g} episodes must be {expected}, got {lengths:.15g}.")
     if not count and returns:
         raise CommandRefused(f"the sum of the returns of 0 episodes must be 0, got {returns:g}.")
     return count, returns, lengths

@@ -24,7 +24,7 @@ from evorl.workflows.workflow import Workflow
 
 
 class ParameterRun:
-    """Run of a parameter server: ``iterations`` counts accepted pushes, ``timesteps`` their environment steps.
+    """Run of a parameter server: ``iterations`` counts accepted pushes, ``timesteps`` the steps of applied pushes.
 
     The saved state has an entry ``agent_state``, as in a workflow, so such a run can be evaluated, watched and exported
     like any other; the entry ``parameter_server`` contains the state of the server.
@@ -34,7 +34,7 @@ class ParameterRun:
         settings: settings of the server.
         seed: seed of the initial parameters and of evaluations.
         recorder: receives metrics; ``None`` for no metrics.
-        checkpointer: saves states, and resumes from its newest one, if there is one; ``None`` saves nothing.
+        checkpointer: saves states; the run resumes from its newest checkpoint, if there is one. ``None`` saves nothing.
 
     Raises:
         CheckpointError: the newest checkpoint belongs to a different network or mode.

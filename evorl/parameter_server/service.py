@@ -26,7 +26,7 @@ from evorl.workflows.workflow import Workflow
 
 PORT = 7000
 _OF_THE_WIRE = ("bind", "token", "cert", "key", "profile_dir")
-_OF_A_WORKER = ("bind", "web", "token", "cert", "key", "profile_dir")  # entries of ``serve`` that workers do not share
+_OF_A_WORKER = ("bind", "web", "token", "cert", "key", "profile_dir")  # entries of ``serve`` that each worker sets
 
 
 class ParameterService(NamedTuple):
@@ -49,7 +49,7 @@ class ParameterService(NamedTuple):
     tls: ssl.SSLContext | None
 
     def serve(self, recorder: Recorder, checkpointer: RunCheckpointer, should_stop: Callable[[], bool]) -> None:
-        """Serve the parameters until training ends or ``should_stop()``; raises as ``serve_parameters`` does."""
+        """Serve until training ends or ``should_stop()`` returns True; see ``serve_parameters`` for the errors."""
 
         def announce(address: str) -> None:
             command = f"evorl work {address} worker=0"
@@ -85,13 +85,13 @@ def settle_parameters(spec: RunSpec, in_sweep: bool) -> RunSpec:
     wrong = {
         "a sweep or search": in_sweep or spec.sweep is not None or spec.search is not None,
         "init_from": spec.init_from.run is not None,
-        "several processes of one program": are_several(),
+        "several JAX processes": are_several(),
         f"devices={spec.devices}": spec.devices not in ("auto", 1),
     }
     if found := [name for name, is_given in wrong.items() if is_given]:
         raise ValueError(
-            f"a parameter server does not support {' and '.join(found)}, because it updates one set of parameters on "
-            "one device: remove the setting, and start more workers for more speed."
+            f"a parameter server does not support {' and '.join(found)}: it trains one set of new parameters in one "
+            "process on one device. Remove the setting, and start more workers for more speed."
         )
     return dataclasses.replace(spec, devices=1)
 

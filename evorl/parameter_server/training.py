@@ -42,7 +42,7 @@ class Served:
 
     Attributes:
         agent_state: final state of the agent.
-        step: number of environment steps of the accepted pushes.
+        step: number of environment steps of the applied pushes.
         pushes: number of accepted pushes.
         complete: True if training is complete; a stopped run can be resumed from its checkpoint.
     """
@@ -70,7 +70,7 @@ def serve_parameters(
     worker_config: Mapping[str, Any] | None = None,
     profile_dir: str | None = None,
 ) -> Served:
-    """Run a parameter server until accepted pushes cover ``total_timesteps`` environment steps; return the result.
+    """Run a parameter server until the applied pushes cover ``total_timesteps`` environment steps; return the result.
 
     Args:
         workflow: workflow to train; workers need an equal one.
@@ -83,8 +83,8 @@ def serve_parameters(
         checkpointer: saves states every ``checkpoint_interval``, on request of a worker, and at the end. Training
             resumes from its newest checkpoint, if there is one. ``None`` saves nothing.
         on_ready: callback that receives the address once the server listens.
-        should_stop: polled often; true saves and ends the training early. By default SIGINT and SIGTERM do this, in the
-            main thread.
+        should_stop: polled often; True saves and ends the training early. ``None`` ends it after SIGINT or SIGTERM if
+            called in the main thread.
         patience: maximum seconds that the server waits at the end for workers to disconnect.
         limits: limits of connections; ``None`` for defaults that let a worker be silent for 24 hours.
         worker_config: config that workers can request, JSON-serializable; ``None`` to provide no config.
@@ -132,7 +132,7 @@ async def _serve(
 
 @contextlib.contextmanager
 def _asked_to_stop(should_stop: Callable[[], bool] | None) -> Iterator[Callable[[], bool]]:
-    """Yield ``should_stop``; if it is ``None``, in the main thread, a function that is true after SIGINT or SIGTERM."""
+    """Yield ``should_stop``; if ``None``, a function that returns True after SIGINT or SIGTERM in the main thread."""
     if should_stop is not None or threading.current_thread() is not threading.main_thread():
         yield should_stop or (lambda: False)
         return
@@ -188,7 +188,7 @@ def work(
         token: access token of the server; ``None`` if it requires none.
         tls: TLS context of encrypted connections; ``None`` for unencrypted ones.
         attempts: maximum number of connection attempts per request; pauses between them grow up to 6 seconds.
-        should_stop: polled after every iteration, and while ``collector`` waits; true ends the worker.
+        should_stop: polled before every iteration, and while ``collector`` waits; True ends the worker.
         max_pushes: maximum number of pushes; ``None`` for no limit.
         profile_dir: folder for a profile, see ``evorl.live.spans``; ``None`` disables profiling.
         collector: ``TrainingServer`` to which simulators connect, for a workflow with ``env=remote``; the caller closes
@@ -196,7 +196,7 @@ def work(
         message: callback for messages of the collector.
 
     Raises:
-        ValueError: the workflow does not support a parameter server, or not the server's setting ``send``.
+        ValueError: the address is invalid, or the workflow does not support the server or its setting ``send``.
         CommandRefused: the server rejected a command, or has parameters of a different network.
         ServerLost: the server cannot be reached.
     """

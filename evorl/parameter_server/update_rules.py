@@ -41,13 +41,13 @@ class ParameterServerSettings(PyTreeNode):
     """Settings of a parameter server.
 
     Attributes:
-        mode: update rule: apply each push (fifo), the mean of several pushes of the current parameters (averaging), or
-            each push with a correction for its staleness (delay_compensation).
-        send: content of a push: gradient of a batch, or delta of the parameters after several gradient steps.
-        num_gradients: number of pushes that averaging combines in one step.
+        mode: update rule: apply each push (fifo); the mean of several pushes computed from the current parameters,
+            dropping outdated ones (averaging); or each push with a correction for its staleness (delay_compensation).
+        send: content of a push: a gradient (gradient), or the change of the parameters in an iteration (delta).
+        num_gradients: number of pushes that mode averaging combines in one step.
         compensation: coefficient lambda of delay_compensation; 0 disables the correction.
         history: number of recent parameter versions, including the current one, that delay_compensation stores;
-            gradients of older versions are not corrected.
+            gradients computed from older versions are not corrected.
         optimizer: optimizer that applies gradients.
         total_timesteps: environment steps of the whole training run, for the optimizer's schedule.
 
@@ -64,17 +64,17 @@ class ParameterServerSettings(PyTreeNode):
     total_timesteps: Annotated[float, Within("(0, inf)")] = pytree_field(setting=False, default=1e6)
 
     def __post_init__(self) -> None:
-        checked_value(self.mode, Mode, "parameter_server.mode")
-        checked_value(self.send, Sent, "parameter_server.send")
+        checked_value(self.mode, Mode, "parameters.mode")
+        checked_value(self.send, Sent, "parameters.send")
         require_positive(self, "num_gradients", "history")
         if isinstance(self.compensation, int | float):
             within = declared_ranges(type(self))["compensation"]
-            checked_value(self.compensation, float, "parameter_server.compensation", within)
+            checked_value(self.compensation, float, "parameters.compensation", within)
         if self.mode == "delay_compensation" and self.send == "delta":
             raise ValueError(
-                "parameter_server.mode=delay_compensation corrects gradients, but send=delta sends the sum of several "
+                "parameters.mode=delay_compensation corrects gradients, but send=delta sends the sum of several "
                 "optimizer steps, to which the correction does not apply: choose mode=fifo or averaging, or "
-                "send=gradient with one gradient step per batch."
+                "send=gradient with one gradient step per iteration."
             )
 
 
@@ -151,8 +151,8 @@ def push(
         worker_step: the server's step when the worker pulled.
 
     Returns:
-        The new state, and True if the push was accepted: averaging drops pushes of outdated parameters, including their
-        steps.
+        The new state, and True if the push was accepted. Mode averaging drops pushes computed from outdated parameters;
+        their steps do not count.
 
     Raises:
         ValueError: ``step_inc`` is not within 32 bits, or ``worker_step`` not within 64 bits.

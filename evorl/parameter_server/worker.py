@@ -38,7 +38,7 @@ def check_supported(workflow: Workflow) -> None:
             f"{learning_algorithms(OnPolicyWorkflow, OffPolicyWorkflow)}."
         )
     if workflow.execution.collector is not None or workflow.execution.num_seeds is not None:
-        raise ValueError("A worker of a parameter server has one seed and no actors: remove num_seeds and actors.")
+        raise ValueError("a parameter server and its workers use one seed and no actors: remove num_seeds and actors.")
     resets, interval = list(getattr(workflow, "resets", ())), getattr(workflow, "redo_interval", None)
     if resets or interval is not None:
         raise ValueError(
@@ -47,15 +47,15 @@ def check_supported(workflow: Workflow) -> None:
         )
     if workflow.env.is_remote and workflow.eval_interval > 0:
         raise ValueError(
-            f"eval_interval={workflow.eval_interval:g} needs evaluations, but no simulators connect to a parameter "
-            "server: set it to 0. train/episode_return reports the episodes of the workers' simulators."
+            f"eval_interval={workflow.eval_interval:g} requests evaluations, but no simulators connect to a parameter "
+            "server: set eval_interval to 0. train/episode_return reports the episodes of the workers' simulators."
         )
     owned = ServedParameters.of(workflow).owned
     idle = [path for path in optimizers_of(workflow) if path not in owned]
     if idle:
         raise ValueError(
-            f"{name} has no persistent {', '.join(idle)}, or changes parameters without an optimizer, so its gradients "
-            "cannot be sent to a parameter server. Send trajectories instead: use evorl serve for remote simulators, "
+            f"{name} keeps no state for {', '.join(idle)} between updates: it updates parameters in another way, which "
+            "a parameter server does not support. Send trajectories instead: use evorl serve for remote simulators, "
             "or actors for local environments."
         )
 
@@ -74,13 +74,12 @@ def settings_for(workflow: Workflow, settings: Mapping[str, Any] | None = None) 
     if isinstance(workflow, ActorCriticWorkflow):  # paths of the server's parameters start with the optimizer's name
         optimizer = optimizer.scaled(f"{name}/value", workflow.value_learning_rate_scale)
     defaults = {"total_timesteps": float(workflow.total_timesteps), "optimizer": optimizer}
-    server_settings = node_from_config(ParameterServerSettings, settings, "parameter_server", **defaults)
+    server_settings = node_from_config(ParameterServerSettings, settings, "parameters", **defaults)
     names = list(ServedParameters.of(workflow).owned)
     if server_settings.send == "gradient" and len(names) > 1:
         raise ValueError(
             f"{type(workflow).__name__} applies several optimizers ({', '.join(names)}) in one update, each to the "
-            "result of the previous one, which parameter_server.send=gradient does not support: set "
-            "parameter_server.send=delta."
+            "result of the previous one, which parameters.send=gradient does not support: set parameters.send=delta."
         )
     return server_settings
 
@@ -115,12 +114,12 @@ class ServedParameters:
         return agent_state.replace(params=structure.unflatten(leaves))
 
     def rest_of(self, agent_state: AgentState) -> list[Any]:
-        """Return all other arrays of an agent but random keys, such as target networks and observation statistics."""
+        """Return an agent's other arrays, such as target networks and observation statistics, without random keys."""
         leaves, is_rest = self._split(agent_state)
         return [leaf for leaf, rest in zip(leaves, is_rest, strict=True) if rest]
 
     def with_rest(self, agent_state: AgentState, rest: list[Any]) -> AgentState:
-        """Return the agent with the arrays of ``rest_of`` replaced by ``rest`` of another agent."""
+        """Return the agent with the arrays of ``rest_of`` replaced by ``rest``, which another agent returned."""
         leaves, is_rest = self._split(agent_state)
         arrays = iter(rest)
         return jax.tree.unflatten(
@@ -150,10 +149,10 @@ class Work:
     """Result of one iteration of a worker.
 
     Attributes:
-        sent: gradient or delta, with the structure of the server's parameters; ``None`` if there was no update yet, or
-            if the simulators were stopped.
+        sent: gradient or delta, with the structure of the server's parameters; ``None`` if the iteration computed no
+            gradient, for example before ``learning_starts``, or if the collector was stopped.
         steps: environment steps since the last push; 0 if ``sent`` is ``None``.
-        metrics: metrics of the iteration, NumPy arrays; empty if the simulators were stopped.
+        metrics: metrics of the iteration, NumPy arrays; empty if the collector was stopped.
     """
 
     sent: Params | None
@@ -244,8 +243,8 @@ class ParameterWorker:
         if count > 1:
             raise ValueError(
                 f"{type(self._workflow).__name__} makes {count} gradient steps per iteration, but "
-                "parameter_server.send=gradient needs exactly one: choose send=delta, or a single update (num_epochs=1 "
-                "and num_minibatches=1, or updates_per_iteration=1)."
+                "parameters.send=gradient needs exactly one: choose send=delta, or a single update (num_epochs=1 and "
+                "num_minibatches=1, or updates_per_iteration=1)."
             )
         (name,) = self.served.taken_from(self._state.agent_state)
         return PyTreeDict({name: tap.gradient}) if count else None

@@ -22,15 +22,15 @@ from evorl.serving.training_server import TrainingServer
 
 
 def work_for(config: Mapping[str, Any], address: str, serve: Any, **settings: Any) -> Worked:
-    """Run a worker with ``config``: in local environments, or with remote simulators that connect to this worker."""
+    """Run a worker with a server's ``config``, in local environments or with simulators that connect to this worker."""
     settings["seed"] = seed_number(config.get("seed", 0))
     workflow = workflow_from_config(config)
     check_supported(workflow)
     if not workflow.env.is_remote:
         if serve:
             raise ValueError(
-                f"serve applies to simulators that connect over the network, but the training at {address} uses "
-                f"{config['env']}: remove it, or start that training with env=remote."
+                f"serve applies only to simulators that connect over the network, but the training at {address} uses "
+                f"{workflow.env.title or config['env']}: remove serve, or start that training with env=remote."
             )
         return work(workflow, address, **settings)
     # The address comes from the worker's options, never from the server's config.
@@ -49,10 +49,10 @@ def check_worker_config(config: Mapping[str, Any], address: str, trust: Any) -> 
     """
     checked_value(trust, bool, "trust")
     if missing := [name for name in ("workflow", "env") if name not in config]:
-        raise ValueError(f"the server at {address} sent an incomplete config: it has no {', '.join(missing)}.")
+        raise ValueError(f"the server at {address} sent an incomplete config: it has no {' and no '.join(missing)}.")
     if "${" in repr(config):
         raise ValueError(
-            f"the config of the server at {address} contains ${{...}}: interpolations of a server are not resolved."
+            f"the config of the server at {address} contains ${{...}}: a worker does not resolve interpolations."
         )
     if not trust and (names := foreign_names(config)):
         raise ValueError(

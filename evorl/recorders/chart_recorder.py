@@ -41,7 +41,7 @@ class ChartRecorder(Recorder):
 
 
 def write_table(path: Path | str, chart: Chart) -> None:
-    """Write a chart's columns as CSV; reading a float returns exactly the same number.
+    """Write a chart's columns as CSV; floats have all digits, so that reading returns exactly the same numbers.
 
     Raises:
         RunFolderError: the file cannot be written.

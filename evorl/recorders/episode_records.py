@@ -22,7 +22,7 @@ def episode_recorders(
         folder: the run folder.
         workflow: workflow of the run, with the settings of its evaluations.
         spec: settings of the run.
-        of_training: true for evaluations during training, which also write the goal table and videos.
+        of_training: true for evaluations during training, which also create the recorders of goal table and videos.
         suffix: appended to the number of steps in file names.
     """
     keeping, recorders = workflow.keeping, []

@@ -52,7 +52,7 @@ class GoalTableRecorder(Recorder):
 
 
 def goal_table(episodes: EvaluationMetrics) -> dict[str, np.ndarray]:
-    """Return goals (``GOALS``) ``[N, G]`` and successes, returns and lengths ``[N]`` of the N episodes of all seeds.
+    """Return by name the goals (``GOALS``) ``[N, G]``, successes, returns and lengths ``[N]`` of all seeds' N episodes.
 
     Raises:
         ValueError: the goals of these episodes were not recorded.

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 MAX_LOSSES = 9
 WIDTH = 84
-HISTORY = 24  # characters of the curve next to the evaluation return; half as many if that is not short
-SHORT_RETURN = 22  # a text of fewer characters is short
+HISTORY = 24  # width in characters of the curve next to the evaluation return; halved next to a long text
+SHORT_RETURN = 22  # minimum number of characters of a long text
 
 
 class Panel(Recorder, ABC):
@@ -39,7 +39,7 @@ class Panel(Recorder, ABC):
         clock: function that returns seconds, for tests.
     """
 
-    seconds_between_frames, share_of_time = 0.2, 0.01
+    seconds_between_frames, share_of_time = 0.2, 0.01  # minimum seconds, and maximum share of time for drawing
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

@@ -94,7 +94,7 @@ class MlflowRecorder(Recorder):
         if stored.exists():
             self._run_id = stored.read_text(encoding="utf-8", errors="replace").strip()
             if not re.fullmatch(r"\w+", self._run_id, flags=re.ASCII):
-                raise RunFolderError(f"{stored} contains no valid MLflow run id: delete the file to start a new run.")
+                raise RunFolderError(f"{stored} has no valid MLflow run id: delete the file to start a new MLflow run.")
             client.update_run(self._run_id, status="RUNNING")
         else:
             experiment = client.get_experiment_by_name(self._experiment)
@@ -146,7 +146,7 @@ class MlflowRecorder(Recorder):
             call(*arguments)
         except (MlflowException, OSError) as error:
             if not self._has_warned:
-                text = f"MLflow at {self._shown_uri} fails (metrics.csv has all rows): {_shown(error)}"
+                text = f"A request to MLflow at {self._shown_uri} failed (metrics.csv has all rows): {_shown(error)}"
                 print_line(text, sys.stderr)
                 self._has_warned = True
             return False

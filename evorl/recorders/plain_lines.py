@@ -21,7 +21,7 @@ _INDENT = " " * 6  # aligned with the steps, which follow the percentage
 class PlainLines(Recorder):
     """Prints every message and evaluation, and the progress after every 5 % of the run or 60 seconds.
 
-    Progress and evaluations are one line, and a second with the metrics that fit; ``metrics.csv`` has all metrics.
+    Each progress or evaluation is a line, followed by a line with the metrics that fit; ``metrics.csv`` has all.
 
     Args:
         stream: output stream; ``None`` for standard output.

@@ -16,7 +16,7 @@ class ProgressRecorder(RecorderGroup):
     """Chooses between ``LivePanel``, ``NotebookPanel`` and ``PlainLines`` when the run starts.
 
     Args:
-        live: true for a panel, false for plain lines; ``None`` for a panel on a terminal and in a notebook.
+        live: true for a panel, false for plain lines; ``None`` for a panel only on a terminal or in a notebook.
     """
 
     def __init__(self, live: bool | None = None) -> None:

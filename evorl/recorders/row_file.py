@@ -228,7 +228,7 @@ def as_line(cells: Iterable[str]) -> str:
 class JsonlRecorder(Recorder):
     """Writes one JSON object per row.
 
-    Non-finite values are written as ``NaN`` and ``Infinity``, which Python's ``json`` reads.
+    Non-finite values are written as ``NaN``, ``Infinity`` and ``-Infinity``, which Python's ``json`` reads.
 
     Raises:
         RunFolderError: the disk is full or read-only, or the existing file is corrupted.

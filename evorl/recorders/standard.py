@@ -39,7 +39,7 @@ def make_recorder(
         folder: the run folder.
         title: title of the run on the screen and in images; ``None`` for the name in its plan.
         progress: show progress on the screen.
-        live: true for a panel, false for plain lines; ``None`` for a panel on a terminal and in a notebook.
+        live: true for a panel, false for plain lines; ``None`` for a panel only on a terminal or in a notebook.
         tensorboard: write TensorBoard events.
         settings: settings of the run by dotted key, for TensorBoard's table of runs.
         learning_curve: draw the learning curve at the end.

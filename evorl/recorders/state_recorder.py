@@ -10,7 +10,7 @@ from evorl.runs.run_state import FAILED, FINISHED, RUNNING, STOPPED, HeldState, 
 
 
 class StateRecorder(Recorder):
-    """Records "running" from the start, and at the end "finished", "stopped" or "failed".
+    """Writes the state "running" at the start, and at the end "finished", "stopped" (early) or "failed".
 
     Args:
         path: path of ``state.json``.

@@ -20,7 +20,7 @@ MAX_WITHIN = 6  # maximum length of a legend inside the plot
 
 
 def draw_sweep(picture: Path | str, panels: Mapping[str, Mapping[str, Sequence[Curve]]]) -> bool:
-    """Draw evaluation returns over environment steps: a color per setting, a thin line per run.
+    """Draw evaluation returns over environment steps: a color per setting, thin lines for runs, thick ones for means.
 
     Args:
         picture: path of the PNG to write.

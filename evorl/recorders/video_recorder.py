@@ -30,9 +30,9 @@ main()
 class VideoRecorder(Recorder):
     """Starts ``evorl render`` on the run every ``interval`` steps, one process at a time, without waiting for it.
 
-    A process renders the best checkpoint that it finds and names the file after the steps of that checkpoint. No
-    process starts if the best checkpoint has been rendered already. The process computes on the CPU, because training
-    uses the accelerator. It inherits this process's trust in the config (``evorl.config.gate``).
+    A process renders the best checkpoint (the latest if none has a score), and names the file after its steps. No
+    process starts if that checkpoint has been rendered already. The process computes on the CPU, because training uses
+    the accelerator. It trusts the config (``trust=true``), because this process has already loaded it.
 
     Args:
         folder: the run folder; files are written to its folder ``videos``.

@@ -79,7 +79,7 @@ class WandbRecorder(Recorder):
             write_text(stored, secrets.token_hex(4))  # eight characters, like W&B's own ids
         run_id = stored.read_text(encoding="utf-8", errors="replace").strip()
         if not re.fullmatch(r"[\w-]+", run_id, flags=re.ASCII):
-            raise RunFolderError(f"{stored} contains no valid run id: remove it to create a new one.")
+            raise RunFolderError(f"{stored} contains no valid run id: delete the file to start a new W&B run.")
         return run_id
 
 

@@ -1,4 +1,4 @@
-"""Renders the bodies of saved episodes, and encodes images as animations."""
+"""Renders the MuJoCo bodies of saved episodes, and encodes images as animations."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _KINDS = {".gif": "GIF", ".webp": "WEBP", ".png": "PNG"}
 
 
 def frame_numbers(num_moments: int, num_frames: int = MAX_FRAMES) -> np.ndarray:
-    """Return up to ``num_frames`` equally spaced indices of ``num_moments`` moments, with the first and the last."""
+    """Return up to ``num_frames`` equally spaced indices, from 0 to ``num_moments - 1``; only 0 for one frame."""
     return np.unique(np.linspace(0, num_moments - 1, min(num_moments, num_frames)).round().astype(np.int64))
 
 
 def frames_of(episode: SavedEpisode, env: Env, num_frames: int = MAX_FRAMES, size: int = IMAGE_SIZE) -> np.ndarray:
-    """Render an episode's bodies at K equally spaced moments, uint8 ``[K, size, size, 3]``.
+    """Render an episode's MuJoCo bodies at K equally spaced moments, uint8 ``[K, size, size, 3]``.
 
     Args:
-        episode: an episode with physics.
+        episode: an episode with recorded MuJoCo positions and velocities.
         env: an environment with the model of the episode; only the model is used.
         num_frames: maximum of K, see ``frame_numbers``.
         size: width and height, in pixels.
 
     Raises:
-        ValueError: the episode has no physics, or it does not match the environment's model.
+        ValueError: the episode has no positions and velocities, or they do not match the environment's model.
         HostEnvError: no graphics library works.
     """
     qpos, qvel = physics_in(episode, env)
@@ -60,7 +60,7 @@ def write_animation(
         lossless: write a lossless WebP, several times as large as a lossy one; ignored for other formats.
 
     Raises:
-        ValueError: the extension is not a format with animations.
+        ValueError: the file extension is not .gif, .webp, .png or .mp4.
         ImportError: the extension is .mp4, and no video encoder is installed.
         RunFolderError: the file cannot be written.
     """
@@ -70,7 +70,7 @@ def write_animation(
     elif path.suffix.lower() in _KINDS:
         encoded = animation_bytes(frames, _KINDS[path.suffix.lower()], seconds_per_frame, lossless)
     else:
-        raise ValueError(f"An animation must be a .gif, .webp, .png or .mp4, got {path.name}.")
+        raise ValueError(f"an animation must be a .gif, .webp, .png or .mp4 file, got {path.name}.")
     with writing_to(path.parent):
         make_folder(path.parent)
         with open_to_write(path, "wb") as file:
@@ -93,7 +93,7 @@ def animation_bytes(
     pictures = [Image.fromarray(frame) for frame in frames]
     if kind == "GIF":
         pictures = [picture.quantize(256, dither=Image.Dither.NONE) for picture in pictures]
-    options: dict[str, Any] = {"lossless": lossless, "quality": 60} if kind == "WEBP" else {}
+    options: dict[str, Any] = {"lossless": lossless, "quality": 60, "minimize_size": True} if kind == "WEBP" else {}
     file = io.BytesIO()
     duration = round(1000 * seconds_per_frame)
     pictures[0].save(file, format=kind, save_all=True, append_images=pictures[1:], duration=duration, loop=0, **options)

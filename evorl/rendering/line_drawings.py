@@ -1,6 +1,6 @@
 """Draws environments that have no renderer: classic control with lines, grids with colors, others as bars.
 
-The drawings are made from an episode's arrays alone, at three times the size, and downsampled for antialiasing.
+The drawings need only an episode's arrays. Lines and bars are drawn at three times the size and downsampled.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class Sheet:
 
 
 def drawing_of(arrays: Mapping[str, np.ndarray], size: int) -> Draw:
-    """Return a function that draws a moment of an episode, which is given by its arrays.
+    """Return a function that draws a moment of an episode from the episode's arrays.
 
-    Classic control is drawn from arrays with gymnax's names of positions. Otherwise the observation is drawn: images
-    unchanged, grids with a color per channel, the first 64 of other numbers as bars.
+    Classic control is drawn if there are arrays with gymnax's names of positions. Otherwise the observation is drawn:
+    an image or a grid by ``grid_picture``, other observations as bars of their first 64 numbers.
 
     Args:
         arrays: arrays of a ``SavedEpisode``; observations and positions are ``[T + 1, ...]``.
@@ -182,7 +182,7 @@ def _bars(size: int, values: np.ndarray) -> np.ndarray:
     return sheet.picture()
 
 
-# By the names of the position arrays. A name that others include comes last: "theta" after ("x", "theta").
+# By the names of the position arrays, which must all exist; hence ("x", "theta") has to precede ("theta",).
 _BODIES: dict[tuple[str, ...], Callable[..., np.ndarray]] = {
     ("x", "theta"): _cart_pole,
     ("joint_angle1", "joint_angle2"): _acrobot,

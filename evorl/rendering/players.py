@@ -48,7 +48,7 @@ def players_of(workflow: Workflow, state: State, num_episodes: int, cells: int |
             ``ELITES_SHOWN`` elites, or the best policy without an archive.
 
     Raises:
-        ValueError: ``cells`` needs an archive that the workflow does not have, or a cell has no elite.
+        ValueError: ``cells`` needs an archive that the workflow does not have, or the archive or a cell has no elite.
     """
     if not has_archive(workflow):
         if cells:

@@ -1,7 +1,7 @@
 """Replay pages: a single HTML file that any browser plays offline, without network requests.
 
-Episodes with bodies are shown as scenes that can be rotated and paused: shapes are stored once, poses per frame as
-16-bit integers. Meshes and height fields are drawn as bounding boxes. Other episodes are shown as one animation.
+Episodes with MuJoCo positions are shown as scenes that can be rotated and paused: shapes are stored once, poses per
+frame as 16-bit integers. Meshes and height fields are drawn as bounding boxes. Other episodes are one animation.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ figcaption.end{color:#8c9096}canvas,img{display:block;width:100%;touch-action:no
 
 
 def write_body_page(path: Path, title: str, shown: Sequence[Shown], env: VectorEnv, num_frames: int) -> int:
-    """Write a page with a rotatable scene for each episode.
+    """Write a page with a rotatable scene of MuJoCo bodies for each episode.
 
     Args:
         path: output file; its folder is created.
         title: title of the page.
-        shown: episodes with bodies.
-        env: environment with the model of the bodies.
+        shown: episodes with recorded MuJoCo positions (``qpos``) and velocities.
+        env: environment whose ``mujoco_model`` describes the bodies.
         num_frames: maximum number of frames per episode.
 
     Returns:
         Number of meshes and height fields, which are drawn as bounding boxes.
 
     Raises:
-        ValueError: an episode has no bodies, or they do not match the environment's model.
+        ValueError: an episode has no recorded positions, or their shape does not match the model.
         RunFolderError: the file cannot be written.
     """
     model = env.mujoco_model
@@ -112,7 +112,7 @@ def _write(path: Path, title: str, note: str, body: str, width: int) -> None:
 def _scene(each: Shown, env: VectorEnv, num_frames: int) -> dict[str, Any]:
     """Return the data of an episode for the page: its frames, cumulative returns, and the poses of moving bodies."""
     if each.episode is None:
-        raise ValueError(f"{each.title} has no positions of bodies.")
+        raise ValueError(f"{each.title} has no recorded positions of bodies, so it cannot be shown as a scene.")
     qpos, _ = physics_in(each.episode, env)
     moments = frame_numbers(each.length + 1, num_frames)
     poses = poses_of(env.mujoco_model, qpos[moments])  # [K, M, 7]

@@ -57,10 +57,10 @@ def shown_episodes(
         size: image height, in pixels.
         num_frames: number of images per episode, see ``seen_live``; other renderers draw any moment on request.
         num_steps: maximum number of steps shown of each episode; ``None`` for whole episodes.
-        as_bodies: true renders bodies with MuJoCo; false yields them without images, for replay pages.
+        as_bodies: True renders MuJoCo bodies; False yields these episodes without images, for replay pages.
 
     Raises:
-        HostEnvError: no graphics library works, or a simulator failed or returned no image.
+        HostEnvError: no graphics library works, or a simulator failed or returned ``None`` instead of an image.
     """
     longest = most_steps(env) if num_steps is None else num_steps
     has_own_render = draws_itself(env)
@@ -96,11 +96,11 @@ def drawn_by_lines(episodes: Sequence[tuple[str, SavedEpisode]], size: int) -> l
 
 @contextlib.contextmanager
 def drawn_as_bodies(episodes: Sequence[tuple[str, SavedEpisode]], env: VectorEnv, size: int) -> Iterator[list[Shown]]:
-    """Context manager that yields titled episodes of bodies, drawn by MuJoCo with ``size`` pixels of height.
+    """Context manager that yields titled episodes, drawn by MuJoCo as images of ``size`` times ``size`` pixels.
 
     Raises:
         HostEnvError: no graphics library works.
-        ValueError: the bodies do not match the environment's model.
+        ValueError: an episode has no positions and velocities, or they do not match the environment's model.
     """
     renderer = BodyRenderer(env.mujoco_model, size)
     try:
@@ -136,7 +136,7 @@ def seen_live(
         players: policies; all play the same episodes.
         key: key of an evaluation; its first episodes are played again.
         look: function from a state to an image, uint8 ``[height, width, 3]``.
-        num_frames: number of images needed per episode; up to twice as many are rendered and kept.
+        num_frames: number of images needed per episode; up to twice as many are stored, see ``Album``.
         num_steps: maximum number of steps per episode.
     """
     rows = jnp.arange(env.num_envs)  # one, or one per agent
@@ -217,7 +217,7 @@ def drawn_by_simulator(env: Any, size: int) -> Callable[[EnvState], np.ndarray]:
     """Return a function that waits for a state, then renders the current state of a simulator on the host.
 
     Raises:
-        HostEnvError: (by the returned function) rendering fails or returns ``None``; other non-images: ``ValueError``.
+        HostEnvError: (by the returned function) rendering fails or returns ``None``; ``ValueError`` for other results.
     """
 
     def look(env_state: EnvState) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Replay buffers: one ring implementation and several sampling strategies."""
+"""Replay buffers: storage of transitions in a ring or of episodes in slots, with several sampling strategies."""
 
 from typing import TYPE_CHECKING
 

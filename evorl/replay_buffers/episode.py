@@ -46,7 +46,7 @@ class EpisodeReplayState(ReplayState):
     lengths: jax.Array
 
     def span(self, rows: jax.Array, envs: jax.Array, num_envs: int) -> EpisodeSpan:
-        """Return the episodes of the steps at ``(rows, envs)``.
+        """Return the positions of the steps at ``(rows, envs)`` in their episodes.
 
         Args:
             rows: filled rows ``[...]`` of episodes whose first step is stored.
@@ -62,7 +62,7 @@ class EpisodeReplayState(ReplayState):
 
 
 def times_in_batch(dones: jax.Array, is_written: jax.Array, running: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the times of a batch's steps and of their episodes' starts, counted from the first written step.
+    """Return the index of each step of a batch and of its episode's first step; the first written step has index 0.
 
     Args:
         dones: True where an episode ended with a written step, bool ``[T, B]``.
@@ -70,7 +70,7 @@ def times_in_batch(dones: jax.Array, is_written: jax.Array, running: jax.Array) 
         running: number of earlier steps of each running episode, int32 ``[B]``.
 
     Returns:
-        int32 ``[T, 1]`` and ``[T + 1, B]``: the last row is for the step after the batch.
+        int32 ``[T, 1]`` and ``[T + 1, B]``, negative for earlier starts; the last row is for the step after the batch.
     """
     time = jnp.cumsum(is_written, axis=0, dtype=jnp.int32) - 1
     before = -running[None]
@@ -78,7 +78,7 @@ def times_in_batch(dones: jax.Array, is_written: jax.Array, running: jax.Array) 
 
 
 def draw_in_runs(lengths: jax.Array, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
-    """Sample ``num`` runs in proportion to their lengths ``[M]``, and a step in each; both int32 ``[num]``."""
+    """Sample runs of steps in proportion to ``lengths`` ``[M]``; return their indices and a step in each, ``[num]``."""
     until = jnp.cumsum(lengths)
     flat = jax.random.randint(as_typed_key(key), (num,), 0, jnp.maximum(until[-1], 1))
     runs = jnp.minimum(jnp.searchsorted(until, flat, side="right"), lengths.shape[0] - 1).astype(jnp.int32)
@@ -133,17 +133,17 @@ class EpisodeReplayBuffer(UniformReplayBuffer):
         return self._over_devices(self._drawable(state))[1].sum()
 
     def _running_length(self, state: EpisodeReplayState) -> jax.Array:
-        """Return the lengths of this device's running episodes, int32 ``[B]``; 0 where one has just ended."""
+        """Return the lengths of this device's running episodes, int32 ``[B]``; 0 where no episode is running."""
         newest = (state.cursor - 1) % self.num_rows
         has_ended = state.data.dones[newest].astype(jnp.bool_) | (state.size == 0)
         return jnp.where(has_ended, 0, state.steps[newest] + 1)
 
     def _drawable(self, state: EpisodeReplayState) -> tuple[jax.Array, jax.Array]:
-        """Return the age of the first eligible step and the number of contiguous eligible steps, both int32 ``[B]``."""
+        """Return the first eligible step, counted from the oldest row, and the number of eligible steps, ``[B]``."""
         oldest, envs = state.cursor - state.size, jnp.arange(state.steps.shape[1])
 
         def halve(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            low, high = bounds  # the first age whose episode started at 0 or later is in [low, high]
+            low, high = bounds  # the first step of an episode with a stored start is in [low, high]
             middle = (low + high) // 2
             is_whole = state.steps[(oldest + middle) % self.num_rows, envs] <= middle
             return jnp.where(is_whole, low, jnp.minimum(middle + 1, high)), jnp.where(is_whole, middle, high)

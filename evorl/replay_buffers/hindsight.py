@@ -1,7 +1,7 @@
 """Hindsight experience replay (Andrychowicz et al. 2017): relabels transitions with goals achieved in their episode.
 
-Stored transitions do not change. When steps are sampled, most of them receive a goal achieved in the same episode, and
-their rewards and terminations are recomputed for that goal.
+Stored transitions do not change. When steps are sampled, a fraction of them receives goals achieved in their episodes;
+rewards and terminations are then recomputed for these goals.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def take_hindsight(
     strategy: Strategy,
     ratio: jax.Array | float,
 ) -> SampleBatch:
-    """Return n-step transitions from ``(rows, envs)``, a fraction ``1 - 1 / (1 + ratio)`` of them with other goals.
+    """Return n-step transitions from ``(rows, envs)``, on average ``ratio / (1 + ratio)`` of them with other goals.
 
     Rewards, and terminations by success, are computed for the goal of the returned transition, relabeled or not. A
     transition also ends where its goal is reached, if success ends episodes.
@@ -52,7 +52,7 @@ def take_hindsight(
         task: computes rewards and terminations for a goal.
         strategy: step of the same episode whose achieved goal is used: this or a later one (``future``), the last
             (``final``), or any (``episode``). ``none`` keeps the original goals.
-        ratio: number k of relabeled transitions per transition with its original goal.
+        ratio: mean number of relabeled transitions per transition with its original goal.
 
     Returns:
         As ``take_n_step``, with the goal in ``obs`` and ``next_obs``; ``extras.is_relabeled``, bool, is True for

@@ -22,8 +22,8 @@ class PrioritizedReplayState(ReplayState):
     """State of a ring with sampling priorities.
 
     Attributes:
-        priorities: priority of transition ``row * B + env``, raised to the exponent; identical on all devices.
-        greatest: largest priority so far, raised to the exponent, float32 scalar; assigned to new transitions.
+        priorities: sum tree of ``priority ** exponent`` at index ``row * B + env``; identical on all devices.
+        greatest: largest ``priority ** exponent`` so far, initially 1, float32 scalar; assigned to new transitions.
     """
 
     priorities: SumTree

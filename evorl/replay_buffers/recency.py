@@ -14,10 +14,10 @@ from evorl.types import Key
 
 
 class RecencyReplayState(ReplayState):
-    """State of a ring with recency weights.
+    """State of a ring that samples newer steps more often.
 
     Attributes:
-        sums: total weight of the k oldest steps for k = 0 ... R, float32 ``[R + 1]``.
+        sums: total weight of the k oldest steps of an environment, for k = 0 ... R, float32 ``[R + 1]``.
     """
 
     sums: jax.Array

@@ -1,10 +1,10 @@
-"""Ring storage of all replay buffers: rows of time steps, written in order, overwriting the oldest.
+"""Ring storage of replay buffers: one row per time step; new rows overwrite the oldest.
 
 Storage leaves are ``[R, B, ...]``: R rows, each with one transition of every environment. A device mesh shards the
 environment axis, so a device stores the transitions of its environments, and writing needs no communication. A ring of
 a single environment is replicated: every device receives the same rows. Such a ring can store complete episodes of
-different lengths consecutively. A buffer is this storage plus a *strategy*, a function of state and key that returns
-``(rows, envs)``. n-step transitions are assembled from single steps when they are sampled.
+different lengths consecutively. A buffer is this storage plus a *strategy*, a function of state, key and number that
+returns ``(rows, envs)``. n-step transitions are assembled from single steps when they are sampled.
 
 The ring is never carried through ``lax.cond``, which may copy all its data: instead, skipped rows have an index out of
 range. Writing is a scatter of whole rows, which XLA does in place if the state is donated or carried by a loop.
@@ -40,7 +40,7 @@ class ReplayState(PyTreeData):
     size: jax.Array
 
     def num_from(self, rows: jax.Array, envs: jax.Array, num_envs: int) -> jax.Array:
-        """Return the number of contiguous stored steps starting at ``(rows, envs)``; see ``take``."""
+        """Return the number of stored steps from ``rows`` to the newest row, int32; the same for all ``envs``."""
         num_rows = jax.tree.leaves(self.data)[0].shape[0]
         return (self.cursor - 1 - rows) % num_rows + 1
 
@@ -53,7 +53,7 @@ def init_ring(num_rows: int, num_envs: int, sample_spec: Any, num_columns: int =
 
     Args:
         num_rows: number of rows R.
-        num_envs: number of environments B over all devices; a single one is replicated.
+        num_envs: number of environments B over all devices, divisible by their number; a single one is replicated.
         sample_spec: one transition of one environment: arrays, numbers or ``jax.ShapeDtypeStruct``.
         num_columns: number of adjacent columns per environment.
     """
@@ -100,7 +100,7 @@ def replace_entries(state: Ring, rows: jax.Array, envs: jax.Array, entries: Any)
     """Replace some entries of the transitions at ``(rows, envs)``, for environments of this device.
 
     Args:
-        state: ring of dicts.
+        state: ring of transitions that are dicts.
         rows: int32 ``[N]``; rows beyond the ring are dropped.
         envs: indices of environments of this device, int32 ``[N]``.
         entries: new values by name, leaves ``[N, ...]``.
@@ -114,10 +114,10 @@ def replace_entries(state: Ring, rows: jax.Array, envs: jax.Array, entries: Any)
 
 
 def take(data: Tree, rows: jax.Array, envs: jax.Array, num_envs: int) -> Tree:
-    """Return the transitions at ``(rows, envs)``, leaves ``[*rows.shape, ...]``.
+    """Return the transitions of ``data`` ``[R, B, ...]`` at ``(rows, envs)``, leaves ``[*rows.shape, ...]``.
 
     On a mesh, ``envs`` (or columns, if environments have several) are global indices, identical on all devices. Each
-    device contributes the transitions that it stores to a sum over devices. With ``num_envs`` 1, each stores all.
+    device contributes the transitions that it stores to a sum over devices. If ``num_envs`` is 1, each stores all.
     """
     if num_shards() == 1 or num_envs == 1:
         return jax.tree.map(lambda storage: storage[rows, envs], data)
@@ -182,7 +182,7 @@ def take_n_step(
 
     Returns:
         ``obs``, ``actions`` and ``extras`` of the first step; ``rewards``, the discounted sum; ``next_obs`` of the last
-        step; and in ``extras``, ``num_rewards``, int32, and ``discounts``, the discount over all steps, 0 after a
+        step; and in ``extras``, ``num_rewards``, int32, and ``discounts``: ``discount ** num_rewards``, or 0 after a
         termination. ``dones`` is ``None``. Leaves are ``[*rows.shape, ...]``.
     """
     if num_steps == 1:
@@ -207,7 +207,7 @@ def take_n_step(
 def window_from(
     state: ReplayState, rows: jax.Array, envs: jax.Array, num_envs: int, num_steps: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return n rows starting at ``rows`` ``[...]``, their environments, and a mask of stored ones, all ``[..., n]``."""
+    """Return ``n = num_steps`` rows from ``rows`` on, their environments, and a mask of stored steps, ``[..., n]``."""
     num_rows = jax.tree.leaves(state.data)[0].shape[0]
     steps = jnp.arange(num_steps)
     window_rows = (rows[..., None] + steps) % num_rows
@@ -218,7 +218,7 @@ def window_from(
 def discounted_sum(
     rewards: jax.Array, ends: jax.Array, is_stored: jax.Array, discount: jax.Array | float
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the discounted sum of ``rewards`` ``[..., n]`` through the first of ``ends``, and their number, int32."""
+    """Return the discounted sum of stored ``rewards`` ``[..., n]`` up to the first end (included), and their number."""
     ended_before = jnp.cumsum(ends.astype(jnp.int32), axis=-1) - ends.astype(jnp.int32)
     is_in = (ended_before == 0) & is_stored
     num_rewards = is_in.sum(axis=-1, dtype=jnp.int32)

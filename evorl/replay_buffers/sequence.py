@@ -1,6 +1,6 @@
 """Sequences of consecutive steps for recurrent learners, assembled from stored single steps.
 
-A sequence is within the oldest and the newest stored step, so it never crosses the write position. It may extend
+A complete sequence consists of stored steps only, so it never crosses the write position. It may extend
 across the end of an episode: ``starts`` marks the steps at which the recurrent state is reset.
 """
 
@@ -52,7 +52,7 @@ def take_sequences(state: ReplayState, rows: jax.Array, envs: jax.Array, num_env
 class SequenceReplayBuffer(UniformReplayBuffer):
     """Ring of the latest transitions that samples starts of complete sequences uniformly, with replacement.
 
-    While no complete sequence is stored, draws return the oldest start; ``mask`` of the sequence marks stored steps.
+    While no complete sequence is stored, samples start at the oldest step; see ``mask`` of ``take_sequences``.
 
     Attributes:
         length: number of steps of a sequence.
@@ -73,7 +73,7 @@ class SequenceReplayBuffer(UniformReplayBuffer):
             raise ValueError(
                 f"sequences of {self.length} steps that start every {self.period} steps do not fit into the "
                 f"{self.num_rows} steps of each environment that a replay capacity of {self.capacity} holds: choose "
-                "shorter sequences, or a larger capacity."
+                "shorter sequences, a shorter period, or a larger capacity."
             )
 
     @property
@@ -88,7 +88,7 @@ class SequenceReplayBuffer(UniformReplayBuffer):
         return rows, flat % self.num_envs
 
     def num_choices(self, state: ReplayState) -> jax.Array:
-        """Return the number of complete sequences over all devices, int32 scalar."""
+        """Return the number of complete sequences that can be sampled, over all devices, int32 scalar."""
         last = state.cursor - self.length
         return jnp.maximum((last - self._first_start(state)) // self.period + 1, 0) * self.num_envs
 
@@ -129,7 +129,7 @@ class PrioritizedSequenceReplayBuffer(SequenceReplayBuffer, PrioritizedReplayBuf
 
 
 def sequence_buffer(workflow: Any) -> SequenceReplayBuffer:
-    """Return the buffer of an off-policy workflow with ``burn_in``, ``sequence_length`` and ``sequence_period``."""
+    """Return the buffer of an off-policy workflow, for sequences of ``burn_in + sequence_length`` steps."""
     fields = {"capacity": workflow.replay_capacity, "num_envs": workflow.num_stored_envs}
     fields |= {"length": (workflow.burn_in or 0) + workflow.sequence_length, "period": workflow.sequence_period}
     if not workflow.prioritized:

@@ -1,8 +1,8 @@
-"""Replay of complete episodes in slots; a new episode overwrites a random one instead of the oldest.
+"""Replay buffer with one slot per episode: if no slot is empty, a new episode overwrites a random one, not the oldest.
 
 Storage leaves are ``[T, S, ...]``: T steps of S slots. Each environment has the same number of adjacent slots, and
-writes into one of them until its episode ends. The choice of the overwritten episode therefore depends neither on other
-environments nor on devices, and the beginning of a running episode is never overwritten.
+writes into one of them until its episode ends or the slot is full. The choice of the overwritten episode therefore
+depends neither on other environments nor on devices, and the slot of a running episode is not overwritten.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from evorl.types import Key
 
 
 class SlotReplayState(ReplayState):
-    """State of a slot buffer: leaves of ``data`` are ``[T, S, ...]``, the slots of an environment adjacent.
+    """State of a slot buffer: leaves of ``data`` are ``[T, S, ...]``, with adjacent slots for each environment.
 
-    Fields of a ring have a different meaning: ``cursor``, int32 ``[1, B]``, is the slot that each environment opened
+    Two fields differ from a ring's: ``cursor``, int32 ``[1, B]``, is the slot that each environment opened
     last, as an index among its slots; ``size``, int32 ``[1, S]``, is the number of steps in each slot.
 
     Attributes:
-        running: steps of the running episode in that slot, int32 ``[1, B]``; 0 if the next step opens a new slot.
-        num_added: number of steps of each environment added so far, int32 scalar.
-        keys: key of each environment, from which its slots are drawn, ``[1, B]``.
+        running: steps of the running episode in slot ``cursor``, int32 ``[1, B]``; 0 if the next step opens a slot.
+        num_added: number of steps added so far per environment, int32 scalar.
+        keys: random key of each environment for the choice of its slots, ``[1, B]``.
     """
 
     running: jax.Array
@@ -37,11 +37,11 @@ class SlotReplayState(ReplayState):
     keys: Key
 
     def num_from(self, rows: jax.Array, envs: jax.Array, num_envs: int) -> jax.Array:
-        """Return the number of stored steps of a slot starting at ``(rows, envs)``; see ``ring.take``."""
+        """Return the number of stored steps of slots ``envs`` from ``rows`` on; arguments are as for ``ring.take``."""
         return take(self.size, jnp.zeros_like(envs), envs, num_envs) - rows
 
     def span(self, rows: jax.Array, envs: jax.Array, num_envs: int) -> EpisodeSpan:
-        """Return the episodes of the steps at ``(rows, envs)``; each starts in the first row.
+        """Return the positions of the steps at ``(rows, envs)`` in their episodes; every episode starts in row 0.
 
         Args:
             rows: filled rows, ``[...]``.
@@ -54,15 +54,15 @@ class SlotReplayState(ReplayState):
 
 
 class SlotReplayBuffer(UniformReplayBuffer):
-    """One episode per slot, overwritten at random, and sampled uniformly over steps.
+    """Replay buffer with one episode per slot: evicts random episodes, and samples all stored steps uniformly.
 
-    At the start of an episode, an environment opens its next empty slot; if none is empty, it opens any slot except its
-    last, with equal probability. Transitions are ``SampleBatch`` with ``dones``; the first step of each environment
+    At the start of an episode, an environment opens its next empty slot; if no slot is empty, it overwrites a random
+    one, except its latest. Transitions are ``SampleBatch`` with ``dones``; the first step of each environment
     starts an episode. An episode longer than a slot continues in another slot, as if it were a new episode.
 
     Attributes:
-        episode_steps: slot size T, the maximum length of an episode. The number of slots, equal for each environment,
-            is the capacity divided by T.
+        episode_steps: slot size T, usually the time limit of episodes. Each environment has
+            ``capacity // T // num_envs`` slots.
     """
 
     episode_steps: int = 1
@@ -95,7 +95,7 @@ class SlotReplayBuffer(UniformReplayBuffer):
 
         Args:
             sample_spec: arrays, numbers or ``jax.ShapeDtypeStruct``.
-            key: key for drawing slots.
+            key: random key for the choice of slots; required.
 
         Raises:
             ValueError: ``key`` is missing.
@@ -116,7 +116,7 @@ class SlotReplayBuffer(UniformReplayBuffer):
         )
 
     def add(self, state: Any, batch: Any, mask: jax.Array | None = None) -> SlotReplayState:
-        """Add the steps of ``batch``, leaves ``[L, B, ...]``, where ``mask``, bool ``[L]``, is True."""
+        """Add the steps of ``batch``, leaves ``[L, B, ...]``, where ``mask``, bool ``[L]``, is True (``None``: all)."""
         num_new, num_envs = batch.dones.shape[0], state.cursor.shape[1]
         shape = (self.num_rows, num_envs)
         check_batch(jax.tree.map(lambda x: jax.ShapeDtypeStruct((*shape, *x.shape[2:]), x.dtype), state.data), batch)
@@ -146,12 +146,12 @@ class SlotReplayBuffer(UniformReplayBuffer):
         )
 
     def _slots_opened(self, state: SlotReplayState, opens: jax.Array, time: jax.Array) -> jax.Array:
-        """Return the slot that each environment writes to, as an index among its slots, int32 ``[L, B]``.
+        """Return the slot that each environment writes to at each step, as an index among its slots, int32 ``[L, B]``.
 
         Args:
             state: state before the batch.
             opens: True if a step opens a slot, bool ``[L, B]``.
-            time: index of the step since ``state``, int32 ``[L, 1]``.
+            time: index of each step, from 0 for the first step that is added, int32 ``[L, 1]``.
         """
         used = (state.size > 0).reshape(-1, self.slots_per_env).sum(axis=1, dtype=jnp.int32)
         has_empty = used + jnp.cumsum(opens, axis=0) <= self.slots_per_env

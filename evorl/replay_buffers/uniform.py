@@ -43,7 +43,7 @@ class UniformReplayBuffer(PyTreeNode):
         return -(-self.capacity // self.num_envs)
 
     def num_bytes(self, sample_spec: Any) -> int:
-        """Return the memory of the ring over all devices, in bytes, before it is allocated."""
+        """Return the size of the ring over all devices, in bytes, without allocating it."""
         spec = jax.eval_shape(lambda tree: tree, sample_spec)
         row = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(spec))
         return row * self.num_rows * self.num_envs
@@ -53,7 +53,7 @@ class UniformReplayBuffer(PyTreeNode):
         return init_ring(self.num_rows, self.num_envs, sample_spec)
 
     def add(self, state: ReplayState, batch: Any, mask: jax.Array | None = None) -> ReplayState:
-        """Add ``batch``, leaves ``[T, B, ...]``; see ``ring.add_rows``."""
+        """Add the steps of ``batch``, leaves ``[T, B, ...]``, where ``mask`` is True; see ``ring.add_rows``."""
         return add_rows(state, batch, mask)
 
     def draw_indices(self, state: ReplayState, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
@@ -71,7 +71,7 @@ class UniformReplayBuffer(PyTreeNode):
         return state.size * self.num_envs
 
     def num_choices(self, state: ReplayState) -> jax.Array:
-        """Return the number of distinct draws over all devices, int32 scalar."""
+        """Return the number of transitions (or sequences) that can be sampled, over all devices, int32 scalar."""
         return self.num_transitions(state)
 
     def _over_devices(self, local_rows: Tree) -> Tree:

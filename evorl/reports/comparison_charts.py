@@ -101,9 +101,9 @@ def draw_profiles(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]]
 
 
 def improvements(groups: Sequence[Group]) -> list[Improvement]:
-    """Return pairs of labels that share an environment, the better one first.
+    """Return comparisons of labels that share an environment, the label that more probably scores higher first.
 
-    With more than ``ALL_PAIRS`` labels, only the best label is paired with each of the others.
+    With more than ``ALL_PAIRS`` labels, only the best by interquartile mean, always first, is compared with the others.
     """
     scores = scores_by_label(groups)
     scaled = on_one_scale(scores)

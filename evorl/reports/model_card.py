@@ -22,10 +22,10 @@ _USE = """\
 ```bash
 evorl evaluate run=policy.zip
 evorl render run=policy.zip to=episodes.webp
-evorl train agent={agent} env=... init_from=policy.zip # with the same networks
+evorl train agent={agent} env=... init_from=policy.zip # use the same network settings
 ```
 
-`policy.zip` is this file, or its address. In Python:
+`policy.zip` is the path or the address of the packed policy. In Python:
 
 ```py
 policy = evorl.load_policy("policy.zip")
@@ -73,7 +73,7 @@ def model_card(run: RecordedRun, checkpoint: PackedCheckpoint) -> str:
     }
     if checkpoint.foreign:
         named = ", ".join(f"{name}={value}" for name, value in checkpoint.foreign.items())
-        facts["needs code"] = f"{named}; with trust=true, if you have this code and trust it"
+        facts["needs code"] = f"{named}; install this code, and set trust=true if you trust it"
     settings = {
         name: without_folders(value)
         for name, value in settings_of(run).items()
@@ -117,7 +117,7 @@ def _training(run: RecordedRun) -> dict[str, str]:
     except ValueError:  # nothing was recorded
         return {}
     interval = "" if row["low"] is None else f", 95 % interval [{number(row['low'])}, {number(row['high'])}]"
-    center = f"IQM of the last values of {row['seeds']} seeds: {number(row['iqm'])}{interval}"
+    center = f"{number(row['iqm'])}, the interquartile mean of the last values of {row['seeds']} seeds{interval}"
     return {"training": f"{center}; best value {number(row['best'])}; {row['steps']:,} steps"}
 
 

@@ -36,7 +36,7 @@ MAX_CHARTS = 8  # maximum number of loss charts
 MAX_LISTED = 20
 _METHOD = (
     "IQM is the interquartile mean of the last values of the seeds: the best and the worst quarter are discarded "
-    "(with fewer than four seeds it is their mean). Intervals hold 95 % of bootstrap resamples of the seeds, drawn "
+    "(with fewer than four seeds it is their mean). Intervals are 95 % percentile bootstrap intervals: seeds are drawn "
     "within each environment; they require three seeds, and with few seeds they are too narrow. P(X > Y) is the "
     "probability that a seed of X scores more than a seed of Y. Source: Agarwal et al. 2021, Deep reinforcement "
     "learning at the edge of the statistical precipice."
@@ -50,7 +50,7 @@ class Report:
     Attributes:
         runs: runs, which all recorded the metric.
         groups: groups of these runs.
-        title: title of the page; ``None`` for a title made from algorithms and environments.
+        title: title of the page; ``None`` for the title of a single run, else one made of algorithms and environments.
         notes: sentences about runs that were omitted.
         by: settings that the user grouped by, shown on the page.
     """
@@ -74,7 +74,7 @@ class Report:
         recorded = [run for run in runs if run.by_seed(metric)]
         if not recorded:
             known = sorted({metric for run in runs for metric in run.curves if not _OF_SEED.search(metric)})
-            name = requested or "return"
+            name = requested or "a return"
             raise ValueError(
                 f"none of {len(runs)} runs has recorded {name} yet.{did_you_mean(name, known) if requested else ''}"
                 + (f" Recorded metrics: {', '.join(known)}." if known else "")

@@ -108,7 +108,7 @@ class RecordedRun:
 
     @property
     def can_be_resumed(self) -> bool:
-        """True if the run has a checkpoint to resume from and has not finished."""
+        """True if the run has a checkpoint to resume from, has not finished, and is not in training."""
         return self.state.state not in (RUNNING, FINISHED) and self.folder.saved_at is not None
 
     @functools.cached_property
@@ -275,7 +275,7 @@ def _table(path: Path) -> Iterable[dict[str, float]]:
         except ValueError as error:
             raise file.damaged(f"line {number}: {error}") from error
         if not 0 <= numbers.get("timesteps", math.nan) < 2**63:
-            raise file.damaged(f"line {number} has no number of timesteps")
+            raise file.damaged(f"line {number} has no valid number of timesteps")
         yield numbers
 
 

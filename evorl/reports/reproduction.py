@@ -1,4 +1,4 @@
-"""Page section on reproducing runs: commands, machines and versions; equal ones are listed once."""
+"""Page section on reproducing runs: commands, machines and versions; equal machines are listed once."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def readable(runs: Iterable[RecordedRun]) -> tuple[list[RecordedRun], list[str]]
 
 
 def in_order(runs: Iterable[RecordedRun], sort: str) -> list[RecordedRun]:
-    """Sort runs by ``return``, ``best``, ``steps`` or ``newest``, largest first, or alphabetically by another column.
+    """Sort runs by ``return``, ``best``, ``steps`` or ``newest``, largest first; or by run, algorithm, env or state.
 
     Raises:
         ValueError: the order is unknown.

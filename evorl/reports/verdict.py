@@ -12,13 +12,13 @@ MAX_MORE_SEEDS = 1000  # limit above which more seeds are not suggested
 def verdict(pair: Improvement, num_seeds: int) -> str:
     """Describe which of two groups is better, how certain that is, and how many more seeds would probably settle it.
 
-    The number of seeds assumes that the estimated probability stays the same, and that the width of its interval is
-    inversely proportional to the square root of the number of seeds.
+    This number assumes the same probability, and an interval that shrinks with the square root of the number of seeds.
 
     Args:
         pair: the comparison.
         num_seeds: number of seeds of the smaller group.
     """
+    pair = pair if pair.probability >= 0.5 else pair.turned()
     claim = f"a seed of {pair.better} scores higher than a seed of {pair.than} with probability {pair.probability:.2f}"
     if pair.interval is None:
         return f"Undecided: {claim}, but there are too few seeds for an interval: train at least three of each."
@@ -29,7 +29,7 @@ def verdict(pair: Improvement, num_seeds: int) -> str:
     more = _more_seeds(pair.probability - 0.5, pair.probability - low, num_seeds)
     if more is None:
         return f"No difference between {pair.better} and {pair.than} is visible: {claim}."
-    return f"Undecided: {claim}. If that holds, about {more:,} more seeds of each would settle it."
+    return f"Undecided: {claim}. If this probability holds, about {more:,} more seeds of each would settle it."
 
 
 def _more_seeds(difference: float, width: float, num_seeds: int) -> int | None:

@@ -58,7 +58,7 @@ def _best_run(sweep: SweepFolder) -> RunFolder:
         named = ", ".join(as_arguments({"run": run.path}) for run in runs)
         raise RunFolderError(
             f"{sweep.path} is a sweep over environments, whose returns cannot be compared: name one of its runs. The "
-            f"best run of each: {named}."
+            f"best run of each environment: {named}."
         )
     return runs[0]
 
@@ -90,5 +90,5 @@ def _without_best(path: Path) -> RunFolderError:
     """Return the error for a sweep or search without a best run."""
     return RunFolderError(
         f"{path} is a sweep or search without a best run so far: continue it with evorl train "
-        f"{as_arguments({'resume': path})}, or name one of its runs."
+        f"{as_arguments({'resume': path})}, or name one of its run folders, if it has any."
     )

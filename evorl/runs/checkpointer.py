@@ -44,9 +44,9 @@ class RunCheckpointer:
 
     Args:
         folder: folder of the checkpoints, created by the first save.
-        max_to_keep: number of newest checkpoints to keep, in addition to the best.
+        max_to_keep: number of newest checkpoints to keep, at least 1, in addition to the best.
         records: files that grow during the run; each checkpoint stores their lengths, see ``differing_records``.
-        best_to_keep: number of best checkpoints to keep, by score; of equal scores, the later checkpoint is better.
+        best_to_keep: number of checkpoints with the highest scores to keep, at least 1; later ones win ties.
         score_over: number of evaluations that the training loop averages in the scores that it passes to ``save``.
         seconds: time since the last save after which ``wants`` requests a checkpoint; 0 disables these requests.
         clock: function that returns the current time in seconds, used for ``seconds``.
@@ -82,7 +82,7 @@ class RunCheckpointer:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """Iterations of the checkpoints, oldest first, except those without a valid manifest of their iteration."""
+        """Iterations of the checkpoints with a valid manifest, oldest first; their other files are not checked."""
         steps = []
         for step in self._named_steps():
             with contextlib.suppress(Damage):
@@ -101,7 +101,7 @@ class RunCheckpointer:
         return None if best is None else self._score(best)
 
     def wants(self, score: float | None) -> bool:
-        """Return True if a save is due by ``seconds``, or if several best are kept and ``score`` is among the best."""
+        """Return True ``seconds`` after the last save, or if ``best_to_keep`` > 1 and ``score`` is among the best."""
         if self.seconds > 0.0 and self._clock() - self._last_save >= self.seconds:
             return True
         if score is None or self.best_to_keep == 1 or not math.isfinite(score):
@@ -117,7 +117,7 @@ class RunCheckpointer:
         Args:
             state: any pytree of arrays and numbers, including typed PRNG keys, on any devices.
             progress: JSON data that ``restore`` returns; its entry ``iterations`` names the checkpoint.
-            score: evaluation score of exactly this state, higher is better; ``None`` keeps a stored score.
+            score: score of exactly this state, higher is better, ignored unless finite; ``None`` keeps a stored score.
 
         Raises:
             RunFolderError: the disk is full or read-only, or the folder is a link; older checkpoints are kept.

@@ -35,15 +35,15 @@ def download(address: str, max_bytes: int, headers: Mapping[str, str] | None = N
         headers: additional headers of the request; ``Authorization`` is not sent to other servers after a redirection.
 
     Raises:
-        RunFolderError: the address, or one that it redirects to, is not accepted; the server cannot be reached or
-            reports an error; or a limit is exceeded.
+        RunFolderError: the address, or one that it redirects to, is not accepted; the server cannot be reached,
+            reports an error or sends an incomplete file; or a limit is exceeded.
     """
     is_local = check_address(address)
     return within_time(address, lambda: _download(address, max_bytes, headers or {}, is_local))
 
 
 def within_time(address: str, call: Callable[[], T]) -> T:
-    """Return ``call()``, where ``call`` downloads something within ``TOTAL_SECONDS``.
+    """Return the result of ``call()``, a download that must finish within ``TOTAL_SECONDS``.
 
     A socket's timeout restarts with each received byte, so a server that sends one byte at a time could delay a
     download forever. Therefore ``call`` runs in another thread, which is abandoned at the time limit.
@@ -111,10 +111,10 @@ def check_address(address: str, after: str | None = None) -> bool:
 
     Args:
         address: the address.
-        after: address that redirected to ``address``; ``None`` if the user passed ``address``.
+        after: address that redirected to ``address``, HTTPS only to HTTPS; ``None`` if the user passed ``address``.
 
     Raises:
-        RunFolderError: ``address`` is not HTTPS (or HTTP on this machine, unless HTTPS redirected), or has a password.
+        RunFolderError: ``address`` is malformed, has a user name or password, or uses HTTP and is not of this machine.
     """
     shown = address if after is None else f"{after} redirects to {address}, which"
     try:
@@ -124,14 +124,14 @@ def check_address(address: str, after: str | None = None) -> bool:
     except ValueError as error:
         raise RunFolderError(f"{shown} is not an address: {error}.") from error
     if is_private:
-        raise RunFolderError(f"{parts.scheme}://{host} was given with a user name or password: leave them out.")
+        raise RunFolderError(f"{parts.scheme}://{host}: addresses with a user name or password are not accepted.")
     if not host or parts.scheme not in ("https", "http"):
-        raise RunFolderError(f"{shown} is not an address of HTTPS: expected https://<host>/<file>.")
+        raise RunFolderError(f"{shown} is not an HTTPS address: expected https://<host>/<file>.")
     is_local = _is_this_machine(host)
     if parts.scheme == "http" and not (is_local and (after is None or after.startswith("http://"))):
         raise RunFolderError(
-            f"{shown} uses plain HTTP, so that others could replace the file on its way: use https://, or download the "
-            "file and name its path."
+            f"{shown} uses plain HTTP, accepted only from this machine and without a redirection from https://: "
+            "use https://, or download the file and pass its path."
         )
     return is_local
 

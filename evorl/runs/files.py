@@ -43,7 +43,7 @@ class RunFolderError(OSError):
 
 @contextlib.contextmanager
 def writing_to(folder: Path | str) -> Iterator[None]:
-    """Context that converts failures to write into ``folder`` to an error with the reason and a remedy.
+    """Context that converts errors of writing to ``folder`` into a ``RunFolderError`` with the reason and a remedy.
 
     Raises:
         RunFolderError: the context raised an ``OSError``, or another error about a disk or a denied permission.
@@ -60,7 +60,7 @@ def writing_to(folder: Path | str) -> Iterator[None]:
             raise
         reason, advice = _REASONS[code] if code in _REASONS else (str(error), "choose another folder")
         raise RunFolderError(
-            f"Cannot write to {folder}: {reason}. Its contents are unchanged: {advice}, then resume or start again."
+            f"Cannot write to {folder}: {reason}. Saved checkpoints are kept: {advice}, then resume or start again."
         ) from error
 
 
@@ -68,8 +68,8 @@ def refuse_link(path: Path) -> None:
     """Raise ``RunFolderError`` if ``path`` is a symbolic link."""
     if path.is_symlink():
         raise RunFolderError(
-            f"{path} is a symbolic link, and evorl does not write to the target of a link: replace the link by its "
-            "target, or remove it."
+            f"{path} is a symbolic link, which evorl does not follow, because it may lead out of this folder: replace "
+            "the link by its target, or remove it."
         )
 
 
@@ -153,6 +153,6 @@ def make_private_folder(path: Path | str) -> None:
                 path.chmod(PRIVATE)
         elif about.st_uid != 0 or about.st_mode & _WRITABLE_BY_OTHERS:
             raise RunFolderError(
-                f"{path} belongs to another user, and programs in it would run with your permissions: choose a folder "
-                "that you own."
+                f"{path} belongs to another user, who could replace files that evorl trusts: choose a folder that you "
+                "own."
             )

@@ -107,17 +107,17 @@ class RunFolder:
 
     @property
     def sweep_table(self) -> Path:
-        """The result of every setting of a sweep, CSV; a folder with this file is the folder of a sweep."""
+        """The result of every setting of a run with ``sweep=``, CSV; only such a run has this file."""
         return self.path / "sweep.csv"
 
     @property
     def sweep_evaluations(self) -> Path:
-        """Every evaluation of every setting of a sweep, CSV."""
+        """Every evaluation of every setting of a run with ``sweep=``, CSV."""
         return self.path / "evaluations.csv"
 
     @property
     def search_table(self) -> Path:
-        """The result of every trial of a search, CSV; a folder with this file is the folder of a search."""
+        """The result of every trial of a run with ``search=``, CSV; only such a run has this file."""
         return self.path / "search.csv"
 
     @property
@@ -188,9 +188,9 @@ class RunFolder:
         configs = list(user_path(root).rglob("config.yaml"))
         newest = cls._newest(configs)
         if newest is None:
-            instead = f"{len(configs)} runs without checkpoints" if configs else "no runs"
+            instead = f"runs without checkpoints: {len(configs)}" if configs else "no runs"
             raise RunFolderError(
-                f"There is no run with a checkpoint in {root} ({instead}): start a run without resume."
+                f"There is no run with a checkpoint in {root} ({instead}): start one with evorl train, without resume."
             )
         return newest
 
@@ -208,15 +208,14 @@ class RunFolder:
         A folder of runs, such as ``runs/ppo-cartpole`` or ``runs``, names its run with the most recent checkpoint.
 
         Raises:
-            RunFolderError: no folder matches.
+            RunFolderError: no folder matches, or the folder of runs (``root`` for ``latest``) has no checkpoint.
         """
         if str(which) == "latest":
             return cls.latest(root)
-        below = Path(root) / which
-        path = below if not Path(which).exists() and below.is_dir() else which
-        folder = user_path(path)
+        folder, below = user_path(which), user_path(Path(root) / which)
+        folder = below if not folder.exists() and below.is_dir() else folder
         is_group = folder.is_dir() and not (folder / "config.yaml").is_file()
-        return (is_group and cls._newest(_configs_in(folder))) or cls.open(path, root)
+        return (is_group and cls._newest(_configs_in(folder))) or cls.open(folder, root)
 
     @property
     def saved_at(self) -> float | None:
@@ -228,7 +227,7 @@ class RunFolder:
         """Reject symbolic links in the run folder and in the folders that a run writes; call before resuming a run.
 
         Raises:
-            RunFolderError: a file or folder in one of them is a symbolic link.
+            RunFolderError: a file or folder directly in one of these folders is a symbolic link.
         """
         folders = (self.path, self.checkpoints, self.tensorboard, self.episodes, self.plots, self.videos)
         for path in (path for folder in folders for path in folder.glob("*")):
@@ -240,7 +239,7 @@ class RunFolder:
         If there are several processes, only the first one writes.
 
         Raises:
-            RunFolderError: the folder cannot be written; the previous config is kept.
+            RunFolderError: the stored config is invalid, or the folder cannot be written; the old config is kept.
         """
         text = _as_yaml(config)
         if not is_first() or text == _as_yaml(self.load_config(trust=True)):
@@ -310,7 +309,7 @@ def _neighbors(path: Path, root: Path | None = None) -> str:
     for folder in (path, parent, *([user_path(root).resolve()] if root else [])):
         nearby |= {config.parent: _likeness(path, config.parent, folder) for config in _configs_in(folder)}
     if not nearby:
-        return f"{parent} contains no runs either: name a run folder, or resume=latest."
+        return f"{parent} contains no runs either: pass the path of a run folder, or latest."
     newest = sorted(nearby, key=lambda run: [int(n) for n in re.findall(r"\d+", run.name)], reverse=True)
     alike = sorted((run for run in newest if nearby[run] >= ALIKE), key=lambda run: -nearby[run])
     kind = "Similarly named runs" if alike else "Nearby runs"

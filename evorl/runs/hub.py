@@ -47,7 +47,7 @@ def download_from_hub(address: str) -> Path:
     """Download ``policy.zip`` from a repository into the user's cache, unless cached there; return its path.
 
     Raises:
-        RunFolderError: the address is invalid, the Hub cannot be reached, or the file does not exist or is too large.
+        RunFolderError: the address is invalid; the file does not exist, is too large or cannot be downloaded or stored.
         ImportError: the extra ``hub`` is not installed.
     """
     hub, (repository, revision), endpoint = _library(), HubAddress.read(address), _endpoint()
@@ -59,7 +59,7 @@ def download_from_hub(address: str) -> Path:
     except Exception as error:  # errors of the library and of its HTTP client share no base class
         raise _failed(f"{address} was not downloaded", error) from error
     if not re.fullmatch(r"[0-9a-f]{40}", file.commit_hash or ""):
-        raise RunFolderError(f"{address} was not downloaded: {url} states no commit, so it is not of the Hub.")
+        raise RunFolderError(f"{address} was not downloaded: {url} states no commit in its response, unlike the Hub.")
     if file.size is None or file.size > MAX_BYTES:
         size = "an unknown size" if file.size is None else f"{file.size:,} bytes"
         raise RunFolderError(f"{address}: {FILE} has {size}, but at most {MAX_BYTES:,} bytes are allowed.")
@@ -107,7 +107,7 @@ def upload_to_hub(address: str, files: Mapping[str, bytes], message: str) -> str
         operations = [hub.CommitOperationAdd(name, content) for name, content in sorted(files.items())]
         return str(api.create_commit(repository, operations, commit_message=message, revision=revision).commit_url)
     except Exception as error:  # as in ``download_from_hub``
-        advice = "Log in with the command hf auth login, or set HF_TOKEN"
+        advice = "If you are not logged in, run hf auth login, or set HF_TOKEN"
         raise _failed(f"{address} was not uploaded", error, advice) from error
 
 

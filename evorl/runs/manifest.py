@@ -35,7 +35,7 @@ class Manifest:
 
 
 def write_manifest(folder: Path, iterations: int) -> None:
-    """Write the manifest of the checkpoint in ``folder``, after all its other files: ``verify`` rejects later ones."""
+    """Write the manifest of the checkpoint in ``folder``; call it last, as ``verify`` rejects files added later."""
     manifest = Manifest(iterations, _digests(folder, _files(folder)))
     (folder / MANIFEST).write_text(json.dumps(dataclasses.asdict(manifest), indent=1), encoding="utf-8")
 

@@ -21,7 +21,7 @@ def open_minari_dataset(name: str) -> Any:
 
     Raises:
         ImportError: Minari is not installed.
-        ReplayFileError: the data set is not on this machine.
+        ReplayFileError: the data set is not on this machine, or Minari rejects it.
     """
     with explain_missing_package("data sets of Minari", "minari", "minari[hdf5]>=0.5"):
         import minari
@@ -30,7 +30,7 @@ def open_minari_dataset(name: str) -> Any:
     except (FileNotFoundError, ValueError) as error:
         available = ", ".join(sorted(minari.list_local_datasets())) or "none"
         raise ReplayFileError(
-            f"Minari has no data set {name!r} on this machine (available: {available}): run minari download {name}."
+            f"Minari cannot open {name!r} on this machine (data sets here: {available}): run minari download {name}."
         ) from error
 
 
@@ -51,7 +51,7 @@ def minari_columns(dataset: Any, agent_space: Space | None = None) -> dict[str, 
 
     Raises:
         ReplayFileError: the actions do not fit the agent, see ``minari_conversion``; an action is not in the data set's
-            action space; or the lengths of an episode's arrays do not match.
+            action space; the lengths of an episode's arrays do not match; or the data set has no episodes.
     """
     conversion = minari_conversion(dataset, agent_space)
     parts: list[dict[str, np.ndarray]] = []
@@ -73,6 +73,8 @@ def minari_columns(dataset: Any, agent_space: Space | None = None) -> dict[str, 
         truncation[-1] = True  # the next transition belongs to another episode, even if this one was cut off
         columns["truncation"] = truncation & ~columns["termination"]
         parts.append(columns)
+    if not parts:
+        raise ReplayFileError("the data set has no episodes: use another one.")
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -80,7 +82,7 @@ def minari_conversion(dataset: Any, agent_space: Space | None = None) -> ActionC
     """Return the conversion between the data set's actions and the agents' actions.
 
     Raises:
-        ReplayFileError: agents do not support the data set's action space, or see it as another than ``agent_space``.
+        ReplayFileError: agents do not support the data set's action space, or its conversion is not ``agent_space``.
     """
     try:
         conversion = ActionConversion(action_space_of(dataset.action_space)[0])
@@ -88,14 +90,14 @@ def minari_conversion(dataset: Any, agent_space: Space | None = None) -> ActionC
         raise ReplayFileError(f"agents cannot learn from the actions of this data set: {error}") from error
     if agent_space is not None and conversion.agent_space != agent_space:
         raise ReplayFileError(
-            f"the actions of this data set, {dataset.action_space}, are {conversion.agent_space!r} for agents, but "
-            f"those of this run's environment are {agent_space!r}. Choose a data set recorded in that environment."
+            f"the action space of this data set, {dataset.action_space}, is {conversion.agent_space!r} for agents, but "
+            f"that of this run's environment is {agent_space!r}. Choose a data set recorded in this environment."
         )
     return conversion
 
 
 def _first_invalid(space: Space, actions: Any) -> int | None:
-    """Return the first step whose action is not finite or, for integers, not in ``space``; else ``None``."""
+    """Return the index of the first action that is not finite or, for integers, not in ``space``; else ``None``."""
     is_valid = np.array(True)
     for of, leaf in zip(leaf_spaces(space), leaf_values(space, actions), strict=True):
         flat = np.asarray(leaf).reshape(len(leaf), -1)
@@ -115,7 +117,7 @@ def _check_lengths(episode: Any, number: int) -> None:
     """Reject an episode without steps, or with arrays that do not match in length.
 
     Raises:
-        ReplayFileError: there is not one action, termination and truncation per reward, and one more observation.
+        ReplayFileError: the episode is empty, or an array has not one entry per reward (observations: one more).
     """
     num_steps = len(episode.rewards)
     lengths = {"terminations": len(episode.terminations), "truncations": len(episode.truncations)}
@@ -127,8 +129,8 @@ def _check_lengths(episode: Any, number: int) -> None:
         if length != expected[name] or not num_steps:
             raise ReplayFileError(
                 f"{_episode_name(episode, number)} of the data set has {num_steps} rewards and {length} {name}, but "
-                f"{max(1, expected[name])} are expected (one observation before each step and one after the last): "
-                f"{_LEAVE_OUT}"
+                f"{expected[name] if num_steps else 'at least 1'} are expected (one observation before each step and "
+                f"one after the last): {_LEAVE_OUT}"
             )
 
 

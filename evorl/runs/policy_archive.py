@@ -61,7 +61,7 @@ def write_archive(path: Path, files: Mapping[str, bytes], about: Mapping[str, An
         SHA-256 of the archive, hexadecimal.
 
     Raises:
-        RunFolderError: the folder cannot be written, a required file is missing, or the archive exceeds a limit.
+        RunFolderError: ``path`` cannot be written or is a link, a file is missing or unknown, or a limit is exceeded.
     """
     entries = {name: {"sha256": _sha256(content), "bytes": len(content)} for name, content in sorted(files.items())}
     manifest = {"format": FORMAT, "version": VERSION, **about, "files": entries}
@@ -105,7 +105,7 @@ def read_archive(file: IO[bytes], source: Path | str) -> dict[str, bytes]:
     except _DAMAGE as error:
         reason = str(error).rstrip(".")[:200] or type(error).__name__
         raise RunFolderError(
-            f"{source} is not a policy that evorl pack wrote: {reason}. Pack the run again, or download the file again."
+            f"{source} is not a valid file of evorl pack: {reason}. Pack the run again, or download the file again."
         ) from error
     del contents[MANIFEST]
     return contents
@@ -198,7 +198,7 @@ def _write_checkpoint(folder: Path, contents: Mapping[str, bytes], source: Path 
 
 
 def _check_directory(file: IO[bytes]) -> None:
-    """Raise ``ValueError`` if the table of contents is large, or not at the end of the file.
+    """Raise ``ValueError`` if the table of contents exceeds ``_MAX_DIRECTORY``, or is not at the end of the file.
 
     ``zipfile`` reads the whole table before its entries can be counted.
     """
@@ -209,7 +209,7 @@ def _check_directory(file: IO[bytes]) -> None:
     if len(end) < _END_BYTES or end[:4] != _END or end[-2:] != b"\0\0":
         raise ValueError("it is not a ZIP file, or it is incomplete")
     if tail[:4] == _LOCATOR or int.from_bytes(end[12:16], "little") > _MAX_DIRECTORY:
-        raise ValueError(f"it contains more than the {len(FILES) + 1} files of a packed policy")
+        raise ValueError("its table of contents is larger than that of a packed policy, or in ZIP64 format")
 
 
 def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:

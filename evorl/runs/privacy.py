@@ -38,7 +38,7 @@ def shareable(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shareable_argument(argument: str) -> str:
-    """Return an argument ``name=value`` of a command line, with ``...`` for a value that contains a secret."""
+    """Return a command-line argument ``name=value``; secrets, and addresses and files of servers, become ``...``."""
     name, is_setting, value = argument.partition("=")
     words = _NAME.findall(_URL.sub("", argument))
     of_server = words[:1] and words[0] in _SERVERS and _OF_SERVER & set(words[1:])

@@ -157,13 +157,11 @@ def read_columns(path: Path, facts: Mapping[str, Any]) -> dict[str, np.ndarray]:
         raise ReplayFileError(f"{path} cannot be read: {error}.") from error
     for name, described in facts["columns"].items():
         found, expected = columns[name], [facts["num_steps"], *described["shape"]]
+        shown = f"{name} in {path} is {found.dtype}{list(found.shape)}"
         if list(found.shape) != expected or str(found.dtype) != described["dtype"]:
-            raise ReplayFileError(
-                f"{name} in {path} is {found.dtype}{list(found.shape)}, but its description states "
-                f"{described['dtype']}{expected}."
-            )
+            raise ReplayFileError(f"{shown}, but its description states {described['dtype']}{expected}.")
         if name in _PER_STEP and (found.ndim != 1 or found.dtype.kind not in _PER_STEP[name]):
-            raise ReplayFileError(f"{name} in {path} is {found.dtype}{list(found.shape)}, and not one number per step.")
+            raise ReplayFileError(f"{shown}, but must be one {'number' if name == 'rewards' else 'bool'} per step.")
     for name, column in columns.items():
         if column.dtype.kind == "f" and not np.isfinite(column).all():
             row = int(np.argmin(np.isfinite(column).reshape(len(column), math.prod(column.shape[1:])).all(axis=1)))

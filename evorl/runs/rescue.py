@@ -39,14 +39,14 @@ class WatchedFolder:
         return is_first() and not self.folder.config.is_file()
 
     def refuse_missing(self, advice: str = "Start again.") -> None:
-        """Raise ``FolderMissing`` if the folder was moved or removed; the message states its new path and advice."""
+        """Raise ``FolderMissing`` if the folder was moved or removed; see ``error`` for the message."""
         if any_says(self.is_missing):
             raise self.error(advice)
 
     def error(self, advice: str = "Start again.") -> FolderMissing:
-        """Return the error for a folder that was moved or removed."""
+        """Return the error for a folder that was moved or removed, with its new path, if known, and ``advice``."""
         moved = self._moved_to()
-        happened = f"was moved to {moved}" if moved else "was removed"
+        happened = f"was moved to {moved}" if moved else "was removed or moved"
         return FolderMissing(f"{self.folder.path} {happened} while the run wrote to it, which ends the run. {advice}")
 
     def close(self) -> None:

@@ -18,9 +18,9 @@ from typing import IO, Any
 from evorl.runs.files import RunFolderError, make_folder, open_to_write, refuse_link, writing_to
 
 RUNNING, STOPPED, FINISHED, FAILED = STATES = ("running", "stopped", "finished", "failed")
-# Prefixes of the last message in a log, from which ``_end_of_log`` derives the final state of training.
-RESULTS_IN, RECORDED_IN = "Results are in ", "Recorded data is in "
-RESUME_WITH_CHANGE = "To resume from the checkpoint, add such a setting to: "
+# Parts of the last message in a log, from which ``_end_of_log`` derives the final state of training.
+RESULTS_IN, RECORDED_IN, _RESUMING = "Results are in ", "Recorded data is in ", "To resume from the checkpoint, add "
+RESUME_WITH_CHANGE = f"{_RESUMING}changed settings, if any, to: "
 _TRIES = 20  # 10 ms apart; a reader holds the lock for a shorter time
 _HELD = (errno.EWOULDBLOCK, errno.EACCES)
 _TAIL = 1 << 16  # bytes at the end of a log that are searched
@@ -69,7 +69,7 @@ class HeldState:
             self._file = file
 
     def write(self, state: RunState) -> None:
-        """Replace the stored state, after ``hold``. If a kill leaves an empty file, ``read_state`` reads the log."""
+        """Acquire the lock and replace the stored state. If a kill leaves no state, ``read_state`` reads the log."""
         self.hold()
         assert self._file is not None, "hold() opens the file"
         with writing_to(self.path.parent):
@@ -157,4 +157,4 @@ def _end_of_log(log: Path) -> str:
         return STOPPED
     if RESULTS_IN in last:
         return FINISHED
-    return FAILED if RECORDED_IN in last or RESUME_WITH_CHANGE in last else STOPPED
+    return FAILED if RECORDED_IN in last or _RESUMING in last else STOPPED

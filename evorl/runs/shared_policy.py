@@ -25,7 +25,7 @@ def shared_policy(which: Path | str, root: Path | str) -> RunFolder | None:
         root: folder of all runs.
 
     Raises:
-        RunFolderError: the archive cannot be downloaded or read, or its digest differs.
+        RunFolderError: the archive cannot be downloaded or read, or its digest differs or is not 64 hex digits.
         ImportError: ``which`` is an address of the Hub, and the extra ``hub`` is not installed.
     """
     if is_address(which):

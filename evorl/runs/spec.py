@@ -170,10 +170,10 @@ class RunSpec(Part):
                 "sweep and search cannot be combined: compare settings with sweep, or search them with search (Optuna)."
             )
         if self.stop != StopSettings() and (self.sweep is not None or self.parameters is not None):
-            together = (
-                "sweep trains all settings" if self.sweep is not None else "a parameter server trains all workers"
-            )
-            raise ValueError(f"stop ends a single training, but {together} together: remove it, or use -m or search.")
+            shared, remedy = "a parameter server trains all workers", "remove stop"
+            if self.sweep is not None:
+                shared, remedy = "sweep trains all settings", "remove stop, or compare settings with -m or search"
+            raise ValueError(f"stop ends a single training, but {shared} together: {remedy}.")
         if self.sweep is not None:
             return RunKind.SWEEP
         if self.search is not None:
@@ -185,7 +185,7 @@ class RunSpec(Part):
         return RunKind.REMOTE if is_remote else RunKind.TRAINING
 
     def as_config(self) -> dict[str, Any]:
-        """Return the complete config as plain data: the settings of the run, then the settings of the workflow."""
+        """Return the complete config as plain data: run settings without null ``parameters``, workflow settings."""
         config = super().as_config()
         rest = config.pop("workflow")
         return {key: value for key, value in config.items() if key != "parameters" or value is not None} | dict(rest)

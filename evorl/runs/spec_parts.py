@@ -44,7 +44,7 @@ def read_cache(value: Any, name: str) -> bool | str:
 
 def _read_stored_run(value: Any, name: str) -> str | None:
     if isinstance(value, (Sequence, Mapping)) and not isinstance(value, str):
-        raise ValueError(f"{name} must be the folder of a run, or latest; got {value}.")
+        raise ValueError(f"{name} must be a text, such as the path of a run folder, or latest; got {value}.")
     return None if value is None or value == "" else str(value)
 
 
@@ -96,7 +96,7 @@ def _read_which(value: Any, name: str) -> str | int:
 
 def _read_init_run(value: Any, name: str) -> str | None:
     if not (value is None or isinstance(value, str)):
-        raise ValueError(f"{name} must be the folder of a run, or latest; got {value!r}.")
+        raise ValueError(f"{name} must be a run folder, a packed policy or latest; got {value!r}.")
     return value
 
 
@@ -200,8 +200,8 @@ def read_init_from(value: Any, name: str) -> WarmStart:
     value = {"run": value} if value is None or isinstance(value, str) else value
     if not isinstance(value, Mapping):
         raise ValueError(
-            f"{name} must be the folder of a run, latest, or a mapping such as {{run: latest, parts: [policy]}}, got "
-            f"{value!r}."
+            f"{name} must be a run folder, a packed policy, latest, or a mapping such as {{run: latest, parts: "
+            f"[policy]}}; got {value!r}."
         )
     check_names(value, [field.name for field in dataclasses.fields(WarmStart)], f"key of {name}")
     return WarmStart.read(value, f"{name}.")

@@ -107,7 +107,7 @@ def check_checkpoint(path: Path) -> None:
 
 
 def read_arrays(path: Path, specs: list[LeafSpec], templates: list[Any], offsets: dict[str, int]) -> dict[str, Any]:
-    """Return the stored arrays for ``specs`` by name: large ones with their template's sharding, others in NumPy.
+    """Return the stored arrays for ``specs`` by name: sharded for large leaves with a sharded template, else NumPy.
 
     Raises:
         CheckpointError: the checkpoint is corrupted.
@@ -161,9 +161,9 @@ def read_about(path: Path) -> dict[str, Any]:
     if not (isinstance(about, dict) and {"score", "progress"} <= set(about)):
         raise damaged(path, "progress.json does not describe a run")
     if not isinstance(about["progress"], dict):
-        raise damaged(path, f"its progress is {str(about['progress'])[:80]!r}")
+        raise damaged(path, f"its progress must be a mapping, got {str(about['progress'])[:80]!r}")
     if not isinstance(about["score"], int | float | None):
-        raise damaged(path, f"its score is {about['score']!r}")
+        raise damaged(path, f"its score must be a number or null, got {about['score']!r}")
     return about
 
 

@@ -211,7 +211,7 @@ def _run_from(number: int, stored: Any, file: Path) -> SweptRun:
     fields = {field.name for field in dataclasses.fields(SweptRun)}
     if not isinstance(stored, dict) or not {"overrides", "setting", "folder"} <= set(stored) <= fields:
         raise RunFolderError(
-            f"{file} does not describe a sweep: {where} must be a mapping of {', '.join(sorted(fields))}."
+            f"{file} is invalid: {where} needs overrides, setting, folder, and allows only {', '.join(sorted(fields))}."
         )
     checked = {
         "overrides": _texts(stored["overrides"], f"{where}.overrides", file),

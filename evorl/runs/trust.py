@@ -78,11 +78,11 @@ def read_stored_config(path: Path) -> Any:
 
 
 def foreign_names(config: Any) -> dict[str, str]:
-    """Return the values in a config that would execute code outside evorl, by the dotted path of their setting.
+    """Return the values in a config that would use code, files or servers outside evorl, by dotted path.
 
-    These are names of the form ``module:name`` at any depth, files that an environment would read, workflows outside
-    evorl's algorithms, a folder of compiled programs, and the address of an MLflow server. The modules that load code
-    reject the same values, and others that only they can detect.
+    These are names of the form ``module:name`` and values of ``factory`` at any depth, files that an environment would
+    read, workflows outside evorl's algorithms, a folder of compiled programs, and the address of an MLflow server. The
+    modules that load code reject the same values, and others that only they can detect.
     """
     texts = ((path, value) for path, value in leaves(plain(config, resolve=False)) if isinstance(value, str))
     return {path: value for path, value in texts if _is_foreign(path, value)}
@@ -130,8 +130,8 @@ def refuse_foreign_code(
         allowed = {settable(path): name if settable(path) == path else "[...]" for path, name in names.items()}
         advice = f"add {as_arguments(allowed)} to the command, or trust=true to allow all of it"
         raise RunFolderError(
-            f"The config in {folder} would execute code from outside evorl: {as_arguments(names)}. If you "
-            f"trust it, {advice if can_be_overridden else 'set trust=true'} (in Python: load_config(trust=True))."
+            f"The config in {folder} would execute code, or use files or servers, outside evorl: {as_arguments(names)}."
+            f" If you trust it, {advice if can_be_overridden else 'set trust=true'} (Python: load_config(trust=True))."
         )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 
-# The system extends this sleep to about 75 microseconds, half the smallest call; asyncio timers are coarser.
+# The system extends this sleep to about 75 microseconds, half of the shortest call; asyncio timers are coarser.
 PAUSE_SECONDS = 2e-5
 MIN_GAIN = 0.5  # minimum mean number of new requests per pause for pauses to be worthwhile
 SHARE_OF_NEW = 0.125  # weight of the newest pause in the running mean
@@ -30,7 +30,7 @@ class BatchDelay:
         self._before: int | None = None  # pending requests at the beginning of the pause
 
     def has_paused(self, num_asked: int, num_clients: int) -> bool:
-        """Pause if this is worthwhile, and return True if so: the caller then reads new requests and calls again."""
+        """Pause if worthwhile, or for a trial. If True is returned, the caller reads new requests and calls again."""
         if self._before is not None:
             self._gain += SHARE_OF_NEW * (num_asked - self._before - self._gain)
             self._before = None

@@ -88,7 +88,7 @@ class BatchedInference:
         records: true to return the completed transitions as ``ActionBatch.steps``.
 
     Attributes:
-        step_template: tree of a packed transition, with shapes as leaves; ``None`` without ``publish`` or ``records``.
+        step_template: packed transition with shapes as leaves; ``None`` before ``publish``, or if ``records`` is False.
     """
 
     def __init__(self, workflow: Any, num_slots: int, records: bool) -> None:
@@ -146,7 +146,7 @@ class BatchedInference:
 
 
 def bucket_sizes(limit: int) -> list[int]:
-    """Return the powers of 4 up to the first one >= ``limit``; the fixed cost of a call is that of about 100 rows."""
+    """Return the powers of 4 up to the first one >= ``limit``. Padding is cheap: 100 requests double a call's cost."""
     sizes = [1]
     while sizes[-1] < limit:
         sizes.append(4 * sizes[-1])

@@ -3,7 +3,7 @@
 //   <script src="client.js"></script>                     const {EvorlClient} = require("./client.js");
 //
 //   const client = new EvorlClient("ws://localhost:7001/ws");
-//   const agent = client.agent();                         // one socket carries any number of agents
+//   const agent = client.agent();                         // one socket carries up to 64 agents
 //   await agent.init({exploit: true});
 //   let action = await agent.update(null, [0.1, 0.2]);    // first state of an episode: no reward yet
 //   action = await agent.update(1.0, [0.2, 0.3]);         // reward and next state of the last action
@@ -56,7 +56,7 @@ class EvorlClient {
     return new EvorlAgent(this, sid);
   }
 
-  /** Open the socket in at most `retry` attempts, 0.5 to 6 seconds apart. The first request does this implicitly. */
+  /** Open the socket in at most `retry` attempts, 0.5 to 6 seconds apart. Requests do so until `close` is called. */
   connect(retry = 6) {
     this.#closed = false;
     if (this.#socket === null) {

@@ -35,17 +35,17 @@ __all__ = [
 
 
 class AgentProxyException(Exception):
-    """Raised without a connection, for an invalid address or message, and for an error response, with its message."""
+    """Raised for a missing connection, for an invalid address or message, and for an error response of the server."""
 
 
 class AgentProxy:
-    """Client side of one connection to an agent server; each request waits for its response.
+    """Client side of one connection to an agent server. Requests wait for a response, or raise ``AgentProxyException``.
 
     Args:
         address: ``"host:port"`` or ``(host, port)``; anything else raises ``AgentProxyException``.
         token: access token of the server, sent with ``init``; None if the server requires none.
         ssl_context: TLS context, which also determines if the host name is checked; None for no encryption.
-        timeout: seconds to wait for the connection or a response; None for no limit. A server may respond late.
+        timeout: seconds to wait for the connection or a response, which may follow a policy update; None for no limit.
         limits: size limits of requests and responses.
         seed: seed of the random pauses between connection attempts.
         sleep: function that sleeps for a number of seconds.
@@ -113,8 +113,8 @@ class AgentProxy:
     def init(self, exploit: bool = False, **more: Any) -> Any:
         """Start a session and return "ready". With ``exploit``, actions are greedy and no data is used for learning.
 
-        ``more`` contains additional entries of the request. Servers of this package read ``token``, ``obs_space`` and
-        ``action_space``, which must equal the spaces of the server, and ignore ``name``.
+        ``more`` contains additional entries of the request. Servers of this package read ``token``, check that
+        ``obs_space`` and ``action_space`` equal the spaces of the server, and ignore ``name``.
         """
         if self._token is not None:
             more.setdefault("token", self._token)

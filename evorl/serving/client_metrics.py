@@ -28,7 +28,7 @@ class ClientMetrics:
         self.history.close()
 
     def store(self, method: str, name: str, y: Any, x: float | None) -> None:
-        """Store ``y`` at step ``x``: one number (``method="scalar"``) or several (``method="histogram"``).
+        """Store a number (``method="scalar"``) or several (``"histogram"``) at step ``x``; ``None``: the current step.
 
         Raises:
             SessionError: the metric is rejected; the message is meant for the client.

@@ -142,7 +142,7 @@ class Conversation:
             self._connection.shutdown(socket.SHUT_WR)
 
     def finish(self) -> None:
-        """Send the command to end, if the client is still connected, and close the connection."""
+        """Send the command ``end`` if the client is still connected, and close the connection."""
         with contextlib.suppress(CheckFailedError):
             self.answer("end")
         with contextlib.suppress(OSError):

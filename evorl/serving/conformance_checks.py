@@ -31,7 +31,7 @@ def all_checks() -> list[Check]:
 def _init(talk: Conversation) -> None:
     message = talk.receive_command("init")
     if not isinstance(message.get("exploit"), bool):
-        raise CheckFailedError("init with exploit true or false, a BOOLEAN", shown(message))
+        raise CheckFailedError("the message init with exploit as a BOOLEAN", shown(message))
 
 
 def _init_error(talk: Conversation) -> None:

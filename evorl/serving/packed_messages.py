@@ -27,7 +27,7 @@ def unpack_message(data: bytes) -> Any:
     """Decode bytes of ``pack_message`` or of another program.
 
     The result contains only numbers, Booleans, None, strings, bytes, lists, dicts with string keys, and numeric or
-    Boolean arrays. A wrong length in the bytes does not allocate more memory than they have.
+    Boolean arrays. A wrong length in the bytes does not make the decoder allocate more memory.
 
     Raises:
         ProtocolError: the bytes are invalid, or contain an unsupported type.
@@ -77,13 +77,13 @@ def _as_array(entries: dict[Any, Any]) -> Any:
     except TypeError:
         kind = None
     if kind is None or kind.kind not in _KINDS:
-        raise ProtocolError(f"the dtype of an array must be numeric, got {str(dtype)[:20]!r}.")
+        raise ProtocolError(f"the dtype of an array must be numeric or Boolean, got {str(dtype)[:20]!r}.")
     if not isinstance(shape, list | tuple) or len(shape) > MAX_AXES:
         raise ProtocolError(f"the shape of an array must be a list of at most {MAX_AXES} sizes, got {shape!r}.")
     if not all(isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in shape):
         raise ProtocolError(f"the shape of an array must contain non-negative integers, got {shape!r}.")
     if not isinstance(data, bytes) or len(data) != math.prod(shape) * kind.itemsize:
-        raise ProtocolError(f"an array of {kind.name} {list(shape)} has the wrong number of bytes.")
+        raise ProtocolError(f"data of a {kind.name} array {list(shape)} must be bytes, with the right number of bytes.")
     return np.frombuffer(data, kind).reshape(shape)
 
 

@@ -60,7 +60,7 @@ class Layout:
         payload: payload of one of the messages.
         message: the decoded payload.
         places: positions of the numbers, in order.
-        varying: for each key with numbers in its value, the function that builds it from all numbers of a message.
+        varying: for each key with numbers in its value, a function that builds the value from all numbers of a message.
     """
 
     def __init__(

@@ -183,8 +183,8 @@ def _numpy_value(value: Any) -> bytes:
 def decode(payload: bytes | memoryview, limits: Limits = Limits()) -> dict[str, Any]:
     """Decode a payload; every length is compared with the remaining bytes before memory is allocated.
 
-    Arrays become read-only NumPy arrays. Images become arrays ``(height, width[, channels])``: float32 in [0, 1], but
-    unscaled and with the mode's dtype for P, LA, I;16, I and F. Without NumPy: nested lists and ``Image``.
+    Arrays become read-only NumPy arrays, images arrays ``(height, width[, channels])``: float32 in [0, 1], but unscaled
+    with the mode's dtype for P, LA, I;16, I and F. Without NumPy, arrays become nested lists, and images ``Image``.
 
     Raises:
         ProtocolError: the payload is invalid or exceeds the limits.
@@ -259,7 +259,7 @@ class _Body:
     def array(self) -> Any:
         name, num_axes = self.text(), self.size()
         if name not in _DTYPES or num_axes > self.limits.max_axes:
-            at_most = f"at most {self.limits.max_axes} of {', '.join(_DTYPES)}"
+            at_most = f"at most {self.limits.max_axes} axes and one of {', '.join(_DTYPES)}"
             raise ProtocolError(f"unsupported array with {num_axes} axes of dtype {name[:20]!r}: expected {at_most}")
         return self.numbers(name, struct.unpack(f"<{num_axes}I", self.take(4 * num_axes)))
 

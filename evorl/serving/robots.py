@@ -85,7 +85,7 @@ class _Robot:
                 return parts[name]
         if len(parts) == 1:
             return next(iter(parts.values()))
-        raise ProtocolError(f"this policy takes one array, got {len(parts)}: name it {' or '.join(ONLY_NAMES)}.")
+        raise ProtocolError(f"this policy takes one array, got {len(parts)}: use the name {' or '.join(ONLY_NAMES)}.")
 
     def _take(self, answer: dict[str, Any]) -> None:
         if self._answer is not None and not self._answer.done():

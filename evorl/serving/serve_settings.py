@@ -32,8 +32,8 @@ class ServeSettings(PyTreeNode):
         max_messages_per_second: maximum message rate of one client; 0 for no limit.
         max_policy_lag: maximum age, in updates, of the policy that collected the data of a batch; null for 1, or for no
             limit if the algorithm corrects for the lag. With 0 all clients wait for each update.
-        eval_seconds: maximum seconds of an evaluation, which waits for episodes of clients with exploit.
-        profile_dir: folder for a profile of the server, ``trace.json``; null disables profiling.
+        eval_seconds: maximum seconds of an evaluation, which waits for episodes of greedy clients (exploit=true).
+        profile_dir: folder for trace.json, a Chrome trace of the server's operations; null disables profiling.
     """
 
     bind: str = pytree_field(static=True, default="127.0.0.1:7001")

@@ -53,7 +53,7 @@ class Switchboard:
         num_answers: number of actions sent so far.
         returns: returns of the last 100 episodes of training sessions, the newest last.
         failure: exception of a failed inference, which ends all answers; ``None`` if there was no failure.
-        greedy_returns: (return, length) of the episodes of greedy sessions since the last evaluation.
+        greedy_returns: (return, length) of episodes of greedy sessions (``exploit``) that no evaluation has used yet.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class Switchboard:
             self._loop.call_soon_threadsafe(self._schedule)
 
     def wait_for_batch(self, should_stop: Callable[[], bool]) -> tuple[list[np.ndarray], np.ndarray, float] | None:
-        """Wait for a batch and return it as ``Segments.take`` does; ``None`` after a stop.
+        """Wait for a batch and return it as ``Segments.take`` does; ``None`` if ``should_stop()`` is True first.
 
         Raises:
             RuntimeError: the inference failed.
@@ -257,7 +257,7 @@ class Switchboard:
             self.greedy_returns = []
 
     def wait_for_episodes(self, count: int, seconds: float, should_stop: Callable[[], bool]) -> list[tuple[float, int]]:
-        """Wait for ``count`` greedy episodes and return their (return, length); fewer after ``seconds`` or a stop."""
+        """Wait for ``count`` greedy episodes; return their (return, length), fewer after ``seconds`` or if stopped."""
         end = time.monotonic() + seconds
         self._wait(lambda: len(self.greedy_returns) >= count, lambda: should_stop() or time.monotonic() > end)
         with self._lock:

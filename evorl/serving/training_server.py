@@ -120,7 +120,7 @@ class TrainingServer(ByValue):
         return stacked_rows(rows) if rows else None, state
 
     def evaluate(self, workflow: Any, state: State, message: Callable[[str], None] = lambda _: None) -> PyTreeDict:
-        """Return statistics of the episodes of greedy clients; NaN if no episode ends within ``eval_seconds``."""
+        """Return statistics of greedy clients' episodes; NaN if no such episode ends within ``eval_seconds``."""
         acting, _ = _peek(workflow, state)
         self._publish(acting, message)
         self.switchboard.begin_evaluation()
@@ -153,7 +153,7 @@ class TrainingServer(ByValue):
         return jax.tree.unflatten(treedef, arrays)
 
     def _activity(self, lag: float, message: Callable[[str], None]) -> PyTreeDict:
-        """Return metrics of the server's activity since the last call; warn about dropped segments."""
+        """Return metrics of the server's activity since the last call; warn about dropped segments once a minute."""
         (before, answered), now = self._counted, time.perf_counter()
         self._counted = (now, self.switchboard.num_answers)
         dropped = self._segments.dropped - self._dropped
@@ -208,8 +208,8 @@ def reason_not_served(workflow: Any) -> str | None:
     if not workflow.capabilities.single_steps:
         return (
             f"{name} learns from consecutive steps across batches, but segments of remote simulators are not "
-            "consecutive: remove the settings that need them (n_step, replay.hindsight, replay.overwrite=random, "
-            "normalize_rewards, a replay of sequences)."
+            "consecutive: remove the settings that need this (n_step, reward_bound, replay.hindsight, "
+            "replay.overwrite=random, normalize_rewards, intrinsic=e3b), or use an agent without a replay of sequences."
         )
     return None
 

@@ -14,7 +14,7 @@ _LOCAL_NAMES = ("localhost",)
 
 
 def host_and_port(address: Any, name: str) -> tuple[str, int]:
-    """Split ``127.0.0.1:7001``, ``[::1]:7001`` or ``:7001``; without a host, the host is 127.0.0.1.
+    """Return host and port of ``127.0.0.1:7001``, ``[::1]:7001`` or ``:7001``, whose host is 127.0.0.1.
 
     Args:
         address: text to split.

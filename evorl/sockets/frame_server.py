@@ -1,6 +1,6 @@
 """Base of the servers that exchange frames over TCP: RLX and the commands of the parameter server.
 
-``FrameServer`` listens at an address, with a token and TLS, and shuts down. ``FrameConnection`` tracks the progress of
+``FrameServer`` listens at an address, optionally with a token and TLS. ``FrameConnection`` tracks the progress of
 one client for its timeouts, and disconnects a client that breaks the protocol.
 """
 

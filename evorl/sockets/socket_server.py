@@ -258,7 +258,7 @@ class SocketServer:
 
     @property
     def url_host(self) -> str:
-        """Address in the form of URLs: ``[::1]:7001``."""
+        """Host and port as in a URL, such as ``127.0.0.1:7001`` or ``[::1]:7001``."""
         host, port = self.address
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

@@ -35,12 +35,12 @@ def train_runs(
     Args:
         sweep: folder of the sweep.
         train: trains a run from the beginning, given the arguments of its command line.
-        failure_text: returns the reason of a failure, an exception, in one line.
+        failure_text: formats an exception that ended a run as one line.
         resume: resumes a run that has a checkpoint; ``None`` for a new sweep.
         trust: True if the command that resumes the sweep needs ``trust=true``.
 
     Raises:
-        RunsFailed: a run failed, now or before; all others were trained.
+        RunsFailed: a run failed, now or before; raised after the other runs, or after a stop.
     """
     resume_command = _resume_command(sweep, trust)
     with stop_on_signals(resume_command) as should_stop:
@@ -80,7 +80,7 @@ def launch_runs(sweep: SweepFolder, launch: Callable[[SweepFolder], Sequence[Att
         trust: True if the command that resumes the sweep needs ``trust=true``.
 
     Raises:
-        RunsFailed: a run failed; all others were trained.
+        RunsFailed: a run failed; raised after all runs.
     """
     resume_command = _resume_command(sweep, trust)
     for swept in sweep.runs:

@@ -37,7 +37,7 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True)
 class Pruner:
-    """Pruner of Optuna, by the evaluations of earlier trials at the same environment step.
+    """Settings of an Optuna pruner, which compares evaluations with those at the same step in earlier trials.
 
     Attributes:
         name: ``median``: ends trials below the median of earlier ones (Golovin et al. 2017), after five complete
@@ -52,7 +52,7 @@ class Pruner:
 
 
 class OptunaStudy:
-    """Study that maximizes the result of trials, stored in a journal file at the start and end of each trial.
+    """Study that maximizes the result of trials; a journal file stores their starts, evaluations and results.
 
     Args:
         path: Optuna journal, also readable with Optuna's tools; created if it does not exist.

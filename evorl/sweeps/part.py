@@ -49,7 +49,7 @@ class Part:
             which give all parts of a group the same length, repeat the last setting.
         workflow: workflow of the rows.
         num_seeds: number of seeds of each setting.
-        end: environment steps at which the part ends.
+        end: environment steps from which an evaluation ends the part; in the last round, the total of the training.
     """
 
     folder: Path
@@ -70,7 +70,7 @@ class Part:
         recorders: Iterable[Recorder],
         should_stop: Callable[[], bool],
     ) -> None:
-        """Train to the end, or resume from the last checkpoint; do nothing if training is complete.
+        """Train up to ``end``, from the last checkpoint if there is one; do nothing if the part is finished.
 
         Args:
             seed: seed of the sweep.

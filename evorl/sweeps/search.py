@@ -39,7 +39,7 @@ def search_settings(
         spec: settings that all trials share.
         start: folder and resume command of the search.
         train: trains a run; settings with ``resume`` continue a run.
-        failure_text: returns the reason of a failure, an exception, in one line.
+        failure_text: formats an exception that ended a trial as one line.
 
     Returns:
         ``Trained`` with the best return, ``None`` if no trial has finished, and a sentence for each failed trial.
@@ -112,12 +112,12 @@ def _make_pruner(settings: SearchSettings, spec: RunSpec) -> Pruner | None:
 
 
 def check_search(spec: RunSpec, check: Callable[[RunSpec], None]) -> SearchSettings:
-    """Return the settings of a search, after building a workflow for each value.
+    """Return the settings of a search, after building a workflow for each value, or for both ends of a range.
 
     A value is rejected if none of the first ``_COMBINATIONS`` combinations with the other values can be trained.
 
     Raises:
-        ValueError: a value cannot be trained, or ``search`` cannot be read.
+        ValueError: a path cannot vary, a value cannot be trained, ``search`` is invalid, or evaluations are disabled.
     """
     settings = SearchSettings.of_run(spec)
     over = settings.over

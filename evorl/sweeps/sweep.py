@@ -81,7 +81,7 @@ def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
             tell(f"Stopped early. To resume: {command}")
             return Trained(None, True, folder.path)
         failures = tuple(
-            f"{describe_setting(setting)}: it diverged, its last return is {_shown_last(returns[member])}."
+            f"{describe_setting(setting)}: it diverged; last return of each seed: {_shown_last(returns[member])}."
             for member, setting in enumerate(settings)
             if _has_diverged(returns[member])
         )
@@ -135,7 +135,7 @@ def _recorders(log: Path, title: str, part: Part) -> list[Recorder]:
 
 
 def spec_of(spec: RunSpec, setting: Mapping[str, Any], **others: Any) -> RunSpec:
-    """Return ``spec`` changed by ``setting``, then by ``others``; by default for one seed and device, without actors.
+    """Return ``spec`` with ``setting`` and ``others``; by default one seed and device, no ``evaluation``, no actors.
 
     Raises:
         ValueError: a value contains ``${``: settings of a trial are read from a file that may be untrusted.
@@ -169,8 +169,8 @@ def refuse_what_is_no_setting(over: Mapping[str, Any], spec: RunSpec) -> None:
     known = [key for key in keys if key.partition(".")[0] not in ("sweep", "search")]
     for path in over:
         if is_shared(path):
-            instead = " Several seeds of each setting are num_seeds." if path == "seed" else ""
-            raise ValueError(f"{path} is shared by all runs, so it cannot be compared.{instead}")
+            instead = " For several seeds of each setting, set num_seeds." if path == "seed" else ""
+            raise ValueError(f"{path} is shared by all runs, so its values cannot be compared.{instead}")
         if path in ("agent", "env"):
             raise ValueError(f"{path} changes the whole training: compare its values with -m {path}=...")
         if path not in known:

@@ -111,7 +111,7 @@ def what_is_varied(over: Any, of: str) -> dict[str, Any]:
     """Return the search space: for each path in the config a list of values, or a range ``{low, high, scale}``.
 
     Args:
-        over: mapping with dotted paths, or nested.
+        over: mapping with dotted or nested paths.
         of: ``sweep`` or ``search``, for error messages.
 
     Raises:
@@ -136,7 +136,7 @@ def _checked(where: str, values: Any) -> Any:
     if isinstance(values, Mapping):
         check_names(values, _BOUNDS, f"key of {where}")
         if not {"low", "high"} <= set(values):
-            raise ValueError(f"{where} must be a list of values, or {{low: 1e-4, high: 1e-2, scale: log}}.")
+            raise ValueError(f"{where} must be a list of values, or a range {{low: 0, high: 1}}, got {values}.")
         low, high = (checked_value(values[name], float, f"{where}.{name}") for name in ("low", "high"))
         scale = values.get("scale", "linear")
         if scale not in ("linear", "log"):

@@ -18,10 +18,10 @@ def raise_failures(failures: Sequence[str]) -> None:
     """Raise ``RunsFailed`` if there are any failures, so that the command's exit status is not 0."""
     if failures:
         runs = counted(len(failures), "run")
-        raise RunsFailed("\n  ".join([f"{runs} failed, all others were trained:", *failures]))
+        raise RunsFailed("\n  ".join([f"{runs} failed, which did not stop the others:", *failures]))
 
 
-FailureText = Callable[[Exception], str]  # the reason of a failed run in one line
+FailureText = Callable[[Exception], str]  # formats the exception of a failed run as one line
 
 
 class Attempt(NamedTuple):

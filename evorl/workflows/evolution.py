@@ -104,7 +104,7 @@ class EvolutionWorkflow(GenerationalWorkflow[EvolutionState]):
         return jax.vmap(lambda solution: with_solution(solution).params.policy)(solutions)
 
     def factored_policies(self, state: EvolutionState, first: jax.Array | int, count: int) -> Params:
-        """Return the policies with low-rank noise in factored form; dense with virtual batch normalization."""
+        """Return ``policies``, with low-rank noise in factored form unless virtual batch normalization is used."""
         if self.virtual_batch is not None:
             return self.policies(state, first, count)
         population = self.optimizer.ask_factored(state.ec_state, first, count)
@@ -135,7 +135,7 @@ class EvolutionWorkflow(GenerationalWorkflow[EvolutionState]):
     def update(self, state: EvolutionState, batch: EpisodeOutcomes) -> tuple[PyTreeDict, EvolutionState]:
         """Pass the fitness ``[P]`` to the optimizer, and store the best individual.
 
-        Individuals with a non-finite return get the worst finite fitness of the generation, or rank last.
+        Individuals with a non-finite return get the worst finite fitness or rank last, see ``EvoOptimizer.tellable``.
         """
         fitness = batch.returns.mean(axis=1)
         policies = functools.partial(self.policies, state)

@@ -54,15 +54,15 @@ class EvolutionGuidedState(GenerationalState):
 
 
 class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
-    """Runs one generation per iteration: plays episodes, updates the learner, and breeds the next generation.
+    """Runs one generation per iteration: plays its episodes, breeds the next generation, and trains the learners.
 
-    The learner's agent acts, with policies that the optimizer evolves. The learner's replay buffer stores the
-    transitions of all episodes. After a warm-up of ``learning_starts`` steps, each learner makes
-    ``updates_per_iteration`` updates per ``rollout_length`` collected steps. The state's ``agent_state`` has the
-    optimizer's solution as its policy.
+    Trained policies are then injected into the next generation. All policies act through the learner's agent. One
+    replay buffer, which all learners share, stores the transitions. After a warm-up of ``learning_starts`` steps, each
+    learner makes ``updates_per_iteration`` updates per ``rollout_length`` collected steps. The state's ``agent_state``
+    has the optimizer's solution as its policy.
 
     Attributes:
-        learner: off-policy actor-critic.
+        learner: off-policy actor-critic; all learners use its settings.
         optimizer: evolutionary optimizer; the fitness is the mean return of an individual's episodes.
         updates_per_generation: updates of each learner per generation; ``None`` derives them from the collected steps.
     """
@@ -119,7 +119,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
 
     @classmethod
     def training_rows(cls, config: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[int, AutoresetMode]:
-        """Return the number of episodes of the population, one per environment, and ``AutoresetMode.DISABLED``."""
+        """Return the population's number of episodes, one per environment, and ``AutoresetMode.DISABLED``."""
         if "optimizer" not in fields:
             raise ValueError("optimizer is missing: set the evolutionary optimizer, for example {name: ga}.")
         return super().training_rows(config, fields)
@@ -251,7 +251,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
         return metrics, state.replace(agent_state=with_policy(row_of(state.learners.agent_state), solution))
 
     def _stored(self, state: EvolutionGuidedState, batch: EpisodeOutcomes) -> EvolutionGuidedState:
-        """Return the state with all transitions added to the replay buffer and to the observation statistics."""
+        """Return the state with finite episodes added to the replay buffer and to the observation statistics."""
         rows, is_step = transition_rows(batch)
         agent_states = with_statistics_of(state.learners.agent_state, rows.obs, is_step[:, None])
         state = state.replace(learners=state.learners.replace(agent_state=agent_states))

@@ -47,7 +47,7 @@ class GenerationalWorkflow(Workflow[G]):
     Attributes:
         episodes_per_individual: episodes of each individual per generation.
         common_random_numbers: in each generation, use the same random numbers for all individuals.
-        eval_chunk: number of individuals evaluated at a time; ``None`` runs about ``env_chunk`` episodes at a time.
+        eval_chunk: number of individuals evaluated at a time; ``None`` for ``env_chunk`` episodes at a time, if set.
     """
 
     total_timesteps: float = 1e7

@@ -37,7 +37,7 @@ def build_learner(config: Mapping[str, Any]) -> OffPolicyWorkflow:
         check_learner_class(chosen)
         if part.get("offline", chosen.offline):
             raise ValueError(
-                "learner.offline=true learns from recorded transitions alone, and a learner inside another algorithm "
+                "learner.offline=true learns from recorded transitions alone, but a learner inside another algorithm "
                 "learns from the episodes of the population: set learner.offline=false."
             )
     part = {"num_envs": 1, **part}
@@ -70,8 +70,8 @@ def checked_learner(learner: Workflow) -> OffPolicyWorkflow:
     if jax.tree.leaves(agent.policy_statistics(agent_state)):
         raise ValueError(
             f"learner is {type(learner).__name__}, whose policy has running statistics, but "
-            "only parameters are evolved: set learner.agent.network.torso to layers without batch_renorm, such as "
-            "[256, 256] (learner.agent.critic_network may keep batch_renorm)."
+            "only parameters are evolved: set learner.agent.network.torso to layers without batch_norm and "
+            "batch_renorm, such as [256, 256] (learner.agent.critic_network may keep them)."
         )
     if learner.replay.load is not None:
         raise ValueError(
@@ -120,8 +120,8 @@ def require_room_for(num_transitions: int, learner: OffPolicyWorkflow) -> None:
     """Raise ``ValueError`` if the learner's replay buffer cannot hold a generation of ``num_transitions``."""
     if learner.replay_capacity < num_transitions:
         raise ValueError(
-            f"learner.replay_capacity={learner.replay_capacity} is less than one generation may collect "
-            f"({num_transitions} transitions): choose {num_transitions} or more."
+            f"learner.replay_capacity={learner.replay_capacity} is too small for one generation, which may collect "
+            f"{num_transitions} transitions: choose {num_transitions} or more."
         )
 
 
@@ -158,7 +158,7 @@ def in_blocks(
     carry: Tree,
     at_once: int = UPDATES_AT_ONCE,
 ) -> Tree:
-    """Call ``one_block(i, updates, carry)`` for blocks of up to ``at_once`` updates, ``num_updates`` in total."""
+    """Run ``carry = one_block(i, size, carry)`` for blocks i of up to ``at_once`` updates; return the last carry."""
     if isinstance(num_updates, int) and not on_cpu():  # loops of unknown length make accelerators wait for the host
         num_blocks, rest = divmod(num_updates, at_once)
         carry = jax.lax.fori_loop(0, num_blocks, lambda i, carry: one_block(i, at_once, carry), carry)

@@ -91,7 +91,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Rollouts of older policies, and single steps if transitions are independent; no rollouts if offline."""
+        """Rollouts (unless offline), also of older policies; single steps if transitions are stored independently."""
         return Capabilities(
             rollouts=not self.offline and collects_by_acting(self),
             lag=True,

@@ -103,7 +103,7 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Rollouts, unless each starts new episodes; lag if the losses use importance ratios (``clip_rho``).
+        """Rollouts, unless each starts new episodes; older policies if the losses use importance ratios (``clip_rho``).
 
         Normalized rewards and episodic bonuses need consecutive rollouts, because their sums span several of them.
         """
@@ -251,7 +251,7 @@ class ActorCriticWorkflow(OnPolicyWorkflow):
 
 
 class Begin(NamedTuple):
-    """Inputs of the updates on a batch, with leaves ``[N, ...]``, or ``[T, B, ...]`` for whole trajectories.
+    """Inputs of the updates in addition to a batch ``[N, ...]``, or ``[T, B, ...]`` for whole trajectories.
 
     Attributes:
         key: random key that shuffles the batch.

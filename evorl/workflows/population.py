@@ -56,11 +56,11 @@ def with_shared_replay(workflow: Workflow, num_members: int) -> Workflow:
         ValueError: the workflow has no replay buffer, or a prioritized one.
     """
     if not isinstance(workflow, OffPolicyWorkflow):
-        raise ValueError(f"shared_replay=true needs an off-policy inner workflow, not {type(workflow).__name__}.")
+        raise ValueError(f"shared_replay=true needs an off-policy workflow in inner, not {type(workflow).__name__}.")
     if workflow.prioritized:
         raise ValueError(
-            "shared_replay=true needs inner.prioritized=false, not true: priorities in a replay buffer belong to one "
-            "learner."
+            "shared_replay=true needs inner.prioritized=false, not true: priorities in a replay buffer belong to a "
+            "single learner. Set one of the two to false."
         )
     return workflow.replace(num_sharing=num_members)
 

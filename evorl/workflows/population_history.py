@@ -70,7 +70,7 @@ class PopulationHistory(PyTreeData):
     def chart(self, num_generations: int, timesteps_per_generation: int, space: SearchSpace) -> Chart:
         """Return a chart with one row per member and generation; ``winner`` is 1 along the best member's lineage.
 
-        The x-axis is environment steps, or generations if ``timesteps_per_generation`` is 0 (their number varies).
+        The x-axis is environment steps, or generations if ``timesteps_per_generation`` is 0 because it varies.
         """
         generations = self.generations(num_generations)
         rows, num_members = generations % self.scores.shape[0], self.scores.shape[1]

@@ -127,7 +127,7 @@ class QualityDiversityWorkflow(GenerationalWorkflow[QualityDiversityState]):
         return None
 
     def update(self, state: QualityDiversityState, batch: EpisodeOutcomes) -> tuple[PyTreeDict, QualityDiversityState]:
-        """Add the generation to the archive, which keeps the best of each cell, and breed the next generation."""
+        """Add the generation to the archive, which may reject individuals, and breed the next generation."""
         key, breeding_key = jax.random.split(state.key)
         fitness = batch.returns.mean(axis=1)
         # NaN returns reach the archive, which ignores these individuals; a substitute value might fill a cell.
@@ -184,7 +184,7 @@ class QualityDiversityWorkflow(GenerationalWorkflow[QualityDiversityState]):
         )
 
     def _chart(self, archive_state: ArchiveState) -> Chart:
-        """Build heat maps of fitness over pairs of descriptors, or a plot over a single descriptor."""
+        """Build heat maps of fitness over pairs of consecutive descriptors, or a plot over a single descriptor."""
         fitness, descriptors = jax.device_get((archive_state.fitness, archive_state.descriptors))
         cells = np.flatnonzero(np.isfinite(fitness))
         names = self.descriptors
@@ -225,5 +225,5 @@ def fitness_map(archive: Archive, fitness: np.ndarray, descriptors: np.ndarray, 
     place = np.clip((shares * shape).astype(int), 0, np.asarray(shape) - 1)
     values = np.full(shape, -np.inf)
     np.maximum.at(values, tuple(place.T), fitness[filled])
-    label = f"greatest fitness over the other {archive.num_dimensions - 2} of {archive.num_dimensions} descriptors"
+    label = f"maximum fitness over the other descriptors ({archive.num_dimensions - 2} of {archive.num_dimensions})"
     return HeatMap(np.where(np.isfinite(values), values, np.nan), low, high, label)

@@ -37,8 +37,8 @@ class ReplaySettings(PyTreeNode):
         overwrite: eviction policy of a full buffer: the oldest transitions, or a random completed episode. With random,
             each episode occupies a slot with as many steps as the environment's time limit.
         hindsight: hindsight experience replay, for environments with goals: relabel transitions with goals achieved
-            at a later step of their episode (future), at its last step (final), or at any step (episode); none keeps
-            the original goals. ``None`` is for environments without goals.
+            at the same or a later step of their episode (future), at its last step (final), or at any step (episode);
+            none keeps the original goals. ``None`` is for environments without goals.
         recency: sample newer steps more often: in proportion to rank ** recency, where the oldest has rank 1;
             ``None`` samples uniformly.
         ratio: number of transitions that hindsight relabels per transition that keeps its goal.
@@ -57,8 +57,8 @@ class ReplaySettings(PyTreeNode):
         collected = workflow.timesteps_per_iteration * workflow.num_sharing
         if workflow.replay_capacity < collected:
             raise ValueError(
-                f"replay_capacity={workflow.replay_capacity} is less than one iteration collects "
-                f"({collected} transitions): choose {collected} or more."
+                f"replay_capacity={workflow.replay_capacity} is too small: one iteration has {collected} transitions. "
+                f"Choose {collected} or more."
             )
         self._check_overwriting(workflow)
         self._check_recorded(workflow)
@@ -66,8 +66,8 @@ class ReplaySettings(PyTreeNode):
             self._check_mixed(workflow)
         if self.recency is not None and (self.has_episodes or workflow.prioritized or workflow.stores_recurrent_state):
             raise ValueError(
-                "replay.recency samples single transitions by their age alone: remove prioritized=true, "
-                "replay.hindsight and replay.overwrite=random, and use an agent without a recurrent network."
+                "replay.recency samples single transitions by age alone, so it excludes prioritized=true, "
+                "replay.hindsight, replay.overwrite=random and recurrent agents: remove them, or replay.recency."
             )
         if self.hindsight is not None:
             self._check_hindsight(workflow)
@@ -101,7 +101,7 @@ class ReplaySettings(PyTreeNode):
         """Return a replay buffer that tracks episodes or samples by recency, for ``num_envs`` copies of ``env``.
 
         Raises:
-            ValueError: slots need a time limit, or a larger capacity for two episodes per environment.
+            ValueError: with slots, ``env`` has no time limit, or the capacity is below two episodes per environment.
         """
         size = {"capacity": capacity, "num_envs": num_envs}
         if self.recency is not None:
@@ -154,15 +154,15 @@ class ReplaySettings(PyTreeNode):
             )
         if workflow.num_sharing > 1:
             raise ValueError(
-                "shared_replay=true needs a replay buffer that evicts the oldest transitions: remove "
-                "replay.overwrite=random from the members, or set shared_replay=false."
+                "shared_replay=true needs a replay buffer that evicts the oldest transitions, not "
+                "replay.overwrite=random: set inner.replay.overwrite=oldest or shared_replay=false."
             )
 
     def _check_mixed(self, workflow: OffPolicyWorkflow) -> None:
         if workflow.offline or workflow.prioritized or self.overwrite == "random":
             raise ValueError(
-                "replay.mixed=true samples uniformly from two ring buffers, half of each batch from the environment: "
-                "remove offline=true, prioritized=true and replay.overwrite=random, or set replay.mixed=false."
+                "replay.mixed=true samples uniformly from a ring of recorded and a ring of new transitions: remove "
+                "offline=true, prioritized=true and replay.overwrite=random, or set replay.mixed=false."
             )
         if workflow.batch_size % 2:
             raise ValueError(

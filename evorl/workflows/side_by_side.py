@@ -89,8 +89,8 @@ class SideBySideWorkflow(Workflow):
                 raise ValueError(no_such("number", path, leaves))
         if inner.env.steps_on_host or not inner.collector.is_one_program:
             raise ValueError(
-                "Training settings in parallel needs one compiled program, but the simulators of this environment run "
-                "outside of JAX: use -m to run one training after another."
+                "Training settings in parallel needs one compiled program, but the environments or actors of this run "
+                "are outside of JAX: use -m to run one training after another."
             )
         plan = functools.partial(
             plan_execution,
@@ -172,7 +172,7 @@ class SideBySideWorkflow(Workflow):
 
 
 def numbers_side_by_side(workflow: Workflow, settings: Mapping[str, Any]) -> dict[str, float]:
-    """Return the settings that may differ between rows of one program, numbers of the workflow, as floats.
+    """Return the settings that are float leaves of ``workflow`` and may differ between rows of a program, as floats.
 
     Args:
         workflow: workflow built with one of the settings to compare.

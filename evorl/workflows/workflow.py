@@ -40,10 +40,10 @@ S = TypeVar("S", bound=State)
 
 
 class Workflow(PyTreeNode, Generic[S]):
-    """A training procedure. Subclasses define ``setup``, ``collect``, ``update`` and S, the class of their state.
+    """A training procedure, generic in the class S of its state. Subclasses define the abstract methods.
 
     A step calls ``collect``, then ``update``. ``init``, ``step`` and ``evaluate`` are compiled, and compose with a
-    user's ``jit``, ``vmap`` or ``scan``. Floats are pytree leaves: a change of the learning rate does not recompile.
+    user's ``jit``, ``vmap`` or ``scan``. Most floats are pytree leaves: a new learning rate does not recompile.
 
     Attributes:
         env: vectorized training environments.
@@ -62,7 +62,7 @@ class Workflow(PyTreeNode, Generic[S]):
     Settings:
         workflow: dotted path of the workflow's class.
         num_envs: number of parallel environments.
-        autoreset_mode: at the end of an episode, start from a new random state (normal) or the first one again (fast).
+        autoreset_mode: start of further episodes: a new random state (normal) or the environment's first state (fast).
     """
 
     env: VectorEnv = pytree_field(static=True)
@@ -99,7 +99,7 @@ class Workflow(PyTreeNode, Generic[S]):
 
         Raises:
             ValueError: a key is unknown (the message suggests the closest valid key), or a value is invalid.
-            TypeError: ``others`` is not empty; it exists to explain arguments of other libraries.
+            TypeError: a keyword argument was passed; the message has advice on arguments of other libraries.
         """
         if others:
             refuse_arguments("build_from_config", others)
@@ -189,10 +189,10 @@ class Workflow(PyTreeNode, Generic[S]):
         """Return the initial state, computed by one compiled program.
 
         Args:
-            key: a seed, a key, or one key per seed; with several seeds, number i equals a run of ``key + i``.
+            key: seed s, a key, or one key per seed. With several seeds, number i equals a run of seed ``s + i``.
 
         Raises:
-            ValueError: the state does not fit into memory; the message states the largest setting that fits.
+            ValueError: the state does not fit in memory; the message names the setting or array that is too large.
         """
         return call_with_simulators(self, programs.initial_state, self, seed_or_key(key))
 
@@ -210,7 +210,7 @@ class Workflow(PyTreeNode, Generic[S]):
         return call_with_simulators(self, programs.step_program, self, state)
 
     def evaluate(self, state: S) -> PyTreeDict:
-        """Return statistics of the returns of ``eval_episodes`` complete episodes. The state is not donated."""
+        """Return statistics of ``eval_episodes`` complete episodes of every seed. The state is not donated."""
         return call_with_simulators(self, self.collector.evaluate, self, state)
 
     def learn(
@@ -228,8 +228,7 @@ class Workflow(PyTreeNode, Generic[S]):
         """Train until ``total_timesteps``, with recording and checkpoints, and return the last state.
 
         Args:
-            state: state to continue from; its iterations count towards the total. ``None`` starts from ``init(key)``.
-                The buffers of ``state`` are donated: use the returned state afterwards.
+            state: state to continue from (donated); its iterations count towards the total. ``None`` for ``init(key)``.
             key: seed or key of the initial state; ignored if ``state`` is not ``None``.
             recorder: receives the metrics; ``None`` records nothing.
             checkpointer: saves states; ``None`` saves nothing.
@@ -241,6 +240,7 @@ class Workflow(PyTreeNode, Generic[S]):
         Raises:
             TrainingDiverged: a metric, a parameter or an environment's output became NaN or infinite.
             HostEnvError: a simulator on the host failed.
+            ValueError: the run does not fit in memory, or one iteration is far longer than the whole training.
         """
         session = session or RunSession(recorder, checkpointer, progress, should_stop)
         return call_with_simulators(self, run_learning, self, session, state, key, eval_at_start)

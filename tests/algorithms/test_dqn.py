@@ -278,8 +278,8 @@ def test_the_slow_network_is_copied_at_intervals() -> None:
     ("env", "settings", "parts"),
     [
         ("Pendulum-v1", {}, ("DQN acts in Discrete", "A2C, BRO, CrossQ")),
-        ("CartPole-v1", {"values": "categorical"}, ("num_atoms=None", "agent.values=categorical")),
-        ("CartPole-v1", {"values": "implicit"}, ("num_atoms=None", "agent.values=implicit")),
+        ("CartPole-v1", {"values": "categorical"}, ("num_atoms=null", "agent.values=categorical")),
+        ("CartPole-v1", {"values": "implicit"}, ("num_atoms=null", "agent.values=implicit")),
         ("CartPole-v1", {"values": "implicit", "num_atoms": 8}, ("agent.values=implicit", "agent.huber_delta")),
         ("CartPole-v1", {"munchausen": {"weight": 2.0}}, ("agent.munchausen.weight", "got 2")),
         (

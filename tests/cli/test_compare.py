@@ -53,8 +53,8 @@ def test_a_folder_that_is_no_comparison_is_not_resumed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["ppo", "env=cartpole"], ["two agents", "ppo"]),
-        (["ppo", "ppo"], ["two agents"]),
+        (["ppo", "env=cartpole"], ["two different agents", "ppo"]),
+        (["ppo", "ppo"], ["two different agents"]),
         (["ppo", "sacc"], ["'sacc'", "'sac'"]),
         (["ppo", "a2c", "num_seeds=3"], ["num_seeds=3", "seeds"]),
         (["ppo", "a2c", "agent=sac"], ["agent=sac"]),

@@ -57,7 +57,7 @@ def test_a_sound_one_is_described(capsys: pytest.CaptureFixture[str]) -> None:
         "  actions       Discrete(2)",
     ]
     assert "  played        12 random steps, 4 episodes ended" in message  # the time limit is half of the steps
-    assert message[-1] == "These steps found no errors."
+    assert message[-1] == "No errors were found in these steps."
 
 
 @pytest.mark.parametrize(

@@ -189,4 +189,4 @@ def test_where_nothing_can_draw_a_page_is_offered(tmp_path: Path) -> None:
         picture = command("render", *run)
         assert picture.returncode == 1
         assert "apt-get install libegl1 libegl-mesa0" in picture.stderr
-        assert picture.stderr.endswith("Of bodies format=html makes a page, which needs no such library.\n")
+        assert picture.stderr.endswith("shown without a graphics library: format=html.\n")

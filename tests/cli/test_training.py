@@ -102,6 +102,6 @@ def test_training_without_settings_is_the_example_of_the_first_steps(
     commands.train([])
     commands.train(["seed=3"])
     assert started == [[*commands.EXAMPLE], ["seed=3"]]
-    assert capsys.readouterr().out == f"No settings: this is evorl train {' '.join(commands.EXAMPLE)}\n"
+    assert capsys.readouterr().out == f"No settings given, running: evorl train {' '.join(commands.EXAMPLE)}\n"
     assert f"evorl train {' '.join(commands.EXAMPLE)} " in (ROOT / "docs/guide/first_steps.md").read_text()
     assert f"TRAIN   ?= {' '.join(commands.EXAMPLE)}\n" in (ROOT / "Makefile").read_text()

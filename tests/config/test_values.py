@@ -102,7 +102,7 @@ def test_the_number_of_atoms_goes_with_the_kind_of_values() -> None:
 @pytest.mark.parametrize(
     ("num_atoms", "values", "high", "parts"),
     [
-        (None, "quantile", 1.0, ("num_atoms=None", "agent.values=quantile")),
+        (None, "quantile", 1.0, ("num_atoms=null", "agent.values=quantile")),
         (3, "expected", 1.0, ("num_atoms=3", "agent.values=expected")),
         (1, "categorical", 1.0, ("num_atoms", "at least 2")),
         (-3, "categorical", 1.0, ("agent.num_atoms", "got -3")),

@@ -55,7 +55,7 @@ def test_what_may_be_meant_so_is_noted() -> None:
     ]
     endless = try_env(wrap_env(Walk(), parallel=1), 2, KEY)
     assert endless.notes == (
-        "No episode ended: set env.max_episode_steps for training, unless episodes are meant to be that long.",
+        "No episode ended in this test: set env.max_episode_steps for training, unless episodes should be longer.",
     )
 
 

@@ -33,7 +33,7 @@ def test_what_has_no_bodies_or_other_ones_is_refused() -> None:
     with raises_naming(ValueError, "positions of bodies"):
         physics_in(PLAIN, env)
     other = SavedEpisode({}, {"qpos": np.zeros((3, 9)), "qvel": np.zeros((3, 9))})
-    with raises_naming(ValueError, "coordinates of shape [3, 9]", "velocities of shape [3, 9]", "2 and 2"):
+    with raises_naming(ValueError, "coordinates of shape [3, 9]", "velocities of shape [3, 9]", "2 coordinates and 2"):
         physics_in(other, env)
     fitting = SavedEpisode({}, {"qpos": np.zeros((3, 2)), "qvel": np.ones((3, 2))})
     assert [values.sum() for values in physics_in(fitting, env)] == [0.0, 6.0]

@@ -110,7 +110,7 @@ def test_a_population_names_environment_and_member() -> None:
     env = {"factory": f"{__name__}:Breaking", "entry": "reward", "max_episode_steps": 20}
     workflow = small("pbt", env)
     with raises_naming(
-        TrainingDiverged, "environment 0 of member 0", "Breaking", "rewards", "step 7 of it, in iteration 1"
+        TrainingDiverged, "environment 0 of member 0", "Breaking", "rewards", "step 7 of this environment, in iteration"
     ):
         workflow.learn(key=0)
 
@@ -126,7 +126,7 @@ def test_a_member_whose_environment_is_broken_leaves_the_others() -> None:
     without_env_faults(workflow, metrics, state, 3, message)
     (text,) = recorder.texts  # once per member
     steps = workflow.iterations_per_generation * 8  # of one environment per generation
-    assert_names(text, "environment 3 of member 2 of ", f"step {6 * steps + 6:,} of it, in iteration 7")
+    assert_names(text, "environment 3 of member 2 of ", f"step {6 * steps + 6:,} of this environment, in iteration 7")
     faults[2] = (5, 3, 0)
     with raises_naming(TrainingDiverged, "environment 3 of member 2"):
         without_env_faults(workflow, metrics, state, 3, message)
@@ -143,7 +143,7 @@ def test_settings_side_by_side_name_environment_and_row() -> None:
     for text, row in zip(
         texts, ["row 0 (agent.clip_epsilon=0.1, seed + 0)", "row 1 (agent.clip_epsilon=0.4, seed + 2)"]
     ):
-        assert_names(text, f"environment 0 of {row} of ", "observations", "not finite", "step 7 of it, in iteration 1")
+        assert_names(text, f"environment 0 of {row} of ", "observations", "step 7 of this environment, in iteration 1")
 
 
 def test_the_first_of_several_iterations_counts() -> None:

@@ -103,7 +103,7 @@ def test_sequences_are_waited_for_as_the_training_does() -> None:
         (["agent=meta/pbt", "env=cartpole", "total_timesteps=50000"], "generation_interval="),
         (
             ["agent=ppo", "env=cartpole", "num_envs=128", "rollout_length=256", "total_timesteps=200000"],
-            "128 * 256 = 32,768 steps of total_timesteps=200,000. Choose smaller ones, such as num_envs=16 rollout",
+            "128 * 256 = 32,768 steps of total_timesteps=200,000. Choose smaller values, such as num_envs=16 rollout",
         ),
     ],
 )

@@ -23,5 +23,5 @@ def test_a_run_without_an_axis_of_seeds_is_its_only_seed() -> None:
     assert state_of_seed(Execution(), STATE) is STATE
     assert state_of_seed(Execution(num_seeds=3), STATE, 2).params["w"].tolist() == [4.0, 5.0]
     for execution, number in ((Execution(), 1), (Execution(num_seeds=3), 3), (Execution(num_seeds=3), -1)):
-        with raises_naming(ValueError, f"seed_number={number}", f"{execution.num_seeds or 1} seeds"):
+        with raises_naming(ValueError, f"seed_number={number}", f"0 to {(execution.num_seeds or 1) - 1}"):
             state_of_seed(execution, STATE, number)

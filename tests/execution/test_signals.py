@@ -35,7 +35,7 @@ with handled_signals(), {training}:
             signal.SIGINT,
             True,
             (
-                "SIGINT: stopping after this iteration; a second one ends it at once.\n"
+                "SIGINT: stopping after this iteration; a second signal exits at once.\n"
                 "SIGINT: ended. Its checkpoints are kept. To resume: python scripts/train.py resume=a/run\n"
             ),
         ),

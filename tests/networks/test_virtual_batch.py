@@ -127,8 +127,8 @@ def test_a_feature_that_never_changes_stays_finite() -> None:
         (build_torso({"torso": [{"dense": {"size": 4, "rms_norm": True}}]}), ("rms_norm", "virtual_batch")),
         (build_torso({"torso": [4, {"simba": 1}]}), ("simba", "virtual_batch")),
         (Torso((BatchRenormalization(),)), ("layer_norm or batch_renorm", "virtual_batch")),
-        (build_torso({"torso": []}), ("agent.network.torso is empty", "virtual_batch=null")),
-        (build_torso({"torso": ["flatten"]}), ("agent.network.torso is empty", "virtual_batch=null")),
+        (build_torso({"torso": []}), ("agent.network.torso", "no layer with weights", "virtual_batch=null")),
+        (build_torso({"torso": ["flatten"]}), ("agent.network.torso", "no layer with weights", "virtual_batch=null")),
     ],
     ids=str,
 )

@@ -213,8 +213,8 @@ def test_a_push_takes_the_memory_of_the_state() -> None:
 @pytest.mark.parametrize(
     ("changes", "parts"),
     [
-        ({"mode": "avg"}, ("parameter_server.mode", "averaging, delay_compensation, fifo")),
-        ({"send": "weights"}, ("parameter_server.send", "delta, gradient")),
+        ({"mode": "avg"}, ("parameters.mode", "averaging, delay_compensation, fifo")),
+        ({"send": "weights"}, ("parameters.send", "delta, gradient")),
         ({"num_gradients": 0}, ("num_gradients", "got 0")),
         ({"history": 0}, ("history", "got 0")),
         ({"compensation": -1.0}, ("compensation", "at least 0", "got -1")),

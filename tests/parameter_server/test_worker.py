@@ -128,7 +128,7 @@ def test_workflows_that_cannot_work_for_a_server(algorithm: str, changes: dict, 
 
 
 def test_a_setting_that_is_none_is_named() -> None:
-    with raises_naming(ValueError, "parameter_server", "mod", "'mode'"):
+    with raises_naming(ValueError, "key of parameters", "mod", "'mode'"):
         settings_for(small("a2c"), {"mod": "fifo"})
-    with raises_naming(ValueError, "parameter_server.num_gradients", "got "):
+    with raises_naming(ValueError, "parameters.num_gradients", "got "):
         settings_for(small("a2c"), {"num_gradients": -3})

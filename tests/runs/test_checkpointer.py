@@ -207,7 +207,7 @@ def test_a_full_or_read_only_disk_is_told_in_words(tmp_path: Path, monkeypatch: 
         raise ValueError(f"RESOURCE_EXHAUSTED: Error writing: {text} [os_error_code='28']")
 
     monkeypatch.setattr(module, "write_checkpoint", fail)
-    with raises_naming(RunFolderError, f"write to {tmp_path}", "contents are unchanged"):
+    with raises_naming(RunFolderError, f"write to {tmp_path}", "checkpoints are kept"):
         checkpointer.save(SMALL, {"iterations": 2})
     assert checkpointer.steps == (1,)
 

@@ -81,7 +81,7 @@ def test_latest_without_a_checkpoint_says_so(tmp_path: Path) -> None:
     with raises_naming(RunFolderError, "run with a checkpoint", tmp_path / "nowhere", "(no runs)"):
         RunFolder.latest(tmp_path / "nowhere")
     RunFolder.create(tmp_path, {})
-    with raises_naming(RunFolderError, "1 runs without checkpoints"):
+    with raises_naming(RunFolderError, "runs without checkpoints: 1"):
         RunFolder.latest(tmp_path)
 
 
@@ -94,11 +94,13 @@ def test_a_missing_folder_is_answered_with_the_nearest_names(tmp_path: Path) -> 
         RunFolder.open(tmp_path / "1234567")
 
 
-def test_a_folder_that_is_no_run_is_told_from_a_missing_one(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_run_is_told_from_a_missing_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inside = RunFolder.create(tmp_path / "other", {}, name="run")
     with raises_naming(RunFolderError, "config.yaml", "other/run"):
         RunFolder.open(tmp_path / "other")
     assert RunFolder.find("run", tmp_path / "other") == inside
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert RunFolder.find("run", "~/other") == RunFolder.find("~/other/run", "runs") == inside
     empty = tmp_path / "far" / "away" / "empty"
     empty.mkdir(parents=True)
     with raises_naming(RunFolderError, "config.yaml", "no runs"):

@@ -139,6 +139,12 @@ def test_recorded_actions_become_those_of_agents(space: Any, recorded: Any, lear
     assert np.isfinite(columns["actions"]).all()
 
 
+def test_a_data_set_without_episodes_is_refused() -> None:
+    empty = SimpleNamespace(action_space=spaces.Discrete(2), iterate_episodes=lambda: iter(()))
+    with raises_naming(ReplayFileError, "no episodes"):
+        minari_columns(empty)
+
+
 @pytest.mark.parametrize("num_observations", [3, 5])
 def test_an_episode_whose_arrays_do_not_fit_is_refused_with_its_number(num_observations: int) -> None:
     dataset = _recorded(spaces.Discrete(2), np.array([0, 1, 0]), num_observations)

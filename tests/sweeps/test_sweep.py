@@ -129,7 +129,7 @@ def test_parts_and_halving_end_the_worse_early(swept: tuple[Path, list[str]], tm
     ("argument", "message"),
     [
         ("sweep={agent.clip_epsilo: [0.1]}", "config key 'agent.clip_epsilo'. Did you mean 'agent.clip_epsilon'"),
-        ("sweep={seed: [0,1]}", "seed is shared by all runs, so it cannot be compared. Several seeds"),
+        ("sweep={seed: [0,1]}", "seed is shared by all runs, so its values cannot be compared. For several seeds"),
         ("sweep={agent: [ppo,a2c]}", "agent changes the whole training: compare its values with -m agent="),
         ("sweep={discount: [0.9,1.9]}", r"discount must be a number in \[0, 1\], got 1\.9"),
     ],

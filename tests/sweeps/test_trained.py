@@ -29,4 +29,4 @@ def test_failures_are_counted_and_named() -> None:
     raise_failures([])
     with pytest.raises(RunsFailed) as raised:
         raise_failures(["a=1: no", "a=2: no"])
-    assert str(raised.value) == "2 runs failed, all others were trained:\n  a=1: no\n  a=2: no"
+    assert str(raised.value) == "2 runs failed, which did not stop the others:\n  a=1: no\n  a=2: no"

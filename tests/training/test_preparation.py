@@ -151,9 +151,9 @@ def test_a_run_is_fine_tuned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["a"], "init_from must be the folder of a run, latest, or a mapping"),
+        (["a"], "init_from must be a run folder, a packed policy, latest, or a mapping"),
         ({"runs": "a"}, "there is no key of init_from 'runs'. Did you mean 'run'?"),
-        ({"run": 3}, "init_from.run must be the folder of a run, or latest; got 3."),
+        ({"run": 3}, "init_from.run must be a run folder, a packed policy or latest; got 3."),
         ({"run": "a", "parts": []}, "init_from.parts must be a list of names such as [policy]"),
         ("nowhere", "There is no folder nowhere."),
     ],

@@ -271,7 +271,7 @@ def test_a_map_of_two_of_three_descriptors_says_what_it_leaves_out() -> None:
     descriptors = np.array([[0.2, 0.2, 0.2], [0.2, 0.2, 0.7], *4 * [[0, 0, 0]], [0.7, 1.0, 0.2], [9.0, 0.7, 0.7]])
     heat = fitness_map(grid, fitness, descriptors, (0, 1))
     np.testing.assert_array_equal(heat.values, [[5.0, np.nan], [np.nan, 3.0]])
-    assert heat.label == "greatest fitness over the other 1 of 3 descriptors"
+    assert heat.label == "maximum fitness over the other descriptors (1 of 3)"
 
 
 @pytest.mark.parametrize(

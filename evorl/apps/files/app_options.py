@@ -60,7 +60,7 @@ def read_options(arguments: Sequence[str] | None = None) -> Options:
     for argument in arguments:
         name, equals, text = argument.partition("=")
         if name not in _FLAGS or text.lower() not in ("", "true", "false"):
-            stop(f"{argument!r} is not an option of this script; options: {', '.join(_FLAGS)}")
+            stop(f"{argument!r} is invalid; options: {', '.join(_FLAGS)}, each alone or with =true or =false")
         flags[_FLAGS[name]] = not equals or text.lower() == "true"
     passed = os.environ.get(VARIABLE)
     return Options({**(json.loads(passed) if passed else _from_file(Path("app.yaml"))), **flags})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from evorl.apps.files.app_options import Options, read_options
+from evorl.apps.files.app_options import Options, action_number, read_options
 from evorl.serving.client import TrainingBase
 
 
@@ -29,7 +29,7 @@ class Simulator:
         return [self.position]
 
     def step(self, action: int) -> tuple[list[float], float, bool]:
-        """Apply an action, an element of ``environment.action_space``.
+        """Apply an action, 0 (left) or 1 (right).
 
         Returns:
             The state, the reward, and whether the episode has terminated.
@@ -56,7 +56,7 @@ class Training(TrainingBase):
         state = self.simulator.reset()
         action = self.agent.update(None, state, False)  # no reward precedes the first action
         for step in range(1, self.limit + 1):
-            state, reward, ended = self.simulator.step(action)
+            state, reward, ended = self.simulator.step(action_number(action, 2))
             total += reward
             cut = step == self.limit and not ended  # a time limit is reported as truncation, not termination
             action = self.agent.update(reward, state, ended or cut, truncated=cut)

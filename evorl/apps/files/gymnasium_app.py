@@ -166,7 +166,7 @@ def _finite(bound: Any) -> Any:
 
 
 def check_spaces(options: Options, spaces: dict[str, Any]) -> None:
-    """Exit with an error message if the spaces in ``app.yaml`` differ from the environment's."""
+    """Exit with an error message if ``n`` or ``shape`` of a space in ``app.yaml`` differs from the environment's."""
     for name, space in spaces.items():
         setting = options.get(f"environment/{name}", {})
         if any(setting.get(key) != space.get(key) for key in ("n", "shape")):

@@ -77,7 +77,7 @@ def _refuse(name: str, names: Collection[str]) -> NoReturn:
     versions = sorted(known for known in names if known.rpartition("-v")[0] == name.rpartition("-v")[0])
     others = versions[-1:] or sorted(known for known in names if known.startswith("Vizdoom"))
     advice = f"use {' or '.join(others)}"
-    stop(f"environment.name in app.yaml is {name}, which this release of ViZDoom does not have: {advice}")
+    stop(f"environment.name in app.yaml is {name}, which the installed ViZDoom lacks: {advice}")
 
 
 if __name__ == "__main__":

@@ -166,7 +166,7 @@ class Archive(PyTreeNode):
         return kept * state.thresholds + (1.0 - kept) * total / jnp.maximum(count, 1.0)
 
     def judge(self, state: ArchiveState, fitness: jax.Array, descriptors: jax.Array) -> Verdicts:
-        """Judge whether the archive would accept candidates with fitness ``[N]`` and descriptors ``[N, D]``."""
+        """Return the verdicts on candidates with fitness ``[N]`` and descriptors ``[N, D]``, without adding them."""
         is_valid, cells = self.cells_of_valid(fitness, descriptors)
         is_empty = ~state.is_filled[cells]
         bar = (state.fitness if state.thresholds is None else state.thresholds)[cells]
@@ -175,7 +175,7 @@ class Archive(PyTreeNode):
         return Verdicts(status.astype(jnp.int32), jnp.where(is_valid, improvement, -jnp.inf))
 
     def cells_of_valid(self, fitness: jax.Array, descriptors: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Return a mask, bool ``[N]``, of candidates with finite numbers, and the cell indices ``[N]``, C for others.
+        """Return a mask, bool ``[N]``, of candidates with finite numbers, and cell indices ``[N]``, C for the others.
 
         Raises:
             ValueError: the descriptors have the wrong shape.
@@ -199,7 +199,7 @@ class Archive(PyTreeNode):
         return jax.tree.map(lambda x: x[cells], state.solutions)
 
     def cell_fitness(self, fitness: jax.Array, descriptors: jax.Array) -> jax.Array:
-        """Return the best fitness of each cell, ``[num_cells]``, -inf if empty, given the elites' values."""
+        """Return the best fitness in each cell, ``[num_cells]``, -inf if empty, given the values of all C slots."""
         return fitness
 
     def qd_score(self, state: ArchiveState, offset: jax.Array | float = 0.0) -> jax.Array:

@@ -60,7 +60,7 @@ class DominatedNoveltyArchive(GridArchive):
         """Return the dominated novelty of solutions, ``[N]``.
 
         This is the mean distance to the k nearest other solutions of at least equal fitness (to all of them if fewer
-        than k), infinity if no other solution has that fitness, and -inf for empty slots.
+        than k), infinity if no such solution exists, and -inf for empty slots.
 
         Args:
             fitness: fitness ``[N]``, minus infinity for empty slots.

@@ -39,7 +39,7 @@ class GridArchive(Archive):
         return math.prod(self.shape)
 
     def cells_of(self, shares: jax.Array) -> jax.Array:
-        """Return the cell indices, int32 ``[N]``, of scaled descriptors ``[N, D]``; the last dimension is fastest."""
+        """Return the cell indices, int32 ``[N]``, of scaled descriptors ``[N, D]``; the last axis varies fastest."""
         bins = jnp.asarray(self.shape, jnp.int32)
         position = jnp.minimum((shares * bins).astype(jnp.int32), bins - 1)
         strides = [math.prod(self.shape[i + 1 :]) for i in range(self.num_dimensions)]

@@ -17,11 +17,11 @@ Tree = TypeVar("Tree")
 
 
 class IsoLineVariation(PyTreeNode):
-    """Variation ``x + iso_sigma N(0, I) + line_sigma (y - x) N(0, 1)`` (eq. 1), where ``y`` is another elite.
+    """Variation of an elite x to ``x + iso_sigma N(0, I) + line_sigma (y - x) N(0, 1)`` for another elite y (eq. 1).
 
     Attributes:
         iso_sigma: standard deviation of the noise on every parameter.
-        line_sigma: standard deviation of the step along the line to the other parent, relative to their distance.
+        line_sigma: standard deviation of the step towards the other parent, as a multiple of the parents' distance.
         projection: projection of the weights of children: ``unit_norm`` scales the weights of each unit to norm 1;
             ``unit_norm_and_gains`` scales the gains of normalization layers as well, see ``evorl.ops.projection``;
             ``None`` for no projection.
@@ -32,7 +32,7 @@ class IsoLineVariation(PyTreeNode):
     projection: Projection | None = pytree_field(static=True, default=None)
 
     def children(self, key: Key, first: Tree, second: Tree) -> Tree:
-        """Return a child per pair, ``[N, ...]``; ``key`` is one key or ``[N]``. Non-finite entries copy ``first``."""
+        """Return children ``[N, ...]``, with entries of ``first`` for non-finite ones; ``key`` may be one per pair."""
         keys = row_keys(key, num_rows(first))
         line_keys, iso_keys = (jax.vmap(jax.random.fold_in, (0, None))(keys, i) for i in range(2))
         steps = self.line_sigma * jax.vmap(jax.random.normal)(line_keys)  # [N]

@@ -93,7 +93,7 @@ def best_by_vector(
 
 
 def adapt_vectors(vectors: jax.Array, first_vectors: jax.Array, objectives: jax.Array) -> jax.Array:
-    """Return the initial vectors ``[N, M]`` times the ranges of the objectives ``[P, M]``, of length 1 (eq. 11).
+    """Multiply the initial vectors ``[N, M]`` by the ranges of the objectives ``[P, M]``; scale to length 1 (eq. 11).
 
     Individuals with non-finite objectives are ignored. If none remains, or the range of an objective is 0 or less than
     about 1e-30 of the largest range, return ``vectors`` unchanged.

@@ -65,7 +65,7 @@ class BreedingOptimizer(EvoOptimizer):
         return state.replace(population=population)
 
     def breed(self, key: Key, population: Params, select: Callable[[Key, int], jax.Array], num: int) -> Params:
-        """Select pairs of parents; return ``num`` children, leaves ``[num, ...]``, by crossover and mutation.
+        """Select pairs of parents, and return ``num`` children, ``[num, ...]``, by crossover, mutation and projection.
 
         Args:
             key: a single random key.

@@ -133,9 +133,9 @@ class CovarianceAdaptation(EvoOptimizer):
 
     Attributes:
         pop_size: number of individuals P, at least 4.
-        num_elites: number of individuals to recombine; ``None`` means half of them.
+        num_elites: number of best individuals to recombine; ``None`` means half of the population.
         initial_std: standard deviation of the first samples.
-        positive_weights: recombine with positive weights only, as in CMA-ME; always so for sep_cmaes.
+        positive_weights: adapt the covariance with positive weights only, as in CMA-ME; sep_cmaes always does.
     """
 
     pop_size: int
@@ -179,7 +179,7 @@ class CovarianceAdaptation(EvoOptimizer):
     def adapt(
         self, state: PyTreeDict, old_share: jax.Array, c_1: Number, path: jax.Array, new: jax.Array
     ) -> PyTreeDict:
-        """Return the state with covariance ``old_share C + c_1 path path^T + new`` (eq. 47); ``new`` is whitened."""
+        """Return a state with covariance ``old_share C + c_1 path path^T + A new A^T`` (eq. 47); A unwhitens steps."""
 
     @abstractmethod
     def spread(self, state: PyTreeDict) -> jax.Array:
@@ -252,7 +252,7 @@ class CovarianceAdaptation(EvoOptimizer):
         return advance(state, self._in_one_scale(new), holds)
 
     def _in_one_scale(self, state: PyTreeDict) -> PyTreeDict:
-        """Return the same distribution with the covariance near scale 1 and sigma within its bounds."""
+        """Return the distribution with the covariance near scale 1, unchanged unless sigma is clipped to its bounds."""
         exponent = power_of_two_near(self.spread(state))
         exponent = jnp.where(jnp.abs(exponent) > MAX_EXPONENT, exponent, 0)
         sigma = jnp.ldexp(state.sigma, exponent)

@@ -31,7 +31,7 @@ class GeneticAlgorithm(BreedingOptimizer):
         if not 1 <= self.num_elites < self.pop_size:
             raise ValueError(
                 f"num_elites={self.num_elites} is out of range for pop_size={self.pop_size}: choose 1 to "
-                f"{self.pop_size - 1}."
+                f"{self.pop_size - 1}, or a larger pop_size."
             )
 
     @property

@@ -38,7 +38,7 @@ class MultiObjectiveOptimizer(BreedingOptimizer):
         return super().init(solution, key) | {"parents": parents, "objectives": unknown}
 
     def at_progress(self, state: PyTreeDict, progress: jax.Array) -> PyTreeDict:
-        """Return the state at ``progress``, the completed fraction of the search; by default, it has no effect."""
+        """Return the state at ``progress``, the completed fraction of the search; by default unchanged."""
         return state
 
     def join(self, state: PyTreeDict, fitness: jax.Array) -> tuple[Params, jax.Array]:

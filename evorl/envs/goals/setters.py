@@ -218,10 +218,10 @@ def make_goal_setter(settings: GoalSetter | Mapping[str, Any] | str | None) -> G
 
     Args:
         settings: the name of one of ``SETTERS``, or ``"package.module:Class"`` of a user's class; or a mapping with
-            ``name`` and the settings of the class, in which a setter as a value has one of these forms again.
+            ``name`` and the settings of the class. A setting that is itself a setter has one of these forms, too.
 
     Raises:
-        ValueError: the setter or setting does not exist (the message suggests the closest name), or the class is wrong.
+        ValueError: a name does not exist (the message suggests the closest name), or names another kind of object.
     """
     if settings is None or isinstance(settings, GoalSetter):
         return settings
@@ -238,4 +238,7 @@ def make_goal_setter(settings: GoalSetter | Mapping[str, Any] | str | None) -> G
             raise ValueError(no_such(f"setting of env.goal_setter.name={name}", key, fields))
         if "GoalSetter" in str(fields[key].type):
             chosen[key] = make_goal_setter(value)
+    for key, field in fields.items():
+        if key not in chosen and field.default is field.default_factory is dataclasses.MISSING:
+            raise ValueError(f"env.goal_setter.name={name} needs a value for {key}.")
     return cls(**chosen)

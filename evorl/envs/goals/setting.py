@@ -72,7 +72,7 @@ class GoalSetter(abc.ABC):
 
     @abc.abstractmethod
     def start(self, memory: Any, task: GoalTask, obs: Observation, key: Key) -> tuple[jax.Array, Any]:
-        """Return the goal of an episode and the new memory; ``obs`` is its first observation, with the default goal."""
+        """Return an episode's goal and new memory; ``obs`` is its first observation, with the environment's goal."""
 
     def after(self, memory: Any, task: GoalTask, step: GoalStep, key: Key) -> tuple[GoalStep, Any]:
         """Return ``step``, possibly changed, and the new memory, after a step. By default, nothing changes."""
@@ -115,7 +115,7 @@ class GoalsOfRows:
     def steer(
         self, env_state: EnvState, action: Action, stepped: EnvState, mask: jax.Array
     ) -> tuple[EnvState, GoalStep, PyTreeDict]:
-        """Apply the setter where ``mask`` ``[B]`` is True; return the state, the changed step, and the new memory."""
+        """Apply the setter where ``mask`` ``[B]`` is True; return the state, the changed step, and memory and keys."""
 
         def one(memory: Any, key: Key, step: GoalStep, counts: jax.Array) -> tuple[GoalStep, Any, Key]:
             key, step_key = jax.random.split(key)
@@ -147,7 +147,7 @@ class GoalsOfRows:
 
 
 def goals_of_rows(setter: GoalSetter, env: Env) -> GoalsOfRows:
-    """Return ``setter``, ready for copies of ``env``. Raises ``ValueError`` if no goals of ``env`` can be set."""
+    """Return ``setter`` with the goal task of ``env``. Raises ``ValueError`` if ``env`` has no usable goal task."""
     return GoalsOfRows(setter, required_goal_task(env, "env.goal_setter"))
 
 
@@ -162,19 +162,19 @@ def required_goal_task(env: Env, setting: str) -> GoalTask:
     """Return the goal task of an environment; ``setting`` is the setting that needs it, for messages.
 
     Raises:
-        ValueError: the environment has no goals, or a wrapper makes rewards under other goals unavailable.
+        ValueError: the environment has no known goal task, or a wrapper makes rewards under other goals unavailable.
     """
     layer = env
     while isinstance(layer, EnvWrapper):
         if layer.hides_goals is not None:
-            raise ValueError(f"{setting} needs rewards under other goals, but {layer.hides_goals}: remove one of them.")
+            raise ValueError(f"{setting} needs rewards under other goals, but {layer.hides_goals}: remove one setting.")
         layer = layer.env
     task = env.goal_task
     if task is None:
-        keys = "keys observation, achieved_goal and desired_goal in observations"
-        problem = f"has no {'rewards of other goals' if is_goal_space(env.obs_space) else keys}"
+        keys = "this one's observations lack the keys observation, achieved_goal and desired_goal"
+        problem = "this one has no known rewards of other goals" if is_goal_space(env.obs_space) else keys
         raise ValueError(
-            f"{setting} needs an environment with goals, but this one {problem}: use one of env=goal/..., or wrap "
-            "yours in a GoalWrapper."
+            f"{setting} needs an environment with a goal task, but {problem}: use one of env=goal/..., wrap yours in a "
+            "GoalWrapper, or set env.goal_task of a Gymnasium environment with goals."
         )
     return task

@@ -14,7 +14,7 @@ from evorl.types import Action, Observation, PyTreeDict
 
 @dataclasses.dataclass(frozen=True)
 class Within:
-    """Success function: true if the Euclidean distance of achieved and desired goal is at most ``distance``, bool."""
+    """Success function: True if the Euclidean distance between achieved and desired goal is at most ``distance``."""
 
     distance: float
 
@@ -33,7 +33,7 @@ class MinusOneUntil:
 
 
 def observed(obs: jax.Array) -> EnvState:
-    """Return an ``EnvState`` in which the state and the observation are ``obs``, with reward 0 and without an end."""
+    """Return an ``EnvState`` with ``obs`` as state and observation; the reward is 0, and the episode continues."""
     never = jnp.zeros((), jnp.bool_)
     info = PyTreeDict(termination=never, truncation=never, metrics=PyTreeDict())
     return EnvState(env_state=obs, obs=obs, reward=jnp.zeros(()), done=never, info=info)

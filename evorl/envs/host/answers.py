@@ -80,8 +80,8 @@ def as_metric(info: Mapping[str, Any], name: str) -> float:
     """Return the number ``info[name]`` as a float; raise ``HostEnvError`` if it is missing, or not a single number."""
     if name not in info:
         raise HostEnvError(
-            f"info has no {name!r}, which env.metrics requests; it has {sorted(map(str, info))}: return it at every "
-            "step, or remove it from env.metrics."
+            f"info has no {name!r}, which env.metrics requests, but has {sorted(map(str, info))}: return {name!r} at "
+            "every step, or remove it from env.metrics."
         )
     value = _as_array(info[name])
     if value is None or value.shape or value.dtype.kind not in "biuf":

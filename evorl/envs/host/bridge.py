@@ -28,7 +28,6 @@ from evorl.envs.vector import VectorEnv, outer_state
 from evorl.envs.wrappers.action import ActionRepeatWrapper
 from evorl.envs.wrappers.goal import wrap_goals
 from evorl.ops.collectives import joined_under_vmap
-from evorl.ops.terminal_text import counted
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Key, PyTreeDict
 
@@ -79,8 +78,8 @@ class HostBackedEnv(VectorEnv):
         if main.action_repeat != repeats:
             self.simulators.close()
             raise ValueError(
-                f"action_repeat={repeats} needs a JAX or Gymnasium environment: these simulators apply each action for "
-                f"{counted(main.action_repeat, 'step')}. Remove it, or repeat actions inside the simulator."
+                f"env.action_repeat={repeats} differs from the steps per action of these simulators: set it to "
+                f"{main.action_repeat}, use a JAX or Gymnasium environment, or repeat actions inside the simulator."
             )
         self.is_remote = main.is_remote
         limits = [limit for limit in (options.max_episode_steps, main.max_episode_steps) if limit is not None]
@@ -136,7 +135,7 @@ class HostBackedEnv(VectorEnv):
 
     @compiled
     def partial_reset(self, env_state: EnvState, mask: jax.Array, key: Key) -> EnvState:
-        """Restart environments where ``mask`` ``[B]`` is True, i with the key ``fold_in(key, i)``; keep the others."""
+        """Restart each environment i where ``mask[i]`` is True, with the key ``fold_in(key, i)``; keep the others."""
         keys, mask = self._restart_keys(env_state, mask, key)
         episode = jnp.zeros_like(env_state._internal.env_id)
         request = PyTreeDict(

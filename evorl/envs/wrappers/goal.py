@@ -26,14 +26,14 @@ class GoalWrapper(Wrapper):
 
     Args:
         env: a single environment.
-        goal_space: space of the goals, a ``Box`` of vectors; must be bounded if goals are drawn from it.
+        goal_space: space of the goals, a ``Box`` of vectors; must be bounded unless the environment observes goals.
         achieved_goal_fn: function that returns the achieved goal, given the ``EnvState`` of ``env`` after a reset or a
             step; ``None`` if observations have the entry ``achieved_goal``.
         reward_fn: see ``GoalTask``.
         success_fn: see ``GoalTask``.
         terminate_on_success: true if an episode ends when its goal is reached.
-        own_goals: space from which goals are drawn, by default ``goal_space``; goal setters and hindsight replay may
-            use any goal of ``goal_space``.
+        own_goals: space from which goals are drawn, by default ``goal_space``; not used if the environment observes
+            goals. Goal setters and hindsight replay may use any goal of ``goal_space``.
 
     Raises:
         ValueError: goals are not vectors or cannot be drawn; the achieved goal is missing or has another shape; or
@@ -58,7 +58,7 @@ class GoalWrapper(Wrapper):
         if not isinstance(goal_space, Box) or len(goal_space.shape) != 1:
             raise ValueError(f"goal_space must be a Box of vectors, as in Box(-1.0, 1.0, (2,)); got {goal_space!r}.")
         if not self._observes_goals and not goal_space.is_bounded:
-            raise ValueError(f"goals are drawn from goal_space, so it must be bounded; got {goal_space!r}.")
+            raise ValueError(f"goals may be drawn from goal_space, so it must be bounded; got {goal_space!r}.")
         if achieved_goal_fn is None and not self._observes_goals:
             raise ValueError(
                 f"observations of {type(env.unwrapped).__name__} have no achieved_goal: pass achieved_goal_fn, which "

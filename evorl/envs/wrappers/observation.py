@@ -86,14 +86,13 @@ class ObsSelectWrapper(ChangesObservations, Wrapper):
         space = env.obs_space
         if not isinstance(space, Box) or len(space.shape) != 1:
             raise ValueError(
-                f"env.observed selects components of a vector, but observations are {space}: set flatten_obs=true."
+                f"env.observed selects components of a vector, but observations are {space}: set env.flatten_obs=true, "
+                "or remove env.observed if observations have an action_mask."
             )
         (size,) = space.shape
         is_list = isinstance(components, Sequence) and not isinstance(components, str) and len(components) > 0
         if not is_list or not all(_is_index(number, size) for number in components):
-            raise ValueError(
-                f"env.observed must be a list of integers from 0 to {size - 1}, as in [0]; got {components!r}."
-            )
+            raise ValueError(f"env.observed must list one or more integers from 0 to {size - 1}, got {components!r}.")
         if len(set(components)) < len(components):
             raise ValueError(f"env.observed must not contain a component twice, got {list(components)}.")
         self.components = tuple(int(number) for number in components)
@@ -165,7 +164,7 @@ class FrameStackWrapper(Wrapper):
         if isinstance(space, TupleSpace):
             return TupleSpace([self._stacked_space(member) for member in space.spaces])
         if not isinstance(space, Box) or not space.shape:
-            raise ValueError(f"FrameStackWrapper stacks arrays, got scalar observations {space}: set flatten_obs=true.")
+            raise ValueError(f"FrameStackWrapper stacks non-scalar Boxes, got {space}: set env.flatten_obs=true.")
         bounds = (_with_channels(bound) for bound in (space.low, space.high))
         low, high = (np.concatenate([bound] * self.num_frames, axis=-1) for bound in bounds)
         return Box(low, high, dtype=space.dtype)

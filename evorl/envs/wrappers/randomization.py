@@ -1,6 +1,6 @@
 """Domain randomization: each episode samples physics parameters, such as masses and frictions.
 
-A policy trained under many physics parameters transfers to unseen ones, such as a real robot's (Tobin et al.
+A policy trained under many physics parameters can transfer to unseen ones, such as a real robot's (Tobin et al.
 2017, https://arxiv.org/abs/1703.06907; Peng et al. 2018, https://arxiv.org/abs/1710.06537).
 """
 
@@ -48,8 +48,8 @@ class FieldRange:
         name: name of the field, with dots if it is nested, such as ``opt.gravity``.
         scale: bounds of the uniformly distributed factor.
         shift: bounds of the uniformly distributed summand.
-        each: true samples a factor and a summand for every entry; otherwise all entries share one pair.
-        entries: indices along the first axis of the entries that are randomized; ``None`` for all.
+        each: true samples a factor and a summand for every number of the array; otherwise all numbers share one pair.
+        entries: indices along the first axis of the entries to randomize; ``None`` for all.
     """
 
     name: str
@@ -82,7 +82,7 @@ class RandomizedPhysicsWrapper(Wrapper):
         ranges: distributions of the fields of its model, see ``ranges_from_config``.
 
     Raises:
-        ValueError: the environment has no model, or its compiled physics does not read one of the fields.
+        ValueError: the environment has no model; or a field has no effect in its physics, or is read by Python code.
     """
 
     def __init__(self, env: Env, ranges: Sequence[FieldRange]) -> None:
@@ -120,8 +120,8 @@ class RandomizedPhysicsWrapper(Wrapper):
             read = dict(zip(sorted(values), _used_arguments(jax.make_jaxpr(episode)(values, jax.random.key(0)).jaxpr)))
         except jax.errors.JAXTypeError as error:
             raise ValueError(
-                f"env.randomization: {physics!r} reads {', '.join(values)} in Python code outside of the compiled "
-                f"program, where they cannot be randomized ({str(error).splitlines()[0]})"
+                f"env.randomization: Python code of {physics!r} needs the number of a randomized field (one of "
+                f"{', '.join(values)}), which only the compiled program knows: remove it. {str(error).splitlines()[0]}"
             ) from error
         if unread := [name for name in values if not read[name]]:
             raise ValueError(
@@ -215,10 +215,10 @@ def _field_range(name: str, setting: Any, value: np.ndarray) -> FieldRange:
         may_be_zero = not any(word in name for word in _POSITIVE)
         wrong = (chosen >= 0) & ((lowest < 0) | ((lowest == 0) & (chosen > 0) & (not may_be_zero)))
         if wrong.any():
-            worst = np.argmin(np.where(wrong, lowest, np.inf))
+            worst, sign = np.argmin(np.where(wrong, lowest, np.inf)), "non-negative" if may_be_zero else "positive"
             raise ValueError(
-                f"{where} could become {lowest.flat[worst]:g}, where the model has {chosen.flat[worst]:g}: it must be "
-                f"{'non-negative' if may_be_zero else 'positive'}. Use another range, or exclude those entries."
+                f"{where} could become {lowest.flat[worst]:g}, where the model has {chosen.flat[worst]:g}, but must be "
+                f"{sign}: use another range{f', or only other indices in {where}.entries' if value.ndim else ''}."
             )
     return field_range
 
@@ -240,7 +240,7 @@ def _entries(setting: Any, value: np.ndarray, where: str) -> tuple[int, ...] | N
     count = value.shape[0] if value.ndim else 0
     is_list = isinstance(setting, Sequence) and not isinstance(setting, str) and len(setting) > 0
     if not is_list or not all(type(x) is int and 0 <= x < count for x in setting) or len(set(setting)) < len(setting):
-        expected = f"distinct integers from 0 to {count - 1}" if count else "omitted: the field is a scalar"
+        expected = f"a list of distinct integers from 0 to {count - 1}" if count else "omitted for a scalar field"
         raise ValueError(f"{where}.entries must be {expected}, got {setting!r}.")
     return tuple(setting)
 

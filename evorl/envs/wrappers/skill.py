@@ -61,7 +61,7 @@ class SkillWrapper(Wrapper):
         return self._space
 
     def reset(self, key: Key) -> EnvState:
-        """Return the first state of an episode, with a newly sampled skill, or with the fixed one."""
+        """Return the first state of an episode, with a newly sampled skill, or with the fixed skill."""
         skill = jax.random.randint(jax.random.fold_in(key, _STREAM), (), 0, self._num_skills, jnp.int32)
         if self._skill is not None:
             skill = jnp.asarray(self._skill, jnp.int32)

@@ -30,10 +30,10 @@ class Wrapper(EnvWrapper):
         if hasattr(env, "num_envs"):
             raise TypeError(
                 f"{type(self).__name__} wraps a single environment, got the vector environment {type(env).__name__}: "
-                "apply it before the vmap wrapper."
+                f"apply {type(self).__name__} before the vmap wrapper."
             )
         if getattr(env, "is_outermost", False):
-            raise TypeError(f"{type(env).__name__} is the outermost wrapper: apply {type(self).__name__} first.")
+            raise TypeError(f"{type(env).__name__} must be the outermost wrapper: apply {type(self).__name__} first.")
         self.env = env
 
     def reset(self, key: Key) -> EnvState:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from evorl.apps.files.empty_app import Simulator, Training
 from tests.support.apps import options_for
 from tests.support.rlx_server import BanditServer
 
 
-def test_going_right_arrives_and_going_left_is_lost(server: BanditServer) -> None:
-    server.action = 1
+@pytest.mark.parametrize("right", [1, [0.5]])  # of agents with discrete actions, and with continuous ones
+def test_going_right_arrives_and_going_left_is_lost(server: BanditServer, right: int | list[float]) -> None:
+    server.action = right
     Training(options_for(server.port, 3)).run()
     assert all(0.8 < reward <= 1.0 for reward in server.metrics("episode_reward"))
     simulator = Simulator(seed=0)

@@ -24,6 +24,7 @@ from evorl.envs.goals.setters import (
 from evorl.envs.goals.setting import GoalSetter, GoalStep
 from evorl.envs.goals.task import GoalTask
 from evorl.types import PyTreeDict
+from tests.support.errors import raises_naming
 
 TASK = GoalTask(Box(-1.0, 1.0, (2,)), lambda *_: jnp.zeros(()), lambda a, d: jnp.all(a == d))
 OWN = np.array([0.25, 0.5], np.float32)
@@ -160,6 +161,9 @@ def test_a_setter_is_described_by_name_and_settings() -> None:
     assert make_goal_setter({"name": "achieved", "share": 0.2}) == AchievedGoals(share=0.2)
     described = {"name": "several", "every": 10, "of": {"name": "chained", "first": "uniform", "second": "own"}}
     assert make_goal_setter(described) == SeveralGoals(ChainedSetters(UniformGoals(), OwnGoals()), every=10)
+    for incomplete in ("chained", {"name": "chained", "first": "own"}, {"name": "several", "of": "chained"}):
+        with raises_naming(ValueError, "env.goal_setter.name", "needs a value for"):
+            make_goal_setter(incomplete)
     mine = "evorl.envs.goals.setters:UniformGoals"
     assert make_goal_setter(mine) == UniformGoals()
     assert create_env("goal/bit_flip", goal_setter=mine).goal_setter == UniformGoals()

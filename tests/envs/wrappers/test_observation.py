@@ -198,7 +198,7 @@ def test_frames_of_containers() -> None:
 
 
 def test_scalars_cannot_be_stacked() -> None:
-    with raises_naming(ValueError, "FrameStackWrapper", "scalar observations"):
+    with raises_naming(ValueError, "FrameStackWrapper", "non-scalar", "flatten_obs"):
         FrameStackWrapper(Showing(Discrete(3)), 2)
 
 
