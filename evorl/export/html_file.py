@@ -76,7 +76,7 @@ def _script(policy: PortablePolicy, env: VectorEnv, about: Mapping[str, Any]) ->
     lines = [f"const {name} = {_json(value)};" for name, value in parts.items()]
     functions = [function_text("policy", graph, inputs, outputs)]
     if world is not None:
-        functions.append(function_text("environment", world.graph, world.inputs, world.outputs))
+        functions.append(world.program)
     return "\n".join([RUNTIME, *lines, *functions])
 
 

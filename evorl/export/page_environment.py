@@ -13,8 +13,9 @@ from evorl.agents.random_actions import random_actions
 from evorl.envs.env import EnvState, PhysicsEnv
 from evorl.envs.vector import VectorEnv
 from evorl.envs.wrapped_row import WrappedRow
-from evorl.export.graph import Graph, NoRule
+from evorl.export.graph import NoRule
 from evorl.export.inlined_program import Opened
+from evorl.export.javascript import function_text
 from evorl.export.portable_policy import NEXT, PortablePolicy
 from evorl.export.trace import traced_graph
 from evorl.ops.trees import tree_where
@@ -30,14 +31,15 @@ class PageEnvironment:
     """An environment that a page can run, with deterministic steps.
 
     Attributes:
-        graph: step function, from state and action to next observation, ``reward``, ``termination`` and next state.
-        inputs: names of the graph's inputs.
-        outputs: names of the graph's outputs.
+        program: JavaScript function ``environment``: from state and action to next observation, ``reward``,
+            ``termination`` and next state.
+        inputs: names of the function's inputs.
+        outputs: names of the function's outputs.
         starts: ``NUM_STARTS`` starts of episodes, each with its observation and state: arrays by name.
         limit: time limit of an episode in steps; ``None`` without a limit.
     """
 
-    graph: Graph
+    program: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     starts: list[dict[str, np.ndarray]]
@@ -75,18 +77,20 @@ def page_environment(policy: PortablePolicy, env: VectorEnv) -> PageEnvironment 
     names = tuple(f"{STATE}_{i}" for i in range(len(leaves)))
     observed = tuple(port.name for port in policy.observations)
     acts = tuple(port.name for port in policy.results[: actions.num_leaves])
+    inputs, outputs = (*names, *acts), (*observed, "reward", "termination", *(NEXT + name for name in names))
     try:
         opened = Opened(step, specs)
         if opened.draws:
             return None
         graph = traced_graph(lambda *arrays: opened(arrays, ())[0], specs, None)
+        program = function_text("environment", graph, inputs, outputs)
     except NoRule:
         return None
     starts = jax.jit(jax.vmap(lambda key: _started(inner.reset(key))))(keys)
     return PageEnvironment(
-        graph,
-        (*names, *acts),
-        (*observed, "reward", "termination", *(NEXT + name for name in names)),
+        program,
+        inputs,
+        outputs,
         [dict(zip((*observed, *names), (np.asarray(x[i]) for x in starts), strict=True)) for i in range(NUM_STARTS)],
         env.max_episode_steps,
     )

@@ -42,7 +42,7 @@ class StoredPolicy:
         title: name of the environment, such as ``gymnax/CartPole-v1``.
         algorithm: name of the algorithm, such as ``PPO``.
         timesteps: environment steps trained, per seed, when the checkpoint was saved.
-        checkpoint: ``best``, ``latest``, or the number of an iteration, as requested.
+        checkpoint: ``best`` or ``latest``, or the number of the iteration if it was requested by number.
         is_sample: True if actions are sampled, False if they are greedy.
         seed: the chosen seed of a run with several seeds, and the reason for the choice.
         notices: messages about corrupted checkpoints, for the user.

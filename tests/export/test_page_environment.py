@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from evorl.envs import create_env
+from evorl.envs.env import EnvState
 from evorl.export.page_environment import NUM_STARTS, observations_by_chance, page_environment
+from evorl.types import Action
 from tests.support.portable import stored
+from tests.support.toy_envs import Countdown
 
 
 def test_what_the_page_is_given(tmp_path: Path) -> None:
@@ -36,6 +40,20 @@ def test_one_that_draws_or_computes_what_has_no_rule_is_left_out(name: str, tmp_
     assert len(seen) == NUM_STARTS
     assert [x.shape for x in seen[0]] == [port.shape for port in policy.policy.observations]
     assert len({x.tobytes() for x, *_ in seen}) > 5
+
+
+class Summing(Countdown):
+    """Computes its reward by an operation that has a rule for graphs, but no JavaScript form."""
+
+    def step(self, state: EnvState, action: Action) -> EnvState:
+        after = super().step(state, action)
+        return after.replace(reward=jnp.cumsum(jnp.stack([after.reward, after.reward]))[-1])
+
+
+def test_one_without_a_form_in_javascript_is_left_out(tmp_path: Path) -> None:
+    policy = stored("dqn", tmp_path)
+    env = create_env({"factory": f"{__name__}:Summing", "max_episode_steps": 5}, parallel=2)
+    assert page_environment(policy.policy, env) is None
 
 
 def test_a_simulator_is_left_out(tmp_path: Path) -> None:
