@@ -41,7 +41,7 @@ class MlflowRecorder(Recorder):
         settings: settings of the run by dotted key, stored as parameters, without secrets; see ``evorl.runs.privacy``.
 
     Raises:
-        ImportError: MLflow is not installed; raised at the start.
+        ImportError: MLflow is not installed; raised at the start, as is ``RunFolderError`` for an invalid run id.
         ValueError: the address is missing.
         ConnectionError: the server cannot be reached, or rejects the run; raised at the start.
     """
@@ -65,7 +65,7 @@ class MlflowRecorder(Recorder):
         self._experiment, self._name, self._settings = experiment, name, shareable(settings or {})
         self._client: Any = None
         self._run_id = ""
-        self._pending: list[tuple[int, dict[str, float | int]]] = []
+        self._pending: list[tuple[str, float | int, int, int]] = []  # name, value, milliseconds, environment steps
         self._next_write = math.inf
         self._has_warned, self._has_failed = False, False
 
@@ -106,7 +106,8 @@ class MlflowRecorder(Recorder):
                 client.log_batch(self._run_id, params=params[first : first + 100])
 
     def write(self, row: Row) -> None:
-        self._pending.append((int(time.time() * 1000), {name: as_number(name, value) for name, value in row.items()}))
+        at, steps = int(time.time() * 1000), int(row["timesteps"])
+        self._pending += [(name, as_number(name, value), at, steps) for name, value in row.items()]
         if time.monotonic() >= self._next_write:
             self._send()
 
@@ -125,18 +126,11 @@ class MlflowRecorder(Recorder):
 
         self._next_write = time.monotonic() + SECONDS_BETWEEN_WRITES
         while self._pending:
-            count, size = 0, 0
-            while count < len(self._pending) and size + len(self._pending[count][1]) <= _BATCH:
-                size += len(self._pending[count][1])
-                count += 1
-            rows = self._pending[: max(1, count)]
-            metrics = [
-                Metric(name, value, at, int(row["timesteps"])) for at, row in rows for name, value in row.items()
-            ]
-            if not self._attempt(self._client.log_batch, self._run_id, metrics[:_BATCH]):
+            metrics = [Metric(*entry) for entry in self._pending[:_BATCH]]
+            if not self._attempt(self._client.log_batch, self._run_id, metrics):
                 self._next_write = time.monotonic() + SECONDS_AFTER_FAILURE
                 return
-            del self._pending[: len(rows)]
+            del self._pending[:_BATCH]
 
     def _attempt(self, call: Any, *arguments: Any) -> bool:
         """Call the server; return False, and warn once, if it fails."""

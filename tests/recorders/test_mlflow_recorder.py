@@ -99,6 +99,17 @@ def test_settings_are_parameters_and_rows_metrics(tmp_path: Path, client: type[F
     assert ended == ("end", "abc", "FINISHED")
 
 
+def test_a_row_with_more_metrics_than_one_request_holds_is_sent_completely(
+    tmp_path: Path, client: type[FakeClient]
+) -> None:
+    recorder = MlflowRecorder(tmp_path, "http://server")
+    recorder.start(make_plan())
+    row = make_row(1) | {f"eval/return_seed_{i}": float(i) for i in range(2500)}
+    recorder.write(row)
+    recorder.close()
+    assert {metric.key: metric.value for call in client.calls if call[0] == "log" for metric in call[2]} == row
+
+
 def test_a_failed_run_has_failed_on_the_server(tmp_path: Path, client: type[FakeClient]) -> None:
     recorder = MlflowRecorder(tmp_path, "http://server")
     recorder.start(make_plan())
