@@ -33,7 +33,7 @@ class AgentState(PyTreeData):
         params: network parameters, by network name.
         obs_preprocessor_state: running statistics of the observations; ``None`` without normalization.
         extra_state: other state of the agent, such as the current epsilon or statistics of batch normalization.
-        recurrent_state: recurrent state of an environment at the start of an episode, zeros; ``None`` if not recurrent.
+        recurrent_state: recurrent state for one environment when an episode starts, zeros; ``None`` if not recurrent.
     """
 
     params: Params

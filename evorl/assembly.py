@@ -283,7 +283,7 @@ def seeded(config: Mapping[str, Any] | str, seed: int) -> Mapping[str, Any] | st
 
 
 def as_paid_by_the_environment(config: Mapping[str, Any] | str) -> Mapping[str, Any] | str:
-    """Return an environment's config for evaluations, without options only for training, such as reward scaling."""
+    """Return an environment's config for evaluations, without training-only options, such as reward scaling."""
     if not isinstance(config, Mapping):
         return config
     excluded = set(TRAINING_OPTIONS)
@@ -293,6 +293,6 @@ def as_paid_by_the_environment(config: Mapping[str, Any] | str) -> Mapping[str, 
 
 
 def eval_rows(num_episodes: int, multiple_of: int = 1, at_most: int = 128) -> int:
-    """Return the number of environments for equal rounds of episodes: up to ``at_most``, rounded up to a multiple."""
+    """Return the smallest multiple of ``multiple_of`` environments that needs no more rounds than ``at_most`` do."""
     rounds = math.ceil(num_episodes / at_most)
     return math.ceil(num_episodes / rounds / multiple_of) * multiple_of

@@ -143,7 +143,7 @@ class TanhNormal(PyTreeData):
         return squash(pre_tanh, self.bounded), log_prob - jnp.sum(self._log_slope(pre_tanh), axis=-1)
 
     def log_prob(self, action: jax.Array) -> jax.Array:
-        """Return log-densities ``[...]`` of actions ``[..., A]``, clipped to at least 1e-6 from the bounds -1 and 1."""
+        """Return log-densities ``[...]`` of actions ``[..., A]``, after clipping bounded dimensions to +-(1 - 1e-6)."""
         pre_tanh = _where_bounded(self.bounded, jnp.arctanh(jnp.clip(action, -1.0 + _BORDER, 1.0 - _BORDER)), action)
         return self.base.log_prob(pre_tanh) - jnp.sum(self._log_slope(pre_tanh), axis=-1)
 

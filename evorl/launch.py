@@ -95,7 +95,7 @@ class Process:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the processes of a command line; return 0, or the status of the first to fail (128 + N for signal N)."""
+    """Start and supervise the processes; return 0, or the status of the first to fail (128 + N for signal N)."""
     options, settings = _parser().parse_known_args(arguments)
     processes = [Process(info, settings) for info in process_infos(options, os.environ)]
     received: list[int] = []
@@ -206,7 +206,7 @@ def _first_to_fail(processes: Sequence[Process]) -> Process:
 
 
 def _report(first: Process, processes: Sequence[Process], settings: Sequence[str]) -> None:
-    """Print which process failed, with its last lines or the resume command, unless it has printed them itself."""
+    """Print which process failed, with its last lines or resume command; nothing if process 0 ended with an error."""
     ended_itself = (first.status or 0) > 0
     if first.info.index == 0 and ended_itself:
         return

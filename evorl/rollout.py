@@ -186,7 +186,7 @@ def act_again(
 
 
 def with_recurrent_state(env_state: EnvState, agent_state: AgentState) -> EnvState:
-    """Return the environment state with zeros as the recurrent state of a recurrent agent, unless it has one."""
+    """Return the environment state, with zeros as the recurrent state if the agent is recurrent and it is missing."""
     if agent_state.recurrent_state is None or recurrent_state_of(env_state) is not None:
         return env_state
     rows = env_state.done.shape

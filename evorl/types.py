@@ -48,7 +48,7 @@ T = TypeVar("T")
 class PyTreeDict(dict):
     """A dict whose entries are also attributes, registered as a pytree with sorted keys.
 
-    Nested dicts, also in lists, become ``PyTreeDict``, so ``d.a.b`` works. The structure ignores the insertion order.
+    Nested dicts, also in lists or tuples, become ``PyTreeDict``, so ``d.a.b`` works. The structure ignores key order.
 
     Raises:
         AttributeError: a key is not a string, or is the name of an attribute of the class, such as ``items``.

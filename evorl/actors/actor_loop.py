@@ -108,7 +108,7 @@ class Actors(ByValue):
         return _learn(workflow, state, tree_of(trajectory, trajectory_template))
 
     def _next_slice(self, workflow: Any, state: State, actors: Supervisor) -> tuple[PyTreeDict, State]:
-        """Request rollouts from idle actors; learn from the first one that keeps the others within ``max_lag``."""
+        """Request rollouts from idle actors; learn from the first rollout that leaves time for the others."""
         idle = [i for i in range(self.settings.count) if i not in actors.busy]
         for i in idle:
             acting, state = _begin(workflow, state)
@@ -123,7 +123,7 @@ class Actors(ByValue):
         return metrics | {"policy_lag": jnp.asarray(lag, jnp.float32)}, state
 
     def _leaves_time_for_others(self, number: int) -> bool:
-        """Return True if no other rollout exceeds ``max_lag`` updates when this actor's rollout is used next."""
+        """Return True if, after actor ``number``, all other rollouts can be used one per update within ``max_lag``."""
         others = sorted(at for i, at in self._requested_at.items() if i != number)
         return all(self._num_updates + 1 + i <= at + self.settings.max_lag for i, at in enumerate(others))
 

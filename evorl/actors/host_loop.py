@@ -88,7 +88,7 @@ def stacked_rows(rows: list[PyTreeDict]) -> PyTreeDict:
 
 
 def roll_on_host(workflow: Any, acting: Any, env_state: Any) -> tuple[SampleBatch, Any]:
-    """Run a rollout of one seed in a host loop; return its data for learning, and the final environment state."""
+    """Run a rollout of one seed in a host loop; return the trajectory for ``update`` and the last environment state."""
     begun = _Begun(*map(Flat.of, _begin_rollout(workflow, acting, env_state)))
     rollout, answer = _step_to_the_last(workflow, Flat.of(workflow), begun)
     return _finish(workflow, rollout.tree(), answer.tree())

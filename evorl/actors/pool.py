@@ -11,7 +11,7 @@ SILENT_SECONDS = 6.0  # an actor without a heartbeat for this long counts as hun
 
 
 class ActorWorker(Protocol):
-    """Interface of the worker inside an actor, which is created from settings."""
+    """Interface of an actor's worker, the object that processes requests; created from ``settings``."""
 
     def __init__(self, settings: Any, /) -> None: ...
 
@@ -45,7 +45,7 @@ class ActorPool(abc.ABC):
 
     @abc.abstractmethod
     def answers(self, timeout: float) -> list[tuple[int, str, Any]]:
-        """Wait up to ``timeout`` seconds; return ``(number, "done", result)`` and ``(number, "failed", reason)``."""
+        """Wait up to ``timeout`` s; return ``(number, "done", result)`` or ``(number, "failed", reason)`` tuples."""
 
     @abc.abstractmethod
     def why_dead(self, number: int) -> str | None:

@@ -87,7 +87,7 @@ class ProcessPool(ActorPool):
 class _Actor:
     def __init__(self, context: Any, worker: str, settings: Any, number: int) -> None:
         self.pipe, actor_end = context.Pipe()
-        self.beat = context.Value("d", 0.0, lock=False)  # 0 until Python and JAX are imported, which may take long
+        self.beat = context.Value("d", 0.0, lock=False)  # 0 until the process runs ``_serve``, after its imports
         self.process = context.Process(
             target=_serve,
             args=(actor_end, self.beat, worker, settings, _jax_settings()),

@@ -51,7 +51,7 @@ def acting_template(workflow: Any) -> tuple[Any, Any, Any]:
 
 
 def roll(workflow: Any, acting: Any, env_state: Any) -> tuple[SampleBatch, Any]:
-    """Run a rollout of a workflow's environments; return its data for learning, and the final environment state."""
+    """Run a rollout of a workflow; return the trajectory for ``update``, and the final environment state."""
     trajectory, env_state = rollout(
         workflow.env.step,
         workflow.action_fn(acting),

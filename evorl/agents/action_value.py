@@ -38,7 +38,7 @@ class ActionValueAgent(Agent):
         network: maps an observation to values ``[..., A]``.
         epsilon: probability of a random action.
         max_final_epsilon: every episode samples the final value of its epsilon schedule uniformly between the
-            schedule's final value and this one, so that environments explore to different degrees; ``None`` uses
+            schedule's final value and this value, so that environments explore to different degrees; ``None`` uses
             ``epsilon`` everywhere. (Mnih et al. 2016, section 5.1, sample the final epsilon of each learner.)
         obs_key: entry of a dict observation that the network reads; ``None`` for the whole observation.
     """
@@ -85,7 +85,7 @@ class ActionValueAgent(Agent):
             )
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Return the initial state; with ``max_final_epsilon``, ``recurrent_state`` sets the epsilon of an episode."""
+        """Return the initial state; with ``max_final_epsilon``, ``recurrent_state`` determines an episode's epsilon."""
         state = super().init(obs_space, action_space, key)
         if self.max_final_epsilon is None:
             return state
@@ -115,11 +115,11 @@ class ActionValueAgent(Agent):
         return self.outputs(agent_state, params, obs, key)
 
     def acting_params(self, params: Params) -> Params:
-        """Return the subset of ``params`` that the network acts with."""
+        """Return the parameters of the network that selects actions; by default all of ``params``."""
         return params
 
     def at_progress(self, agent_state: AgentState, progress: jax.Array) -> AgentState:
-        """Return the state with epsilon, or the bounds of epsilon over episodes, at this fraction of training."""
+        """Return the state with epsilon at ``progress``, or its bounds over episodes ``[2]``, as ``extra_state``."""
         return agent_state.replace(extra_state=self._epsilon_at(progress))
 
     def _epsilon_at(self, progress: jax.Array | float) -> Any:
@@ -156,7 +156,7 @@ class ActionValueAgent(Agent):
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Return the greedy actions."""
+        """Return the greedy actions; with ``max_final_epsilon``, the extras of ``sample_batch`` unchanged."""
         q_values = self.q_values(agent_state, self.acting_params(agent_state.params), sample_batch.obs)
         actions = jnp.argmax(allowed_only(q_values, sample_batch.obs), axis=-1).astype(jnp.int32)
         return actions, PyTreeDict() if self.max_final_epsilon is None else PyTreeDict(sample_batch.extras or {})

@@ -60,7 +60,7 @@ class ActorCriticBatch(PyTreeData):
         log_probs: log-probabilities of these actions under the behavior policy, ``[...]``.
         targets: value targets, ``[...]``; ``None`` before they are computed.
         advantages: advantages of the actions, ``[...]``; ``None`` before they are computed.
-        values: values at collection, ``[...]``; ``None`` without a value function.
+        values: values at collection, ``[...]``; ``None`` if the loss does not need them.
         weights: weights of the steps, with mean 1, ``[...]``; ``None`` for equal weights.
         dones: for recurrent agents, True where an episode ends, ``[T, B]``; otherwise ``None``.
         recurrent_state: for recurrent agents, the state before the first step, ``[1, B, *]``; otherwise ``None``.
@@ -105,7 +105,7 @@ class ActorCriticNetwork(nn.Module):
     def __call__(
         self, policy_obs: jax.Array, value_obs: jax.Array, recurrent_state: Any = None, starts: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array | None, PyTreeDict]:
-        """Return distribution parameters ``[..., M]``, values (or quantiles), and the next recurrent states.
+        """Return distribution parameters ``[..., M]``, values (quantiles, or ``None``), and the next recurrent states.
 
         Args:
             policy_obs: observations of the policy (and of a shared network), ``[..., *observation]``.
@@ -265,7 +265,7 @@ class ActorCriticAgent(Agent):
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Return the mode of the policy."""
+        """Return the mode of the policy, squashed if bounded; the extras are any ``recurrent_state``."""
         policy, extras = self._policy_and_extras(agent_state, sample_batch)
         return self.distribution.squash(policy.mode()), extras
 
@@ -303,7 +303,7 @@ class ActorCriticAgent(Agent):
         return values, next_values
 
     def batch_of(self, trajectory: SampleBatch, **computed: Any) -> ActorCriticBatch:
-        """Return the batch of a trajectory ``[T, B]``; ``computed`` are fields computed by the algorithm."""
+        """Return the batch of a trajectory ``[T, B]``; ``computed`` are further fields of ``ActorCriticBatch``."""
         extras = trajectory.extras
         if self.is_recurrent:
             computed |= {"dones": trajectory.dones, "recurrent_state": extras.recurrent_state}

@@ -44,8 +44,8 @@ class CriticEnsembleAgent(Agent):
             actions ``[K, ..., A]``; with one more axis for distributions of returns.
         policy_obs_key: entry of a dict observation that the policy reads; ``None`` for the whole observation.
         value_obs_key: entry of a dict observation that the critics read; ``None`` for the whole observation.
-        support_low: lowest return on the grid of distributions, if the critics estimate distributions of returns.
-        support_high: highest return on the grid of distributions.
+        support_low: lowest return in the support of distributions, if the critics estimate distributions of returns.
+        support_high: highest return in the support of distributions.
     """
 
     policy_network: nn.Module = pytree_field(static=True)
@@ -135,7 +135,7 @@ class CriticEnsembleAgent(Agent):
 
     @classmethod
     def pop_num_atoms(cls, settings: dict[str, Any], env: Env) -> int | None:
-        """Remove ``values`` and ``num_atoms`` from the settings; return the size of the grid, ``None`` for no grid.
+        """Remove ``values`` and ``num_atoms`` from settings; return the number of atoms, ``None`` for expected values.
 
         Raises:
             ValueError: ``checked_num_atoms`` rejects a setting, or ``values`` is categorical for discrete actions.
@@ -151,11 +151,11 @@ class CriticEnsembleAgent(Agent):
 
     @property
     def support(self) -> jax.Array:
-        """Grid of the returns of categorical critics, ``[M]``."""
+        """Support of the critics' categorical return distributions: the returns of the atoms, ``[M]``."""
         return jnp.linspace(self.support_low, self.support_high, self.critic_network.num_atoms)
 
     def expected(self, outputs: jax.Array) -> jax.Array:
-        """Return the expected values of the critics' outputs, ``[...]``."""
+        """Return the expected values ``[...]`` of the critics' outputs: values ``[...]`` or logits ``[..., M]``."""
         return outputs if self.critic_network.num_atoms is None else jax.nn.softmax(outputs) @ self.support
 
     def least(self, outputs: jax.Array) -> jax.Array:
@@ -166,7 +166,7 @@ class CriticEnsembleAgent(Agent):
     def value_losses(
         self, outputs: jax.Array, rewards: jax.Array, discounts: jax.Array, next_outputs: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """Return losses of ``outputs`` ``[K, N, *]`` against ``rewards + discounts * next_outputs`` (``[N, *]``).
+        """Return losses against ``r + discount * V(s')`` for ``outputs`` ``[K, N, *]`` and ``next_outputs`` ``[N, *]``.
 
         Returns:
             Squared errors and TD errors, or cross-entropies and KL divergences of distributions, all ``[K, N]``.
@@ -186,13 +186,13 @@ class CriticEnsembleAgent(Agent):
 
         Args:
             outputs: critics' outputs for ``(s, a)``, ``[K, N, *]``.
-            next_outputs: pooled values ``[N]`` of the next state, or logits ``[K, N, M]`` of all critics.
+            next_outputs: pooled values ``[N]`` of the next state, or logits ``[K, N, M]``, reduced by ``least``.
             next_costs: cost ``alpha log pi`` of the next action, ``[N]``.
             batch: transitions ``[N, ...]``; ``extras.weights`` are the weights of transitions, ``[N]``, or separate
                 weights for each critic, ``[K, N]``.
 
         Returns:
-            The loss, and the metrics ``critic_loss``, ``q_value`` and ``td_errors`` ``[K, N]``.
+            The loss, and the metrics ``critic_loss`` (not halved), ``q_value`` and ``td_errors`` ``[K, N]``.
         """
         rewards, discounts, half = batch.rewards, batch.extras.discounts, 0.5
         if self.critic_network.num_atoms is None:
@@ -205,7 +205,7 @@ class CriticEnsembleAgent(Agent):
 
 
 class StochasticPolicyAgent(Agent):
-    """Base of soft actor-critics, in addition to ``CriticEnsembleAgent``: an agent with a stochastic policy.
+    """Agent with a stochastic policy; together with ``CriticEnsembleAgent``, the base of soft actor-critics.
 
     Attributes:
         distribution: action distribution: categorical, or normal, squashed by tanh in bounded dimensions.
@@ -264,7 +264,7 @@ class StochasticPolicyAgent(Agent):
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Return the mode of the policy."""
+        """Return the mode of the policy, and the extras of ``sample_batch`` unchanged."""
         actions = self.policy(agent_state, agent_state.params.policy, sample_batch.obs).mode()
         return actions, PyTreeDict(sample_batch.extras or {})
 
@@ -300,7 +300,7 @@ def update_part(
 
 
 def with_target_networks(params: PyTreeDict, tau: jax.Array | float) -> PyTreeDict:
-    """Update all target networks: ``target_<name>`` moves towards ``<name>`` by the Polyak step size ``tau``."""
+    """Return ``params`` with each ``target_<name>`` moved towards ``<name>`` by the Polyak step size ``tau``."""
     targets = [name for name in params if name.startswith("target_")]
     return params.replace(**{x: polyak_update(params[x], params[x.removeprefix("target_")], tau) for x in targets})
 
@@ -319,7 +319,7 @@ def update_if_due(
     agent_state: AgentState,
     opt_state: PyTreeDict,
 ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-    """Apply ``update`` at the first call, then at every ``delay``-th; other calls return the last metrics.
+    """Apply ``update`` if the count of calls in ``opt_state`` is a multiple of ``delay``, else return the last metrics.
 
     Args:
         update: ``(agent_state, opt_state) -> (agent_state, opt_state, metrics)``.
@@ -340,7 +340,7 @@ def update_if_due(
 
 
 def delay_state(delay: int, *loss_names: str) -> PyTreeDict:
-    """Return a count and zero metrics, which ``update_if_due`` needs in ``opt_state``; empty for a delay of 1."""
+    """Return a count of calls and zero metrics, which ``update_if_due`` reads from ``opt_state``; empty for delay 1."""
     if delay == 1:
         return PyTreeDict()
     losses = PyTreeDict({name: jnp.zeros(()) for name in loss_names})

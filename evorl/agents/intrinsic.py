@@ -147,7 +147,7 @@ class IntrinsicReward(PyTreeNode):
     def pay(self, batch: SampleBatch, state: State) -> tuple[SampleBatch, State]:
         """Add bonuses to the rewards of this device's trajectory ``[T, B, ...]``; train the model on the trajectory.
 
-        Observation statistics are updated before the bonuses are computed.
+        Rewards are ``environment_weight * reward + weight * bonus / unit``; observation statistics are updated first.
 
         Returns:
             The trajectory and the workflow's new state.
@@ -233,7 +233,7 @@ class ICM(IntrinsicReward):
 class RND(IntrinsicReward):
     """Random network distillation (Burda et al. 2018, https://arxiv.org/abs/1810.12894).
 
-    The bonus is the error of a predictor of the output of a fixed, random network for the next observation.
+    A network learns to predict the output of a fixed random network for the next observation; the bonus is its error.
 
     Attributes:
         size: number of outputs of the two networks.

@@ -90,7 +90,7 @@ def joined_with_goal(obs: Mapping[str, Any]) -> jax.Array:
 
 
 def preprocess(agent_state: AgentState, obs: Observation, obs_key: str | None = None) -> jax.Array:
-    """Return the input of a network: the entry ``obs_key`` of the normalized observations.
+    """Return the input of a network: the entry ``obs_key`` of the observations, normalized if ``normalize_obs``.
 
     All observations are normalized here: for acting, losses and evaluation.
 

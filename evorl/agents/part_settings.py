@@ -60,7 +60,7 @@ class CellSettings(PyTreeNode):
     """Settings of a recurrent cell, see ``build_cell``.
 
     Attributes:
-        name: kind of cell: gru, lstm, dilated_lstm, min_gru, lru or gtrxl.
+        name: kind of cell: gru, lstm, dilated_lstm, min_gru, lru, gtrxl, or package.module:Class (user-defined).
         size: number of units of the cell.
     """
 
@@ -85,8 +85,8 @@ class ActorCriticNetworkSettings(TorsoSettings):
 
     Attributes:
         shared: policy and value function share one torso, on which both have heads, instead of separate networks.
-        recurrent: recurrent cell after the torso: null, gru, lstm, dilated_lstm, min_gru, lru or gtrxl, or a mapping,
-            {name: lstm, size: 128}.
+        recurrent: recurrent cell after the torso: null for no cell, gru, lstm, dilated_lstm, min_gru, lru, gtrxl, or
+            package.module:Class for a user-defined cell; or a mapping, {name: lstm, size: 128}.
         initial_log_std: initial logarithm of the standard deviation of continuous actions, before squashing.
         heads: additional layers of each network, after the shared or recurrent part.
     """
@@ -147,7 +147,7 @@ class CategoricalCriticSettings(CriticEnsembleSettings):
 
     Attributes:
         values: output of the critics: ``expected`` values, or ``categorical`` distributions of returns.
-        num_atoms: number of grid points of categorical distributions; null for expected values.
+        num_atoms: number of atoms of categorical distributions; null for expected values.
     """
 
     values: Literal["expected", "categorical"] = "expected"
@@ -160,8 +160,8 @@ class DeviationSettings(PyTreeNode):
     Attributes:
         min_log_std: smallest logarithm of the policy's standard deviation, before squashing.
         max_log_std: largest logarithm of the policy's standard deviation, before squashing.
-        log_std_bound: bounds of the logarithm of the standard deviation: ``clip`` clips the output to them; ``tanh``
-            maps it between them, 0 to the middle; ``add`` clips only at the top, then adds the smallest deviation.
+        log_std_bound: use of min_log_std and max_log_std: ``clip`` clips the output to them; ``tanh`` maps it between
+            them, 0 to the middle; ``add`` clips it to max_log_std, then adds exp(min_log_std) to the deviation.
     """
 
     min_log_std: float = -20.0
@@ -196,7 +196,7 @@ class PredictiveCriticSettings(DeviationSettings):
         critic_network: overrides of ``network`` for the critic; its torso is below the embedding.
         embedding_size: size of the embedding of an observation and an action.
         critic_heads: layers above the embedding, with separate parameters for the values and the prediction.
-        num_atoms: number of grid points of the distribution of returns.
+        num_atoms: number of atoms of the distribution of returns.
     """
 
     min_log_std: float = -2.3026  # a deviation of 0.1
@@ -303,8 +303,8 @@ class DQNSettings(PyTreeNode):
 
     Attributes:
         network: settings of the Q-network.
-        num_atoms: number of grid points (categorical), of quantiles, or of sampled fractions (implicit quantiles); null
-            for expected values.
+        num_atoms: number of atoms (categorical), of quantiles, or of sampled fractions (implicit quantiles); null for
+            expected values.
     """
 
     network: DQNNetworkSettings = DQNNetworkSettings(torso=(120, 84), activation="relu", orthogonal=False)

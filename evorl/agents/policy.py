@@ -73,9 +73,9 @@ class PolicyAgent(Agent):
         return self.compute_actions(agent_state, sample_batch, key)
 
     def factored_policies(self, agent_state: AgentState, policies: Params, obs_space: Space) -> Params:
-        """Return policies ``[P, ...]`` in which only kernels of the network's dense layers remain perturbed matrices.
+        """Return ``policies`` ``[P, ...]`` in which only kernels of dense layers are instances of ``PerturbedMatrix``.
 
-        Other perturbed matrices, for example in user-defined layers, become dense arrays.
+        Other instances, for example in user-defined layers, become dense arrays.
         """
         obs = one_observation(obs_space, self.policy_obs_key)
         return explicit(policies, dense_kernels(self.policy_network, agent_state.params.policy, obs))

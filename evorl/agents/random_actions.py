@@ -1,4 +1,4 @@
-"""Uniformly random actions, and the agent that takes them."""
+"""Random actions, and the agent that takes them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDa
 
 
 class RandomAgent(Agent):
-    """Samples actions uniformly and learns nothing: a baseline."""
+    """Baseline that samples actions by ``Space.sample`` (uniform in bounded spaces) and learns nothing."""
 
     acts_in: ClassVar[ActionSpaces] = ActionSpaces.ANY
     learns: ClassVar[bool] = False
@@ -53,7 +53,7 @@ class _ActionSpace(PyTreeData):
 
 
 def random_actions(action_space: Space, key: Key, num_rows: int, obs: Observation = None) -> Action:
-    """Sample actions ``[num_rows, ...]`` uniformly, except masked ones of ``obs``; with one key, or one key per row."""
+    """Sample actions ``[num_rows, ...]`` that ``obs`` does not mask; ``key`` is one key, or one key per row."""
     keys = jax.random.split(key, num_rows) if key.ndim == 0 else key
     has_mask = isinstance(obs, Mapping) and ACTION_MASK in obs
     return _random_allowed(num_outputs(action_space), keys, obs) if has_mask else jax.vmap(action_space.sample)(keys)

@@ -45,7 +45,7 @@ class A2CAgent(ActorCriticAgent):
     ) -> tuple[jax.Array, PyTreeDict]:
         """Return ``mean(-log pi(a|s) A) + c_v mean((V(s) - G)^2) - c_e entropy`` (section 4), and the three terms.
 
-        ``batch`` has shape ``[T, B]``; ``c_v`` and ``c_e`` are the coefficients. The first two terms may be clipped.
+        ``batch`` is ``[T, B]``; ``c_v`` and ``c_e`` are the coefficients. The first two terms are clipped, if bounded.
         """
         policy, values, *_ = self.estimates_of_batch(agent_state, params, batch)
         policy_loss = policy_gradient(policy.log_prob(batch.raw_actions), batch.advantages).mean()

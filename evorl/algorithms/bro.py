@@ -1,8 +1,8 @@
 """BRO, bigger, regularized, optimistic (Nauman et al. 2024, https://arxiv.org/abs/2405.16158).
 
 Soft actor-critic with wide residual critics that estimate quantiles of the return. Targets are the mean of the critics,
-not their minimum. A second policy explores: it shifts the means of the first policy towards actions on which the
-critics disagree; an adaptive weight limits the divergence of the two policies. Networks and optimizers are reset early
+not their minimum. A second policy explores: it shifts the means of the first policy towards actions on which critics
+disagree; an adaptive weight limits the divergence between the two policies. Networks and optimizers are reset early
 in training. The defaults follow BRO (fast), with two updates per step.
 """
 
@@ -36,7 +36,7 @@ MIN_LOG_FACTOR, MAX_LOG_FACTOR = -10.0, 7.5  # bounds of the logarithms of optim
 class BROAgent(QuantileCriticsAgent, SACAgent):
     """A policy, an optimistic policy for exploration, an ensemble of quantile critics, and a temperature.
 
-    The optimism and the divergence weight are ``exp`` of learned numbers in ``[-10, 7.5]``.
+    ``factor_of_number`` computes the optimism and the divergence weight from unbounded learned numbers.
 
     Attributes:
         shift_network: maps an observation and the policy's means before ``tanh`` to shifts of these means.
@@ -85,7 +85,7 @@ class BROAgent(QuantileCriticsAgent, SACAgent):
         """Return the optimistic policy for observations ``[N, ...]``, and its divergence from the policy, ``[N]``.
 
         The divergence compares the normal distributions before ``tanh``, both with the policy's standard deviation, so
-        it does not depend on ``exploration_scale``. It has no gradient with respect to the policy.
+        it does not depend on ``exploration_scale``. Results have no gradient with respect to the policy.
         """
         params = agent_state.params
         policy = jax.lax.stop_gradient(self.policy(agent_state, params.policy, obs))
@@ -126,12 +126,12 @@ class BROAgent(QuantileCriticsAgent, SACAgent):
         return loss, PyTreeDict(divergence=divergence)
 
     def optimism_loss(self, number: jax.Array, divergence: jax.Array) -> tuple[jax.Array, PyTreeDict]:
-        """Return the loss whose gradient step lowers the optimism while the divergence is above its target."""
+        """Return a loss on which a gradient step lowers the optimism while ``divergence`` exceeds its target."""
         optimism = factor_of_number(number)
         return optimism * self._excess(divergence), PyTreeDict(optimism=optimism)
 
     def divergence_weight_loss(self, number: jax.Array, divergence: jax.Array) -> tuple[jax.Array, PyTreeDict]:
-        """Return the loss whose gradient step raises the weight while the divergence is above its target."""
+        """Return a loss on which a gradient step raises the weight while ``divergence`` exceeds its target."""
         weight = factor_of_number(number)
         return -weight * self._excess(divergence), PyTreeDict(divergence_weight=weight)
 
@@ -140,12 +140,12 @@ class BROAgent(QuantileCriticsAgent, SACAgent):
 
 
 def factor_of_number(number: jax.Array) -> jax.Array:
-    """Map an unbounded number to a positive factor: ``exp`` of the number after ``tanh`` maps it to [-10, 7.5]."""
+    """Map an unbounded number to a positive factor: ``tanh``, rescaled to [-10, 7.5], is the factor's logarithm."""
     return jnp.exp(MIN_LOG_FACTOR + 0.5 * (MAX_LOG_FACTOR - MIN_LOG_FACTOR) * (1.0 + jnp.tanh(number)))
 
 
 def number_of_factor(factor: jax.Array | float) -> jax.Array:
-    """Return the inverse of ``factor_of_number``."""
+    """Return the number that ``factor_of_number`` maps to ``factor``."""
     share = (jnp.log(jnp.float32(factor)) - MIN_LOG_FACTOR) / (MAX_LOG_FACTOR - MIN_LOG_FACTOR)
     return jnp.arctanh(2.0 * share - 1.0)
 

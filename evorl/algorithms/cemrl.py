@@ -47,9 +47,9 @@ class CEMRLWorkflow(EvolutionGuidedWorkflow):
     ) -> tuple[PyTreeDict, EvolutionGuidedState]:
         """Update the critics with each of the H selected policies in turn, then update these policies in parallel.
 
-        The selected policies are spread evenly, so that a selected half has one policy of each mirrored pair. In
-        the paper's algorithm 1 each policy learns before the critics are updated with the next one; here all policies
-        learn from the same critics.
+        The selected policies are evenly spaced, so that a selected half has one policy of each mirrored pair. In
+        the paper's algorithm 1, each policy learns before the critics are updated with the next policy; here all
+        policies learn from the same critics.
         """
         critic_key, policy_key = jax.random.split(key)
         rows = jnp.arange(self.num_injected, dtype=jnp.int32) * self.pop_size // self.num_injected
@@ -71,7 +71,7 @@ class CEMRLWorkflow(EvolutionGuidedWorkflow):
     def _train_critics(
         self, state: EvolutionGuidedState, policies: Params, key: Key, num_updates: jax.Array
     ) -> tuple[PyTreeDict, PyTreeDict]:
-        """Make ``num_updates`` learner updates, split evenly over the fixed policies ``[H, ...]``."""
+        """Make ``num_updates`` updates, split evenly over ``policies`` ``[H, ...]``; return mean losses and learner."""
         num_policies, progress = self.num_injected, self.progress(state)
 
         def train(learner: PyTreeDict, numbered: tuple[jax.Array, Params]) -> tuple[PyTreeDict, PyTreeDict]:
@@ -89,7 +89,7 @@ class CEMRLWorkflow(EvolutionGuidedWorkflow):
 
 
 def _with_policies(agent_state: AgentState, policy: Params) -> AgentState:
-    """Replace the parameters of the policy, and of the target policy if the agent has one."""
+    """Return the state with ``policy`` as parameters of the policy and, if the agent has one, of the target policy."""
     params = agent_state.params
     names = [name for name in ("policy", "target_policy") if name in params]
     return agent_state.replace(params=params.replace(**dict.fromkeys(names, policy)))

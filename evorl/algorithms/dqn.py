@@ -4,7 +4,7 @@
 The options are double Q-learning (van Hasselt et al. 2016), dueling heads (Wang et al. 2016), n-step returns,
 prioritized replay (Schaul et al. 2016), noisy networks (Fortunato et al. 2018), Munchausen targets (Vieillard et al.
 2020), and distributional values: categorical (C51, Bellemare et al. 2017, https://arxiv.org/abs/1707.06887), quantiles
-(QR-DQN, Dabney et al. 2018, https://arxiv.org/abs/1710.10044) or implicit quantiles (IQN, the same authors 2018,
+(QR-DQN, Dabney et al. 2018, https://arxiv.org/abs/1710.10044) or implicit quantiles (IQN, Dabney et al. 2018,
 https://arxiv.org/abs/1806.06923).
 """
 
@@ -46,16 +46,16 @@ class DQNAgent(ActionValueAgent):
 
     Attributes:
         network: maps an observation to values ``[..., A]``, or to parameters ``[..., A, M]`` of distributions.
-        values: output of the network: ``expected`` values, logits of ``categorical`` distributions on a grid,
+        values: output of the network: ``expected`` values, logits of ``categorical`` distributions on a fixed support,
             quantiles of returns (``quantile``), or ``implicit`` quantiles at sampled fractions.
-        support_low: lowest return on the grid of categorical distributions.
-        support_high: highest return on the grid of categorical distributions.
+        support_low: lowest return in the support of categorical distributions.
+        support_high: highest return in the support of categorical distributions.
         double: select the bootstrap action with the online instead of the target network (double Q-learning).
         absolute_errors: use the absolute instead of the squared TD error as loss of expected values.
         huber_delta: error at which the Huber loss of expected values or quantiles turns linear; ``None`` uses squared
             errors, for expected values only: quantiles need a number.
-        munchausen: add the log-probability of a softmax of the target network's values to rewards, and bootstrap from
-            soft values, without double Q-learning; ``None`` disables it.
+        munchausen: add the scaled log-probability of the action, under a softmax of the target network's values, to the
+            reward, and bootstrap from soft values, without double Q-learning; ``None`` disables it.
     """
 
     values: Literal["expected", "categorical", "quantile", "implicit"] = pytree_field(static=True, default="expected")
@@ -107,7 +107,7 @@ class DQNAgent(ActionValueAgent):
         return PyTreeDict(online=online, target=jax.tree.map(jnp.copy, online))
 
     def recyclable_networks(self) -> dict[str, nn.Module]:
-        """Return the network whose dormant units can be recycled, by the name of its parameters; empty if noisy."""
+        """Return the network whose dormant units can be recycled, keyed by its parameters' name; empty if noisy."""
         return {} if self.network.noisy else {"online": self.network}
 
     def recyclable_inputs(self, agent_state: AgentState, batch: SampleBatch) -> dict[str, tuple[Any, ...]]:
@@ -120,7 +120,7 @@ class DQNAgent(ActionValueAgent):
 
     @property
     def support(self) -> jax.Array:
-        """Grid of categorical values, ``[M]``."""
+        """Support of the categorical return distribution (C51): the returns of its atoms, ``[M]``."""
         return jnp.linspace(self.support_low, self.support_high, self.network.num_atoms)
 
     def _expected(self, outputs: jax.Array) -> jax.Array:
@@ -135,9 +135,9 @@ class DQNAgent(ActionValueAgent):
     def loss(
         self, params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the temporal-difference loss of a batch ``[N, ...]`` with one key per transition.
+        """Return the temporal-difference loss of a batch ``[N, ...]`` with one key per transition, and its metrics.
 
-        Truncated steps bootstrap from the value of their last observation.
+        Truncated episodes bootstrap from the value of their last observation.
         """
         fractions = next_fractions = None
         if self.values == "implicit":

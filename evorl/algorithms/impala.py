@@ -91,8 +91,8 @@ class IMPALAWorkflow(ActorCriticWorkflow):
     Attributes:
         num_epochs: number of passes (epochs) over each trajectory.
         num_minibatches: minibatches per epoch, each with the whole trajectories of some of the environments.
-        schedule_step: schedules advance once per trajectory, with the environment steps (``environment``), or
-            with every gradient step (``update``). Both reach the same final value.
+        schedule_step: schedules of optimizer and loss advance once per trajectory (``environment``) or with every
+            gradient step (``update``); in both cases they span the whole training run.
     """
 
     agent: IMPALAAgent

@@ -2,8 +2,8 @@
 values of actions outside the dataset.
 
 A state-value network learns an upper expectile of the critics' values of the recorded actions, which approximates the
-value of the best of these actions. The critics bootstrap from it, and the policy imitates the recorded actions,
-weighted by their advantage.
+value of the best of these actions. The critics bootstrap from this network, and the policy imitates the recorded
+actions, weighted by their exponentiated advantages.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MIN_LOG_STD, MAX_LOG_STD = -5.0, 2.0
 class IQLAgent(CriticEnsembleAgent):
     """A stochastic policy, an ensemble of critics with target networks, and a state-value network.
 
-    ``tanh`` keeps the means of bounded actions within [-1, 1]. The standard deviation does not depend on observations.
+    For a Box, ``tanh`` bounds the means of bounded dimensions; standard deviations do not depend on observations.
 
     Attributes:
         value_network: maps an observation to state values ``[...]``.
@@ -125,7 +125,7 @@ class IQLAgent(CriticEnsembleAgent):
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the squared TD error of all critics, bootstrapping from the next state's value (eq. 6)."""
+        """Return the mean squared TD error, summed over critics; targets bootstrap from the state value (eq. 6)."""
         next_values = self.state_values(agent_state, agent_state.params.value, batch.next_obs)
         q_values = self.critics(agent_state, critic_params, batch.obs, batch.actions)
         errors = td_error(q_values, batch.rewards, batch.extras.discounts, next_values)

@@ -33,7 +33,7 @@ class MultiObjectiveWorkflow(EvolutionWorkflow):
         optimizer: NSGA-II or RVEA.
         objectives: objectives to maximize: ``return``, or entries of ``info`` summed over the episode, see
             ``evaluators.episodes.info_entries``; the prefix ``-`` minimizes an objective.
-        reference: reference point ``[M]`` of the hypervolume of two objectives; entries of minimized ones are negated.
+        reference: reference point ``[M]`` of the hypervolume (for M = 2); entries of minimized objectives are negated.
     """
 
     agent: PolicyAgent
@@ -73,7 +73,7 @@ class MultiObjectiveWorkflow(EvolutionWorkflow):
         return tuple(name.removeprefix("-") for name in self.objectives if name.removeprefix("-") != RETURN)
 
     def objective_values(self, outcomes: EpisodeOutcomes, fitness: jax.Array) -> jax.Array:
-        """Return the maximized objectives ``[P, M]``, averaged over episodes; minimized ones are negated."""
+        """Return objectives ``[P, M]``, means over episodes, minimized ones negated; a vector raises ``ValueError``."""
         totals = {**outcomes.totals, RETURN: outcomes.returns}
         for name, total in totals.items():
             if total.shape != outcomes.returns.shape:

@@ -11,4 +11,4 @@ from evorl.workflows.evolution import EvolutionWorkflow
 
 
 class NeuroevolutionWorkflow(EvolutionWorkflow):
-    """Evolves a population of policies: one iteration evaluates a generation and breeds the next, in one program."""
+    """Evolves a population of policies: each iteration evaluates one generation and generates the next."""

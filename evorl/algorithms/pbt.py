@@ -57,11 +57,11 @@ class PBTWorkflow(Workflow[PopulationState]):
         pop_size: size of the population P.
         generation_interval: environment steps of each member between selections, rounded to whole iterations.
         score: mean return that ranks members: of completed ``training`` episodes, or of an ``evaluation``.
-        exploit: the worst members copy the best (true), per sub-population (``multi_frequency``), or never (false).
+        exploit: worse members copy better ones (true), per sub-population (``multi_frequency``), or never (false).
         frequencies: generations between selections, one number per sub-population of ``multi_frequency``.
         explore: change of replaced members' hyperparameters: ``perturb``, or ``cso`` (competitive swarm optimization).
-        truncation: fraction of members that are replaced, by members sampled from the same fraction of the best.
-        perturbation_factor: factor or divisor of ``perturb``; a step on a linear scale is (factor - 1) of the range.
+        truncation: fraction of members that count as best, and as worst: each of the worst copies a random best member.
+        perturbation_factor: factor or divisor of ``perturb``; on a linear scale, the step is (factor - 1) of the range.
         resample_probability: probability of resampling a hyperparameter of a replaced member from the search space.
         social_factor: attraction of ``cso`` to the mean of the population.
         shared_replay: off-policy members store their transitions in one replay buffer and sample from all of them.
@@ -199,7 +199,7 @@ class PBTWorkflow(Workflow[PopulationState]):
         return self.member(state.hyper_parameters).evaluation(state)
 
     def update(self, state: PopulationState, batch: SampleBatch) -> tuple[PyTreeDict, PopulationState]:
-        """Replace the worst members by clones of the best, and vary the clones' hyperparameters."""
+        """Replace worse members by clones of better ones, see ``exploit``, and vary the clones' hyperparameters."""
         key, exploit_key, explore_key = jax.random.split(state.key, 3)
         scores = batch.rewards
         share = self.truncation if self.exploit else None
@@ -215,7 +215,7 @@ class PBTWorkflow(Workflow[PopulationState]):
         state = state.replace(key=key, history=history, scores=scores[parents], timesteps=timesteps)
         if self.exploit:
             state = self._explore(state, explore_key, inheritance)
-            # A shared buffer needs consecutive steps in its rows, so clones keep their slot's environments.
+            # In a shared buffer, the steps of an environment must be consecutive: clones do not copy environments.
             env_states = {"env_state": state.members.env_state} if self.shared_replay else {}
             state = state.replace(members=clones(state.members, parents) | env_states)
         return metrics, state

@@ -46,10 +46,10 @@ class PPOAgent(ActorCriticAgent):
         surrogate: objective of the policy: ``clip`` for the clipped ratio, or ``dpo`` for the drift function of
             discovered policy optimization (Lu et al. 2022), which does not depend on ``clip_epsilon``.
         clip_epsilon: the probability ratio is clipped to ``[1 - clip_epsilon, 1 + clip_epsilon]``.
-        value_clip_epsilon: bound of the change of values since collection in the value loss; ``None`` disables it. For
-            quantiles, the error at which the Huber loss turns linear instead; ``None`` means 1.
+        value_clip_epsilon: the value loss clips values to this distance from the values at collection; ``None``
+            disables clipping. For quantiles, the error at which the Huber loss turns linear; ``None`` means 1.
         value_coefficient: weight of the value loss.
-        value_l2: weight of the sum of squares of the value network's parameters in the loss; ``None`` disables it.
+        value_l2: weight of the sum of squared parameters of the value network (its head, if shared); ``None`` for 0.
         entropy_coefficient: weight of the entropy bonus.
         normalize_advantages: standardize advantages in each minibatch.
     """
@@ -67,7 +67,7 @@ class PPOAgent(ActorCriticAgent):
     def loss(
         self, params: Params, agent_state: AgentState, batch: ActorCriticBatch, progress: jax.Array
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the loss of a minibatch, surrogate plus value error minus entropy bonus (eq. 9), and its metrics."""
+        """Return a minibatch's loss, surrogate + value error - entropy bonus (eq. 9) + L2 penalty, and its metrics."""
         policy, values, _, quantiles = self.estimates_of_batch(agent_state, params, batch)
         log_ratio = policy.log_prob(batch.raw_actions) - batch.log_probs
         clip_epsilon = value_at(self.clip_epsilon, progress)
@@ -104,14 +104,14 @@ class PPOWorkflow(ActorCriticWorkflow):
         num_epochs: number of passes (epochs) over each trajectory.
         num_value_epochs: passes of the value function over each trajectory; ``num_epochs`` then counts passes of the
             policy. Each network then has a separate optimizer with the same settings, and the network with more passes
-            continues alone. ``None`` updates both together, ``num_epochs`` times.
+            continues alone. ``None`` updates both together in ``num_epochs`` passes.
         num_minibatches: number of minibatches per epoch.
-        schedule_step: schedules advance once per trajectory, with the environment steps (``environment``), or
-            with every gradient step (``update``). Both reach the same final value.
-        whole_trajectories: minibatches contain whole trajectories of some environments instead of single steps; always
-            true for recurrent agents.
-        target_kl: if the approximate KL divergence of a minibatch from the collecting policy exceeds this value, skip
-            its update and all later ones on the trajectory, except value-only passes; ``None`` disables this.
+        schedule_step: schedules of optimizer and loss advance once per trajectory (``environment``) or with every
+            gradient step (``update``); in both cases they span the whole training run.
+        whole_trajectories: minibatches contain whole trajectories of some environments instead of single steps;
+            recurrent agents always use whole trajectories.
+        target_kl: if the estimated KL divergence between collecting and current policy on a minibatch exceeds this
+            value, skip its update and all later ones on the trajectory, except value-only passes; ``None`` never skips.
         desired_kl: adapt the learning rate before each gradient step, within [1e-5, 1e-2], to keep the KL divergence
             from the policy that collected the trajectory near this value; ``None`` uses the optimizer's learning rate.
     """
@@ -149,7 +149,7 @@ class PPOWorkflow(ActorCriticWorkflow):
         return self.whole_trajectories or self.agent.is_recurrent
 
     def init_optimizers(self, agent_state: AgentState) -> Any:
-        """Return an optimizer state, one per network with ``num_value_epochs``, or that of ``init_adaptive``."""
+        """Return the optimizer state: one per network with ``num_value_epochs``, adaptive with ``desired_kl``."""
         if self.desired_kl is not None:
             return init_adaptive(self.optimizer, agent_state.params)
         if self.num_value_epochs is None:

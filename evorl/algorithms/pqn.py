@@ -65,8 +65,8 @@ class PQNWorkflow(OnPolicyWorkflow):
         q_lambda: lambda of the Q(lambda) returns: 0 gives one-step targets, 1 returns over the whole trajectory.
         num_epochs: number of passes (epochs) over each trajectory.
         num_minibatches: number of minibatches per epoch.
-        schedule_step: schedules advance once per trajectory, with the environment steps (``environment``), or
-            with every gradient step (``update``). Both reach the same final value.
+        schedule_step: schedules of optimizer and loss advance once per trajectory (``environment``) or with every
+            gradient step (``update``); in both cases they span the whole training run.
     """
 
     agent: PQNAgent

@@ -67,8 +67,8 @@ class PQNContinuousAgent(TD3Agent):
     ) -> SampleBatch:
         """Return inputs of the losses for a trajectory ``[T, B]``; ``extras`` are ``targets`` and ``old_actions``.
 
-        ``G_t = r_t + discount [lambda G_{t+1} + (1 - lambda) Q(s_{t+1}, a_{t+1})]`` with the mean Q of the critics and
-        the next action of the trajectory. Where an episode or the trajectory ends, a new noisy action is sampled.
+        ``G_t = r_t + discount [lambda G_{t+1} + (1 - lambda) Q(s_{t+1}, a_{t+1})]`` with the critics' mean Q of the
+        next action. Where an episode or the trajectory ends, lambda is 0 and a new noisy action is sampled.
 
         Args:
             agent_state: state that collected the trajectory.
@@ -154,7 +154,7 @@ class PQNContinuousWorkflow(PQNWorkflow):
 
 
 def _recurrent_state(agent_state: AgentState, rows: tuple[int, ...]) -> PyTreeDict:
-    """Return extras with the initial state of the noise for each of ``rows``; empty for stateless noise."""
+    """Return extras with the noise's initial state, broadcast to leading axes ``rows``; empty for stateless noise."""
     state = agent_state.recurrent_state
     if state is None:
         return PyTreeDict()

@@ -1,4 +1,4 @@
-"""Random baseline: acts uniformly at random and does not learn.
+"""Random baseline: samples actions from the action space and does not learn.
 
 This baseline measures the return of a random policy and the throughput of an environment.
 """

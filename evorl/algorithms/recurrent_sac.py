@@ -158,7 +158,7 @@ class RecurrentSACAgent(SACAgent):
         """Return the soft Bellman loss of critics and memory for sequences ``[N, T, ...]``, with one key per sequence.
 
         Target critics and target memory estimate the values of next steps, at actions that the policy chooses with the
-        online memory; truncated steps bootstrap. ``td_errors`` are the sequences' priorities, ``[K, N]``.
+        online memory; truncated episodes bootstrap. ``td_errors`` are the sequences' priorities, ``[K, N]``.
         """
         params, batch = agent_state.params, sequence.with_swapped_axes(batch)
         obs, next_obs = self.features(agent_state, critic_params, batch, burn_in)

@@ -1,7 +1,7 @@
 """REINFORCE (Williams 1992, https://doi.org/10.1007/BF00992696; Sutton & Barto 2018, sections 13.3 and 13.4).
 
-A policy gradient with sampled (Monte Carlo) returns, minus a baseline if one is learned. Only steps of episodes that
-ended within the trajectory are used.
+A policy gradient with sampled (Monte Carlo) returns, minus a learned baseline if there is one. The losses of policy and
+baseline cover only steps of episodes that ended within the trajectory; the entropy bonus covers all steps.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class ReinforceAgent(ActorCriticAgent):
     ) -> ActorCriticBatch:
         """Return the batch of a trajectory ``[T, B]``: targets are sampled returns, advantages subtract the baseline.
 
-        Weights are 0 for steps of episodes that did not end within the trajectory. With a baseline, episodes truncated
-        by a time limit bootstrap from the value of their last observation.
+        Weights are 0 for steps of episodes that did not end within the trajectory, and otherwise equal, with mean 1.
+        With a baseline, truncated episodes bootstrap from the value of their last observation.
         """
         rewards, values = trajectory.rewards, 0.0
         if self.network.value is not None:
@@ -80,7 +80,7 @@ class ReinforceAgent(ActorCriticAgent):
         return self.batch_of(trajectory, advantages=advantages, targets=returns, weights=weights)
 
     def loss(self, params: Params, agent_state: AgentState, batch: ActorCriticBatch) -> tuple[jax.Array, PyTreeDict]:
-        """Return ``mean(-log pi(a|s) A) + c_v mean((b(s) - G)^2) - c_e entropy`` (cf. eq. 13.11), and the terms."""
+        """Return ``mean(-w A log pi(a|s)) + c_v mean(w (b(s) - G)^2) - c_e entropy``, weights w (cf. eq. 13.11)."""
         policy, values, *_ = self.estimates_of_batch(agent_state, params, batch)
         log_prob = policy.log_prob(batch.raw_actions)
         policy_loss = (batch.weights * policy_gradient(log_prob, batch.advantages)).mean()

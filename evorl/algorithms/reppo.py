@@ -49,8 +49,8 @@ class REPPOAgent(CriticEnsembleAgent):
         multiplier: initial weight mu of the KL divergence.
         kl_bound: upper bound, in nats, of the KL divergence from the policy that collected the trajectory.
         prediction_weight: weight of the auxiliary loss, which predicts the next embedding and reward.
-        support_low: lowest return on the grid of the distributions; should not exceed any discounted return.
-        support_high: highest return on the grid of the distributions; no discounted return should exceed it.
+        support_low: lowest return in the support of the distributions; should not exceed any discounted return.
+        support_high: highest return in the support of the distributions; no discounted return should exceed it.
     """
 
     distribution: ActionDistribution = pytree_field(static=True)
@@ -129,8 +129,8 @@ class REPPOAgent(CriticEnsembleAgent):
     ) -> SampleBatch:
         """Return the inputs of the losses for a trajectory ``[T, B]``, with soft TD(lambda) returns ``extras.targets``.
 
-        ``G_t = r_t + discount (1 - termination_t) [lambda G_{t+1} + (1 - lambda) Q(s_{t+1}, a') - alpha log pi(a')]``
-        where ``a'`` is sampled at the true successor, even after a truncation. ``keys`` are ``[T, B]``.
+        ``G_t = r_t + discount (1 - termination_t) [lambda G_{t+1} + (1 - lambda) Q(s_{t+1}, a') - alpha log pi(a')]``.
+        ``a'`` is sampled at the true successor, even if truncated; lambda is 0 at episode ends. ``keys``: ``[T, B]``.
         """
         params, extras = agent_state.params, PyTreeDict()
         keys, extras.sample_keys = split_rows(keys)
@@ -194,8 +194,8 @@ class REPPOWorkflow(OnPolicyWorkflow):
         td_lambda: lambda of the TD(lambda) returns.
         num_epochs: number of passes (epochs) over each trajectory.
         num_minibatches: number of minibatches per epoch.
-        schedule_step: schedules advance once per trajectory, with the environment steps (``environment``), or
-            with every gradient step (``update``). Both reach the same final value.
+        schedule_step: schedules of optimizer and loss advance once per trajectory (``environment``) or with every
+            gradient step (``update``); in both cases they span the whole training run.
     """
 
     agent: REPPOAgent

@@ -73,9 +73,9 @@ class RLPDAgent(SACAgent):
 
 
 class RLPDWorkflow(SACWorkflow):
-    """RLPD: each update trains critics and target networks; every ``policy_delay``-th also policy and temperature.
+    """RLPD: updates critics, every ``policy_delay``-th time also policy and temperature, then moves target networks.
 
-    By default, that is the last of the 20 updates of an iteration. ``replay.load`` names the recorded transitions.
+    By default, the last of an iteration's 20 updates trains the policy. ``replay.load`` names the recorded transitions.
     """
 
     agent: RLPDAgent

@@ -47,8 +47,8 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
         adaptive_temperature: adapt the temperature so that the entropy approaches its target; false keeps it constant.
         target_entropy_scale: the target entropy is minus this number per dimension of a Box, or this fraction of the
             maximum entropy of discrete actions; ``None`` means 1.0 for a Box and 0.5 for discrete actions.
-        support_low: lowest return on the grid of categorical values; unused for expected values.
-        support_high: highest return on the grid of categorical values; unused for expected values.
+        support_low: lowest return in the support of categorical distributions; unused for expected values.
+        support_high: highest return in the support of categorical distributions; unused for expected values.
     """
 
     temperature: Annotated[float, Within("(0, inf)")] = 1.0
@@ -96,7 +96,7 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
         return actions, log_prob, -log_prob
 
     def expectation(self, policy: Any, outputs: jax.Array) -> jax.Array:
-        """Return the expectation of ``outputs`` ``[..., N, A]`` over a discrete policy; ``outputs`` if continuous."""
+        """Return the expectation of ``outputs`` ``[..., N, A]`` over a discrete policy, or ``outputs`` for a Box."""
         return (policy.probs * outputs).sum(axis=-1) if self.distribution.is_discrete else outputs
 
     def pool_critics(self, outputs: jax.Array) -> jax.Array:
@@ -108,7 +108,7 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Return the pooled value, the log-probability and the entropy of the policy for each observation, ``[N]``.
 
-        They are exact expectations over discrete actions, or estimates from one sampled continuous action.
+        The results are exact expectations over discrete actions, or estimates from one sampled continuous action.
         """
         actions, log_prob, entropy = self.sample_actions(policy, keys)
         values = self.pool_critics(self.critics(agent_state, critic_params, obs, actions))
@@ -119,7 +119,7 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
     ) -> tuple[jax.Array, PyTreeDict]:
         """Return the soft Bellman loss of all critics, see ``soft_bellman_loss`` (eq. 5 and 6).
 
-        Truncated steps bootstrap from the value of their last observation. There is one key per transition, ``[N]``.
+        Truncated episodes bootstrap from the value of their last observation. There is one key per transition, ``[N]``.
         """
         params = agent_state.params
         policy = self.policy(agent_state, params.policy, batch.next_obs)

@@ -38,8 +38,8 @@ class TD3Agent(CriticEnsembleAgent):
     The policy network outputs actions before ``tanh``.
 
     Attributes:
-        support_low: lowest return on the grid of categorical values; unused for expected values.
-        support_high: highest return on the grid of categorical values; unused for expected values.
+        support_low: lowest return in the support of categorical distributions; unused for expected values.
+        support_high: highest return in the support of categorical distributions; unused for expected values.
         noise: exploration noise, added to the policy's actions during training.
         target_noise: standard deviation of the noise on target actions (target policy smoothing).
         target_noise_bound: largest absolute value of the noise on target actions; larger noise is clipped.
@@ -57,7 +57,7 @@ class TD3Agent(CriticEnsembleAgent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Build the networks from ``network``, ``num_critics``, ``values`` and ``num_atoms`` of the settings."""
+        """Build the networks of policy and critics from the settings, which ``CategoricalCriticSettings`` lists."""
         return cls.build_networks(settings, env, num_outputs(env.action_space), cls.pop_num_atoms(settings, env))
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
@@ -75,7 +75,7 @@ class TD3Agent(CriticEnsembleAgent):
         return self.expected(self.critics(agent_state, params.critic, obs, actions))
 
     def at_progress(self, agent_state: AgentState, progress: jax.Array) -> AgentState:
-        """Return the state with the noise scale at ``progress`` as ``extra_state``, or ``None`` if it is constant."""
+        """Return the state with the noise scale at ``progress`` as ``extra_state``; ``None`` for a constant scale."""
         return agent_state.replace(extra_state=self.noise.at_progress(progress))
 
     def compute_actions(
@@ -91,7 +91,7 @@ class TD3Agent(CriticEnsembleAgent):
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Return the policy's actions without noise."""
+        """Return the policy's actions without noise, and the extras of ``sample_batch`` unchanged."""
         return self.policy_actions(agent_state, agent_state.params.policy, sample_batch.obs), PyTreeDict(
             sample_batch.extras or {}
         )
@@ -99,9 +99,9 @@ class TD3Agent(CriticEnsembleAgent):
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the loss against the minimum over target critics (algorithm 1), with one key per transition ``[N]``.
+        """Return the loss, summed over critics, against the minimum over target critics (algorithm 1).
 
-        Truncated steps bootstrap from the value of their last observation.
+        There is one key per transition, ``[N]``. Truncated episodes bootstrap from the value of their last observation.
         """
         params = agent_state.params
         next_actions = self.policy_actions(agent_state, params.target_policy, batch.next_obs)

@@ -1,8 +1,8 @@
 """Trust region policy optimization (Schulman et al. 2015, https://arxiv.org/abs/1502.05477) with GAE.
 
 Each update is a natural-gradient step on the surrogate objective, constrained in KL divergence from the policy that
-collected the trajectory. The setting ``kind`` selects the source of the Fisher matrix, second derivatives of the
-divergence (``trpo-d2``) or first derivatives of log-probabilities (``trpo-d1``), or clipped gradient steps (``ppo``).
+collected the trajectory. ``kind`` selects the source of the Fisher matrix: second derivatives of the divergence
+(``trpo-d2``), or first derivatives of log-probabilities (``trpo-d1``). ``ppo`` takes clipped gradient steps instead.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TRPOAgent(ActorCriticAgent):
 
     Attributes:
         normalize_advantages: standardize advantages over each trajectory.
-        clip_epsilon: with ``kind=ppo``, the ratio is clipped to ``[1 - clip_epsilon, 1 + clip_epsilon]``.
+        clip_epsilon: with ``kind=ppo``, the probability ratio is clipped to ``[1 - clip_epsilon, 1 + clip_epsilon]``.
     """
 
     normalize_advantages: bool = True
@@ -95,7 +95,7 @@ class TRPOAgent(ActorCriticAgent):
 
 
 class TRPOWorkflow(OnPolicyWorkflow):
-    """TRPO: one policy step per trajectory, then epochs of minibatches for the value function.
+    """TRPO: for each trajectory, updates the policy, by default in one step, then the value function in minibatches.
 
     Attributes:
         optimizer: optimizer of the value function.
@@ -112,8 +112,8 @@ class TRPOWorkflow(OnPolicyWorkflow):
         num_epochs: passes of the value function and, with ``kind=ppo``, of the policy over each trajectory.
         num_value_epochs: passes of the value function over each trajectory; ``None`` means ``num_epochs``.
         num_minibatches: number of minibatches per epoch.
-        schedule_step: schedules advance once per trajectory (``environment``), or with every gradient step
-            (``update``).
+        schedule_step: schedules of the optimizers advance once per trajectory (``environment``) or with every gradient
+            step (``update``); in both cases they span the whole training run.
     """
 
     agent: TRPOAgent

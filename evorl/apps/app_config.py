@@ -110,7 +110,7 @@ class AppConfig:
 
 
 def package_version() -> str:
-    """Return the version of this package."""
+    """Return the installed version of evorl."""
     return installed_version()
 
 

@@ -22,7 +22,7 @@ def set_aside(path: Path) -> Path | None:
 
 @contextlib.contextmanager
 def replaced(path: Path, backups: list[Path | None]) -> Iterator[None]:
-    """Context manager that moves a folder to a backup, appended to ``backups``; after an error, it is restored."""
+    """Context manager that moves ``path`` to a backup, which is restored on error and else appended to ``backups``."""
     backup = set_aside(path)
     try:
         yield

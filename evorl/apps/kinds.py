@@ -14,7 +14,7 @@ class Kind(NamedTuple):
         script: file name without ``.py``; the ``.yaml`` file of the same name is the section ``environment``.
         agent: default agent.
         max_episodes: default number of episodes.
-        further_files: other files that the script imports.
+        further_files: names, without ``.py``, of other files that the script imports.
         continuous: YAML values, by key, that replace entries of the section for agents that support only Box actions.
         packages: packages that the script imports and evorl does not require.
     """

@@ -1,4 +1,4 @@
-"""Programs of an app: its training servers, its live page and its simulators, each with its command line."""
+"""Programs of an app with their command lines: parameter server, training servers, live metrics page, simulators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evorl.apps.training import own_configs, refuse_named_code, training_words
 from evorl.config.command_lines import as_override
 from evorl.runs.trust import refuse_composed_code
 
-PORTS_APART = 10  # port spacing of training servers: the live page uses the port after the first server's
+PORTS_APART = 10  # port spacing of training servers: the live metrics page uses the port after the first server's
 _NO_PARAMETERS = "this app has no parameter server: write parameters: {servers: 2} into app.yaml."
 _TOKEN = "EVORL_SERVER_TOKEN"
 _PARAMETERS_TOKEN = "EVORL_PARAMETERS_TOKEN"
@@ -37,7 +37,7 @@ def server_program(app: AppConfig, extra: Sequence[str] = ()) -> Program:
 def parameter_programs(
     app: AppConfig, chosen: Collection[str], settings: Mapping[str, Any], extra: Sequence[str] = ()
 ) -> list[Program]:
-    """Return the parameter server and the training servers of an app; those started elsewhere have no command.
+    """Return the parameter server and training servers to start here or, with an empty command, only to wait for.
 
     Args:
         app: app that the servers belong to.
@@ -96,7 +96,7 @@ def _training(app: AppConfig, extra: Sequence[str]) -> list[str]:
 
     Raises:
         ValueError: a setting names code from outside evorl, and the app has no ``algorithm`` folder.
-        RunFolderError: a setting is more than ``key=value``.
+        RunFolderError: a setting is not a plain ``key=value``, see ``refuse_composed_code``.
     """
     if any(word.startswith("resume=") for word in extra):
         return []

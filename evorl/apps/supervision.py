@@ -55,7 +55,7 @@ def supervise(
         log: destination of the output of all processes.
 
     Returns:
-        Exit status: 0; 1 if a needed process failed or did not start; 128 plus the number of a received signal.
+        Exit status: 0; 1 if a needed process failed or did not start; 128 plus the number of the first signal received.
     """
     serving: list[Child] = []
     players: list[Child] = []

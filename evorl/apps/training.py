@@ -10,7 +10,7 @@ from evorl.apps.app_config import APP_FILE, AppConfig
 from evorl.config.command_lines import as_arguments, as_override
 from evorl.runs.trust import foreign_names, refuse_composed_code
 
-# Config groups and short forms (``optimizer=sgd``): an override of them is a name, so entries get separate overrides.
+# Keys that an override sets to a name, as in ``optimizer=sgd``: each entry of their mapping is a separate override.
 _CHOSEN = re.compile(r"agent|env|replay|evolution|inner|learner|(?:\w+\.)*(?:\w*optimizer|archive)")
 # Mappings with unchecked keys: keyword arguments of a library.
 _FREE = re.compile(r"(?:\w+\.)*\w*optimizer\.options")
@@ -22,7 +22,7 @@ def training_words(app: AppConfig) -> list[str]:
     """Return the arguments of ``evorl serve`` for the training of an app, without addresses.
 
     Raises:
-        RunFolderError: a setting is more than ``key=value``, see ``refuse_composed_code``.
+        RunFolderError: a setting is not a plain ``key=value``, see ``refuse_composed_code``.
     """
     spaces = [
         f"env.{name}={as_override(app.environment.get(name))}"

@@ -64,7 +64,7 @@ def _files(folder: Path) -> dict[str, bytes]:
 
 
 def _about(installed: metadata.Distribution) -> dict[str, str]:
-    """Return the files of the folder ``.dist-info``, except its record."""
+    """Return the files of the folder ``.dist-info`` by name, except ``RECORD``."""
     about = {name: installed.read_text(name) for name in ("METADATA", "entry_points.txt", "licenses/LICENSE")}
     return {name: text for name, text in about.items() if text is not None} | {"WHEEL": _WHEEL}
 

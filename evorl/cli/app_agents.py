@@ -71,7 +71,7 @@ def served_agents() -> list[str]:
 
 @functools.cache
 def _reason_not_served(agent: str) -> str | None:
-    """Return why the training server rejects an agent with the settings of its file; ``None`` if it accepts it."""
+    """Return why the training server rejects an agent with the settings of its file; ``None`` for a supported agent."""
     file = plain(OmegaConf.load(config_folder() / "agent" / f"{agent}.yaml"), resolve=False)
     workflow = workflow_class(file["workflow"])
     if not issubclass(workflow, OnPolicyWorkflow | OffPolicyWorkflow) or "defaults" in file:
@@ -107,7 +107,7 @@ def check_training(app: AppConfig) -> Any:
 
 
 def settings_of_experiment(experiment: str) -> tuple[str, dict[str, Any]]:
-    """Return the agent of an experiment (a file of ``configs/experiment``), and its tuned settings.
+    """Return the agent of a file in ``configs/experiment``, and the settings that the file changes, as a mapping.
 
     Settings of the environment, and settings that remote simulators do not support, are omitted.
 

@@ -111,9 +111,9 @@ def generate_from_arguments(arguments: Sequence[str]) -> list[Path]:
         facts = agent_facts(settings["algorithm"])
         with replaced(app.folder / APP_ALGORITHMS, backups):
             name_in_app = write_algorithm(app.folder, facts.source, facts.file)
-        entry = f"agent: {name_in_app} # a file of {APP_ALGORITHMS}/agent, which names its class"
+        entry = f"agent: {name_in_app} # a file of {APP_ALGORITHMS}/agent, which names the workflow class"
         text = with_entry(text, "agent", entry)
-        text = with_entry(text, "algorithm", f"algorithm:\n  path: {APP_ALGORITHMS} # where algorithms of this app are")
+        text = with_entry(text, "algorithm", f"algorithm:\n  path: {APP_ALGORITHMS} # folder of the app's algorithms")
         if settings["algorithm"] != app.agent:
             default = default_training(settings["algorithm"], _kind_of(read_app(file)) or "", facts.is_off_policy)
             text = with_entry(text, "training", training_entry(default))

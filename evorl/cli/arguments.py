@@ -87,7 +87,7 @@ def check_overrides(overrides: Iterable[str], config_folders: Iterable[Path]) ->
 
 
 def is_path(key: str) -> bool:
-    """Return True if the setting is a path; ``key`` is the text before the ``=``."""
+    """Return True if the value of a setting is a path; ``key`` is the text before the ``=``."""
     return _OF_PARTS.sub("", key.lstrip("+")) in PATHS
 
 
@@ -97,7 +97,7 @@ def given_text(argument: str) -> str:
 
 
 def with_literal_text(arguments: Sequence[str]) -> list[str]:
-    """Quote paths, and text that Hydra cannot parse, in overrides.
+    """Return the arguments; in overrides, paths and text that Hydra cannot parse are quoted.
 
     A path is literal, with exceptions that Hydra interprets: an empty value, ``null``, and, if no file of that name
     exists, a quoted string, an interpolation (``${...}``) and a mapping as ``init_from``. In a sweep (``-m``), a path

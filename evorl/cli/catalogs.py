@@ -102,8 +102,7 @@ def list_envs(
 ) -> list[EnvInfo]:
     """Return the environments that evorl knows: first environments with a config, then environments of libraries.
 
-    Libraries such as Gymnasium accept further names, which their users register. ``evorl.envs`` is the package of
-    environments, not this list.
+    Libraries such as Gymnasium accept further names, which their users register.
 
     Args:
         text: part of the name or path, case-insensitive.
@@ -214,7 +213,7 @@ def _tuned_by_agent(folder: Path) -> Mapping[str, tuple[str, ...]]:
 
 
 def _agent(name: str, folder: Path) -> AgentInfo:
-    """Describe an agent by its file and class; if it has an inner agent, that determines its actions and abilities."""
+    """Describe an agent by its file and class; an inner agent or learner determines the actions and abilities."""
     file = folder / "agent" / f"{name}.yaml"
     settings = _read(file)
     workflow = workflow_class(settings["workflow"])

@@ -24,7 +24,7 @@ _FOLDER_FLAGS = ("--config-dir", "-cd")
 
 
 def is_sweep(arguments: Sequence[str]) -> bool:
-    """Return True for a sweep (``-m``) that evorl runs itself: in one process, with no options of Hydra but folders."""
+    """Return True for a sweep (``-m``) that evorl runs itself: in one process, without Hydra options except folders."""
     flags = {argument.partition("=")[0] for argument in arguments if argument.startswith("-")}
     of_hydra = (argument for argument in arguments if argument.startswith(("hydra/", "hydra.")))
     others = any(not argument.startswith(f"{SWEEP}=") for argument in of_hydra)
@@ -34,7 +34,7 @@ def is_sweep(arguments: Sequence[str]) -> bool:
 
 
 def is_launched_sweep(arguments: Sequence[str]) -> bool:
-    """Return True for a sweep in which a Hydra launcher starts the runs, without a Hydra sweeper."""
+    """Return True for a sweep (``-m``) with settings of a Hydra launcher, which starts the runs, but no sweeper."""
     others = [argument for argument in arguments if not _is_of_launcher(argument)]
     return len(others) < len(arguments) and is_sweep(others)
 
@@ -42,7 +42,7 @@ def is_launched_sweep(arguments: Sequence[str]) -> bool:
 def split_launcher(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split arguments into the settings of a Hydra launcher, and all others.
 
-    If the last setting is ``hydra/launcher=basic``, all are dropped: evorl itself trains the runs one after another.
+    If the last launcher setting is ``hydra/launcher=basic``, the launcher settings are dropped: evorl trains the runs.
     """
     of_launcher = [argument for argument in arguments if _is_of_launcher(argument)]
     others = [argument for argument in arguments if not _is_of_launcher(argument)]
@@ -54,7 +54,7 @@ def _is_of_launcher(argument: str) -> bool:
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split a command line into overrides and flags, without the sweep flag."""
+    """Split a command line into overrides, and flags with their folders; the sweep flag (``-m``) is dropped."""
     overrides, flags = [], []
     remaining = iter(arguments)
     for argument in remaining:
@@ -98,7 +98,7 @@ def _shown(value: str) -> str:
 
 
 def describe_parallel_runs(runs: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> str | None:
-    """Suggest a command that trains several runs in parallel; ``None`` for one run, or if one program cannot do so."""
+    """Suggest a command that trains all ``runs`` in parallel; ``None`` for one run, or if one program cannot do so."""
     overrides, varied = runs[0]
     texts = {name: list(dict.fromkeys(chosen[name] for _, chosen in runs)) for name in varied}
     values = {name: list(OmegaConf.create(f"[{', '.join(of_one)}]")) for name, of_one in texts.items()}
@@ -136,7 +136,7 @@ def _steps_outside_jax(overrides: Sequence[str]) -> bool:
 
 @contextmanager
 def naming_setting(setting: Mapping[str, str]) -> Iterator[None]:
-    """Context that re-raises ``ValueError`` and ``OSError`` as ``ValueError``, prefixed with the setting of the run."""
+    """Context that re-raises ``ValueError`` and ``OSError`` as ``ValueError``, prefixed with ``setting`` as text."""
     try:
         yield
     except (ValueError, OSError) as error:

@@ -80,7 +80,7 @@ class Option(NamedTuple):
 
     @property
     def is_text(self) -> bool:
-        """Return True if the value is used as text instead of being parsed as YAML."""
+        """True if the value is used as text instead of being parsed as YAML."""
         return self.text or isinstance(self.default, str)
 
     def read(self, text: str, name: str) -> Any:

@@ -107,7 +107,7 @@ def help_of(name: str) -> str:
 
 
 def _describe_settings() -> str:
-    """List the agents and environments of a training run, and tell how to list all of its settings."""
+    """Return the names of all agents and environments, and the command that lists the settings of a training run."""
     chosen = {group: ", ".join(config_names(config_folder() / group)) for group in ("agent", "env")}
     names = "\n\n".join(
         textwrap.fill(f"{group}: {listed}", 100, break_on_hyphens=False) for group, listed in chosen.items()
@@ -118,6 +118,6 @@ def _describe_settings() -> str:
 
 
 def _describe_changes() -> str:
-    """List the settings of a stored run that ``evorl evaluate`` and ``evorl save-replay`` can override."""
+    """Return the list of settings of a stored run that ``evorl evaluate`` and ``evorl save-replay`` can override."""
     listed = textwrap.fill(", ".join(evaluation_settings()), 100, break_on_hyphens=False)
     return f"Settings of the run that can be overridden:\n{listed}"

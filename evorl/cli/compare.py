@@ -28,8 +28,7 @@ def compare(arguments: Sequence[str], train_all: Callable[[Sequence[str]], None]
     """Train each agent with ``num_seeds=seeds``, one agent after the other, and write a report that compares them.
 
     Args:
-        arguments: names of two different agents or more, ``seeds=10``, and settings of the trainings; or
-            ``resume=<folder>``, to continue a comparison that was stopped.
+        arguments: two or more agents, ``seeds=10`` and settings; or ``resume=<folder>`` of a stopped comparison.
         train_all: function that trains the sweep of a command line, ``-m ...`` or ``resume=...``.
 
     Returns:
@@ -37,6 +36,7 @@ def compare(arguments: Sequence[str], train_all: Callable[[Sequence[str]], None]
 
     Raises:
         ValueError: fewer than two different agents are named, an agent does not exist, or ``seeds`` is invalid.
+        RunFolderError: the folder to resume contains no comparison, or is not trusted.
         SystemExit: (raised by ``train``) a setting is invalid; or a training failed, after all others were trained.
     """
     values = {argument.partition("=")[0]: given_text(argument) for argument in arguments if "=" in argument}
@@ -63,7 +63,7 @@ def compare(arguments: Sequence[str], train_all: Callable[[Sequence[str]], None]
 
 
 def _read(arguments: Sequence[str], values: dict[str, str]) -> tuple[list[str], int]:
-    """Return the agents and the number of seeds; raise ``ValueError`` if they are invalid or given as settings."""
+    """Return the agents and the number of seeds; raise ``ValueError`` for invalid ones or settings in ``_SET_HERE``."""
     for name, remedy in _SET_HERE.items():
         if name in values:
             raise ValueError(f"evorl compare does not accept {name}={values[name]}: {remedy}. Example: {EXAMPLE}.")

@@ -158,7 +158,7 @@ def _values_of(key: str, option: Option | None) -> Iterable[str]:
 
 
 def _names(group: str) -> list[str]:
-    """Return the names of the files of a config group, and for environments the libraries."""
+    """Return the names of the files of a config group; for ``env``, also the libraries, as ``library/``."""
     return [*config_names(config_folder() / group), *(_LIBRARIES if group == "env" else ())]
 
 

@@ -163,7 +163,7 @@ def _names_a_setting(config_path: str) -> bool:
 
 
 def _completed(config: DictConfig, package: str) -> DictConfig:
-    """Complete a file's config with class defaults, and its defaults list with its chosen kinds and its short forms."""
+    """Add class defaults to a file's config, and its archive, optimizer and short forms to its defaults list."""
     settings = plain(config, resolve=False)
     defaults = settings.pop("defaults", [])
     if "workflow" in settings:
@@ -208,12 +208,12 @@ def _open_schedules(config: Any) -> None:
 
 
 def _bases_of_kinds() -> dict[str, type[PyTreeNode]]:
-    """Return the base class of all kinds for each setting that has kind-specific entries, by name of the setting."""
+    """Return the base classes of archives and evolutionary optimizers, by name of the setting that chooses a class."""
     return {"archive": Archive, "optimizer": EvoOptimizer}
 
 
 def _settings_of_kind(group: str, name: str) -> dict[str, Any]:
-    """Return the mapping that a short form ``group=name`` sets: the name, and the settings specific to that kind."""
+    """Return the mapping that ``group=name`` sets: the name, and the settings specific to this archive or optimizer."""
     base = _bases_of_kinds().get(group.rpartition(".")[2])
     in_file = _in_file.get(group)
     if base is None or in_file is None or not _is_kind(name, base):
@@ -227,7 +227,7 @@ def _settings_of_kind(group: str, name: str) -> dict[str, Any]:
 
 
 def _is_kind(name: str, base: type[PyTreeNode]) -> bool:
-    """Return True if the name is a kind of ``base``: any archive, but only evolutionary optimizers.
+    """Return True if ``name`` is a kind of ``base``: always for archives, otherwise for evolutionary optimizers.
 
     A setting ``optimizer`` may also name a gradient optimizer. A user-defined optimizer class is imported to decide.
 

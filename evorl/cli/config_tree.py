@@ -39,7 +39,7 @@ def long_names(folder: Path) -> Mapping[str, str]:
 
 
 def as_filed(experiment: str, folder: Path) -> str:
-    """Return the file name of an experiment, ``ppo/hopper`` also for ``ppo/brax/hopper``; itself if it has no file."""
+    """Return the file name of an experiment: ``ppo/hopper`` also for ``ppo/brax/hopper``; unchanged without a file."""
     names = [experiment, *_other_names(experiment, folder)]
     return next((name for name in names if (folder / "experiment" / f"{name}.yaml").is_file()), experiment)
 
@@ -92,7 +92,7 @@ def _other_names(experiment: str, folder: Path) -> list[str]:
 def family_files(folder: Path) -> Sequence[tuple[str, str]]:
     """Return pairs of a family's file, such as ``ppo/_brax``, and a pattern of its experiments, such as ``ppo/brax/*``.
 
-    They have the order of ``experiment/_families.yaml``: the first match determines the family of an environment.
+    The pairs are in the order of ``experiment/_families.yaml``: the first match is the family of an environment.
     """
     listed = folder / "experiment" / "_families.yaml"
     families = plain(OmegaConf.load(listed)) if listed.is_file() else {}

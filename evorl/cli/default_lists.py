@@ -53,7 +53,7 @@ class Inclusions:
 
 
 def _choices(entries: Sequence[Any], config_path: str) -> Iterator[tuple[str, Any]]:
-    """Yield group and name of each entry that chooses a file of a group, without overrides and packages."""
+    """Yield group and name of each entry ``group: name``, except entries with ``override`` or a package (``@``)."""
     for entry in entries:
         for key, name in entry.items() if isinstance(entry, Mapping) else ():
             *keywords, group = str(key).split()

@@ -30,8 +30,8 @@ def check_env_from_arguments(arguments: Sequence[str]) -> Trial:
         Results of the random steps.
 
     Raises:
-        ValueError: the environment violates its contract, with one line per fault; no agent can act in its action
-            space; or an argument is invalid.
+        ValueError: the environment violates its contract or its steps have faults, one line per fault; no agent can
+            act in its action space; or an argument is invalid.
     """
     settings, unnamed = read_options(arguments, CHECK_ENV, "evorl check-env", unnamed="module:function")
     if len(unnamed) != 1:
@@ -78,7 +78,7 @@ def _check(factory: str, settings: dict[str, Any]) -> Trial:
 
 
 def _single_env(factory: str, arguments: dict[str, Any]) -> Any:
-    """Return the ``Env`` that a function creates; ``None`` for simulators on the host, or if an argument is unknown."""
+    """Return the object that a function creates; ``None`` for simulators on the host, or if an argument is unknown."""
     function = load_named(factory, "the environment")
     if "num_envs" in parameter_names(function):
         return None

@@ -26,7 +26,7 @@ TRACEBACK_VARIABLE = "EVORL_TRACEBACK"
 def explained_errors(folder: Path) -> Iterator[None]:
     """Context that prints an expected error as one sentence and exits with status 1; ``folder`` is the config tree.
 
-    If a process was lost, the status is ``LOST_STATUS``. Unexpected errors are raised; with ``EVORL_TRACEBACK``, all.
+    If a process was lost, the status is ``LOST_STATUS``. Unexpected errors are raised; with ``EVORL_TRACEBACK=1``, all.
     """
     try:
         yield

@@ -38,7 +38,7 @@ class Evaluation:
     Attributes:
         run: the run folder.
         checkpoint: ``best``, or ``latest`` if no checkpoint has an evaluation score.
-        timesteps: environment steps trained when the checkpoint was saved.
+        timesteps: environment steps trained, per seed, when the checkpoint was saved.
         episodes: number of episodes per seed.
         metrics: statistics over the episodes by name, such as ``episode_return``, the mean return: scalars, or
             ``[num_seeds]`` in a run of several seeds.
@@ -52,19 +52,19 @@ class Evaluation:
 
     @property
     def mean_return(self) -> float:
-        """Mean episode return, over all seeds."""
+        """Mean episode return, averaged over all seeds."""
         return float(np.mean(self.metrics["episode_return"]))
 
 
 def evaluate(arguments: Sequence[str]) -> None:
-    """Run ``evorl evaluate run=<run folder>|latest``: play ``eval_episodes`` episodes with the best policy."""
+    """Run ``evorl evaluate run=<run folder>|latest``: play episodes with the best checkpoint and print the metrics."""
     run_command(evaluate_run, arguments, "run", "evaluate")
 
 
 def named_run(named: RunSpec, overrides: Sequence[str], command: str) -> tuple[RunFolder, RunSpec, Collection[str]]:
-    """Set up JAX for the run ``named.stored.run``; return its folder, its changed settings, and the changed keys.
+    """Set up JAX for the run ``named.stored.run``; return its folder, settings with ``overrides``, and changed keys.
 
-    ``overrides`` change the stored settings; ``command`` is named in the error message.
+    ``overrides`` may change only ``evaluation_settings()``; ``command`` is named in the message for a missing ``run=``.
 
     Raises:
         ValueError: no run is named, or a setting is unknown or invalid.
@@ -84,10 +84,10 @@ def evaluate_run(named: RunSpec, overrides: Sequence[str] = ()) -> Evaluation:
     """Load the best checkpoint of the run ``named.stored.run``, play ``eval_episodes`` episodes and print the metrics.
 
     If no checkpoint has an evaluation score, the latest is loaded. A seed in ``overrides`` replaces the stored key of
-    evaluations, for other episodes. Records that ``evaluation`` requests are printed or written into the run folder.
+    evaluations, for other episodes. The records of the section ``evaluation`` are printed or written to the run folder.
 
     Raises:
-        ValueError: no run is named, or an override is invalid.
+        ValueError: no run is named, an override is invalid, or no checkpoint can be loaded.
         RunFolderError: the run does not exist, is corrupted or not trusted, or a record cannot be written.
     """
     folder, spec, changes = named_run(named, overrides, "evaluate")
@@ -133,7 +133,7 @@ def _write(
     episodes: EvaluationMetrics,
     suffix: str,
 ) -> None:
-    """Write the requested episodes and plots, and print their paths."""
+    """Write the episodes and plots that the section ``evaluation`` requests, and print their paths."""
     folder.refuse_links()
     for recorder in episode_recorders(folder, workflow, spec, of_training=False, suffix=suffix):
         recorder.evaluation(progress["iterations"], progress["timesteps"], episodes)

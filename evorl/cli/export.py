@@ -14,7 +14,7 @@ from evorl.export.stored_policy import StoredPolicy, stored_policy
 
 
 def export_from_arguments(arguments: Sequence[str]) -> list[Written]:
-    """Write the policy of a run to files, compare their outputs with the policy, and print paths and differences.
+    """Write the policy of a run to files, compare their outputs with the policy, and return paths and differences.
 
     Args:
         arguments: ``run=<folder>|latest format=onnx|jax|numpy|html``, and other options of ``EXPORT``.
@@ -32,10 +32,10 @@ def export_from_arguments(arguments: Sequence[str]) -> list[Written]:
 
 
 def policy_of(settings: dict[str, Any], command: str) -> StoredPolicy:
-    """Load the policy that the options ``POLICY`` select, and print its run, checkpoint and seed.
+    """Load the policy that ``settings``, options of ``POLICY``, select; print its run, checkpoint and seed.
 
     Raises:
-        ValueError: no run is given, or an option is invalid.
+        ValueError: no run is given, an option is invalid, or the checkpoint cannot be loaded.
         RunFolderError: the run does not exist, or is not trusted.
     """
     if not settings["run"]:

@@ -22,7 +22,7 @@ def refuse_unknown_flags(arguments: Sequence[str]) -> None:
         arguments: command-line arguments, as the user wrote them.
 
     Raises:
-        ValueError: there is such an argument; the message contains the setting to write instead, or an example.
+        ValueError: an argument is rejected; the message suggests what to write instead or what to remove.
     """
     known = (*FLAGS_WITH_VALUE, *_OTHERS, *SWEEP_FLAGS, PLAN)
     words: list[str] = []
@@ -44,7 +44,7 @@ def refuse_unknown_flags(arguments: Sequence[str]) -> None:
 
 
 def _meant(words: Sequence[str]) -> str:
-    """Return the end of an error message: settings that choose these words, or an example if a word is unknown."""
+    """Return the end of an error message: settings that choose these words, or an example if that is impossible."""
     folder = config_folder()
     groups = {group: config_names(folder / group) for group in _GROUPS}
     settings = {next((group for group in _GROUPS if word in groups[group]), ""): word for word in words}

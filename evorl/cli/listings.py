@@ -48,7 +48,7 @@ def list_envs_from_arguments(arguments: Sequence[str]) -> list[EnvInfo]:
 
 
 def list_agents_from_arguments(arguments: Sequence[str]) -> list[AgentInfo]:
-    """Print the agents that match.
+    """Print a table of the agents that match, and details of up to ``MAX_DETAILS`` agents.
 
     Args:
         arguments: part of a name or of a description, and options of ``AGENTS``.

@@ -1,4 +1,4 @@
-"""Entry points of ``scripts/*.py`` and of ``evorl-train`` and similar programs: each runs the ``evorl`` command."""
+"""Entry points of ``scripts/*.py`` and of ``evorl-train`` and similar programs: each runs one ``evorl`` subcommand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def train() -> None:
 
 
 def evaluate() -> None:
-    """Run ``evaluate.py run=<run folder>|latest``: play ``eval_episodes`` episodes with the best checkpoint."""
+    """Run ``evaluate.py run=<run folder>|latest``: play episodes with the best checkpoint and print the metrics."""
     commands.main("evaluate")
 
 

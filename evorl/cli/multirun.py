@@ -30,7 +30,7 @@ def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], bool]
 
     Raises:
         ValueError: an override has no enumerable values, or a run cannot be trained.
-        RunsFailed: a run failed; all others were trained.
+        RunsFailed: a run failed; raised after the other runs, or after a stop.
     """
     of_launcher, arguments = split_launcher(arguments)
     overrides, flags = split_arguments(arguments)
@@ -67,6 +67,6 @@ def resume_sweep(path: Path | str, train: Train, resume: Callable[[RunPlace], Tr
 
     Raises:
         RunFolderError: the folder does not describe a sweep, or its command lines would need ``trust``.
-        RunsFailed: a run failed, now or before; all others were trained.
+        RunsFailed: a run failed, now or before; raised after the other runs, or after a stop.
     """
     train_runs(SweepFolder.open(path, trust), train, failure_text, resume, trust)

@@ -57,15 +57,15 @@ def _cells(value: Any, name: str) -> int | list[int]:
 RENDER = {
     "run": Option(None, _RUN, text=True),
     "runs_folder": Option("runs", _RUNS_FOLDER),
-    "episodes": Option(3, "number of episodes, drawn in a grid in one animation", NUM_EPISODES),
+    "episodes": Option(3, "number of episodes, shown together in one file; each elite plays only one", NUM_EPISODES),
     "format": Option(
         "webp",
         f"file format: {', '.join(RENDER_FORMATS)}; if not set, the suffix of to= decides; mp4 needs the extra video",
         one_of(*RENDER_FORMATS),
     ),
     "to": Option(None, "output file; null for a file in the folder videos/ of the run", text=True),
-    "frames": Option(100, "maximum number of frames of the longest episode", NUM_FRAMES),
-    "steps": Option(None, "draw only this many first steps of each episode; null draws all", whole(1, LONGEST_AXIS)),
+    "frames": Option(100, "maximum number of frames; in longer episodes, evenly spaced steps are shown", NUM_FRAMES),
+    "steps": Option(None, "maximum number of steps drawn of each episode; null draws all", whole(1, LONGEST_AXIS)),
     "fps": Option(20, "frames per second", FPS),
     "size": Option(240, "height of each episode's image, in pixels", PIXELS),
     "checkpoint": Option("best", _CHECKPOINT, checkpoint),
@@ -86,7 +86,7 @@ SHOW_EPISODE = {
     "run": Option(None, "instead of episode=: run folder, or latest, whose last saved episode is drawn", text=True),
     "runs_folder": Option("runs", _RUNS_FOLDER),
     "to": Option(None, "output file; null for a .gif next to the episode (a .png without MuJoCo positions)", text=True),
-    "frames": Option(50, "maximum number of frames of the animation", NUM_FRAMES),
+    "frames": Option(50, "maximum number of frames; in a longer episode, evenly spaced steps are shown", NUM_FRAMES),
     "size": Option(320, "width and height of the animation, in pixels", PIXELS),
     "trust": Option(False, "allow code outside evorl that the episode names; only for files that you trust"),
 }
@@ -124,7 +124,7 @@ WATCH = {
 }
 
 REPORT = {
-    "to": Option(None, "output file; null for report.html in the given folder (current folder if several)", text=True),
+    "to": Option(None, "output file; null for report.html in the only folder given, or the current one", text=True),
     "by": Option(
         None, "group by agent, env, run or settings like optimizer.name; null for agent and varied settings", text=True
     ),
@@ -152,7 +152,7 @@ _JSON = Option(False, "print JSON with more properties instead of a table; --jso
 ENVS = {
     "library": Option(None, "list only environments of this library, such as library=brax", text=True),
     "agent": Option(None, "list only environments with tuned settings for this agent, such as agent=ppo", text=True),
-    "actions": Option(None, "list only environments with these actions, if known without creation", one_of(*ACTIONS)),
+    "actions": Option(None, "list only environments with actions of this kind, if the kind is known", one_of(*ACTIONS)),
     "json": _JSON,
 }
 
@@ -190,7 +190,7 @@ CHECK_CLIENT = {
 WORK = {
     "worker": Option(0, "unique index of this worker, from 0; it selects the random keys", whole(0, LONGEST_AXIS)),
     "token": Option(None, "token of the server; env:NAME reads it from an environment variable", text=True),
-    "cert": Option(None, "PEM file that verifies the server's TLS certificate; null connects without TLS", text=True),
+    "cert": Option(None, "CA certificate (PEM file) that verifies the server; null connects without TLS", text=True),
     "profile_dir": Option(
         None, "folder for trace.json, a Chrome trace of this worker's operations on the host; null for none", text=True
     ),
@@ -217,21 +217,21 @@ CONFIG = {
         None, "algorithm, or tuned experiment, to write with its settings into file=; short form: -a", text=True
     ),
     "env": Option(None, f"simulator ({_KINDS}) whose settings to write into file=; short form: -e", text=True),
-    "list": Option(False, "only list the algorithms and simulators, as without algorithm and env; short form: -l"),
+    "list": Option(False, "only list the algorithms and simulators, the default without options; short form: -l"),
     "file": Option(APP_FILE, _FILE),
 }
 
 RUN = {
     "n": Option(1, "number of simulators in parallel; short form: -n 4", whole(1, MAX_PROCESSES)),
-    "exploit": Option(False, "the first simulator plays greedy actions and trains nothing; short form: --exploit"),
+    "exploit": Option(False, "the first simulator plays greedy actions, without training; short form: --exploit"),
     "show_ui": Option(False, "the first simulator opens a window, if it has one; short form: --show-ui"),
     "servers": Option(
         None,
-        "with a parameter server: training servers to start on this machine; null for parameters.servers",
+        "with a parameter server: number of training servers on this machine; null for parameters.servers",
         _SERVERS,
     ),
     "worker": Option(
-        0, "with a parameter server: index of the first of these servers, from 0 over all machines", _SERVERS_OF_ALL
+        0, "with a parameter server: index of the first server here, counted from 0 over all machines", _SERVERS_OF_ALL
     ),
     "file": Option(APP_FILE, _FILE),
 }
@@ -295,7 +295,7 @@ PLAY = {
     "max_steps": Option(1000, "maximum number of environment steps per episode", whole(1, LONGEST_AXIS)),
     "to": Option(None, "output .gif, .webp, .png or .mp4; null for a .gif in the folder play/ of the run", text=True),
     "screen": Option(False, "show a window, at the environment's frame rate, instead of writing a file"),
-    "frames": Option(200, "maximum number of frames of the animation", NUM_FRAMES),
+    "frames": Option(200, "maximum number of frames; of more steps, evenly spaced ones are shown", NUM_FRAMES),
     "fps": Option(30, "environment steps shown per second", FPS),
     **POLICY,
 }

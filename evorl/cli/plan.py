@@ -149,7 +149,7 @@ def _planned_run(spec: RunSpec) -> _Planned:
 
 
 def _planned_sweep(spec: RunSpec) -> Iterator[_Planned]:
-    """Yield the plan of each program of ``sweep=``, with as many settings at a time as fit in memory (by halving)."""
+    """Yield the plan of each program of ``sweep=``; the settings at a time are halved until they fit in memory."""
     sweep, settings, groups = sweep_groups(spec)
     run = SweepRun(Path(), sweep, groups, spec.num_seeds, spec.seed, spec.devices, print)
     described = f"{counted(len(settings), 'setting')} of {', '.join(sweep.over)}"
@@ -176,7 +176,7 @@ def _planned_search(spec: RunSpec) -> _Planned:
 
 
 def _refuse_too_large(names: Sequence[str]) -> None:
-    """Raise ``ValueError`` if any run exceeds its share of the memory."""
+    """Raise ``ValueError`` if there are ``names``, the programs that exceed ``MEMORY_SHARE`` of the memory."""
     if not names:
         return
     raise ValueError(
@@ -186,11 +186,11 @@ def _refuse_too_large(names: Sequence[str]) -> None:
 
 
 def file_lines(spec: RunSpec, plan: Preflight, folder: Path | None = None) -> list[str]:
-    """Return one line with the files that the run, sweep or search would write, and the size of its checkpoints.
+    """Return a list of one line: the files that the run, sweep or search would write, and the size of a checkpoint.
 
     Args:
         spec: settings of the run.
-        plan: plan of the largest program.
+        plan: plan of the program with the largest state.
         folder: run folder; ``None`` for a new one in ``runs_folder``.
     """
     place = f"{folder or Path(spec.stored.runs_folder) / '...'}/"

@@ -57,7 +57,7 @@ def train(*overrides: str, **settings: object) -> Path:
 
     Raises:
         ValueError: a setting is unknown or invalid.
-        RunFolderError: the run to resume does not exist, is corrupted or not trusted, or is in training.
+        RunFolderError: the run to resume does not exist, is corrupted or not trusted, or is being trained.
         TrainingDiverged: the run diverged; a sweep or search trains its other runs instead of raising an error.
     """
     arguments = overrides_first([*overrides, *_training_overrides(settings)])
@@ -77,16 +77,16 @@ def train(*overrides: str, **settings: object) -> Path:
 def evaluate(
     run: str | Path = "latest", *, runs_folder: str | Path = "runs", trust: bool = False, **settings: object
 ) -> Evaluation:
-    """Evaluate the best checkpoint of a run: ``evorl.evaluate(folder, eval_episodes=100, seed=1).mean_return``.
+    """Evaluate the best checkpoint of a run and return the results: ``evorl.evaluate(folder, seed=1).mean_return``.
 
     Args:
         run: a run folder, its name below ``runs_folder``, ``latest``, or the file or address of a packed policy.
         runs_folder: folder in which ``latest`` and names of runs are looked up.
-        trust: true to allow code outside evorl that the run's config names; only for runs that you trust.
+        trust: True to allow code outside evorl that the run's config names; only for runs that you trust.
         settings: changes to the run's settings for this evaluation, such as ``eval_episodes=100``.
 
     Raises:
-        ValueError: a setting is unknown, invalid, or has no effect on an evaluation.
+        ValueError: a setting is unknown, invalid, or has no effect on an evaluation; or no checkpoint can be loaded.
         RunFolderError: the run does not exist, is corrupted, or is not trusted.
     """
     stored = {"run": run, "runs_folder": runs_folder, "trust": trust}
@@ -102,7 +102,7 @@ def render(run: str | Path = "latest", **options: Unpack[RenderOptions]) -> Path
         Path of the image, video or page.
 
     Raises:
-        ValueError: an option is unknown or invalid.
+        ValueError: an option is unknown or invalid, or no checkpoint can be loaded.
         OSError: the run does not exist or is corrupted (``RunFolderError``), or cannot be drawn (``HostEnvError``).
     """
     return command(["render", *_as_options({"run": run, **options})])
@@ -130,7 +130,7 @@ def report(*runs: str | Path, **options: Unpack[ReportOptions]) -> Path:
 
     Raises:
         ValueError: no run is named, an option is unknown or invalid, or no run has recorded the metric.
-        RunFolderError: a run does not exist, or the page cannot be written.
+        RunFolderError: a run does not exist, no run matches the options, or the page cannot be written.
     """
     return command(["report", *map(str, runs), *_as_options(options)])
 
@@ -187,7 +187,7 @@ def check_env(
 ) -> Trial:
     """Check a custom environment and step it with random actions: ``evorl.check_env(MyEnv, steps=500)``.
 
-    ``evorl.envs.check_env`` checks the contract of an existing ``Env`` only, without actions.
+    ``evorl.envs.check_env`` only checks the contract of an existing ``Env``; it takes no steps.
 
     Args:
         env: function or class that creates the environment, or its name, ``"package.module:function"``.
@@ -198,8 +198,8 @@ def check_env(
         Results of the random steps, such as the returns of the ended episodes.
 
     Raises:
-        ValueError: the environment violates its contract, with one line per fault; no agent can act in its action
-            space; or an argument is invalid.
+        ValueError: the environment violates its contract or its steps have faults, one line per fault; no agent can
+            act in its action space; or an argument is invalid.
     """
     return command(["check-env", name_of(env), *_as_options({"arguments": arguments or {}, **options})])
 
@@ -246,19 +246,19 @@ def pack(run: str | Path = "latest", **options: Unpack[PackOptions]) -> Path:
 
 
 def as_overrides(settings: Mapping[str, Any]) -> list[str]:
-    """Return training settings as overrides: ``["num_seeds=2"]`` for ``{"num_seeds": 2}``."""
+    """Return settings as overrides: ``["num_seeds=2"]`` for ``{"num_seeds": 2}``."""
     return [f"{name}={as_override(value)}" for name, value in settings.items()]
 
 
 def _training_overrides(settings: Mapping[str, Any]) -> list[str]:
-    """Return settings of a training as overrides; an ``env`` that is a class or function is ``env.factory``."""
+    """Return settings of a training as overrides; for a class or function as ``env``, its name as ``env.factory``."""
     if callable(settings.get("env")):
         settings = {"env": "user", "env.factory": settings["env"]} | {k: v for k, v in settings.items() if k != "env"}
     return as_overrides(settings)
 
 
 def _as_options(options: Mapping[str, Any]) -> list[str]:
-    """Return options as arguments of a command that does not compose a config, which reads text literally."""
+    """Return options as arguments of a command without a Hydra config; such commands read text literally."""
     return [
         f"{name}={value if isinstance(value, str | Path) else as_override(value)}" for name, value in options.items()
     ]
@@ -298,7 +298,7 @@ def _trained(arguments: Sequence[str]) -> Trained:
 
 @contextmanager
 def _composed(arguments: Sequence[str]) -> Iterator[RunSpec]:
-    """Context that yields the settings composed from overrides, and in which ``HydraConfig`` describes their files."""
+    """Context that yields the settings composed from overrides; ``HydraConfig`` then describes the config files."""
     with initialize_configs():
         config = compose("config", overrides=list(arguments), return_hydra_config=True)
     before = HydraConfig.instance().cfg

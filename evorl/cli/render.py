@@ -73,7 +73,7 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
         Path of the file.
 
     Raises:
-        ValueError: an option is unknown or invalid.
+        ValueError: an option is unknown or invalid, or no checkpoint can be loaded.
         RunFolderError: the run does not exist, is corrupted or not trusted, or the file cannot be written.
         HostEnvError: no renderer is available, or a simulator failed.
         ImportError: the package that writes the format is not installed.
@@ -121,7 +121,7 @@ def _request(arguments: Sequence[str]) -> Request:
 
 
 def refuse_large_pictures(episodes: int, frames: int, size: int) -> None:
-    """Raise ``ValueError`` if all images, squares of ``size`` pixels, exceed ``MAX_PICTURE_BYTES`` in total."""
+    """Raise ``ValueError`` if ``episodes * frames`` images of ``size**2`` pixels exceed ``MAX_PICTURE_BYTES``."""
     num_bytes = 3 * episodes * frames * size**2
     if num_bytes > MAX_PICTURE_BYTES:
         raise ValueError(
@@ -131,7 +131,7 @@ def refuse_large_pictures(episodes: int, frames: int, size: int) -> None:
 
 
 def _prepare_to_draw(env: Any, kind: str) -> None:
-    """Configure headless rendering by MuJoCo, if it is needed, before anything else imports MuJoCo.
+    """Configure headless rendering for a config ``env`` and a format ``kind``, before anything else imports MuJoCo.
 
     Gymnasium renders with pygame, which also needs dummy drivers for video and audio.
     """
@@ -161,7 +161,7 @@ def _library_of(env: Any) -> str | None:
 
 @contextlib.contextmanager
 def _pages_explained(kind: str) -> Iterator[None]:
-    """Context that adds to an error of rendering that the format ``html`` shows MuJoCo bodies without a renderer."""
+    """Context that extends a ``HostEnvError``: the format ``html`` shows MuJoCo bodies without a graphics library."""
     try:
         yield
     except HostEnvError as error:

@@ -42,7 +42,7 @@ def write_report(arguments: Sequence[str]) -> Path:
 
 
 def write_page(report: Report, settings: Mapping[str, Any], places: Sequence[str]) -> Path:
-    """Write a report's page, and its table if ``csv`` is set, with the options of ``evorl report``; return its path."""
+    """Write the page of a report, and a table if the option ``csv`` is set; return the path of the page."""
     page = _page(settings["to"], places)
     outputs = {page: report.to_html(settings["pictures"])}
     if settings["csv"] is not None:
@@ -58,7 +58,7 @@ def write_page(report: Report, settings: Mapping[str, Any], places: Sequence[str
 
 
 def report_of(places: Sequence[str], settings: Mapping[str, Any]) -> Report:
-    """Return the report on the runs in ``places``, with the options of ``evorl report``; print which are unreadable.
+    """Return the report on the runs in ``places`` with the options ``settings``; print which runs are unreadable.
 
     Raises:
         ValueError: no run has recorded the metric, or a filter or ``by`` is invalid.

@@ -34,12 +34,12 @@ Handled = Callable[[Sequence[str]], bool]
 def run_command(
     task: Any, arguments: Sequence[str], names_run: str, command: str, handled: Handled = lambda _: False
 ) -> None:
-    """Run a command with the settings of its command line; with ``--cfg job``, only print them. Print expected errors.
+    """Run a command with the settings of its command line, or print them (``--cfg job``); exit after expected errors.
 
     Args:
         task: function of the command: ``task(spec)``, or ``task(spec, arguments)`` if a stored run is named.
         arguments: arguments of the command.
-        names_run: setting that names a stored run, ``run`` or ``resume``; ``spec`` then has only ``spec.stored``.
+        names_run: setting that names a stored run, ``run`` or ``resume``. If it is set, ``spec`` has only ``stored``.
         command: name of the ``evorl`` subcommand, for messages.
         handled: called first with the arguments; if it returns True, it has executed the whole command.
     """

@@ -89,14 +89,14 @@ def has_general_defaults(origin: str | None) -> bool:
 
 
 def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
-    """Reject settings of Hydra that have no effect here, such as names that do not become the run folder.
+    """Reject settings of Hydra that have no effect here, and a folder that all runs of a sweep would share.
 
     Args:
         arguments: command-line arguments.
         names_a_run: True if the arguments name a stored run or sweep, which keeps its folder.
 
     Raises:
-        ValueError: there is such a setting; the message states the option to use instead.
+        ValueError: a setting is rejected; the message suggests the option to use instead, or to remove the setting.
     """
     in_sweep = any(argument in SWEEP_FLAGS for argument in arguments)
     for argument in arguments:

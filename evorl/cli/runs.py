@@ -14,7 +14,7 @@ from evorl.runs.trust import foreign_names
 
 
 def list_runs(arguments: Sequence[str]) -> list[str]:
-    """Print a table of the runs in a folder, at any depth, and the command that resumes the newest stopped one.
+    """Print a table of the runs in a folder, at any depth, and the command that resumes the newest resumable run.
 
     Args:
         arguments: folder, by default ``runs``, and options.

@@ -26,7 +26,7 @@ def save_replay_of_run(named: RunSpec, overrides: Sequence[str] = ()) -> None:
     """Write ``replay.npz`` and ``replay.json`` into the folder of the run ``named.stored.run``.
 
     Raises:
-        ValueError: no run is named, its algorithm is not off-policy, or its replay buffer is empty.
+        ValueError: no run is named, its algorithm is not off-policy, it has no checkpoint, or its buffer is empty.
     """
     folder, spec, _ = named_run(named, overrides, "save-replay")
     workflow = workflow_from_config(spec.workflow_config())

@@ -17,7 +17,7 @@ _SETTING = re.compile(r"^( *)([\w/]+):(?: +(.*?))? *(?:# (.*))?$")
 
 
 def workflow_settings(config: Mapping[str, Any], above: str = "") -> Iterator[Setting]:
-    """Yield path, value and description of every setting of a workflow, including the defaults of its class.
+    """Yield path, value and description of each workflow setting, with class defaults; ``above`` prefixes the paths.
 
     Raises:
         ValueError: the workflow class, or a variant of a setting, does not exist.
@@ -32,7 +32,7 @@ def workflow_settings(config: Mapping[str, Any], above: str = "") -> Iterator[Se
 
 
 def commented_settings(text: str) -> Iterator[Setting]:
-    """Yield path, value text and comment of every setting in the text of a YAML file; parents have no value."""
+    """Yield path, value text (empty for parents) and comment of each setting in the text of a config file in YAML."""
     parents: list[tuple[int, str]] = []
     in_block = ""  # the defaults list and Hydra's own settings are skipped
     for line in text.splitlines():

@@ -135,7 +135,7 @@ def _run_sweep(arguments: Sequence[str], folder: Path | None, trust: bool) -> No
 
 
 def train_from_spec(spec: RunSpec, overrides: Sequence[str] = ()) -> float | None:
-    """Train in a run folder.
+    """Train a run, sweep or search in its folder; raise ``RunsFailed`` if runs of a sweep or search failed.
 
     Args:
         spec: settings of the run; with ``resume`` only ``spec.stored`` is used, the rest comes from the run folder.

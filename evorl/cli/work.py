@@ -19,7 +19,7 @@ from evorl.runs.spec import RunSpec
 
 @scope()
 def work_from_arguments(arguments: Sequence[str]) -> Worked:
-    """Run a worker until the server's training is over or a signal arrives; return the counts of pushed updates.
+    """Run a worker until the server's training is over or a signal arrives; return its numbers of pushes.
 
     Args:
         arguments: address of the server, with default port 7000, and options of ``WORK``.

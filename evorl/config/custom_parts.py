@@ -124,7 +124,7 @@ def custom_part(config: Any, setting: str, num_inputs: int = 0) -> CustomPart:
 
 
 def setting_names(function: Callable[..., Any], num_inputs: int = 0) -> tuple[dict[str, Any], bool]:
-    """Return the settings of a function with their defaults (``empty`` if required), and True if it takes any keyword.
+    """Return a function's settings with defaults (``Parameter.empty`` if required), and True if it takes ``**kwargs``.
 
     The first ``num_inputs`` parameters, and fields that Flax adds to modules, are not settings.
     """

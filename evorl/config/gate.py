@@ -105,8 +105,8 @@ def grant(texts: Any) -> None:
 def mark_untrusted(config: Any, source: str) -> Any:
     """Mark a config that was read from an untrusted source, and return it.
 
-    ``distrusting`` restricts objects that are built from it. Copies, merged configs and parts of a marked config are
-    also marked; plain dicts created from it are not.
+    ``distrusting`` restricts the gate while objects are built from the config. Copies, merged configs and parts of a
+    marked config are also marked; plain dicts created from a marked config are not.
 
     Args:
         config: an OmegaConf node.

@@ -110,7 +110,7 @@ def load_named(path: Any, setting: str, shipped: str | None = None) -> Callable[
         shipped: package of evorl whose functions any source may name in this setting; ``None`` for none.
 
     Raises:
-        ValueError: ``path`` is not like ``"package.module:function"``, or does not name a callable.
+        ValueError: ``path`` is not like ``"package.module:function"``, cannot be imported, or names no callable.
         ForeignCodeError: the path comes from an untrusted source; nothing is imported.
     """
     module_name, colon, name = str(path).partition(":")

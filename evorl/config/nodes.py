@@ -146,7 +146,7 @@ def default_of(field: dataclasses.Field) -> Any:
 
 
 def _is_plain(value: Any, annotation: Any) -> bool:
-    """Return True if a value matches a member of a union other than the node: ``None``, or a number for ``float``."""
+    """Return True if a value is not for the node of a union: ``None``; with ``float``, not a mapping or schedule."""
     members = typing.get_args(annotation)
     return (value is None and type(None) in members) or (float in members and not isinstance(value, Mapping | Schedule))
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 # evorl's names, each with its synonyms. If a synonym belongs to several names, the first existing one is suggested. A
-# name is the end of a dotted key; with a leading "/", a top-level key.
+# name is the end of a dotted key; with a leading "/", a top-level key, also of a nested algorithm.
 _SETTINGS = {
     "agent": "algo algorithm alg model agent_name",
     "env": "environment env_id env_name game task",

@@ -44,7 +44,7 @@ def plain(config: Any, resolve: bool = True) -> dict[str, Any]:
 
 
 def set_at(config: dict[str, Any], path: str, value: Any) -> None:
-    """Set the value at a dotted path of a nested dict, in place; a missing or other level above becomes a dict."""
+    """Set the value at a dotted path of a nested dict, in place; dicts replace levels above that are not dicts."""
     *above, last = path.split(".")
     for key in above:
         if not isinstance(config.get(key), dict):
@@ -74,23 +74,23 @@ def check_names(names: Iterable[str], valid: Iterable[str], kind: str) -> None:
 LARGEST_FLOAT = float(np.finfo(np.float32).max)  # largest finite float32, in which networks compute
 LONGEST_AXIS = 2**31 - 1  # maximum length of an array's axis or of a loop
 MAX_SEED = 2**32 - 1  # largest seed
-BEST = "best"  # the seed with the best evaluation
+BEST = "best"  # the seed with the highest evaluation return
 _DIGITS_OF_SEED = 10
 _SHOWN = 80  # maximum number of characters of a value in a message
 
 
 def positive(value: Any, name: str) -> int:
-    """Return ``value`` as an integer from 1 to 2^31 - 1; integral floats, such as 1e6, are accepted."""
+    """Return ``value``, an integer or integral float from 1 to 2^31 - 1, as an int; otherwise raise ``ValueError``."""
     return whole_number(value, name, 1, LONGEST_AXIS)
 
 
 def seed_number(value: Any, name: str = "seed") -> int:
-    """Return ``value`` as a seed, an integer from 0 to 2^32 - 1; integral floats are accepted."""
+    """Return a seed, an integer or integral float from 0 to 2^32 - 1, as an int; otherwise raise ``ValueError``."""
     return whole_number(value, name, 0, MAX_SEED)
 
 
 def seed_choice(value: Any, name: str = "seed_number") -> int | str:
-    """Return ``best``, or the index of one of a run's seeds, from 0; strings of digits are accepted.
+    """Return ``value`` as ``"best"``, or as the index of a run's seed: an integer from 0, or a string of digits.
 
     Raises:
         ValueError: ``value`` is neither.
@@ -103,7 +103,7 @@ def seed_choice(value: Any, name: str = "seed_number") -> int | str:
 
 
 def whole_number(value: Any, name: str, low: int, high: int) -> int:
-    """Return ``value`` as an integer of an interval.
+    """Return ``value`` as an integer in an interval.
 
     Args:
         value: an integer, or an integral float, such as 1e3.

@@ -1,8 +1,8 @@
 """Emitters of CMA-ME (Fontaine et al. 2020, https://arxiv.org/abs/1912.02400) and CMA-MAE (Fontaine & Nikolaidis 2023,
 https://arxiv.org/abs/2205.10752).
 
-An emitter is a CMA-ES search whose individuals are candidates for an archive. By default they are ranked by how much
-they improve the archive, not by fitness. Several emitters search in parallel, each around its own mean.
+An emitter is a CMA-ES search whose individuals are candidates for an archive. By default, individuals are ranked
+by how much they improve the archive, not by fitness. Several emitters search in parallel, each around its own mean.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from evorl.fields import Within
 from evorl.ops.trees import flatten_leading_axes, split_leading_axis, tree_where
 from evorl.types import Key, Params, PyTreeDict, PyTreeNode
 
-# A search beyond one of these limits has converged. pycma, which computes in float64, limits the condition to 1e14.
+# A search beyond one of these limits is restarted. pycma, which computes in float64, limits the condition to 1e14.
 MAX_CONDITION = 1e9  # condition number of the covariance
 MIN_EXTENT = 1e-11  # root mean square distance of the samples from their mean
 MIN_RANGE = 1e-12  # difference between the ranking values of the best and the worst individual
 
 
 class CovarianceEmitter(PyTreeNode):
-    """E emitters. Each samples an equal share of every generation; their states are stacked along a leading axis E.
+    """Group of E emitters. Each samples an equal share of every generation. Leaves of the state have a leading axis E.
 
     Attributes:
         num_emitters: number of emitters E; must divide pop_size into shares of at least 4 individuals.
-        optimizer: search of each emitter: cmaes (full covariance), or sep_cmaes (variances only) for many parameters.
+        optimizer: the emitters' optimizer: cmaes (full covariance) or sep_cmaes (variances only, for many parameters).
         initial_std: standard deviation of the samples at the start and after a restart.
-        ranking: order of the individuals: imp by their improvement of the archive, obj by fitness, rd by their position
-            along a random direction in descriptor space. With the prefix 2, individuals that filled an empty cell come
-            first, then individuals that improved a cell, then all others.
+        ranking: criterion that orders the individuals: imp, the improvement of the archive; obj, the fitness; rd, the
+            position along a random direction in descriptor space. With the prefix 2, individuals that filled an empty
+            cell come first, then individuals that improved a cell, then all others.
         selection: individuals to recombine: filter for all that the archive accepted, mu for the best half.
-        restart: basic restarts an emitter from a random elite when its search has converged; no_improvement also when
-            the archive accepted none of its individuals.
-        negative_weights: also shrink the covariance along the steps of the worse half; only for selection=mu and cmaes.
+        restart: basic restarts an emitter from a random elite when its search has converged or its covariance is
+            ill-conditioned; no_improvement also when the archive accepted none of the emitter's individuals.
+        negative_weights: also shrink the covariance along steps of the worse half; only for selection=mu and cmaes.
     """
 
     num_emitters: int = 15
@@ -74,7 +74,7 @@ class CovarianceEmitter(PyTreeNode):
     def init(self, starts: Params, key: Key, pop_size: int, num_dimensions: int) -> PyTreeDict:
         """Return the initial state of emitters whose searches start at the solutions ``starts``, leaves ``[E, ...]``.
 
-        The state has ``searches``, random ``directions`` ``[E, num_dimensions]``, and ``restarts``, zeros ``[E]``.
+        Entries: ``searches`` (optimizer states), ``directions`` (random ``[E, num_dimensions]``), ``restarts`` (zeros).
         """
         search_key, direction_key = jax.random.split(key)
         keys = jax.random.split(search_key, self.num_emitters)
@@ -129,7 +129,7 @@ class CovarianceEmitter(PyTreeNode):
         direction: jax.Array,
         rows: tuple[jax.Array, ...],
     ) -> tuple[PyTreeDict, jax.Array]:
-        """Return the adapted search of one emitter, and a bool scalar, True if the emitter must restart."""
+        """Return the adapted optimizer state of one emitter, and a bool scalar, True if the emitter must restart."""
         fitness, descriptors, status, improvement = rows
         value = {"imp": improvement, "obj": fitness, "rd": descriptors @ direction}[self.ranking.removeprefix("2")]
         value = jnp.where(jnp.isfinite(improvement), failures_to_minus_inf(value), -jnp.inf)

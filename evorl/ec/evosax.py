@@ -41,7 +41,7 @@ class EvosaxStrategy(EvoOptimizer):
         params: other numeric parameters of the strategy, by their names in evosax; evosax's defaults for the rest.
 
     Raises:
-        ValueError: the strategy or one of its parameters is unknown (the message lists the valid names), or the
+        ValueError: the strategy or one of its parameters is unknown (the message suggests valid names), or the
             strategy does not support ``pop_size``.
     """
 
@@ -131,10 +131,10 @@ class EvosaxStrategy(EvoOptimizer):
         return state | {"key": key, "inner": inner, "population": population}
 
     def _set_std(self, inner: Any, algorithm: Any) -> Any:
-        """Set ``initial_std`` in strategies with a schedule of the standard deviation, which evosax keeps at 1.
+        """Return ``inner`` with the scheduled standard deviation, which evosax keeps at 1, set to ``initial_std``.
 
-        evosax's iAMaLGaM (Bosman et al. 2013) adds this value in every generation to the standard deviations that it
-        learns. In ``iAMaLGaM_Univariate`` each of them would then grow instead of shrinking, so the value is 0.
+        Without a schedule, ``inner`` is unchanged. iAMaLGaM (Bosman et al. 2013) adds the value to the learned
+        standard deviations in every generation. In ``iAMaLGaM_Univariate``, these would only grow, so the value is 0.
         """
         if not hasattr(algorithm, "std_schedule"):
             return inner

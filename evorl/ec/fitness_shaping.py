@@ -1,4 +1,4 @@
-"""Fitness shaping: transforms of raw fitness; all except ``raw`` make the search independent of its scale."""
+"""Fitness shaping: transforms of raw fitness; all except ``raw`` make searches independent of the fitness scale."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def fitness_shaping(name: str) -> Callable[[jax.Array], jax.Array]:
     """Return the fitness transform called ``name``, a key of ``FITNESS_SHAPING``.
 
     Raises:
-        ValueError: the name is unknown; the message suggests the closest one.
+        ValueError: the name is unknown; the message lists valid names.
     """
     if name not in FITNESS_SHAPING:
         raise ValueError(no_such("fitness shaping", name, FITNESS_SHAPING))

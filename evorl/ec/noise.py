@@ -64,7 +64,7 @@ def mirrored_rows(key: Key, like: Params, first: jax.Array | int, count: int, ra
 
 
 def weighted_sums(key: Key, like: Params, *terms: tuple[jax.Array, int], rank: int | None = None) -> tuple[Params, ...]:
-    """Return ``sum_i w_i noise_i^k`` for each term ``(w, k)``, where ``noise_i`` is the noise of ``noise_rows``.
+    """Return ``sum_i w_i noise_i^k`` for each term ``(w, k)``, where ``noise_i`` is row i of ``noise_rows``.
 
     Individuals are sharded over the devices of a mesh; each device computes the noise of a block of them at a time.
 

@@ -32,7 +32,7 @@ def advance(old: State, new: State, holds: jax.Array | bool = False) -> State:
 
 
 def finite_or(new: State, old: State) -> State:
-    """Return ``new`` with entries of ``old``, a tree of the same structure and shapes, for non-finite entries."""
+    """Return ``new`` with non-finite entries replaced from ``old``, a tree of the same structure and shapes."""
     return jax.tree.map(lambda a, b: jnp.where(jnp.isfinite(a), a, b) if _is_float(a) else a, new, old)
 
 

@@ -1,7 +1,7 @@
 """Environments: one interface (``Env``, ``EnvState``), an adapter per library, wrappers, and vector environments.
 
-Importing this package imports neither an environment library nor an adapter. Adapter functions, such as
-``create_wrapped_brax_env``, can still be imported from here: their module is loaded on first access.
+Importing this package imports neither an environment library nor an adapter. The functions that create environments,
+such as ``create_wrapped_brax_env``, can be imported from here, too: their modules are loaded on first access.
 """
 
 from typing import TYPE_CHECKING

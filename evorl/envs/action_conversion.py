@@ -31,7 +31,7 @@ class ActionConversion(ByValue):
     of choices, in which the last choice changes fastest. Boxes (of any shape, or tuples and dicts of them) become one
     float32 ``Box`` of shape ``[A]``. A dimension of this Box is
 
-    - [-1, 1] if both bounds are finite; ``to_env`` clips, then scales. Integers have equal shares of the interval;
+    - [-1, 1] if both bounds are finite; ``to_env`` clips and scales. Each integer has an equal share of the interval;
     - unbounded if one bound is finite; ``to_env`` is ``low + softplus(x)`` or ``high - softplus(-x)``;
     - unbounded if no bound is finite; ``to_env`` is the identity.
 
@@ -45,8 +45,8 @@ class ActionConversion(ByValue):
         agent_space: the space in which agents act.
 
     Raises:
-        NoActionConversion: the space mixes discrete spaces and Boxes; or has more than ``MAX_JOINT_ACTIONS``
-            combinations, a dimension with more than ``MAX_INTEGERS`` integers or beyond 32 bits, or no dimensions.
+        NoActionConversion: the space is empty, mixes discrete spaces and Boxes, or has other parts; or it has more than
+            ``MAX_JOINT_ACTIONS`` combinations, a dimension with more than ``MAX_INTEGERS`` integers or beyond 32 bits.
     """
 
     def __init__(self, env_space: Space) -> None:
@@ -73,7 +73,7 @@ class ActionConversion(ByValue):
         return self.agent_space == self.env_space
 
     def to_env(self, action: Action) -> Any:
-        """Convert an agent's actions ``[..., *agent_shape]`` to the environment's shapes and dtypes."""
+        """Convert agents' actions ``[..., *agent_shape]`` to ``env_space``; they are unchanged if ``is_identity``."""
         if self.is_identity:
             return action
         arrays = self._choices_of(action) if self._intervals is None else self._intervals.to_env(action)
@@ -83,7 +83,7 @@ class ActionConversion(ByValue):
         """Convert actions of the environment to actions of an agent: the inverse of ``to_env``.
 
         An integer of a Box becomes the middle of its share of [-1, 1]; a dimension with equal bounds becomes 0. Values
-        outside a bounded dimension are clipped. A value at or beyond a single bound is moved just inside.
+        beyond the bounds of a bounded dimension are clipped. A value at or beyond a single bound is moved just inside.
         """
         leaves = leaf_values(self.env_space, action)
         if self._intervals is not None:  # also for [-1, 1], which recorded actions may exceed
@@ -135,7 +135,7 @@ def action_conversion(env_space: Space) -> ActionConversion | None:
 
 @functools.lru_cache(maxsize=256)
 def refusal_of(env_space: Space) -> str:
-    """Return a sentence on why no agent can act in an action space; empty if agents can act in it."""
+    """Return a message on why no agent can act in an action space; an empty string if agents can act there."""
     try:
         ActionConversion(env_space)
     except NoActionConversion as error:
@@ -144,7 +144,7 @@ def refusal_of(env_space: Space) -> str:
 
 
 def seen_by_agents(env: Any) -> Any:
-    """Return ``env`` with the action space of agents, for simulators without an ``ActionConversionWrapper``."""
+    """Return ``env`` with ``action_space`` replaced by the space in which agents act; ``step`` converts no actions."""
     conversion = action_conversion(env.action_space)
     return env if conversion is None else _SeenByAgents(env, conversion.agent_space)
 

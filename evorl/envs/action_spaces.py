@@ -47,7 +47,7 @@ def describe_kinds(spaces: ActionSpaces) -> str:
 
 
 def kind_of(space: Space) -> ActionSpaces:
-    """Return the kind of an action space; ``OTHERS`` includes Discrete spaces not from 0 and unsupported flat Boxes."""
+    """Return the kind of a space; Discrete spaces not from 0, and Boxes in which no agent can act, are ``OTHERS``."""
     if isinstance(space, Discrete) and space.start == 0:
         return ActionSpaces.DISCRETE
     if isinstance(space, Box) and len(space.shape) == 1 and not refusal_of(space):
@@ -56,12 +56,12 @@ def kind_of(space: Space) -> ActionSpaces:
 
 
 def num_outputs(space: Space) -> int:
-    """Return A: the number of actions of a Discrete space, or the number of dimensions of another space."""
+    """Return A: the number of actions of a Discrete space, or the number of components of an action of a Box."""
     return space.n if isinstance(space, Discrete) else math.prod(space.shape)
 
 
 def bounded_dimensions(space: Space) -> tuple[bool, ...]:
-    """Return which dimensions of a Box are bounded, one bool each; empty if all are, or if ``space`` is not a Box."""
+    """Return a bool per dimension of a Box, true if bounded; an empty tuple if all are bounded, or for other spaces."""
     if not isinstance(space, Box) or space.is_bounded:
         return ()
     return tuple((np.isfinite(space.low) & np.isfinite(space.high)).ravel().tolist())

@@ -17,11 +17,11 @@ MAX_INTEGERS = 2**24  # maximum number of values of an integer dimension; float3
 
 
 class NoActionConversion(ValueError):
-    """Raised for an action space in which no agent can act; the message states the reason and a remedy."""
+    """Raised for an action space in which no agent can act; the message states the reason."""
 
 
 class BoxIntervals:
-    """Converts between ``agent_space``, a Box ``[A]``, and Boxes of A numbers in total, see ``ActionConversion``."""
+    """Converts between vectors ``[A]`` of ``agent_space`` and arrays of Boxes, see ``ActionConversion``."""
 
     def __init__(self, env_space: Space, boxes: Sequence[Box]) -> None:
         self._boxes = boxes
@@ -84,7 +84,7 @@ class BoxIntervals:
         return self._split(xp, value)
 
     def _in_bounds(self, xp: Any, share: Any) -> Any:
-        """Return the values at fractions ``share`` of each range; for integers, the offset from the lower bound."""
+        """Return the values at fractions ``share`` of each range; integers are offsets from the lower bound."""
         plain_range = np.where(np.isfinite(self._range), self._range, np.float32(0))
         value = self._low + share * plain_range
         if self._mixes.any():
@@ -153,7 +153,7 @@ def array_namespace(*arrays: Any) -> Any:
 
 
 def _as_elements(xp: Any, box: Box, value: Any) -> Any:
-    """Return ``value`` in the dtype of a Box; values of integer Boxes are offsets from the lower bound.
+    """Return ``value`` as an element of ``box``; for integers, ``value`` is the offset from the lower bound.
 
     JAX arrays have the 32-bit variant of a 64-bit dtype, unless 64 bits are enabled.
     """

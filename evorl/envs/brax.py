@@ -72,7 +72,7 @@ class BraxAdapter(EnvWithSpaces, PhysicsEnv):
         return _env_state(jax.tree.map(lambda x, before: jnp.asarray(x, before.dtype), new, old))
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
-        """Return the generalized positions ``q`` and velocities ``qd``, MuJoCo's ``qpos`` and ``qvel``."""
+        """Return the generalized positions ``q`` and velocities ``qd``, called ``qpos`` and ``qvel`` in MuJoCo."""
         bodies = env_state.env_state.pipeline_state
         return PyTreeDict(q=bodies.q, qd=bodies.qd)
 
@@ -118,7 +118,7 @@ def create_wrapped_brax_env(env_name: str, *, backend: str | None = None, **opti
 
 @functools.lru_cache(maxsize=16)
 def make_brax_adapter(env_name: str, backend: str | None = None, arguments: tuple = ("dict", ())) -> BraxAdapter:
-    """Create a ``BraxAdapter`` for the options ``arguments``, an output of ``as_hashable``; equal calls share it."""
+    """Create a ``BraxAdapter`` for the options ``arguments``, an output of ``as_hashable``; results are cached."""
     registry = _brax_envs()._envs
     if env_name not in registry:
         raise ValueError(no_such("environment of brax", env_name, sorted(registry)))

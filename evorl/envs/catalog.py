@@ -1,7 +1,7 @@
 """Suggests environments for misspelled names and names of other frameworks, with the extra of evorl to install.
 
-Names of libraries whose registries are open, or slow to import, are listed here. A test compares them with the
-installed registries.
+The environments of Gymnasium, Atari and PettingZoo are listed here, because their registries are slow to import. A test
+compares the lists with the installed registries.
 """
 
 from __future__ import annotations
@@ -93,12 +93,12 @@ def suggest_envs(
 ) -> list[Suggestion]:
     """Return up to five environments that a name may refer to, most likely first.
 
-    Names are compared without library, version, case and separators. Without an equal name, the most similar names are
-    suggested. If ``name`` begins with a library that has a suggested environment, only that library is suggested.
+    Names are compared without library, version, case and separators. If no name is equal, the most similar names are
+    suggested. If ``name`` begins with the library of some suggestions, only these are returned, as paths.
 
     Args:
         name: name that the user typed, with or without a library.
-        short_names: aliases of paths, ``{"hopper": "brax/hopper"}``, suggested in place of the path.
+        short_names: aliases of paths, ``{"hopper": "brax/hopper"}``, otherwise suggested in place of the paths.
         others: other valid values of ``env=``, such as names of config files.
     """
     prefix, _, rest = name.rpartition("/")
@@ -123,7 +123,7 @@ def suggest_envs(
 
 
 def describe_suggestions(suggestions: Sequence[Suggestion]) -> str:
-    """Return `` Did you mean ...?``, and for Atari games how to preprocess images; empty without suggestions."""
+    """Return `` Did you mean ...?``, and a hint for Atari games; an empty string without suggestions."""
     texts = list(map(str, suggestions))
     if not texts:
         return ""
@@ -133,7 +133,7 @@ def describe_suggestions(suggestions: Sequence[Suggestion]) -> str:
 
 
 def describe_library(name: str) -> str:
-    """Return a text that explains how to select a library's environments; empty if the library is unknown.
+    """Return a text that explains how to select a library's environments; an empty string for an unknown library.
 
     Args:
         name: evorl's or another framework's name of the library, alone or before a slash, as the user typed it.
@@ -157,7 +157,7 @@ def describe_library(name: str) -> str:
 
 
 def known_envs() -> dict[str, str]:
-    """Return the requirement to install for each environment: ``{"gymnasium/ALE/Pong-v5": "extra atari"}``.
+    """Return all listed environments with the requirement to install: ``{"gymnasium/ALE/Pong-v5": "extra atari"}``.
 
     The requirement is ``""`` if evorl's own dependencies suffice. Remote simulators are not included.
     """
@@ -178,7 +178,7 @@ def _catalog() -> dict[str, list[Suggestion]]:
 
 
 def _key(name: str) -> str:
-    """Return lowercase letters and digits of a name, without version and framework-specific words."""
+    """Return the lowercase letters and digits of a name, without library, version and framework-specific words."""
     plain = _FAMILIES.sub("", _VERSION.sub("", name.rpartition("/")[2]))
     plain = re.sub(r"[^a-z0-9]", "", plain.lower())
     return _DECORATIONS.sub("", plain).removeprefix("mpe").removeprefix("dm") or plain

@@ -102,7 +102,7 @@ def create_wrapped_craftax_env(env_name: str, **options: Any) -> VectorEnv:
             default; all others are parameters of the environment (``god_mode`` ...).
 
     Raises:
-        ValueError: the environment or an option is unknown.
+        ValueError: the environment or an option is unknown, or a value is invalid.
         ImportError: Craftax is not installed.
     """
     shared, arguments = split_options(options)
@@ -112,7 +112,7 @@ def create_wrapped_craftax_env(env_name: str, **options: Any) -> VectorEnv:
 
 @functools.lru_cache(maxsize=16)
 def _make_adapter(env_name: str, arguments: tuple) -> tuple[CraftaxAdapter, int]:
-    """Create the adapter; return it with the library's default time limit in steps."""
+    """Return the adapter, and the library's default time limit in steps."""
     if env_name in EXCLUDED:
         raise ValueError(f"craftax {env_name} is not available here: {EXCLUDED[env_name]}.")
     if env_name not in ENV_NAMES:

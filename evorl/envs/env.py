@@ -135,7 +135,7 @@ class Env(ByValue, abc.ABC):
 
     @property
     def goal_task(self) -> Any:
-        """Reward and success functions of goals, a ``GoalTask``; ``None`` without goals, or if these are unknown."""
+        """Reward and success functions of goals, a ``GoalTask``; ``None`` without goals, or with unknown functions."""
         return None
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
@@ -282,7 +282,7 @@ class PhysicsEnv(Env):
     @property
     @abc.abstractmethod
     def physics_model(self) -> Any:
-        """The environment's default model; ``None`` if it has no model, and cannot be randomized."""
+        """The default model; ``None`` if the environment has no model and therefore cannot be randomized."""
 
     @abc.abstractmethod
     def reset_in(self, model: Any, key: Key) -> EnvState:

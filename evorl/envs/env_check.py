@@ -58,7 +58,7 @@ def check_env(env: Env) -> None:
 def env_problems(env: Env) -> Iterator[str]:
     """Yield a message for each violation of the contract of ``Env``; nothing for a valid environment.
 
-    If a check fails, later checks that depend on the same part are skipped.
+    Checks that depend on a failed check are skipped. With several agents, only spaces and signatures are checked.
     """
     name = type(env.unwrapped if isinstance(env, Env) else env).__name__
     if not isinstance(env, Env) or hasattr(env, "num_envs"):
@@ -94,7 +94,7 @@ def env_problems(env: Env) -> Iterator[str]:
 
 
 def _space_of(env: Env, kind: str, name: str) -> tuple[Space | None, str | None]:
-    """Return the space ``kind`` and ``None``, or ``None`` and a message about the problem with this space."""
+    """Return the space in the attribute ``kind`` and ``None``; if it is invalid, ``None`` and a message about it."""
     try:
         space = getattr(env, kind)
     except KeyboardInterrupt:

@@ -42,7 +42,7 @@ class Trial:
 
 
 def try_env(env: VectorEnv, num_steps: int, key: Key) -> Trial:
-    """Step an environment with random actions and return the results; run JAX environments twice, with the same key.
+    """Return the results of stepping an environment with random actions; run JAX environments twice with equal keys.
 
     Args:
         env: vector environment with B rows, in an autoreset mode that starts new episodes.
@@ -142,7 +142,7 @@ def _beyond(space: Space, value: np.ndarray) -> str:
 
 
 def _differences(played: dict[str, Any], again: dict[str, Any]) -> Iterator[str]:
-    """Yield a sentence on the first field that differs between two runs with the same key and actions."""
+    """Yield one sentence if two runs with the same key and actions differ, on the first field that differs."""
     for field in ("obs", "reward", "done"):
         pairs = zip(jax.tree.leaves(played[field]), jax.tree.leaves(again[field]), strict=True)
         if not all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs):
@@ -154,7 +154,7 @@ def _differences(played: dict[str, Any], again: dict[str, Any]) -> Iterator[str]
 
 
 def _trace_problems(env: Env) -> Iterator[str]:
-    """Yield a sentence if ``reset`` or ``step``, traced twice, gives different programs: it reads changing state."""
+    """Yield a sentence if tracing ``reset`` or ``step`` twice gives different programs, due to state that changes."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     state = jax.eval_shape(env.reset, key)
     for method, arguments in ((env.reset, (key,)), (env.step, (state, env.action_space.spec))):

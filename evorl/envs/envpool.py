@@ -36,13 +36,13 @@ class EnvPoolTask:
         options: options of the task, such as ``frame_skip``.
 
     Attributes:
-        obs_space: observation space, with float64 converted to float32 and channels of images last.
-        action_space: action space, with bounded integers converted to discrete choices.
+        obs_space: observation space, with float64 and int64 converted to 32 bits, and channels of images last.
+        action_space: action space, with a Box of integers converted to ``MultiDiscrete``.
         max_episode_steps: time limit in steps; ``None`` for no limit.
 
     Raises:
-        ValueError: the task, option or metric does not exist; EnvPool cannot create it; it has several players, or
-            actions that are neither an array nor a number.
+        ValueError: the task, option or metric does not exist; EnvPool cannot create the task; or the task has several
+            players, unsupported observations, or actions that are neither an array nor a number.
         ImportError: EnvPool is not installed.
     """
 
@@ -82,10 +82,10 @@ class EnvPoolTask:
         self.info_spec = dict.fromkeys(metrics, ((), np.float32))
 
     def make_pool(self, seeds: np.ndarray, **sizes: int) -> Any:
-        """Create a pool with a simulator per seed in ``seeds``, uint64 ``[N]``; EnvPool receives 31 bits of each seed.
+        """Create a pool with a simulator per seed in ``seeds``, uint64 ``[N]``, each folded to 31 bits.
 
         Raises:
-            ValueError: EnvPool cannot create them.
+            ValueError: EnvPool cannot create the simulators.
         """
         seed = fold_seeds(seeds).tolist()
         pool = self._create(_envpool().make_gymnasium, num_envs=len(seeds), seed=seed, **sizes)
@@ -99,11 +99,11 @@ class EnvPoolTask:
             raise ValueError(f"EnvPool cannot create {self.name} with {self._options}: {error}") from error
 
     def observed(self, obs: Any) -> Any:
-        """Convert observations ``[B, ...]`` of EnvPool, NumPy or JAX arrays, to elements of ``obs_space``."""
+        """Convert a batch of EnvPool's observations ``[B, ...]``, NumPy or JAX arrays, to elements of ``obs_space``."""
         return _converted(self.obs_space, obs)
 
     def metrics(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the entries of ``info`` that are reported, float32 ``[B]`` by name."""
+        """Return the entries of EnvPool's ``info`` that the task reports, float32 ``[B]`` by name."""
         return {name: info[name].astype(np.float32) for name in self.info_spec}
 
 
@@ -119,8 +119,8 @@ class EnvPoolVectorEnv(HostVectorEnv):
         task: the task to simulate.
         num_envs: number of simulators B.
         num_threads: number of threads of the pool; 0 for EnvPool's default.
-        reseed: true if every ``reset`` creates a new pool, which takes 0.1 seconds per Atari game. If false, only the
-            first one does; later calls reset the simulators of that pool, and ignore their seeds.
+        reseed: true if every ``reset`` creates a new pool, which takes 0.1 seconds per Atari simulator. If false, only
+            the first ``reset`` creates a pool; later calls reset the simulators of that pool, and ignore the seeds.
     """
 
     def __init__(self, task: EnvPoolTask, num_envs: int, num_threads: int = 0, reseed: bool = True) -> None:
@@ -150,7 +150,7 @@ class EnvPoolVectorEnv(HostVectorEnv):
         return _spread(self._task.observed(obs), rows, self.num_envs)
 
     def render(self) -> np.ndarray | None:
-        """Return an image of the first environment; ``None`` without the option ``render_mode: rgb_array``."""
+        """Return an image of the first environment; ``None`` before a reset, or without ``render_mode: rgb_array``."""
         if self._pool is None or self._pool.render_mode is None:
             return None
         return self._pool.render()[0]
@@ -203,7 +203,7 @@ def _quietly(pool: Any, space: str) -> Any:
 
 
 def _supported_action_space(name: str, space: Any) -> Any:
-    """Return Gymnasium's ``space``, an integer Box as MultiDiscrete; raise ``ValueError`` unless Discrete or Box."""
+    """Return Gymnasium's ``space``, but MultiDiscrete for a Box of integers; only Discrete and Box are supported."""
     import gymnasium.spaces as spaces
 
     if not isinstance(space, spaces.Discrete | spaces.Box):

@@ -31,10 +31,10 @@ _SETS = 3  # sets of simulators: playing, spare, and padding
 class EnvPoolXlaEnv(VectorEnv):
     """EnvPool environments in a compiled program, for tasks with steps so short that Python would dominate the time.
 
-    EnvPool starts a simulator's next episode at the step after the end, which is not a step of the environment. Each
-    environment therefore has two simulators. One simulator plays; when its episode ends, the spare simulator, which
-    waits at the start of an episode, replaces it in the same step. If a spare simulator is needed but has ended, all
-    ended spare simulators restart in one batch, padded with a third simulator of the other environments.
+    An EnvPool simulator needs an additional step, which ignores its action, to start its next episode. Each environment
+    therefore has two simulators. One simulator plays; when its episode ends, the spare simulator, which waits at the
+    start of an episode, replaces it in the same step. If a spare simulator is needed but has ended, all ended spare
+    simulators restart in one batch, padded with a third simulator of the other environments.
 
     Start states depend on ``seed``, not on the key of ``reset``: EnvPool is seeded when a pool is created, and a
     program is compiled for one pool. A later reset continues the simulators' random streams. The same sequence of calls
@@ -47,7 +47,7 @@ class EnvPoolXlaEnv(VectorEnv):
         num_threads: number of threads of the pool; 0 for EnvPool's default.
 
     Raises:
-        ValueError: the default JAX backend is not the CPU.
+        ValueError: JAX's default backend is not the CPU, or an option is invalid or not supported for simulators.
     """
 
     steps_on_host = True
@@ -80,7 +80,7 @@ class EnvPoolXlaEnv(VectorEnv):
         )
 
     def is_live(self, env_state: EnvState) -> bool:
-        """Return True if ``env_state`` follows the latest reset in this process; only its last state can be stepped."""
+        """Return True if ``env_state`` follows the latest reset of this process; only the last state can be stepped."""
         token = np.asarray(env_state._internal.token).reshape(-1)
         return len(token) in self._pools and self._pools[len(token)].token == int(token[0])
 
@@ -155,7 +155,7 @@ class EnvPoolXlaEnv(VectorEnv):
         return outcome | {"start": start, "token": token, "saved": saved}
 
     def _checked_position(self, token: jax.Array, is_valid: jax.Array) -> jax.Array:
-        """Return ``token``; fail if ``is_valid`` ``[B]`` is false for a simulator, which has advanced beyond the state.
+        """Return ``token``; raise an error if ``is_valid`` ``[B]`` is false for a simulator that is in another state.
 
         The next EnvPool call waits for this check, so that no result remains in a pool if the program fails here.
         """
@@ -187,7 +187,7 @@ class _Pool:
         self.token = 0
 
     def restart(self, seeds: np.ndarray) -> tuple[Any, Any]:
-        """Reset all simulators; return the observations of the first two sets. The token is a checksum of ``seeds``."""
+        """Reset all simulators; return the observations of the first two sets. Sets ``token`` from ``seeds``."""
         self.token = zlib.crc32(seeds.tobytes(), os.getpid())
         self._pool.async_reset()
         batches = [self._pool.recv(reset=True) for _ in range(_SETS)]

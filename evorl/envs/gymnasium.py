@@ -1,4 +1,4 @@
-"""Adapter of Gymnasium: steps environments in this process, or each in its own. Imports Gymnasium on first use."""
+"""Adapter of Gymnasium: steps environments in this process or in worker processes. Imports Gymnasium on first use."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def make_gymnasium_simulators(
         wrappers: names of ``gymnasium.wrappers``, innermost first, or mappings with a ``name`` and arguments.
         obs_key: only entry of dict observations to use; ``None`` uses the whole observation.
         metrics: entries of the environment's ``info`` to report; every step must return them, as numbers.
-        goal_task: ``package.module:function`` that returns the goal task; ``None`` for tasks known to ``goal_task_of``.
+        goal_task: ``package.module:function`` that returns the goal task; ``None`` for the default of ``goal_task_of``.
         terminal_on_life_loss: true ends episodes of Atari games at a lost life, see ``with_lives_as_episodes``.
-        max_episode_steps: time limit in environment steps; ``None`` for the registered one.
-        action_repeat: environment steps per action.
+        max_episode_steps: time limit in environment steps; ``None`` for the registered limit.
+        action_repeat: number of environment steps per action.
         **kwargs: arguments of the environment.
 
     Raises:

@@ -23,7 +23,7 @@ class CheckedAnswers:
     Args:
         make: function that creates the environment.
         obs_key: only entry of dict observations to check; ``None`` checks the whole observation.
-        metrics: numbers that the ``info`` of every step must contain; Gymnasium would replace missing numbers by 0.
+        metrics: names of numbers that every ``info`` must contain; Gymnasium would replace missing numbers by 0.
     """
 
     def __init__(self, make: Callable[[], Any], obs_key: str | None, metrics: Sequence[str] = ()) -> None:

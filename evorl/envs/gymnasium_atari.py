@@ -10,7 +10,7 @@ _NOTHING = 0  # the no-op action, available in every game
 def with_lives_as_episodes(env: Any) -> Any:
     """Wrap an ``ale_py`` game so that a lost life ends the episode; the next episode continues the same game.
 
-    The seed of a reset therefore has an effect only if a new game starts. Other episodes start where a life was lost.
+    The seed of a reset has an effect only if a new game starts. Other episodes start with a no-op after the lost life.
 
     Source: Mnih et al. 2015, https://doi.org/10.1038/nature14236, Methods, training details.
 

@@ -78,7 +78,7 @@ def action_space_of(space: Any) -> tuple[Space, Callable[[Any], Any]]:
 
 
 def batch_rows(space: Space, actions: Any) -> Sequence[Any]:
-    """Split a batch of converted actions ``[B, ...]`` into B elements of Gymnasium's space; ``space`` is evorl's."""
+    """Split converted actions ``[B, ...]`` into B elements of Gymnasium's space; ``space`` is the evorl space."""
     if isinstance(space, DictSpace):
         parts = {name: batch_rows(member, actions[name]) for name, member in space.spaces.items()}
         return [dict(zip(parts, row, strict=True)) for row in zip(*parts.values(), strict=True)]

@@ -1,4 +1,4 @@
-"""Adapter of gymnax: classic control, MinAtar, bsuite and more. Imports one environment of gymnax on first use.
+"""Adapter of gymnax: classic control, MinAtar, bsuite and more. Imports only the modules of used environments.
 
 Two differences from gymnax 1.0.1: the car of MountainCarContinuous-v0 stops at the left wall, as in Gymnasium, while in
 gymnax it keeps its velocity; and observation bounds are infinite where observations exceed gymnax's declared bounds.
@@ -141,7 +141,7 @@ class GymnaxAdapter(EnvWithSpaces):
         return EnvState(state, obs, reward, termination | truncation, info, internal)
 
     def _traced(self) -> tuple[Any, Any, bool]:
-        """Return shapes of state and observation after a step, and True if a step uses its random key.
+        """Return shapes and dtypes of state and observation after a step, and a bool, true if a step uses its key.
 
         Most environments have deterministic steps; their ``EnvState`` then stores no key.
         """

@@ -61,7 +61,7 @@ WORLD_STATE = "world_state"  # entry of observations: the whole state of a copy,
 class JaxmarlAdapter(EnvWithSpaces):
     """One agent of a JaxMARL environment as an ``Env``, without a time limit and without the library's autoreset.
 
-    ``over_agents`` steps the agents of a copy together: all share the state of the copy, which is computed once.
+    Several agents must be stepped together, by ``evorl.ops.collectives.over_agents``, and share the copy's state.
 
     Args:
         jaxmarl_env: an instance of JaxMARL's ``MultiAgentEnv``; its ``__all__`` done flag is a termination.
@@ -186,7 +186,7 @@ def create_wrapped_jaxmarl_env(env_name: str, **options: Any) -> VectorEnv:
 
 @functools.lru_cache(maxsize=64)
 def _make_adapter(env_name: str, arguments: tuple, world_state: bool) -> tuple[JaxmarlAdapter, int | None]:
-    """Create the adapter; return it with the number of steps after which the library ends an episode, or ``None``."""
+    """Return the adapter, and the number of steps after which the library ends an episode, ``None`` without a limit."""
     if env_name in EXCLUDED:
         raise ValueError(f"jaxmarl {env_name} is not available here: {EXCLUDED[env_name]}.")
     jaxmarl, options = _jaxmarl(), from_hashable(arguments)

@@ -155,7 +155,7 @@ def create_wrapped_jumanji_env(
     Args:
         env_name: one of ``ENV_NAMES``.
         generator: arguments of the environment's problem generator, such as ``{"num_rows": 5, "num_cols": 5}`` for
-            ``Maze-v0``, including all that have no default; ``None`` for the default generator.
+            ``Maze-v0``, including all arguments without a default; ``None`` for the default generator.
         **options: the fields of ``EnvOptions``, where ``max_episode_steps`` is Jumanji's ``time_limit`` by default; all
             others are arguments of the environment's class (``num_rows`` of ``Snake-v1``).
 
@@ -172,7 +172,7 @@ def create_wrapped_jumanji_env(
 
 @functools.lru_cache(maxsize=64)
 def _make_adapter(env_name: str, arguments: tuple, generator: tuple) -> tuple[JumanjiAdapter, int | None]:
-    """Create the adapter; return it with Jumanji's time limit in steps, ``None`` if the environment has no limit."""
+    """Return the adapter, and Jumanji's time limit in steps, ``None`` if the environment has no limit."""
     if env_name in EXCLUDED:
         raise ValueError(f"jumanji {env_name} is not available here: {EXCLUDED[env_name]}.")
     jumanji = _jumanji()

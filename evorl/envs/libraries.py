@@ -32,7 +32,7 @@ USER_FACTORY = "evorl.envs.user:create_wrapped_user_env"
 
 
 def available_envs() -> dict[str, tuple[str, ...]]:
-    """Return the environments that each adapter lists, by library (empty for open registries); imports no library."""
+    """Return the environments that each adapter lists, by library (``()`` without a list); imports no library."""
     modules = {library: path.partition(":")[0] for library, path in (LIBRARIES | HOST_LIBRARIES).items()}
     return {library: importlib.import_module(module).ENV_NAMES for library, module in modules.items()}
 
@@ -40,8 +40,8 @@ def available_envs() -> dict[str, tuple[str, ...]]:
 def short_title(title: str) -> str:
     """Return the name of an environment for the title of a run, with its library only if the name is ambiguous.
 
-    The name alone means an environment of brax or gymnax, or one that neither of them has. Otherwise the library
-    follows, as in ``Pendulum-v1 (gymnasium)``. It always follows for EnvPool, whose names are also names of Gymnasium.
+    A name without a library refers to brax or gymnax, or is a name that neither of these lists. Other names have their
+    library appended: ``Pendulum-v1 (gymnasium)``; EnvPool's always, because Gymnasium has many of these names, too.
 
     Args:
         title: ``gymnax/Pendulum-v1``, or ``package.module:function`` of a user's environment.

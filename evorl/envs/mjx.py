@@ -166,7 +166,7 @@ class MjxAdapter(EnvWithSpaces, PhysicsEnv):
 
 
 class KeyDraws:
-    """Implements ``Draws`` with a JAX key, which each draw splits; for use inside a trace."""
+    """Implements ``mujoco_task.Draws`` with a JAX key, which each draw splits; for use inside a trace."""
 
     def __init__(self, key: Key) -> None:
         self._key = key
@@ -189,9 +189,9 @@ def create_wrapped_mjx_env(env_name: str, **options: Any) -> VectorEnv:
 
     Args:
         env_name: one of ``ENV_NAMES``.
-        **options: the fields of ``EnvOptions``, where ``max_episode_steps`` is Gymnasium's by default; ``iterations``
-            and ``ls_iterations`` of the solver; all others are fields of the task's class (``reset_noise_scale`` ...),
-            which have the names of Gymnasium's arguments.
+        **options: the fields of ``EnvOptions``, where ``max_episode_steps`` is Gymnasium's limit by default;
+            ``iterations`` and ``ls_iterations``, see ``MjxAdapter``; all others are fields of the task's class
+            (``reset_noise_scale`` ...), which have the names of Gymnasium's arguments.
 
     Raises:
         ValueError: the task or an option is unknown, or a value is out of range.
@@ -204,7 +204,7 @@ def create_wrapped_mjx_env(env_name: str, **options: Any) -> VectorEnv:
 
 @functools.lru_cache(maxsize=16)
 def make_mjx_adapter(env_name: str, arguments: tuple = ("dict", ())) -> MjxAdapter:
-    """Create an ``MjxAdapter`` for the options ``arguments``, an output of ``as_hashable``; equal calls share it."""
+    """Create an ``MjxAdapter`` for the options ``arguments``, an output of ``as_hashable``; results are cached."""
     options = from_hashable(arguments)
     solver = {name: options.pop(name) for name in SOLVER_OPTIONS if name in options}
     task = make_task("mjx", env_name, options, ENV_NAMES, (*SOLVER_OPTIONS, *OPTION_NAMES))

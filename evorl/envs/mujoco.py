@@ -116,12 +116,12 @@ class MujocoVectorEnv(HostVectorEnv):
         return obs.astype(np.float32), reward.astype(np.float32), self._task.ends(healthy), truncation, info
 
     def get_state(self) -> np.ndarray:
-        """Return the complete state, uint8 ``[B, N]``; after ``set_state``, results are bitwise reproducible."""
+        """Return the complete state, uint8 ``[B, N]``; results after ``set_state`` are bitwise reproducible."""
         parts = [self._states, self._position, self._elapsed[:, None].astype(np.float64)]
         return np.concatenate(parts, axis=1).view(np.uint8)
 
     def set_state(self, state: np.ndarray) -> None:
-        """Restore a result of ``get_state``. Raises ``ValueError`` if shape or dtype differ, as for another task."""
+        """Restore a result of ``get_state``. Raises ``ValueError`` for another shape or dtype, as of another task."""
         expected = (self.num_envs, self.get_state().shape[1])
         if state.shape != expected or state.dtype != np.uint8:
             raise ValueError(
@@ -209,11 +209,11 @@ class MujocoVectorEnv(HostVectorEnv):
 def make_mujoco_simulators(
     name: str, num_envs: int, *, max_episode_steps: int | None = None, num_threads: int | None = None, **options: Any
 ) -> MujocoVectorEnv:
-    """Create B simulators of a task.
+    """Create simulators of a task.
 
     Args:
         name: name of the task, one of ``ENV_NAMES``.
-        num_envs: number of simulators B.
+        num_envs: number of simulators.
         max_episode_steps: time limit in steps; ``None`` for the task's default.
         num_threads: number of threads; ``None`` for one per available CPU, but at most one per four environments.
         **options: fields of the task's class; they have the names of the arguments of Gymnasium's environment.

@@ -77,7 +77,7 @@ class BodyRenderer:
 def draw_without_screen(is_needed: bool = True) -> None:
     """Import MuJoCo; on a machine without a screen, choose an installed off-screen renderer, EGL or OSMesa.
 
-    If the environment variable ``MUJOCO_GL`` is set, its renderer is used.
+    If the environment variable ``MUJOCO_GL`` is set, the renderer that it names is used.
 
     Args:
         is_needed: true if MuJoCo will render. If false, and the graphics library cannot be loaded, MuJoCo is imported

@@ -22,8 +22,8 @@ def shapes_of(model: Any) -> list[dict[str, Any]]:
     """Return the visible shapes of a ``mujoco.MjModel`` as JSON data.
 
     Returns:
-        For each shape its ``kind``; ``size``, half of its extent along its axes, in meters (for a capsule and a
-        cylinder the radius twice and half of the straight length; for a plane 0 along infinite axes); ``body``, the
+        For each shape its ``kind``; ``size``, half of its extent along its axes, in meters (capsule, cylinder: the
+        radius twice, half of the straight length; plane: 0 along infinite axes, then the grid spacing); ``body``, the
         index in ``moving_bodies``, or -1 for the world; ``pos`` and ``quat`` in the frame of that body, the quaternion
         w first; ``color``, red, green, blue and opacity from 0 to 1; ``bounds``, true if ``size`` is a bounding box.
     """

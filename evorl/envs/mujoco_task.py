@@ -1,9 +1,9 @@
 """Gym-style tasks on MuJoCo models: start states, observations, rewards and ends as in Gymnasium's version 5.
 
-A task consists of constants and formulas: in NumPy for B environments at once, in ``jax.numpy`` for one environment.
-``evorl.envs.mujoco`` and ``evorl.envs.mjx`` simulate it. Shapes are for one environment; NumPy arrays have a leading
-axis B. The fields of a task are its options, with the names of Gymnasium's arguments. Gymnasium's documentation
-defines the tasks and the options: https://gymnasium.farama.org/environments/mujoco/.
+A task consists of constants and formulas. ``evorl.envs.mujoco`` evaluates the formulas in NumPy for B environments at
+once, ``evorl.envs.mjx`` in ``jax.numpy`` for one environment. Shapes are for one environment; NumPy arrays have a
+leading axis B, except in ``start``. The fields of a task are its options, with the names of Gymnasium's arguments.
+Gymnasium's documentation defines tasks and options: https://gymnasium.farama.org/environments/mujoco/.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Task(abc.ABC):
         return qpos, qvel + rng.uniform(-scale, scale, qvel.shape)
 
     def position(self, physics: Physics) -> Array:
-        """Return the position ``[k]`` for the velocity in ``reward_terms`` and ``measures``; by default empty."""
+        """Return the position ``[k]`` from which ``velocity`` in other methods is computed; by default k = 0."""
         return physics.qpos[..., :0]
 
     @abc.abstractmethod
@@ -100,7 +100,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
-        """Return the summands of the reward, scalars by the name that they have in Gymnasium.
+        """Return the terms whose sum is the reward: scalars, by their names in Gymnasium.
 
         Args:
             physics: bodies after the step.

@@ -29,7 +29,7 @@ class MultiDiscrete(Space):
         self.sizes = np.array(sizes, np.int64)
         self.start = np.array(np.broadcast_to(np.asarray(start, np.int64), self.sizes.shape))
         if (self.sizes < 1).any():
-            raise ValueError(f"MultiDiscrete needs at least one element per choice, got sizes={sizes}.")
+            raise ValueError(f"MultiDiscrete needs at least one value per choice, got sizes={sizes}.")
         room, last = np.iinfo(self._dtype), self.start + self.sizes - 1
         if (self.start < room.min).any() or (last > room.max).any():
             raise ValueError(f"{self._dtype} cannot represent all elements of MultiDiscrete({sizes}, start={start}).")

@@ -83,7 +83,7 @@ def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
 
 
 def as_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
-    """Return an ``AutoresetMode`` for a mode or its name, in any case; raise ``ValueError`` for an unknown name."""
+    """Return an ``AutoresetMode`` for a mode or its name, in upper or lower case; raise ``ValueError`` for others."""
     if isinstance(mode, AutoresetMode):
         return mode
     if str(mode).upper() not in AutoresetMode.__members__:

@@ -32,8 +32,8 @@ class PettingZooVectorEnv(HostVectorEnv):
     """Copies of an environment with A agents as rows: agent a of copy c is row ``c * A + a``. All share one policy.
 
     The rows of a copy start and end together. With ``ends="all"`` a copy ends when all agents have terminated, or when
-    any of them is truncated. Until then a terminated agent observes zeros, has reward 0, and its actions are ignored,
-    so that its state has value 0. Its ``episode_return`` is correct, but its ``episode_length`` is that of the copy.
+    an agent is truncated. Until then a terminated agent observes zeros, has reward 0, and its actions are ignored, so
+    that its state has value 0. Its ``episode_return`` is correct, but its ``episode_length`` is that of the copy.
     With ``ends="any"`` a copy ends when the first agent ends, and its other agents are truncated.
 
     Args:
@@ -80,7 +80,7 @@ class PettingZooVectorEnv(HostVectorEnv):
         return self.partial_reset(np.ones(self.num_envs, np.bool_), seeds)
 
     def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> Any:
-        """Restart the copies with rows in ``mask``; see ``HostVectorEnv.partial_reset``.
+        """Restart the copies where ``mask`` is True; a copy uses the seed of its first row. See ``HostVectorEnv``.
 
         Raises:
             ValueError: the mask is not equal for all rows of a copy.

@@ -1,7 +1,7 @@
 """Adapter of MuJoCo Playground: dm_control, locomotion and manipulation on MJX. Imports the package on first use.
 
 The environments have brax's interface and no time limit: evorl truncates their episodes after the ``episode_length`` of
-the library's config. Some environments observe a dict of ``state``, and of ``privileged_state`` for critics only.
+the library's config. Some observations are dicts of ``state`` and ``privileged_state``, the latter only for critics.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ IMPLEMENTATIONS = ("jax", "warp")
 class PlaygroundAdapter(BraxAdapter):
     """An environment of MuJoCo Playground as an ``Env``; see ``BraxAdapter``.
 
-    Actions are ``Box(-1, 1)``, as in the library's policies.
+    Actions are ``Box(-1, 1)``, as the library's own policies assume.
 
     Args:
         playground_env: an instance of the library's ``MjxEnv``, not wrapped by its training wrappers.
@@ -117,7 +117,7 @@ def _checked_impl(impl: str | None) -> str:
 
 @functools.lru_cache(maxsize=16)
 def _make_adapter(env_name: str, impl: str, arguments: tuple) -> tuple[PlaygroundAdapter, dict[str, int]]:
-    """Create the environment; return it with the time limit and the action repeat of the library's config."""
+    """Return the adapter, and ``episode_length`` and ``action_repeat`` of the environment's config, by name."""
     playground = _playground()
     registry = playground.registry
     if env_name not in registry.ALL_ENVS and env_name not in playground.dm_control_suite.ALL_ENVS:

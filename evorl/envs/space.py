@@ -38,7 +38,7 @@ class Space(ByValue, abc.ABC):
     @property
     @abc.abstractmethod
     def spec(self) -> Any:
-        """``jax.ShapeDtypeStruct`` of one element on a device; for a dict or tuple space, a dict or tuple of them."""
+        """``jax.ShapeDtypeStruct`` of one element in JAX; for a dict or tuple space, a dict or tuple of the structs."""
 
     @abc.abstractmethod
     def sample(self, key: jax.Array) -> Any:

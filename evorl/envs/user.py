@@ -103,7 +103,7 @@ def _called(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
 
 
 def made_by(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-    """Return ``function(**arguments)``.
+    """Return ``function(**arguments)``. Raises ``HostEnvError`` if the function calls ``sys.exit``.
 
     Raises:
         EnvContractError: the function instantiates a class that lacks abstract methods; the message names them.

@@ -42,7 +42,7 @@ class VectorEnv(EnvWrapper):
         goal_setter: a ``GoalSetter`` that chooses the goals; ``None`` keeps the goals of the environment.
 
     Raises:
-        TypeError: ``env`` is not a single ``Env``; or it runs a single episode, but the mode starts new episodes.
+        TypeError: ``env`` is not a single ``Env``; or is a ``OneEpisodeWrapper``, but the mode starts new episodes.
         ValueError: ``num_envs`` is not positive or not a multiple of the agents per copy; or ``goal_setter`` is set in
             the mode ``ENVPOOL`` or for an environment without goals.
     """
@@ -214,7 +214,7 @@ class VectorEnv(EnvWrapper):
 
 
 class VmapWrapper(VectorEnv):
-    """Vector environment in the mode ``DISABLED``: ended environments freeze, with reward 0; mask them by ``done``."""
+    """Vector environment in the mode ``DISABLED``: an ended environment freezes, with reward 0 and ``done`` true."""
 
     autoreset_mode = AutoresetMode.DISABLED
 
@@ -285,13 +285,13 @@ VECTOR_ENVS: dict[AutoresetMode, type[VectorEnv]] = {
 
 
 def outer_state(inner: EnvState, next_obs: Any, is_reset_step: jax.Array, internal: PyTreeDict) -> EnvState:
-    """Return the vector environment's state for ``inner``, the batched state of ``env``: adds two ``info`` entries."""
+    """Return ``inner``, the batched state of ``env``, with ``internal``; the other arguments are added to ``info``."""
     info = inner.info | {"next_obs": next_obs, "is_reset_step": is_reset_step}
     return inner.replace(info=info, _internal=internal)
 
 
 def without_step_info(env_state: EnvState) -> EnvState:
-    """Return the state as a loop carry: without ``info.next_obs`` and ``info.is_reset_step``, which no step reads."""
+    """Return a state without ``info.next_obs`` and ``info.is_reset_step``, which no step reads, as a loop carry."""
     info = PyTreeDict({name: x for name, x in env_state.info.items() if name not in ("next_obs", "is_reset_step")})
     return env_state.replace(info=info)
 

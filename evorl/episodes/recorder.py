@@ -28,7 +28,7 @@ class EpisodeRecorder(Recorder):
         suffix: appended to the number of steps in file names, for evaluations outside of training.
 
     Raises:
-        RunFolderError: the folder cannot be written.
+        RunFolderError: the folder cannot be written (raised by ``evaluation``).
     """
 
     def __init__(self, folder: Path | str, about: Mapping[str, Any], num_episodes: int, suffix: str = "") -> None:

@@ -27,7 +27,7 @@ def make_recording_options(
         config: section ``evaluation`` of a config.
         env: evaluation environments; if episodes are saved, their states include the physics from now on.
         num_episodes: number of episodes per evaluation.
-        plays_as_all: True if the workflow does not override ``Workflow.evaluation``, which alone records episodes.
+        plays_as_all: True if the workflow does not override ``Workflow.evaluation``; overrides record no episodes.
 
     Raises:
         ValueError: a setting is unknown, invalid, or not supported by the environment or the workflow.

@@ -33,11 +33,11 @@ class Player(NamedTuple):
 def replay_episodes(
     env: VectorEnv, action_fn: ActionFn, players: Sequence[Player], key: Key
 ) -> list[tuple[str, SavedEpisode]]:
-    """Play episodes with each player; return ``(title, episode)`` of each, with every step.
+    """Play the episodes of each player; return ``(title, episode)`` for every episode, in the order of players.
 
     Args:
-        env: vector environment whose episodes stay at their last step, instead of a reset.
-        action_fn: function that selects actions, ``agent.evaluate_actions``.
+        env: vector environment without automatic resets (``AutoresetMode.DISABLED``).
+        action_fn: function that selects actions, usually ``agent.evaluate_actions``.
         players: policies; episode i has the same random numbers for all of them.
         key: key of the evaluation whose first episodes are played.
     """

@@ -1,4 +1,4 @@
-"""Evaluators: complete episodes of an agent, or of every individual of a population."""
+"""Evaluators play complete episodes with an agent, or with every individual of a population."""
 
 from evorl.evaluators.evaluator import Evaluator
 

@@ -34,7 +34,7 @@ class Evaluator(PyTreeNode):
         agent_fn: ``agent.evaluate_actions`` or ``agent.compute_actions``; ``action_fn`` is an alias.
         max_episode_steps: episodes are truncated after this many steps, unless the environment ends them earlier.
         discount: the reward at step t is weighted by ``discount ** t``.
-        env_chunk: number of environments stepped together, see ``evorl.rollout.rollout``; ``None`` for all.
+        env_chunk: maximum number of environments stepped together, see ``evorl.rollout.rollout``; ``None`` for all.
         keep_goals: record the goals of episodes, if observations contain them.
         keep_steps: number of episodes, from the first, to record step by step.
 
@@ -58,7 +58,7 @@ class Evaluator(PyTreeNode):
             raise ValueError("Evaluator needs a vectorized environment: wrap yours, as in VmapWrapper(env, num_envs).")
 
     def evaluate(self, agent_state: AgentState, key: Key, num_episodes: int) -> EvaluationMetrics:
-        """Return the results ``[num_episodes]``, a pure function of ``agent_state`` and ``key``."""
+        """Play episodes and return results ``[num_episodes]``, which depend only on ``agent_state`` and ``key``."""
         if num_episodes < 1:
             raise ValueError(f"num_episodes must be at least 1, got {num_episodes}.")
         return _evaluate(self, agent_state, as_typed_key(key), num_episodes)

@@ -37,8 +37,8 @@ class GoalRegion:
 def by_goal(table: Mapping[str, np.ndarray], goal_space: Box, cells: int = 3) -> list[GoalRegion]:
     """Group episodes by regions of their goals; regions without episodes are omitted.
 
-    Up to ``FEW_GOALS`` distinct goals with two episodes or more on average are a region each. Otherwise, goals of up to
-    two dimensions are grouped by a grid, and others by quartiles of the distance from the start to the goal.
+    Each distinct goal is a region if there are up to ``FEW_GOALS``, with two episodes or more on average. Otherwise,
+    goals of up to two dimensions are grouped by a grid, others by quartiles of the distance from start to goal.
 
     Args:
         table: columns of N episodes, see ``recorders.goal_table``: ``desired`` and ``start`` ``[N, G]``; ``success``,

@@ -65,7 +65,7 @@ class PopulationEvaluator(PyTreeNode):
         key: Key,
         group_size: int = 1,
     ) -> EpisodeOutcomes:
-        """Return outcomes ``[P, E]``, identical on all devices; only ``observed`` has rows of this device's episodes.
+        """Return outcomes ``[P, E]``, the same on all devices, except ``observed``: one row per episode of this device.
 
         Args:
             agent: agent whose ``evaluate_actions`` selects the actions.

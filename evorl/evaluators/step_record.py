@@ -46,7 +46,7 @@ class StepRecord(PyTreeData):
     steps: Packed[tuple]
 
     def with_step(self, env: VectorEnv, step: jax.Array, transition: SampleBatch, env_state: EnvState) -> Self:
-        """Return the record with the step of index ``step``, a ``transition`` ``[B, ...]`` to ``env_state``."""
+        """Return the record after step number ``step``, the ``transition`` ``[B, ...]`` that led to ``env_state``."""
         num_rows = jax.tree.leaves(self.steps)[0].shape[1]
         moment = (transition.next_obs, env.physics(env_state))
         return self.replace(

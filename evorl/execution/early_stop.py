@@ -43,7 +43,7 @@ class EarlyStop:
         progress: Mapping[str, Any] | None,
         judge: Callable[[int, float], str | None] = lambda *_: None,
     ) -> EarlyStop:
-        """Return the conditions with the counts in a checkpoint's ``progress``, which is ``None`` for a new run."""
+        """Return the conditions, with ``num_worse`` from a checkpoint's ``progress`` (``None`` for a new run)."""
         return cls(settings, int((progress or {}).get("evaluations_since_best", 0)), judge=judge)
 
     def evaluated(self, timesteps: int, score: float, is_best: bool) -> None:
@@ -64,7 +64,7 @@ class EarlyStop:
             self.reason = reason
 
     def is_met(self) -> bool:
-        """Return True once a condition is met; all processes of the run must call it, and get the same result."""
+        """Return True once a condition is met; all processes must call this method, and get the same result."""
         hours = self.settings.hours
         if self.reason is not None or hours is None:
             return self.reason is not None
@@ -73,5 +73,5 @@ class EarlyStop:
         return self.reason is not None
 
     def to_json(self) -> dict[str, int]:
-        """Return the entries of a checkpoint's progress, for ``resumed``; empty if ``patience`` is not set."""
+        """Return entries for a checkpoint's progress, which ``resumed`` reads; empty if ``patience`` is not set."""
         return {"evaluations_since_best": self.num_worse} if self.settings.patience is not None else {}

@@ -52,7 +52,7 @@ def env_faults(experience: Any) -> jax.Array | None:
             finite return and finite values, because some individuals may break their simulation.
 
     Returns:
-        int32 ``[3]``: the step in the rollout or episode from 0 (``NO_FAULT`` if all values are finite), the index of
+        int32 ``[3]``: the step in the rollout or episode from 0 (``NO_FAULT`` without a fault), the index of
         the environment or episode, and the index in ``_KINDS``; ``[P, 3]`` for the members of a population; ``None`` if
         the experience is neither a rollout ``[T, B, ...]`` nor contains watched episodes.
     """
@@ -88,7 +88,7 @@ def _fault_of_generation(returns: jax.Array, faults: jax.Array) -> jax.Array:
 
 
 def without_aftermath(faults: Any, metrics: Mapping[str, Any], optional: Collection[str]) -> Any:
-    """Return the faults without those after a divergence, which result from invalid actions of the policy.
+    """Return ``faults`` with ``NO_FAULT`` for those after a divergence, which result from invalid actions.
 
     Args:
         faults: faults of consecutive iterations, ``[N, ..., 3]``, see ``env_faults``; a JAX or NumPy array.
@@ -120,7 +120,7 @@ def first_fault(faults: jax.Array, steps_per_iteration: int) -> jax.Array:
 
 
 def _first_bad(tree: Any, shape: tuple[int, int]) -> jax.Array:
-    """Return the first step with a non-finite value in each environment, ``[B]``, or ``_NONE``."""
+    """Return the first step with a non-finite value in each environment, ``[B]``; ``_NONE`` for only finite values."""
     is_bad = jnp.zeros(shape, jnp.bool_)
     for leaf in jax.tree.leaves(tree):
         if jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.shape[:2] == shape:

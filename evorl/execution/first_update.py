@@ -93,7 +93,7 @@ def _too_few_iterations(workflow: Any, total: float) -> Iterator[str]:
 
 
 def num_updates(workflow: Any, total: float) -> int:
-    """Return an upper bound of the updates of a workflow with a replay buffer in ``total`` environment steps."""
+    """Return an upper bound on the updates of a workflow with a replay buffer in ``total`` environment steps."""
     steps = workflow.timesteps_per_iteration
     iterations = max(1, int(total) // steps)
     first = 0 if workflow.offline else max(0, math.ceil(float(workflow.learning_starts) / steps) - 1)

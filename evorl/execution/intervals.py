@@ -20,7 +20,7 @@ class Interval(Protocol):
         """Return a mask of the N iterations after which the event is due, bool ``[N]``.
 
         Args:
-            iterations: number of completed iterations before the first of them and after each, ``[N + 1]``.
+            iterations: number of completed iterations before the N iterations and after each of them, ``[N + 1]``.
             timesteps: environment steps at these times, ``[N + 1]``.
         """
         ...

@@ -39,7 +39,7 @@ class _Array:
     Attributes:
         name: path in the state.
         shape: shape over all devices.
-        num_bytes: size in the memory of the machine or of one accelerator, including all copies there.
+        num_bytes: size in this process or on one accelerator, with replicas and any copy that a step makes.
         is_ring: True if the array belongs to a ring buffer of transitions, ``[.., R, B, ...]``.
     """
 
@@ -50,7 +50,7 @@ class _Array:
 
 
 def check_memory(workflow: Any, state: State, specs: State, available: int | None = None) -> None:
-    """Raise an error if the run's state does not fit in the memory of the machine.
+    """Raise an error if the run's state does not fit in the memory of the machine or of an accelerator.
 
     Args:
         workflow: workflow whose settings the message refers to.
@@ -109,7 +109,7 @@ def check_program_memory(compiled: Any, num_devices: int, available: int | None 
 
 
 def program_bytes(compiled: Any, num_devices: int) -> int | None:
-    """Return the bytes of a program and its state on an accelerator, or all CPU devices here; ``None`` if unknown."""
+    """Return the bytes of a program and its state, per accelerator or, on a CPU, per process; ``None`` if unknown."""
     needs = compiled.memory_analysis()
     if needs is None:
         return None
@@ -130,7 +130,7 @@ def _memory_for_run(available: int | None) -> tuple[int | None, str]:
 
 
 def held_bytes(state: Any, specs: Any, execution: Execution) -> int:
-    """Return the bytes of a part of a state on one accelerator, or on all CPU devices of this machine together.
+    """Return the bytes of a part of a state on one accelerator, or on all CPU devices of this process together.
 
     Args:
         state: pytree of arrays or their shapes.

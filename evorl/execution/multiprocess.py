@@ -47,7 +47,7 @@ class ProcessInfo:
     command: str
 
     def as_variable(self) -> dict[str, str]:
-        """Return the environment variable that passes this object to the process, by name."""
+        """Return ``{name: value}`` of the environment variable that passes this object to the process."""
         return {PROCESS_VARIABLE: json.dumps(dataclasses.asdict(self))}
 
 
@@ -67,7 +67,7 @@ def train_command() -> str:
 
 
 def join_processes(info: ProcessInfo) -> None:
-    """Connect to the other processes of the program and wait until all have joined; this starts JAX's backend.
+    """Connect to the other processes, unless connected, and wait until all have joined; this starts JAX's backend.
 
     Raises:
         RuntimeError: JAX has already computed something.
@@ -133,7 +133,7 @@ def refuse_different_settings(settings: str) -> None:
 
 
 def describe_lost_process(error: BaseException, advice: str = "") -> str | None:
-    """Return the text of a ``ProcessLost``, or a new one with ``advice`` for the loss of a process, else ``None``."""
+    """Return a ``ProcessLost``'s text, or a text with ``advice`` if ``error`` means a lost process; else ``None``."""
     if not _has_joined():
         return None
     from evorl.ops import processes

@@ -56,13 +56,13 @@ def side_by_side(
     returns_state: bool = False,
     axis_name: str | None = None,
 ) -> Any:
-    """Return ``fn(state)``, mapped over all seeds or all members of a population; results have this leading axis N.
+    """Return ``fn(state)``, mapped over N seeds or members of a population; results have a leading axis N.
 
     Args:
         fn: function of one seed or member; returns any results, or results and the state.
         state: entries ``[N, ...]``, except shared entries.
         shared: names of shared entries, for which ``fn`` must return equal values; ``iterations`` is always shared, so
-            that loops over it are scalar.
+            that control flow that depends on it is not vectorized.
         returns_state: True if ``fn`` returns the state, with the same entries.
         axis_name: name of the axis, for collectives between members.
     """

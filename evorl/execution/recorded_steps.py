@@ -116,7 +116,7 @@ def _store(workflow: OffPolicyWorkflow, state: State, rows: SampleBatch) -> Stat
 
 
 def save_recorded_steps(workflow: OffPolicyWorkflow, state: State, path: Path) -> dict[str, Any]:
-    """Write the contents of a replay buffer to ``<path>.npz`` and a description to ``<path>.json``; return the latter.
+    """Write a replay buffer's contents to ``<path>.npz``, their description to ``<path>.json``; return the description.
 
     Transitions are ordered by seed, then by environment (or slot), then by time. The last transition of an environment
     (or slot) that does not end an episode becomes a truncation.
@@ -155,7 +155,7 @@ def _stored_indices(replay: ReplayState) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _check_slots(workflow: OffPolicyWorkflow, dones: np.ndarray, named: str) -> None:
-    """Raise ``ReplayFileError`` if an environment has more episodes, which end at ``dones`` ``[R, B]``, than slots."""
+    """Raise ``ReplayFileError`` if an environment's episodes, ending at ``dones`` ``[R, B]``, need too many slots."""
     buffer = workflow.replay_buffer
     if not isinstance(buffer, SlotReplayBuffer):
         return
@@ -165,9 +165,9 @@ def _check_slots(workflow: OffPolicyWorkflow, dones: np.ndarray, named: str) -> 
     )
     if needed > buffer.slots_per_env:
         raise ReplayFileError(
-            f"{named} has up to {needed:,} episodes of up to {steps:,} steps for one of {buffer.num_envs:,} "
-            f"environments, but replay.overwrite=random with replay_capacity={workflow.replay_capacity:,} holds only "
-            f"{buffer.slots_per_env:,} per environment: set replay_capacity={needed * steps * buffer.num_envs} or more."
+            f"{named} needs up to {needed:,} slots of {steps:,} steps per environment (num_envs={buffer.num_envs:,}), "
+            f"but replay.overwrite=random with replay_capacity={workflow.replay_capacity:,} has only "
+            f"{buffer.slots_per_env:,}: set replay_capacity={needed * steps * buffer.num_envs} or more."
         )
 
 
@@ -183,7 +183,7 @@ def _read(named: str, action_space: Space) -> dict[str, np.ndarray]:
 
 
 def _wrap_observations(env: VectorEnv, columns: dict[str, np.ndarray], named: str) -> dict[str, np.ndarray]:
-    """Pass recorded observations of the environment through its wrappers: encoding, flattening, frame stacking.
+    """Return ``columns`` with observations passed through the wrappers of ``env``: encoding, flattening, stacking.
 
     Raises:
         ReplayFileError: the columns do not match the environment's observations.
@@ -225,9 +225,9 @@ def _named_leaves(stored: SampleBatch) -> list[tuple[str, Any]]:
 
 
 def _check_columns(spec: SampleBatch, columns: Mapping[str, Any], named: str) -> None:
-    """Raise ``ReplayFileError`` if columns are missing, or differ in shape or kind of dtype from ``spec``."""
+    """Raise ``ReplayFileError`` if a column is missing, or its shape or kind (float or not) differs from ``spec``."""
     for name, leaf in _named_leaves(spec):
-        if name == "dones":
+        if name == "dones":  # derived from termination and truncation
             continue
         if name not in columns:
             raise ReplayFileError(f"{named} has no column {name!r}, which this agent and environment require.")
@@ -260,6 +260,6 @@ def _as_batch(spec: SampleBatch, columns: Mapping[str, np.ndarray]) -> SampleBat
 
 
 def _time_major(column: np.ndarray, num_rows: int, num_envs: int) -> np.ndarray:
-    """Return the last ``R * B`` entries of ``[N, ...]`` as ``[R, B, ...]``; a column has R consecutive entries."""
+    """Return the last ``R * B`` entries of ``[N, ...]`` as ``[R, B, ...]``: R consecutive ones for each environment."""
     pieces = column[len(column) - num_rows * num_envs :].reshape(num_envs, num_rows, *column.shape[1:])
     return np.ascontiguousarray(np.swapaxes(pieces, 0, 1))

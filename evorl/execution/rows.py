@@ -14,10 +14,10 @@ from evorl.types import PyTreeDict
 
 
 class RunningMeans:
-    """Means of metrics between two rows, summed sequentially so that they do not depend on chunk lengths.
+    """Means of metrics between two rows, independent of how many iterations each call of ``add`` contains.
 
     Metrics are averaged over iterations and seeds, with two exceptions: ``episodes`` gives means over all finished
-    episodes, and ``latest`` metrics keep their last value. ``sums`` is the result of ``to_json`` when resuming.
+    episodes, and ``latest`` metrics keep their last value. ``sums`` is the result of ``to_json``, or empty.
     """
 
     def __init__(self, sums: Mapping[str, Any]) -> None:
@@ -68,7 +68,7 @@ class RunningMeans:
         return row
 
     def to_json(self) -> dict[str, float]:
-        """Return the sums and latest values since the last row."""
+        """Return the sums and latest values since the last row, as JSON data for a checkpoint."""
         return dict(self.sums)
 
 

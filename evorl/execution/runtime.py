@@ -131,7 +131,7 @@ def collect_garbage_seldom() -> None:
 
 
 def release_programs(share: float = 0.5) -> bool:
-    """Discard all compiled programs if they use more than ``share`` of the memory maps that Linux allows a process.
+    """Discard all compiled programs if this process uses more than ``share`` of the memory maps that Linux allows.
 
     On a CPU each kernel of a program has a memory map, about a thousand per training run. At the limit
     (``vm.max_map_count``, usually 65,530), which sweeps and test suites with many programs reach, XLA ends the process.
@@ -158,8 +158,8 @@ def release_programs(share: float = 0.5) -> bool:
 def _set_xla_flags(long_programs: bool, deterministic: bool = False, several: bool = False) -> None:
     """Set XLA flags for the whole process; the user's flags take precedence.
 
-    Timeouts between devices of a CPU are disabled: by default XLA ends the process when a device waits for 40 seconds,
-    which happens with a suspended terminal or a sleeping laptop. The same applies to ``several`` processes.
+    Timeouts between devices of a CPU are raised to a week: by default XLA ends the process when a device waits for 40
+    seconds, as in a suspended terminal or on a sleeping laptop. With ``several`` processes, theirs are raised as well.
     """
     flags = {
         "--xla_cpu_collective_call_warn_stuck_timeout_seconds": "600",

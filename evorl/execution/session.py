@@ -115,7 +115,7 @@ class RunSession:
     Args:
         recorder: receives metric rows, messages and episodes; ``None`` records nothing.
         checkpointer: saves states; ``None`` saves nothing.
-        progress: progress of the checkpoint that the run continues from.
+        progress: progress of the checkpoint that the run continues from; ``None`` for a new run.
         should_stop: returns True once a stop of the run is requested; ``None`` for never.
         closes: functions called in this order at the end of the session, even if an earlier one raised an error.
         early_stop: conditions that end the training before its last step; ``None`` for no conditions.
@@ -228,7 +228,7 @@ class RunSession:
     def complete_iteration(
         self, evaluate: Callable[[], PyTreeDict], state: Callable[[], State], is_last: bool = False
     ) -> None:
-        """Evaluate, write a row and save, each if due. An evaluation also writes a row; a new best score also saves.
+        """Evaluate, write a row and save, each if due; write a row after each evaluation, and save each new best state.
 
         Args:
             evaluate: returns the metrics of an evaluation of the current state.

@@ -105,7 +105,7 @@ def _end_process(number: int) -> None:
 
 
 def _write(line: str, control: str = "") -> None:
-    """Write a line to standard error; on a terminal below the live progress, after the ``control`` characters."""
+    """Write a line to standard error; on a terminal after ``control`` and a line break, below the live progress."""
     if sys.__stderr__ is not None and sys.__stderr__.isatty():
         line = f"{control}\n{line}"
     # The main thread may hold the lock of sys.stderr, so write to the file descriptor.

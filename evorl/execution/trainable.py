@@ -60,7 +60,7 @@ class Collector(Protocol):
         ...
 
     def stop_when(self, should_stop: Callable[[], bool]) -> None:
-        """Set a function that the collector polls while it waits for clients; if True, ``iterate`` ends early.
+        """Set a function that the collector polls while it waits for clients; once it is True, ``iterate`` ends early.
 
         Collectors without clients ignore the function.
         """
@@ -73,7 +73,7 @@ class Collector(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Execution:
-    """Execution plan of a workflow's step; static and comparable.
+    """Execution plan of a workflow's step; hashable, as static fields of pytrees must be.
 
     Attributes:
         num_seeds: number of seeds that run in parallel in one program; ``None`` for one seed without a seed axis.
@@ -81,7 +81,7 @@ class Execution:
         axis: axis that the mesh shards: ``SEED_AXIS``, ``DATA_AXIS`` or ``MEMBER_AXIS`` (see ``ops.collectives``);
             ``None`` on one device.
         in_order: run an iteration's operations sequentially on a CPU, because they are too small for several threads.
-        collector: collector outside this process, ``Actors`` or ``TrainingServer``; ``None`` for none.
+        collector: ``Actors`` or ``TrainingServer``; ``None`` for the collector that the workflow chooses itself.
     """
 
     num_seeds: int | None = None
@@ -203,7 +203,7 @@ W = TypeVar("W", bound=Any)
 
 
 def collected_by(workflow: W, collector: Collector | None) -> W:
-    """Return the workflow with a collector outside this process; ``None`` removes the collector."""
+    """Return the workflow with ``execution.collector`` set to ``collector``, see ``Execution``."""
     return workflow.replace(execution=dataclasses.replace(workflow.execution, collector=collector))
 
 

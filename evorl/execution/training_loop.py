@@ -43,13 +43,13 @@ MANY_STEPS = 1e9  # per iteration: minutes to hours without output or a chance t
 def run_learning(
     workflow: Trainable, session: RunSession, state: State | None, key: Key | int, eval_at_start: bool = False
 ) -> State:
-    """Train from ``state`` (``None`` for a new state from ``key``) until the last step; see ``Workflow.learn``."""
+    """Train from ``state`` (``None`` for a new one from ``key``), and return the last state; see ``Workflow.learn``."""
     with session.reporting_failure():
         return LearningRun(workflow, session, state).train(state, key, eval_at_start)
 
 
 def _for_charts(state: State) -> State:
-    """Return the state with complete arrays on the host in every process, except for replay buffers."""
+    """With several processes, return the state with whole arrays on the host, except replay buffers; else ``state``."""
     if not processes.are_several():
         return state
 
@@ -60,9 +60,9 @@ def _for_charts(state: State) -> State:
 
 
 def with_new_episodes(env: Any, state: State) -> State:
-    """Start new episodes where a simulator is not in the state that ``state`` describes; return the new state.
+    """Start new episodes where ``state`` cannot be stepped; return the new state, or ``state`` itself if unchanged.
 
-    Simulators that can be restored continue their episodes. New episodes use the next seeds of their stream.
+    Simulators on the host that are in this state, or can restore it, continue their episodes.
 
     Args:
         env: training environments.

@@ -30,7 +30,7 @@ class Written(NamedTuple):
 
     Attributes:
         path: path of the file.
-        parity: difference between the outputs of the file and of the policy; ``None`` for HTML without Node.js.
+        parity: difference between the outputs of file and policy; ``None`` for HTML if Node.js is not installed.
     """
 
     path: Path
@@ -38,7 +38,7 @@ class Written(NamedTuple):
 
 
 def export_policy(stored: StoredPolicy, formats: Sequence[str], to: str | Path | None = None) -> list[Written]:
-    """Write and check a file per format, in the folder ``to`` (default: the run's ``export``) or as the file ``to``."""
+    """Write and check a file per format in folder ``to`` (default: the run's ``export``), or a file at path ``to``."""
     folder, names = stored.folder / "export", {name: f"policy.{FORMATS[name]}" for name in formats}
     if to is not None and len(formats) == 1 and Path(to).suffix:
         folder, names = Path(to).parent, {formats[0]: Path(to).name}
@@ -69,7 +69,7 @@ def export_policy(stored: StoredPolicy, formats: Sequence[str], to: str | Path |
 
 
 def html_page(stored: StoredPolicy) -> tuple[bytes, str]:
-    """Return the offline page of a policy, and its difference from the policy or the reason why it was not checked.
+    """Return the HTML page of a policy, and a text: how it differs from the policy, or why it was not checked.
 
     Raises:
         ValueError: the page does not support an operation of the policy.
@@ -97,7 +97,7 @@ def policy_graph(policy: PortablePolicy) -> Graph:
     """Return the operations of a policy, for any batch size.
 
     Raises:
-        NoRule: an operation has no portable form, or merges the batch axis with another axis.
+        NoRule: an operation is not supported, or merges the batch axis with another axis.
     """
     (rows,) = export.symbolic_shape("rows")
     specs = [jax.ShapeDtypeStruct((rows, *port.shape), port.dtype) for port in policy.inputs]

@@ -32,7 +32,7 @@ class ExportedPolicy:
     """The policy of an exported file.
 
     Attributes:
-        policy: the policy; its ``runnable`` is the file's program.
+        policy: the policy; its method ``runnable`` returns the program of the file.
         path: path of the file.
         title: name of the environment.
         algorithm: name of the algorithm that trained the policy.
@@ -53,7 +53,7 @@ class ExportedPolicy:
 
 
 class ProgramPolicy(PortablePolicy):
-    """Policy from a file: ``row`` takes inputs ``[B, ...]`` by name, so call ``runnable`` instead of ``rows``."""
+    """Policy from a file: ``row`` takes a dict of inputs ``[B, ...]``, so call ``runnable`` instead of ``rows``."""
 
     def runnable(self) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
         """Return the file's program, which maps inputs ``[B, ...]`` by name to outputs ``[B, ...]`` by name."""
@@ -65,7 +65,7 @@ def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
 
     Args:
         path: the file. A StableHLO file needs its description, ``<same name>.json``, in the same folder.
-        trust: allow a StableHLO program to make custom calls other than ``KNOWN_CALLS``.
+        trust: allow custom calls other than ``KNOWN_CALLS``, which run native code, in a StableHLO program.
 
     Raises:
         RunFolderError: the file or its description is missing, too large, corrupted, not trusted or of another format.
@@ -96,7 +96,7 @@ def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
 
 
 def _check_step(policy: PortablePolicy) -> None:
-    """Run one step, and compare the shapes of its inputs and outputs with the description and the spaces.
+    """Run one step on zeros, and compare the shapes of its inputs and outputs with the description and the spaces.
 
     Raises:
         ValueError: a shape differs, or random numbers are neither uniform nor normal.

@@ -1,4 +1,4 @@
-"""Writes a policy as an HTML page that shows its outputs for any observation and plays small environments."""
+"""Writes a policy as an HTML page that shows its outputs for any observation and can play small JAX environments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from evorl.export.parity import NotTheSame, Parity, Recorded, drawn_observations
 from evorl.export.portable_policy import PortablePolicy
 from evorl.export.trace import traced_graph
 
-_NUM_CHECKED = 10  # number of observations for which the page compares its outputs with JAX in the browser
+_NUM_CHECKED = 10  # number of observations for which the page checks its outputs against JAX's
 _TIMEOUT = 300.0  # timeout of Node.js in seconds, for 1,000 observations
 _PROGRAM = """
 const fs = require("fs"), {inputs, memory} = JSON.parse(fs.readFileSync(0, "utf8"));
@@ -122,7 +122,7 @@ def node_command() -> str | None:
 
 
 def _observations(policy: PortablePolicy, env: VectorEnv) -> list[dict[str, np.ndarray]]:
-    """Return observations for a page without environment: seen by a random policy or, if it cannot play, sampled."""
+    """Return observations of a random policy, or sampled ones if ``observations_by_chance`` returns ``None``."""
     names = [port.name for port in policy.observations]
     seen = observations_by_chance(env)
     if seen is not None:
@@ -132,7 +132,7 @@ def _observations(policy: PortablePolicy, env: VectorEnv) -> list[dict[str, np.n
 
 
 def _ranges(policy: PortablePolicy) -> list[list[float]]:
-    """Return ``[low, high]`` for each number of the first observation, for sliders; empty for more than 24 numbers."""
+    """Return slider ranges ``[low, high]`` of the numbers in an observation's first array; empty if more than 24."""
     drawn = drawn_observations(policy, np.random.default_rng(2), 200)[policy.observations[0].name]
     rows = drawn.reshape(len(drawn), -1).astype(np.float64)
     if rows.shape[1] > 24:

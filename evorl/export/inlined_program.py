@@ -22,7 +22,7 @@ CALLS = {
     "custom_vjp_call": "call_jaxpr",
     "custom_vmap_call": "call",
 }
-# Operations that change only shape or dtype, so that the result of an argmax stays that result.
+# Operations that keep or select elements: if the input is the result of an argmax, so is the output.
 _PASS_ON = {"squeeze", "reshape", "convert_element_type", "copy", "slice", "dynamic_slice", "broadcast_in_dim"}
 UNIFORM, NORMAL = "uniform", "normal"
 _DRAWS = {"_uniform": UNIFORM, "_normal_real": NORMAL, "_normal": NORMAL}
@@ -99,7 +99,7 @@ def computed(eqn: JaxprEqn, inputs: Sequence[Any]) -> Sequence[Any]:
 
 
 class Opened:
-    """Wraps a function so that its random numbers are arguments, and that the operands of its argmaxes are returned.
+    """Wraps a function: its random numbers become arguments, and the operands of its argmaxes additional results.
 
     Args:
         fn: function whose arguments are arrays, and whose result is a flat list of arrays.

@@ -1,4 +1,4 @@
-"""Writes graphs of single observations as JavaScript functions that need only ``RUNTIME``."""
+"""Writes graphs without a batch axis as JavaScript functions that need only the functions in ``RUNTIME``."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ RUNTIME = resources.files("evorl.export").joinpath("runtime.js").read_text(encod
 
 
 def function_text(name: str, graph: Graph, inputs: Sequence[str], outputs: Sequence[str]) -> str:
-    """Return the statement ``const <name> = ...;``: a function from an object of flat arrays to another such object.
+    """Return ``const <name> = ...;``, which defines a function from an object of flat arrays, by name, to another one.
 
     Args:
         name: name of the function.
-        graph: graph of a single observation: no shape has a batch axis.
+        graph: operations of the function; no shape has a batch axis.
         inputs: names of the graph's inputs.
         outputs: names of the graph's outputs.
 
@@ -156,7 +156,7 @@ class _Writer:
         return self._view(name, shape, target, [0 if n == 1 else step for n, step in zip(shape, steps, strict=True)])
 
     def _view(self, x: str, of: Sequence[Any], shape: Sequence[Any], strides: Sequence[int], offset: int = 0) -> str:
-        """Return an expression for the view of ``x``, of shape ``of``, with another shape, strides and offset."""
+        """Return an expression that views ``x``, of shape ``of``, with ``shape``, ``strides`` and ``offset``."""
         if tuple(strides) == _strides(shape) and _size(of) == _size(shape):
             return x
         return f"{self._constant(f'view(order({list(shape)}, {list(strides)}, {offset}))')}({x})"

@@ -29,7 +29,7 @@ _FRAME = '''"""@TITLE@
 Written by evorl @VERSION@. It requires only NumPy, neither JAX nor evorl.
 
     policy = Policy()
-    action = policy(obs)   # obs: one observation of the environment or a batch; action: in its action space
+    action = policy(obs)   # obs: one observation or a batch; action: in the action space of the environment
     policy.reset()         # at the start of an episode
 
 ``step`` is the pure function behind ``Policy``. Its arguments and results are arrays with a leading batch axis of any

@@ -64,7 +64,7 @@ def _imported(name: str) -> Any:
 
 
 def onnx_bytes(policy: PortablePolicy, graph: Graph, about: Mapping[str, Any], title: str) -> bytes:
-    """Return the serialized ONNX model of a policy, with ``about`` as JSON in its metadata.
+    """Return the serialized ONNX model of a policy, with ``about`` as JSON metadata and ``title`` as its description.
 
     Raises:
         NoRule: ONNX has no operator for an operation of the graph.

@@ -64,7 +64,7 @@ def packed_files(
 
     Raises:
         RunFolderError: the config cannot be read or is not trusted, or a file of the run is a symbolic link.
-        CheckpointError: the checkpoint does not exist.
+        CheckpointError: the checkpoint does not exist or is corrupted.
         ValueError: a setting in the config is invalid.
     """
     folder.refuse_links()  # the archive must not contain the target of a link
@@ -150,7 +150,7 @@ def _page(folder: RunFolder, step: int, trust: bool) -> tuple[bytes | None, str]
 
 
 def _records(run: RecordedRun) -> dict[str, bytes]:
-    """Return the files with a run's starts (their commands without folders) and, if present, its metrics and report."""
+    """Return files: records of a run's starts (shortened paths in commands) and, if present, metrics and report."""
     starts = [{**start, "command": without_folders(str(start.get("command")))} for start in run.starts]
     files = {policy_archive.ABOUT: _json({"starts": starts})}
     if run.folder.metrics_csv.is_file():

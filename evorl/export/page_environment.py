@@ -51,7 +51,7 @@ def page_environment(policy: PortablePolicy, env: VectorEnv) -> PageEnvironment 
 
     Returns:
         The environment; ``None`` if it is not written in JAX, has several agents, simulates physics, has random keys or
-        more than ``MAX_NUMBERS`` numbers in its state, samples in its steps, or has an operation without a rule.
+        more than ``MAX_NUMBERS`` numbers in its state, samples in its steps, or has an unsupported operation.
     """
     inner = WrappedRow(env).inner
     if env.steps_on_host or env.num_agents > 1 or isinstance(inner, PhysicsEnv):
@@ -101,7 +101,7 @@ def observations_by_chance(env: VectorEnv) -> list[list[np.ndarray]] | None:
 
     Returns:
         For each observation, the list of its arrays. ``None`` if the environment is not written in JAX, has several
-        agents, or simulates physics, because compiling that would take long.
+        agents, or simulates physics, which would take long to compile.
     """
     inner = WrappedRow(env).inner
     if env.steps_on_host or env.num_agents > 1 or isinstance(inner, PhysicsEnv):

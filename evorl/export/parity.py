@@ -46,7 +46,7 @@ class Parity:
         return self.difference <= TOLERANCE and self.num_same in (None, self.num_observations)
 
     def describe(self, reference: str = "JAX") -> str:
-        """Return ``differs from JAX by at most 1.2e-07 over 1,000 observations, 1,000 of 1,000 actions the same``."""
+        """Return a clause such as ``differs from <reference> by at most 1.2e-07 over 1,000 observations``."""
         summary = (
             f"differs from {reference} by at most {self.difference:.1e} over {self.num_observations:,} observations"
         )
@@ -60,7 +60,7 @@ class Recorded:
     """Recorded steps of a policy in JAX.
 
     Attributes:
-        inputs: observations and random numbers of each step, ``[B, ...]`` by name; the memory starts with zeros.
+        inputs: observations and random numbers of each step, ``[B, ...]`` by name, but no memory, which starts at 0.
         outputs: outputs of each step, ``[B, ...]`` by name.
     """
 
@@ -84,7 +84,7 @@ def recorded_steps(policy: PortablePolicy, num_rows: int = ROWS, num_steps: int 
 
 
 def compared(policy: PortablePolicy, step: Step, recorded: Recorded) -> Parity:
-    """Compute the recorded steps with ``step``, passing on the memory that it returns, and compare the outputs."""
+    """Run ``step`` on the recorded inputs, pass the memory from each step to the next, and compare the outputs."""
     num_rows = len(next(iter(recorded.inputs[0].values())))
     memory = policy.initial_memory(num_rows)
     computed = []
@@ -136,7 +136,7 @@ def _distance(actual: np.ndarray, expected: np.ndarray) -> float:
 
 
 def drawn_observations(policy: PortablePolicy, rng: np.random.Generator, num_rows: int) -> dict[str, np.ndarray]:
-    """Sample observations ``[B, ...]`` by name, from the policy's normalizer or, without one, from the spaces."""
+    """Sample ``num_rows`` observations by name: floats from the normalizer, if any, all others from the spaces."""
     spaces = leaf_spaces(policy.obs_space)
     known = policy.normalizer or [None] * len(spaces)
     drawn = {}

@@ -18,10 +18,10 @@ LIBRARY = "gymnasium"
 
 
 def environment_of(stored: StoredPolicy, asked: str | None) -> tuple[str, dict[str, Any]]:
-    """Return the id of the Gymnasium environment to play in, and its options, if it is the run's, from the config.
+    """Return the id of the Gymnasium environment to play in, and its options.
 
-    The id is ``asked``, with or without ``gymnasium/``. If ``asked`` is ``None``, it is that of the run's environment;
-    for a run in gymnax, it is that of the Gymnasium environment that gymnax reimplements.
+    If ``asked`` is an id, with or without ``gymnasium/``, the options are empty. If ``asked`` is ``None``, both are
+    from the run's config; for a run in gymnax, the id is that of the environment it reimplements, with empty options.
 
     Raises:
         ValueError: the run's environment is not available in Gymnasium, and ``asked`` is ``None``.
@@ -53,7 +53,7 @@ def simulators_of(name: str, options: dict[str, Any], render_mode: str) -> HostV
 
 
 def check_fits(stored: StoredPolicy, simulators: HostVectorEnv, name: str) -> None:
-    """Raise ``ValueError`` unless observations and actions have the policy's shapes and, if discrete, its spaces."""
+    """Raise ``ValueError`` if shapes of observations or actions differ from the policy's, or discrete spaces do."""
     ours, theirs = stored.policy, simulators
     for what, expected, found in (
         ("observations", ours.obs_space, theirs.obs_space),
@@ -77,7 +77,7 @@ def play_episode(
         simulators: a single simulator.
         seed: seed of the episode.
         max_steps: number of environment steps after which the episode is stopped.
-        frames: list to which an image, uint8 ``[height, width, 3]``, is added at the start and per step; or ``None``.
+        frames: receives images, uint8 ``[height, width, 3]``, of the start and of each step; ``None`` renders nothing.
 
     Raises:
         HostEnvError: the environment fails, or renders no images although ``frames`` is a list.

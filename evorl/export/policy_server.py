@@ -19,12 +19,12 @@ class PolicyServer:
     Args:
         stored: ``StoredPolicy`` or ``ExportedPolicy`` to serve.
         settings: addresses and limits of the server, see ``ServeSettings``.
-        options: options of ``evorl act`` by name: ``seed`` of sampled actions, and the run and its checkpoint.
+        options: options of ``evorl act`` by name, which select the policy, and the ``seed`` of sampled actions.
 
     Attributes:
         stored: the policy in use.
         switchboard: batches and answers the clients' requests.
-        addresses: addresses that the server listens on.
+        addresses: URLs at which the server listens.
     """
 
     def __init__(self, stored: Any, settings: Any, options: dict[str, Any]) -> None:
@@ -48,7 +48,7 @@ class PolicyServer:
 
     @classmethod
     def of_run(cls, options: dict[str, Any], settings: Any) -> PolicyServer:
-        """Start a server for the policy of the stored run that ``options`` name."""
+        """Start a server for the policy of the stored run ``options["run"]``."""
         return cls(_loaded(options), settings, options)
 
     @classmethod
@@ -57,7 +57,7 @@ class PolicyServer:
         return cls(read_exported(options["policy"], options["trust"]), settings, options)
 
     def look_for_newer(self) -> bool:
-        """Reload the run's best or latest checkpoint; if it has changed, serve the new one and return True."""
+        """Reload the run's policy; if its checkpoint has changed, serve it and return True, otherwise return False."""
         stored = _loaded(self._options)
         if (stored.timesteps, stored.checkpoint) == (self.stored.timesteps, self.stored.checkpoint):
             return False

@@ -57,7 +57,7 @@ class PortablePolicy:
         obs_space: observation space of the environment without wrappers.
         action_space: action space of the environment without wrappers.
         action_repeat: number of environment steps per action.
-        normalizer: mean and standard deviation of each of ``observations``; ``None`` without statistics of that shape.
+        normalizer: mean and standard deviation of each of ``observations``; ``None`` if not available in their shapes.
     """
 
     observations: tuple[Port, ...]
@@ -87,7 +87,7 @@ class PortablePolicy:
         return self.results[-1].name == SCORES
 
     def rows(self, inputs: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        """Map inputs ``[B, ...]`` by name to outputs ``[B, ...]`` by name; JAX can trace and compile this."""
+        """Map inputs ``[B, ...]`` by name to outputs ``[B, ...]`` by name; can be used with ``jax.jit``."""
         outputs = jax.vmap(self.row)(*(inputs[port.name] for port in self.inputs))
         return {port.name: output for port, output in zip(self.outputs, outputs, strict=True)}
 
@@ -208,7 +208,7 @@ def _needed_memory(opened: Opened, num_actions: int, num_observations: int) -> l
 def _row(
     opened: Opened, observations: tuple[Port, ...], memory: tuple[Port, ...], kept: list[int], space: Space
 ) -> Callable[..., tuple[jax.Array, ...]]:
-    """Return ``PortablePolicy.row``. Its memory inputs are the arrays of indices ``kept``; other memory is zeros."""
+    """Return ``PortablePolicy.row``. Its memory inputs are ``memory[i]`` for i in ``kept``; other memory is zeros."""
 
     def row(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         num_observations, num_inputs = len(observations), len(observations) + len(kept)
@@ -237,7 +237,7 @@ def _normalizer(agent_state: AgentState, ports: tuple[Port, ...]) -> Any:
 
 
 def _ports(name: str, tree: Any, reserved: Collection[str] = ()) -> tuple[Port, ...]:
-    """Return a port for each leaf, named after its path in the tree: a unique ASCII identifier."""
+    """Return a port per leaf; its name, from its path in the tree, is a unique ASCII identifier not in ``reserved``."""
     ports, taken = [], set(reserved)
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         parts = [name, *(jax.tree_util.keystr((entry,), simple=True) for entry in path)]
@@ -250,7 +250,7 @@ def _ports(name: str, tree: Any, reserved: Collection[str] = ()) -> tuple[Port, 
 
 
 def described_space(space: Space) -> dict[str, Any]:
-    """Describe a space as JSON data, which ``space_of`` reads; infinite bounds become ``None``."""
+    """Describe a space as JSON data, which ``exported_policy.space_of`` reads; infinite bounds become ``None``."""
     if isinstance(space, DictSpace):
         return {"kind": "dict", "spaces": {name: described_space(s) for name, s in space.spaces.items()}}
     if isinstance(space, TupleSpace):

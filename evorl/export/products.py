@@ -40,7 +40,7 @@ def dot(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]
 
 
 class _Factor(NamedTuple):
-    """Factor of a product: its value, its free axes and its summed axes."""
+    """Operand of a product: its value, its free axes, and its summed (contracted) axes."""
 
     value: Any
     free: Sequence[int]
@@ -48,7 +48,7 @@ class _Factor(NamedTuple):
 
 
 def _matrices(graph: Graph, first: _Factor, second: _Factor, dtype: Any) -> Any:
-    """Compute a product as one matrix product; the result has the axes ``[*first.free, *second.free]``."""
+    """Contract two operands by one matrix product; the result has the axes ``[*first.free, *second.free]``."""
     left = graph.transpose(first.value, [*first.free, *first.summed])
     right = graph.transpose(second.value, [*second.summed, *second.free])
     free, others = left.shape[: len(first.free)], right.shape[len(second.summed) :]
@@ -61,7 +61,7 @@ def _matrices(graph: Graph, first: _Factor, second: _Factor, dtype: Any) -> Any:
 
 
 def _product(shape: Sequence[int | None]) -> int | None:
-    """Return the product of the sizes, ``None`` for the batch size; raise ``NoRule`` for a multiple of that."""
+    """Return the product of sizes, or ``None`` if one is the batch size and the others are 1; else raise ``NoRule``."""
     if None not in shape:
         return math.prod(n for n in shape if n is not None)
     if list(shape).count(None) > 1 or any(n not in (None, 1) for n in shape):
@@ -93,7 +93,7 @@ def convolve(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list
 
 
 def pool(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
-    """Convert ``reduce_window_max`` to the maximum over the positions within the windows."""
+    """Convert ``reduce_window_max`` to elementwise maxima over the positions within a window."""
     params, x = eqn.params, inputs[0]
     if any(n != 1 for n in (*params["base_dilation"], *params["window_dilation"])):
         raise NoRule("the policy pools over dilated windows, which is not supported: use format=jax.")

@@ -11,7 +11,7 @@ PLATFORMS = ("cpu", "cuda", "tpu")
 
 
 def stablehlo_bytes(policy: PortablePolicy) -> bytes:
-    """Serialize the policy for ``jax.export.deserialize``; the ``call`` of the result maps inputs to outputs, by name.
+    """Serialize a policy for ``jax.export.deserialize(...).call``, a function from a dict of inputs to one of outputs.
 
     One file serves any batch size, on CPU, CUDA and TPU.
 

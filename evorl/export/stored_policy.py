@@ -89,7 +89,7 @@ def stored_policy(
         runs_folder: folder of all runs. If ``run`` is a sweep or a search, its best run is loaded.
         checkpoint: ``best`` (the latest if none has a score), ``latest``, or the number of an iteration.
         sample: true for actions that are sampled as at the end of training.
-        seed_number: for several seeds: index of a seed, from 0, or ``best``, the seed of the highest evaluation return.
+        seed_number: with several seeds, a seed index from 0, or ``best``, the seed with the highest evaluation return.
         trust: true if the run's config may name code from outside this package.
 
     Raises:
@@ -165,7 +165,7 @@ def acting_agent(workflow: Workflow, state: State, seed_number: int = 0) -> tupl
 
 
 class LoadedPolicy:
-    """Function from observations to actions (NumPy arrays or trees of arrays), which keeps the memory of an episode.
+    """Function from observations to actions, NumPy arrays or trees of arrays; keeps the policy's memory of an episode.
 
     Args:
         policy: the policy.
@@ -250,7 +250,7 @@ def load_policy(
         runs_folder: folder of all runs. If ``run`` is a sweep or a search, its best run is loaded.
         checkpoint: ``best`` (the latest if none has a score), ``latest``, or the number of an iteration.
         sample: true for actions that are sampled as at the end of training; by default they are greedy.
-        seed_number: for several seeds: index of a seed, from 0, or ``best``, the seed of the highest evaluation return.
+        seed_number: with several seeds, a seed index from 0, or ``best``, the seed with the highest evaluation return.
         seed: seed of the sampled actions.
         trust: true if the run's config may name code from outside this package.
 

@@ -23,7 +23,7 @@ def traced_graph(fn: Callable[..., Sequence[jax.Array]], specs: Sequence[jax.Sha
         rows: symbolic dimension of the batch size; ``None`` if all shapes are numbers.
 
     Raises:
-        NoRule: an operation of the function has no rule, or merges the batch axis with another axis.
+        NoRule: an operation of the function is not supported, or merges the batch axis with another axis.
     """
 
     def dims(shape: Sequence[Any]) -> Shape:

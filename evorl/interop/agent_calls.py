@@ -1,4 +1,4 @@
-"""Functions by which a collector calls an agent: before a step for the action, and after it for the data to store."""
+"""Functions with which a collector calls an agent: before a step for the action, after it for the data to store."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check_agent(agent: Any) -> None:
 
 
 def env_step_for(env: Any, agent: Any) -> EnvStep:
-    """Return ``env.step`` for the actions of ``agent``; actions of an evorl agent are converted first.
+    """Return ``env.step``, preceded by a conversion of the actions if ``agent.gives_agent_actions`` is True.
 
     Raises:
         ValueError: evorl's agents do not support the environment's action space.

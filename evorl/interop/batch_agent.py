@@ -13,8 +13,8 @@ class BatchAgent(abc.ABC):
     Each worker creates its own instance.
 
     Attributes:
-        wants_history: if True, the agent is called with ``history``, a list of the steps of this acquisition so far:
-            dicts with the entries of a transition except ``dones``, and all outputs of the agent, leaves ``[B, ...]``.
+        wants_history: if True, the agent is called with ``history``, a list of steps so far in the current episodes,
+            or in the current slice of them: dicts of all outputs and of the entries of a transition except ``dones``.
     """
 
     wants_history: ClassVar[bool] = False
@@ -29,7 +29,7 @@ class BatchAgent(abc.ABC):
     ) -> tuple[Mapping[str, Any], Any]:
         """Return the actions in all environments, and the next state of the agent.
 
-        All environments are stepped until every episode has ended; data after the end of an episode is discarded.
+        All environments are stepped until every episode, or the slice, ends; data after an episode's end is discarded.
 
         Args:
             state: result of ``initial_state``, or state returned by the last call.
@@ -38,7 +38,7 @@ class BatchAgent(abc.ABC):
             history: see ``wants_history``; not passed if that is False.
 
         Returns:
-            ``actions`` and other data to store with the step, by name, leaves ``[B, ...]``; and the next state.
+            A dict of ``actions`` and other data to store with the step, leaves ``[B, ...]``; and the next state.
         """
 
     def update(self, info: Any) -> None:

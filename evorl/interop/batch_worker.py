@@ -24,7 +24,7 @@ class Acquired(NamedTuple):
     """Steps that a worker acquired in R of its B environments, in which an episode was running at the start.
 
     Attributes:
-        transitions: transitions, leaves ``[R, T, ...]``, zeros after the end of an episode.
+        transitions: transitions, leaves ``[R, T, ...]``, T being the largest length; zeros after the end of an episode.
         lengths: number of transitions of each environment, int32 ``[R]``.
         numbers: indices of the R environments in the worker, int32 ``[R]``.
         agent_state: state of the agent before the first step, leaves ``[R, ...]``.
@@ -43,11 +43,11 @@ class BatchWorker:
 
     Args:
         settings: ``agent``, ``env``, ``agent_args``, ``env_args``, ``num_envs`` of this worker, ``num_steps``,
-            ``max_episode_steps`` (see ``Batcher``), ``seed`` of this worker, and ``updates``, past updates of the
-            agent.
+            ``max_episode_steps`` (see ``Batcher``), ``seed`` of this worker, and ``updates``: values with which
+            ``update`` of the agent is called, in order.
 
     Raises:
-        ValueError: ``agent`` returns an object without the required methods, or ``env`` not a ``HostVectorEnv``.
+        ValueError: the result of ``agent`` lacks a required method, or that of ``env`` is not a ``HostVectorEnv``.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -86,7 +86,7 @@ class BatchWorker:
 
         Args:
             number: number of the acquisition; determines the seeds of the episodes.
-            num_rounds: number of rounds.
+            num_rounds: number of episodes per environment.
             agent_info: information for the agent, leaves ``[num_rounds * B, ...]``, or ``None``.
             env_info: arguments of the environments, leaves ``[num_rounds * B, ...]``, or ``None``.
         """

@@ -102,7 +102,7 @@ class Batcher:
 
     @property
     def num_running(self) -> int:
-        """Number of environments with an unfinished episode at the last ``get``; ``num_envs`` without ``num_steps``."""
+        """Number of running episodes at the last ``get`` or ``reset``; ``num_envs`` without ``num_steps``."""
         return int(self._is_running.sum())
 
     def reset(self, agent_info: Any = None, env_info: Mapping[str, Any] | None = None) -> None:
@@ -159,7 +159,7 @@ class Batcher:
             supervisor.submit(number, request)
 
     def reexecute(self) -> None:
-        """Call ``execute`` with the arguments of its last call; complete episodes get new seeds."""
+        """Repeat the last ``execute``; complete episodes get new seeds. Raise ``ValueError`` if there was none."""
         if self._last is None:
             raise ValueError("no previous request to repeat: call execute first.")
         self.execute(**self._last)
@@ -179,7 +179,7 @@ class Batcher:
 
         Raises:
             ValueError: no acquisition is pending, or the batcher was closed.
-            HostEnvError: an environment or an agent failed in a worker, which closes the batcher.
+            HostEnvError: a worker failed (``inline`` workers raise the error itself); the batcher is then closed.
         """
         self._live()
         if self._acquired is None:

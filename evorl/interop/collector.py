@@ -75,7 +75,7 @@ class Collector:
 
     @property
     def num_envs(self) -> int:
-        """Number of environment steps per step of the collector."""
+        """Number of environments: 1."""
         return 1
 
     @property
@@ -94,7 +94,7 @@ class Collector:
         Args:
             agent: see ``HostAgent``.
             length: number of steps.
-            agent_info: information that is set as ``agent.agent_info`` and stored with each step; ``None`` for none.
+            agent_info: new value of ``agent.agent_info``, stored with each step; ``None`` changes and stores nothing.
 
         Raises:
             TypeError: the agent lacks a method.

@@ -55,14 +55,14 @@ class HostAgent:
         return extras
 
     def terminal(self, ended: Any = True) -> None:
-        """Handle the end of an episode; in a vector environment, of each where ``ended``, bool ``[B]``, is True."""
+        """Handle the end of an episode, or of each where ``ended``, bool ``[B]`` in a vector environment, is True."""
 
     def eval_step(self, obs: Any) -> Any:
         """Return the action for an observation in an evaluation; by default the action of ``step``."""
         return self.step(obs)[0]
 
     def eval_start(self, started: Any = True) -> None:
-        """Handle the start of an evaluation episode; in a vector environment, of each where ``started`` is True."""
+        """Handle the start of an evaluation episode, or of each where ``started`` is True, as in ``terminal``."""
 
     def update(self, batch: Any) -> Any:
         """Learn from a batch, or from a list of batches if the runner samples several.

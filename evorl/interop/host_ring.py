@@ -24,7 +24,7 @@ _NUMBERS_AHEAD = 2**16  # maximum number of integers in one block, unless a sing
 
 
 class HostRing:
-    """The latest transitions of ``num_envs`` environments; transition ``b`` of row ``t`` has the index ``t * B + b``.
+    """The latest transitions of B environments; that of environment ``b`` in row ``t`` has the index ``t * B + b``.
 
     Args:
         num_rows: R, number of time steps stored.
@@ -37,7 +37,7 @@ class HostRing:
         size: number of filled rows.
 
     Raises:
-        ValueError: an entry is named ``indices``, which is reserved for an entry of each batch.
+        ValueError: an entry is named ``indices``, a name reserved for the indices in each batch.
     """
 
     def __init__(self, num_rows: int, num_envs: int, spec: Any) -> None:
@@ -122,7 +122,7 @@ class HostRing:
     def take(self, indices: np.ndarray) -> PyTreeDict:
         """Return copies ``[N, ...]`` of the transitions at ``indices``, int32 ``[N]``.
 
-        The result has an additional entry ``indices``; the others are views of one structured array.
+        The result has the additional entry ``indices``; its other leaves are views of one structured array.
         """
         taken = self._records[indices].view(self._dtype)
         leaves: list[Any] = [taken[field] for field in self._fields]

@@ -23,7 +23,7 @@ _TRAINING, _EVALUATION, _LEARNING = range(3)  # each has a stream of keys; the f
 class JaxHostAgent(HostAgent):
     """Host agent that acts by one compiled call per step, and holds the agent's state, random keys and recurrent state.
 
-    The policy extras of ``agent.compute_actions`` are stored with each step; for a recurrent agent, also the
+    The policy extras of ``agent`` are stored with each step; for a recurrent agent, also the
     ``recurrent_state`` before the step. The agent gets ``agent_info`` as ``sample_batch.extras.agent_info``.
 
     Args:

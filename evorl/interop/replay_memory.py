@@ -79,7 +79,7 @@ class ReplayMemory:
 
     @property
     def state(self) -> ReplayState | None:
-        """Stored transitions; ``None`` before the first. NumPy leaves are views, which later calls change."""
+        """Stored transitions; ``None`` before the first. ``store`` and ``update`` change or delete these arrays."""
         return self._state.state if isinstance(self._state, HostRing) else self._state
 
     @property
@@ -113,7 +113,7 @@ class ReplayMemory:
         return indices
 
     def _store_converted(self, batch: PyTreeDict) -> int:
-        """Add transitions ``[T, B, ...]`` of any dtypes, which are checked; return T."""
+        """Check and add transitions ``[T, B, ...]``, with 64-bit numbers converted to 32 bits; return T."""
         if self._state is None:
             self._state = self._empty(batch)
         if isinstance(self._state, HostRing):
@@ -156,8 +156,8 @@ class ReplayMemory:
         """Sample random transitions with replacement.
 
         Returns:
-            A batch, leaves ``[batch_size, ...]``, or a list of ``num_batches`` independent batches; ``None`` if the
-            buffer cannot be sampled yet.
+            A batch, leaves ``[batch_size, ...]``; if ``num_batches`` is set, a list of ``num_batches`` independent
+            batches. ``None`` if the buffer cannot be sampled yet.
         """
         state, count = self._state, 1 if num_batches is None else num_batches
         if state is None or self._num_added == 0:

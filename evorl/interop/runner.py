@@ -152,7 +152,7 @@ class Runner:
     def step(self) -> Any:
         """Collect and store a rollout; return a sample of the replay memory or, without one, the rollout.
 
-        The result has passed ``transform``. It is ``None`` if nothing can be sampled yet, or no transition is complete.
+        The result is that of ``transform``, or ``None`` if nothing can be sampled yet, or no transition is complete.
         """
         self.prepare()
         collected = self._collect(self.agent, self._rollout_length)
@@ -203,7 +203,7 @@ class Runner:
     def run(
         self, num_rollouts: int, *, eval_every: int = 0, eval_episodes: int = 10, log_every: int = 0
     ) -> PyTreeDict | None:
-        """Train for ``num_rollouts`` rollouts.
+        """Train for ``num_rollouts`` rollouts; raise ``TrainingDiverged`` if a metric is not finite.
 
         Args:
             num_rollouts: number of rollouts.

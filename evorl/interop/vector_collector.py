@@ -71,7 +71,7 @@ class VectorCollector:
 
     @property
     def num_envs(self) -> int:
-        """Number of environment steps per step of the collector."""
+        """Number of environments B."""
         return self.env.num_envs
 
     def restart(self) -> None:
@@ -84,8 +84,8 @@ class VectorCollector:
         Args:
             agent: see ``HostAgent``.
             length: number of steps of each environment.
-            agent_info: information that is set as ``agent.agent_info`` and stored with each step, leaves
-                ``[B, ...]``; ``None`` for none.
+            agent_info: new value of ``agent.agent_info``, leaves ``[B, ...]``, also stored with each step; ``None``
+                changes and stores nothing.
 
         Raises:
             TypeError: the agent lacks a method.

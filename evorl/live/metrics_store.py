@@ -125,7 +125,7 @@ class MetricsStore:
         return self._step
 
     def advance(self, step: float) -> None:
-        """Set the current step of a training run, for points without a step; a smaller step than known is ignored."""
+        """Set ``self.step``, used for points without a step, to the ``step`` of a training run, if that is larger."""
         with self._lock:
             self._step = max(_finite(step, "step"), -math.inf if self._step is None else self._step)
 

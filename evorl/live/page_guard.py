@@ -46,7 +46,7 @@ class PageGuard:
         session: value of the cookie for browsers that have sent the token; valid for this process only.
 
     Raises:
-        ValueError: other machines could connect without a token, or the token is too short.
+        ValueError: other machines could connect without a token, or the token is too short or not printable ASCII.
     """
 
     bind: str = "127.0.0.1"

@@ -1,7 +1,7 @@
 """Profiles of several processes: each writes its spans to a file, and all files are merged for ``chrome://tracing``.
 
-A span is the duration of an operation on the host, such as an update or a push. Compiled programs are not traced; use
-``jax.profiler`` for them. Source of the format: Trace Event Format, events "X".
+A span is the duration of an operation on the host, such as an update of the parameters. Compiled programs are not
+traced; use ``jax.profiler`` for them. Source of the format: Trace Event Format, events "X".
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Spans:
             })  # fmt: skip
 
     def instrumented(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Wrap a function so that its calls are recorded as spans of its name."""
+        """Wrap a function so that each call is recorded as a span with the function's name."""
         if self._file is None:
             return function
 
@@ -98,7 +98,7 @@ class Spans:
             self._file.append("\n".join(map(json.dumps, waiting)))
 
     def close(self) -> Path | None:
-        """Close the file, and return the path of ``merge_spans``; return ``None`` if profiling is disabled."""
+        """Close the file, and return the result of ``merge_spans``; ``None`` if profiling is disabled."""
         self.flush()
         if self._file is None:
             return None

@@ -1,6 +1,6 @@
 """Monitors run folders during training: list of runs, states, curves and newest pictures.
 
-This module only reads files, by the functions of the reports, so it never affects or delays a training run. Incomplete
+This module only reads files, with ``evorl.reports``, so it never affects or delays a training run. Incomplete
 rows are ignored.
 """
 
@@ -44,7 +44,7 @@ class RunSummary:
         version: version of the last change of this run; every change of any run increases the version.
         data: data for the page, JSON-serializable.
         latest: newest value of every metric.
-        picture: path of the newest picture; ``None`` without pictures.
+        picture: path of the newest image or video; ``None`` if the run has no images or videos.
     """
 
     index: int
@@ -136,7 +136,7 @@ class WatchedRuns:
         }
 
     def picture(self, index: int) -> tuple[bytes, str] | None:
-        """Return the content and media type of a run's newest picture; ``None`` if it is missing or too large."""
+        """Return content and media type of a run's newest image or video; ``None`` if it is missing or too large."""
         summary = self._summaries.get(index)
         path = summary and summary.picture
         if not path:

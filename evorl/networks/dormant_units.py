@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.networks.blocks import Dense as DenseSettings
+from evorl.networks.implicit_quantiles import EMBEDDING
 from evorl.networks.layers import Dense
 from evorl.types import Key, Params
 
@@ -59,7 +60,7 @@ def recycle_dormant_units(
     """
     activities = _inputs_of_dense_layers(network, params, *inputs)
     hidden = [path for path in activities if "torso" in path]
-    heads = [path for path in activities if "torso" not in path]
+    heads = [path for path in activities if "torso" not in path and path[-1] != EMBEDDING]
     new, is_new = params, jax.tree.map(lambda x: jnp.zeros(x.shape, bool), params)
     dormant: list[tuple[list[Path], jax.Array]] = []
     for i, path in enumerate(hidden):

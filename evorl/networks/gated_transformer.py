@@ -15,7 +15,7 @@ import numpy as np
 from evorl.networks.layers import Dense, Dtype, float32_outputs, kernel_initializer
 from evorl.types import PyTreeDict
 
-GATE_BIAS = 2.0  # initially a layer is almost the identity (section 3.2)
+GATE_BIAS = 2.0  # initially a layer is almost the identity (Parisotto et al. 2020)
 
 
 class GTrXL(nn.Module):
@@ -30,7 +30,7 @@ class GTrXL(nn.Module):
         num_layers: number of layers.
         num_heads: number of attention heads; must divide ``size``.
         window: number of earlier steps that a layer attends to.
-        dtype: dtype of the factors of products with parameters, one of ``evorl.networks.layers.DTYPES``.
+        dtype: dtype of the operands of matrix multiplications, float32 or bfloat16; results are float32.
     """
 
     size: int = 64
@@ -49,7 +49,7 @@ class GTrXL(nn.Module):
         self.layers = [_Layer(self.size, self.num_heads, self.window, self.dtype) for _ in range(self.num_layers)]
 
     def inputs(self, x: jax.Array) -> jax.Array:
-        """Return the embedding ``[..., size]`` of inputs ``[..., F]``; embeds many steps in one product."""
+        """Return the embedding ``[..., size]`` of inputs ``[..., F]`` of any number of steps."""
         return self.embedding(x)
 
     def __call__(self, state: PyTreeDict, inputs: jax.Array) -> tuple[PyTreeDict, jax.Array]:
@@ -94,13 +94,13 @@ class GTrXL(nn.Module):
 
 
 class _Layer(nn.Module):
-    """Attention and a dense layer, each followed by a gate; inputs are normalized first (section 3.1).
+    """Attention, then a two-layer perceptron; both have normalized inputs and a gate (Parisotto et al. 2020).
 
     Attributes:
         size: number of units.
         num_heads: number of attention heads.
         window: number of earlier steps that a step attends to.
-        dtype: dtype of the factors of products with parameters.
+        dtype: dtype of the operands of matrix multiplications; results are float32.
     """
 
     size: int
@@ -141,10 +141,10 @@ class _Layer(nn.Module):
 
 
 class _Gate(nn.Module):
-    """GRU gate between the inputs of a sublayer and its outputs (section 3.2).
+    """GRU gate between the inputs of a sublayer and its outputs (Parisotto et al. 2020).
 
     Attributes:
-        dtype: dtype of the factors of products.
+        dtype: dtype of the operands of matrix multiplications; results are float32.
     """
 
     dtype: Dtype

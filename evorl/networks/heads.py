@@ -35,11 +35,11 @@ class FeatureNetwork(nn.Module):
 
 
 class PolicyNetwork(nn.Module):
-    """Network that maps observations to action distributions: ``[..., *observation] -> [..., num_outputs]``.
+    """Network that maps observations to outputs of a policy: ``[..., *observation] -> [..., num_outputs]``.
 
     Attributes:
         torso: a module such as ``Torso``.
-        num_outputs: number of outputs, ``num_parameters`` of the ``ActionDistribution``.
+        num_outputs: number of outputs, such as ``num_parameters`` of an ``ActionDistribution``.
         observation_ndim: number of axes of one observation.
         output_scale: gain of the head's initial weights; a small gain makes initial actions almost independent of the
             observation.

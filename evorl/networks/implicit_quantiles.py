@@ -16,6 +16,7 @@ from evorl.ops.random import draw, split_rows
 from evorl.types import Key, Observation
 
 NUM_COSINES = 64  # in the embedding of a fraction
+EMBEDDING = "fractions"  # name of the dense layer that embeds fractions
 
 
 class ImplicitQNetwork(QNetwork):
@@ -44,7 +45,7 @@ class ImplicitQNetwork(QNetwork):
         else:
             cosines = jnp.cos(math.pi * fractions[..., None] * jnp.arange(NUM_COSINES))
         scale, options = (math.sqrt(2.0) if self.torso.orthogonal else 1.0), float32_outputs(self.torso.dtype)
-        embedded = nn.relu(dense(hidden.shape[-1], self.torso.orthogonal, scale, "fractions", **options)(cosines))
+        embedded = nn.relu(dense(hidden.shape[-1], self.torso.orthogonal, scale, EMBEDDING, **options)(cosines))
         values = self._all_action_values(hidden * embedded, self.num_actions, key)
         return jnp.swapaxes(values, -1, -2)
 

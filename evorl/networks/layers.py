@@ -49,7 +49,7 @@ def orthogonal_matrix(
     """Return ``scale`` times a random matrix, orthonormal along its shorter side; leading axes merge into rows.
 
     Computed as the polar factor of a normal random matrix by Newton-Schulz iteration (Higham 2008, eq. 8.20), which
-    uses only products. QR decomposition takes seconds to compile, and on a CPU with several devices its batched form
+    uses only matrix products. QR decomposition takes seconds to compile. On a CPU with several devices, its batch form
     can deadlock on threads held by another device.
     """
     rows = math.prod(shape[:-1])
@@ -77,7 +77,7 @@ MANY_ROWS, MANY_INPUTS = 256, 32
 def _with_transposed_inputs(x: jax.Array, kernel: jax.Array) -> jax.Array:
     """Return ``x @ kernel``, ``[N, I] x [I, O] -> [N, O]``; the kernel's gradient is computed as ``copy(x.T) @ g``.
 
-    XLA's CPU products read ``x.T`` from ``x`` in place, which takes up to 1.6 times as long as transposing it first.
+    On a CPU, XLA's matrix multiplication reads ``x.T`` from ``x``, which is up to 1.6 times slower than a copy first.
     """
     return x @ kernel
 
@@ -109,7 +109,7 @@ def _product(x: jax.Array, kernel: jax.Array | PerturbedMatrix, dimension_number
 
 # Biases remain float32, and so do their gradients, which are sums over all rows: in bfloat16, 256 + 1 is 256.
 def promoted(*arrays: Any, dtype: Any = None, inexact: bool = True) -> list[Any]:
-    """Round inputs and kernel to ``dtype``; for ``None``, promote all as Flax does, unless the kernel is perturbed."""
+    """Round inputs and kernel to ``dtype``; for ``None``, promote as Flax does, except with a ``PerturbedMatrix``."""
     if dtype is not None:
         return _narrow_factors(*arrays, dtype=dtype)
     is_perturbed = any(isinstance(x, PerturbedMatrix) for x in arrays)
@@ -138,7 +138,7 @@ def _(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]) -> tuple[
 
 
 def product_in(dtype: Dtype, x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """Return ``x @ kernel``, ``[..., I] x [I, O] -> [..., O]``, in float32; the factors are rounded to ``dtype``."""
+    """Return ``x @ kernel``, ``[..., I] x [I, O] -> [..., O]``, in float32; the operands are rounded to ``dtype``."""
     return x @ kernel if dtype == "float32" else _float32_sums(x.astype(dtype), kernel.astype(dtype))
 
 
@@ -148,7 +148,7 @@ def _output_product(x: jax.Array, kernel: jax.Array, dimension_numbers: Any, **o
 
 
 def _narrow_factors(*arrays: Any, dtype: Any) -> list[Any]:
-    """Round the factors of a product; the bias, which is added to float32 sums, remains float32."""
+    """Round the operands of a product to ``dtype``; the bias, which is added to float32 sums, remains float32."""
     return [*(x.astype(dtype) for x in arrays[:2]), *arrays[2:]]
 
 
@@ -161,7 +161,7 @@ class Dense(nn.Dense):
 
     @nn.nowrap
     def param(self, name: str, init_fn: Callable[..., Any], *init_args: Any, **options: Any) -> Any:
-        """Return the parameter with this name. Flax creates a missing one and reports wrong shapes."""
+        """Return the parameter with this name. Flax creates a missing parameter and reports a wrong shape."""
         existing = self.get_variable("params", name)
         return existing if np.shape(existing) == init_args[0] else super().param(name, init_fn, *init_args, **options)
 
@@ -176,7 +176,7 @@ _he_normal = jax.nn.initializers.he_normal()
 
 
 def dense(size: int, orthogonal: bool, scale: float, name: str | None = None, **options: Any) -> nn.Dense:
-    """Return a dense layer with zero biases and weights from ``kernel_initializer``; ``options`` of ``nn.Dense``."""
+    """Return a dense layer with zero biases and a ``kernel_initializer``; ``options`` are arguments of ``nn.Dense``."""
     return Dense(size, kernel_init=kernel_initializer(orthogonal, scale), name=name, **{**_PERTURBABLE, **options})
 
 
@@ -186,7 +186,7 @@ def he_normal_dense(size: int, dtype: Dtype = "float32") -> nn.Dense:
 
 
 def dense_kernels(network: nn.Module, params: Params, *inputs: Any) -> Params:
-    """Return a tree like ``params``, True for kernels of float32 ``dense`` layers: these may be perturbed matrices.
+    """Return a tree like ``params``, True for kernels of float32 ``dense`` layers: these may be ``PerturbedMatrix``.
 
     Args:
         network: any module; it is traced, not run.
@@ -222,7 +222,7 @@ class NoisyDense(nn.Module):
     Attributes:
         size: number of outputs.
         initial_scale: the paper's ``sigma_0``; the initial noise scale is ``sigma_0 / sqrt(number of inputs)``.
-        dtype: dtype of the factors of products, one of ``DTYPES``; outputs are float32.
+        dtype: dtype of the operands of matrix multiplications, one of ``DTYPES``; outputs are float32.
     """
 
     size: int

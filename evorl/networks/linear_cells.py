@@ -63,7 +63,7 @@ class MinGRU(nn.Module):
     Attributes:
         size: number of units.
         horizon: longest initial time constant, in steps.
-        dtype: dtype of the factors of products, one of ``evorl.networks.layers.DTYPES``; the scan is float32.
+        dtype: dtype of the operands of matrix multiplications, float32 or bfloat16; results and scan are float32.
     """
 
     size: int = 128
@@ -88,7 +88,7 @@ class MinGRU(nn.Module):
         self.input_gates = Dense(2 * self.size, kernel_init=weights, bias_init=biases, **products)
 
     def inputs(self, x: jax.Array) -> jax.Array:
-        """Compute gates and candidates ``[..., 2 size]`` from inputs ``[..., F]``, many steps in one product."""
+        """Compute gates and candidates ``[..., 2 size]`` from inputs ``[..., F]`` of any number of steps."""
         gates, candidates = jnp.split(self.input_gates(x), 2, axis=-1)
         return jnp.concatenate([nn.sigmoid(gates), candidates], axis=-1)
 
@@ -124,7 +124,7 @@ class LRU(nn.Module):
     Attributes:
         size: number of complex units, and of outputs.
         horizon: longest initial time constant, in steps, above 10; initial moduli are at most ``1 - 1 / horizon``.
-        dtype: dtype of the factors of products, one of ``evorl.networks.layers.DTYPES``; the scan is float32.
+        dtype: dtype of the operands of matrix multiplications, float32 or bfloat16; results and scan are float32.
     """
 
     size: int = 128

@@ -98,7 +98,7 @@ class PredictiveQNetwork(nn.Module):
 
 
 class EnsembleQNetwork(nn.Module):
-    """``num_critics`` independently initialized Q networks, evaluated as one batched product.
+    """``num_critics`` independently initialized Q networks, evaluated in parallel by ``vmap``.
 
     ``(obs, action) -> [K, ...]`` for continuous actions, ``obs -> [K, ..., num_actions]`` for discrete ones, with an
     additional axis for ``num_atoms``. Every parameter has a leading axis K.

@@ -1,7 +1,7 @@
 """Recurrent networks: a torso, a recurrent cell and a head.
 
 The state of a cell is a pytree of arrays ``[..., *]``, zeros at the start of an episode. Real numbers are float32
-in every network; a cell that computes in bfloat16 rounds only the factors of products.
+in every network; a cell that computes in bfloat16 rounds only the operands of matrix multiplications.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class GRU(nn.Module):
 
     Attributes:
         size: number of units.
-        dtype: dtype of the factors of products, one of ``evorl.networks.layers.DTYPES``.
+        dtype: dtype of the operands of matrix multiplications, float32 or bfloat16; results are float32.
     """
 
     size: int = 128
@@ -66,7 +66,7 @@ class LSTM(nn.Module):
 
     Attributes:
         size: number of units.
-        dtype: dtype of the factors of products, one of ``evorl.networks.layers.DTYPES``.
+        dtype: dtype of the operands of matrix multiplications, float32 or bfloat16; results are float32.
     """
 
     size: int = 128
@@ -137,7 +137,7 @@ class RecurrentNetwork(nn.Module):
     Attributes:
         torso: maps an observation to the inputs of the cell; a module such as ``Torso``.
         cell: a recurrent cell, see ``build_cell``.
-        head: a network of ``evorl.networks.heads`` that reads the outputs of the cell.
+        head: network that reads the outputs of the cell, such as a ``PolicyNetwork`` or ``QNetwork``.
         observation_ndim: number of axes of one observation.
     """
 
@@ -212,7 +212,7 @@ def assemble(
 ) -> nn.Module:
     """Build a network from a torso, an optional cell, additional layers and a head.
 
-    ``head`` creates a network of ``evorl.networks.heads`` from a torso and the number of axes of its inputs.
+    ``head`` creates a network, such as a ``PolicyNetwork``, from a torso and the number of axes of its inputs.
     """
     if cell is None:
         return head(torso.clone(layers=torso.layers + head_layers), observation_ndim)

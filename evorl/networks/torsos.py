@@ -174,7 +174,7 @@ class Torso(nn.Module):
         return math.sqrt(2.0) if self.orthogonal else 1.0
 
     def _dense(self, layer: Dense, x: jax.Array) -> jax.Array:
-        """Return the pre-activations of a dense layer, normalized if so configured."""
+        """Return the pre-activations of a dense layer, after its normalization, if any."""
         options = {"use_bias": not layer.batch_norm, "dtype": compute_dtype(self.dtype)}
         x = dense(layer.size, self.orthogonal, self._gain, **options)(x)
         if layer.batch_norm:
@@ -236,9 +236,9 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
     ``{dense: 64}``, ``{conv: {filters: 16, size: 3, stride: 1, border: same}}``, ``{residual: {filters: 16}}``,
     ``{batch_renorm: {warmup: 1000, momentum: 0.99}}`` or just ``batch_renorm``, ``batch_norm``, ``flatten``,
     ``layer_norm`` and ``rms_norm``. A layer may override the ``activation``: ``{dense: {size: 64, activation: elu}}``;
-    ``{dense: {size: 64, batch_norm: true}}``, or ``rms_norm``, normalizes before that. ``{simba: 2}`` is two residual
-    blocks, as are ``simba_v2``, ``bro`` and ``flash``, see ``evorl.networks.blocks``; a dense layer with default
-    settings directly before them is their embedding. A user-defined layer, a Flax module or a function of an array, is
+    ``{dense: {size: 64, batch_norm: true}}``, or ``rms_norm``, normalizes before the activation. ``{simba: 2}`` is two
+    residual blocks, as are ``simba_v2``, ``bro`` and ``flash``, see ``evorl.networks.blocks``; a dense layer with
+    default settings directly before the blocks is their embedding. A user-defined layer (Flax module or function) is
     ``package.module:name``, or ``{name: package.module:name, size: 64}`` with settings; no activation follows it.
 
     Args:

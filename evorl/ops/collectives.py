@@ -43,7 +43,7 @@ def num_shards(mesh_axis: str = DATA_AXIS) -> int:
 
 
 def num_side_by_side() -> int:
-    """Return the number of copies of this step per device: its seeds times its members of the population."""
+    """Return the number of copies of this step on each device: its number of seeds times its number of members."""
     return num_shards(LOCAL_SEED_AXIS) * num_shards(LOCAL_MEMBER_AXIS)
 
 
@@ -84,7 +84,7 @@ def gather_rows(tree: Tree, axis: int = 0, mesh_axis: str = DATA_AXIS) -> Tree:
 
 
 def gather_from_members(tree: Tree, axis: int = 0) -> Tree:
-    """Concatenate the rows of all members of a population along ``axis``; the identity without a population."""
+    """Concatenate the rows of all members of a population along ``axis``; without a population, return ``tree``."""
     if not _on_mesh(LOCAL_MEMBER_AXIS):
         return tree
     return gather_rows(gather_rows(tree, axis, LOCAL_MEMBER_AXIS), axis, MEMBER_AXIS)
@@ -132,7 +132,7 @@ def whole_minibatch(share: Tree, num_rows: int) -> Tree:
 def over_agents(method: Callable[..., Any], num_agents: int) -> Callable[..., Any]:
     """Vectorize ``method`` over rows ``[C * num_agents, ...]``: the agents of C environment copies, copy by copy.
 
-    Inside ``method``, ``of_all_agents`` returns data of all agents of the copy. One agent gives ``jax.vmap(method)``.
+    In ``method``, ``of_all_agents`` returns data of all agents of the copy. For one agent, return ``jax.vmap(method)``.
 
     Raises:
         ValueError: the returned function is called with a number of rows that is not a multiple of ``num_agents``.
@@ -183,7 +183,7 @@ def _on_raw_data(x: jax.Array, fn: Callable[[jax.Array], jax.Array]) -> jax.Arra
 
 
 def joined_under_vmap(rows_fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``rows_fn``, a function of rows, such that ``vmap`` merges the seeds and their rows into one batch."""
+    """Return ``rows_fn``, a function of rows ``[N, ...]``; ``vmap`` over S calls it once, with ``[S * N, ...]``."""
     batch_fn = jax.custom_batching.custom_vmap(rows_fn)
 
     @batch_fn.def_vmap

@@ -17,7 +17,7 @@ def epsilon_greedy_probabilities(q_values: jax.Array, epsilon: jax.Array | float
     """Return the probabilities of the epsilon-greedy policy; actions that tie for the maximum are equally probable.
 
     Args:
-        q_values: ``[..., A]``; ``-inf`` masks an action, unless all are ``-inf``.
+        q_values: action values, ``[..., A]``; ``-inf`` masks an action, unless all are ``-inf``.
         epsilon: probability of a uniformly random unmasked action, a number or ``[...]``.
 
     Returns:

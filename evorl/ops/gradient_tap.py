@@ -1,7 +1,7 @@
 """Optimizer that accumulates gradients instead of taking steps, so that an update only computes gradients of a batch.
 
-Every gradient of every algorithm passes through ``Optimizer.apply``. To obtain a workflow's gradients, for example in a
-worker of a parameter server, replace its optimizers with taps and read the gradients from the optimizers' state.
+Gradients of losses pass through ``Optimizer.apply``, except for TRPO's policy. To obtain a workflow's gradients, as a
+worker of a parameter server does, replace the workflow's optimizers with taps and read the taps' states.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class GradientTap(Optimizer):
 
 
 class _OwnershipProbe(Optimizer):
-    """Optimizer that records, in place of its state, the parameters passed to ``init`` and the name of its field."""
+    """Optimizer whose ``init`` returns, in place of a state, its field's name and the parameters, as an ``_Owned``."""
 
     name_of_field: str = ""
 
@@ -82,7 +82,7 @@ def optimizers_of(tree: Any) -> dict[str, Optimizer]:
 
 
 def tapped(tree: Tree) -> Tree:
-    """Return a workflow or other pytree with every optimizer replaced by a tap."""
+    """Return a workflow or other pytree with every optimizer replaced by a ``GradientTap``."""
     return jax.tree.map(lambda x: GradientTap() if _is_optimizer(x) else x, tree, is_leaf=_is_optimizer)
 
 
@@ -111,7 +111,7 @@ def owned_by_optimizers(workflow: Any, agent_state: Any) -> dict[str, Any]:
 
     Returns:
         Trees by the dotted path of the optimizer's field. If an optimizer receives several groups of parameters, the
-        paths of the others end with ``:2``, ``:3``, etc. Optimizers that ``init_optimizers`` skips are omitted.
+        paths of later groups end with ``:2``, ``:3``, etc. Optimizers that ``init_optimizers`` skips are omitted.
     """
     leaves, structure = jax.tree.flatten(agent_state.params)
     numbered = agent_state.replace(params=structure.unflatten(range(len(leaves))))

@@ -69,8 +69,8 @@ def clipped_value_error(
 ) -> jax.Array:
     """Return PPO's clipped value loss, ``max((V - G)^2, (V_old + clip(V - V_old, -eps, eps) - G)^2)``.
 
-    V are the ``values``, G the ``targets``; a factor 1/2 is not included. This is the pessimistic counterpart of
-    ``clipped_surrogate`` for values (Engstrom et al. 2020, section 3).
+    V are the ``values``, V_old the ``old_values``, G the ``targets``, eps is ``clip_epsilon``; a factor 1/2 is omitted.
+    This is the pessimistic counterpart of ``clipped_surrogate`` for values (Engstrom et al. 2020, section 3).
     """
     clipped = old_values + jnp.clip(values - old_values, -clip_epsilon, clip_epsilon)
     return jnp.maximum(squared_error(values, targets), squared_error(clipped, targets))

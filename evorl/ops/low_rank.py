@@ -70,7 +70,7 @@ class PerturbedMatrix(PyTreeData):
         return self.mean + self.noise.matrix()
 
     def product(self, x: jax.Array) -> jax.Array:
-        """Return ``x @ matrix``, ``[..., I] -> [..., O]``, for one individual; for several, see ``population_axes``."""
+        """Return ``x @ matrix``, ``[..., I] -> [..., O]``, for one individual; see ``population_axes`` for ``vmap``."""
         return x @ self.mean + self.noise.product(x)
 
 

@@ -1,8 +1,8 @@
 """Selection of multiple-frequencies population-based training (MF-PBT, Doulazmi et al. 2025,
 https://arxiv.org/abs/2506.03225).
 
-The members form sub-populations, which replace their members at different intervals. With a long interval, settings
-that only pay off later are not discarded. Good members migrate between sub-populations.
+The members form sub-populations, which replace their members at different intervals. With a long interval,
+hyperparameters that only pay off later are not discarded. Good members migrate between sub-populations.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def multi_frequency_inheritance(
     Members ``i P / M .. (i + 1) P / M - 1`` are sub-population i, which evolves after every ``frequencies[i]``
     generations. Its worst quarter copies states and hyperparameters of its best quarter, rank by rank, and explores.
     Each member of its third quarter, best first, gets the state of a migrant: the best member of other sub-populations
-    that is still available. Its new hyperparameters are the migrant's if the migrant evolves less often, and the best
-    local member's if the migrant evolves more often; otherwise they are unchanged. Such members do not explore.
+    that has not yet migrated to i. The member's hyperparameters are copied from the migrant if the migrant evolves less
+    often, from the best member of i if the migrant evolves more often, and else unchanged. The member does not explore.
 
     Args:
         scores: ``[P]``; ``-inf`` for diverged members, NaN for unknown scores, whose members keep their state. A member

@@ -190,7 +190,7 @@ class TrustRegion(PyTreeNode):
 
         Args:
             gain: increase of the objective.
-            divergence: KL divergence from the old parameters; ignored by ``accept_by="gain"``.
+            divergence: KL divergence from the old parameters; with ``accept_by="gain"``, it must only be finite.
             expected_gain: first-order estimate of the gain of this step.
         """
         if self.accept_by == "divergence":

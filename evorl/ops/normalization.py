@@ -167,7 +167,7 @@ class RewardScale(PyTreeData):
 
     @classmethod
     def of_none(cls, num_envs: int, *, bounded: bool = False) -> RewardScale:
-        """Return the scale of ``num_envs`` environments before the first reward; ``bounded`` records ``greatest``."""
+        """Return the scale of ``num_envs`` environments before any reward; ``bounded=True`` records ``greatest``."""
         statistics, greatest = init_statistics(jax.ShapeDtypeStruct((), jnp.float32)), jnp.zeros(())
         return cls(statistics=statistics, sums=jnp.zeros(num_envs), greatest=greatest if bounded else None)
 

@@ -104,7 +104,7 @@ class Optimizer(PyTreeNode):
             nonzero for some, such as adamw.
         options: other arguments of the optimizer function, such as ``{"momentum": 0.9, "nesterov": True}`` for sgd.
         projection: ``unit_norm`` scales the weights of each unit to norm 1 after each step; ``unit_norm_and_gains``
-            scales the gains of normalization layers as well, to mean square 1, see ``evorl.ops.projection``; ``None``
+            scales gains and shifts of normalization layers as well, see ``evorl.ops.projection``; ``None``
             disables it.
 
     Raises:
@@ -140,7 +140,7 @@ class Optimizer(PyTreeNode):
         object.__setattr__(self, "options", options)
 
     def _checked_option(self, name: str, value: Any) -> Any:
-        """Return an option as a traced number; as a ``Switch`` if it is a string, or its default is a bool or int."""
+        """Return an option: a ``Switch`` if it is a string or its default is a bool or int, else a number or None."""
         valid = {x: default for x, default in _arguments(self.name).items() if x not in _ARGUMENTS_OF_FIELDS.values()}
         if name not in valid:
             fields = [field for field, argument in _ARGUMENTS_OF_FIELDS.items() if argument == name]

@@ -1,7 +1,7 @@
 """Projection of weights onto unit spheres after each optimizer step or mutation (Loshchilov et al. 2025,
 https://arxiv.org/abs/2410.01131; Lee et al. 2025, https://arxiv.org/abs/2502.15280).
 
-If features are normalized, the norm of the weights does not affect them, but it affects the effective learning rate.
+If a layer's outputs are normalized, the norm of its weights only affects the effective learning rate.
 """
 
 from __future__ import annotations
@@ -73,5 +73,5 @@ PROJECTIONS: dict[str, Callable[[Params], Params]] = {
 
 
 def projected(params: Params, projection: Projection | None) -> Params:
-    """Return parameters, also ``[P, ...]`` of a population, after the projection; unchanged for ``None``."""
+    """Return the projected parameters of one individual, or of a population ``[P, ...]``; unchanged for ``None``."""
     return params if projection is None else PROJECTIONS[projection](params)

@@ -117,7 +117,7 @@ def n_step_return(
 ) -> jax.Array:
     """Compute returns of ``num_steps`` rewards and a bootstrap value (Sutton & Barto 2018, eq. 7.1), ``[T, ...]``.
 
-    ``G_t = r_t + discount r_{t+1} + ... + discount^n V(s_{t+n})``; n is smaller if the episode or window ends before.
+    ``G_t = r_t + ... + discount^n V(s_{t+n})``; n is ``num_steps``, or smaller if the episode or window ends before.
 
     Raises:
         ValueError: ``num_steps`` is less than 1.

@@ -41,7 +41,7 @@ class Inheritance(PyTreeData):
 def inheritance_of_clones(key: Key, scores: jax.Array, share: jax.Array | float | None, paired: bool) -> Inheritance:
     """Return the inheritance by ``pair_parents`` if ``paired``, else by ``truncation_parents``.
 
-    If ``share`` is ``None``, no member is replaced.
+    If ``share`` is ``None``, no member is replaced. ``pair_parents`` does not depend on the value of ``share``.
     """
     if share is None:
         return Inheritance.from_parents(jnp.arange(len(scores)))

@@ -67,7 +67,7 @@ def aligned(table: Sequence[Sequence[str]], right: Collection[int] = ()) -> list
     """Return the rows of a table as lines with aligned columns.
 
     Args:
-        table: rows of cells, all of the same length.
+        table: rows of cells; all rows have the same number of cells.
         right: indices of the columns that are aligned to the right.
     """
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]

@@ -12,7 +12,7 @@ class Work(NamedTuple):
     """Work of one call of a program.
 
     Attributes:
-        operations: number of operations, counted in every iteration; on a GPU, about ten operations form a kernel.
+        operations: number of operations, in all iterations of loops; on a GPU, about ten operations form a kernel.
         numbers: total number of elements of the results of all operations.
     """
 

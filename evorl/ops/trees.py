@@ -216,7 +216,7 @@ def hard_update(target: Any, online: Any, due: jax.Array | float = True) -> Any:
 
 
 class Flat(NamedTuple):
-    """Flattened tree: loops in Python that carry it do not flatten and unflatten the tree at every step."""
+    """Flattened tree, for Python loops that would otherwise flatten and unflatten the tree at every step."""
 
     leaves: list[Any]
     treedef: Any

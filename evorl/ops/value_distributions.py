@@ -1,4 +1,4 @@
-"""Distributions of returns: categorical on a fixed grid (C51, HL-Gauss), and quantiles (QR-DQN, TQC)."""
+"""Distributions of returns: categorical on fixed atoms (C51, HL-Gauss), and quantiles (QR-DQN, TQC)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import optax
 
 
 def categorical_projection(atoms: jax.Array, probs: jax.Array, support: jax.Array) -> jax.Array:
-    """Project a distribution onto an even grid, preserving its mean except for clipping (Bellemare et al. 2017, eq. 7).
+    """Project a distribution onto evenly spaced atoms, preserving its mean (Bellemare et al. 2017, eq. 7).
 
-    The probability of a point is split between its two neighbors on the grid by linear interpolation. Points beyond the
-    grid are clipped to its ends.
+    The probability of an atom is split between its two neighbors in ``support`` by linear interpolation. Atoms beyond
+    the ends of ``support`` are clipped to them, which changes the mean.
 
     Args:
-        atoms: points ``[..., M]``, such as ``reward + discount * support``.
-        probs: probabilities of the points, ``[..., M]``.
-        support: grid ``[K]``, evenly increasing, K at least 2.
+        atoms: atoms of the distribution, ``[..., M]``, such as ``reward + discount * support``.
+        probs: probabilities of the atoms, ``[..., M]``.
+        support: atoms of the result, ``[K]``, evenly spaced and increasing, K at least 2.
 
     Returns:
-        Probabilities on the grid, ``[..., K]``.
+        Probabilities of the atoms in ``support``, ``[..., K]``.
     """
     chex.assert_equal_shape([atoms, probs])
     # Distances are in units of each interval, because a float32 grid is even only up to rounding.
@@ -44,8 +44,8 @@ def categorical_losses(
         logits: ``[..., N, K]``; leading axes (ensemble members) share the target.
         rewards: ``[N]``.
         discounts: ``[N]``, ``discount * (1 - termination)``: truncated steps bootstrap.
-        next_probs: probabilities on the grid, ``[N, K]``.
-        support: grid ``[K]``, evenly increasing.
+        next_probs: probabilities of the atoms in ``support``, ``[N, K]``.
+        support: atoms ``[K]``, evenly spaced and increasing.
 
     Returns:
         The cross-entropies, and the divergences ``KL(target || softmax(logits))``; both ``[..., N]``.
@@ -64,7 +64,7 @@ def hl_gauss(targets: jax.Array, support: jax.Array, smoothing: float = 0.75) ->
 
     Args:
         targets: means of the distributions, ``[...]``.
-        support: even grid ``[K]``, increasing, K at least 2.
+        support: grid ``[K]``, evenly spaced and increasing, K at least 2.
         smoothing: standard deviation, in steps of the grid.
 
     Returns:

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 
 
 def rescale(values: jax.Array, epsilon: jax.Array | float = 1e-3) -> jax.Array:
-    """Return ``sign(x) (sqrt(abs(x) + 1) - 1) + epsilon x``, elementwise."""
+    """Return ``sign(x) (sqrt(abs(x) + 1) - 1) + epsilon x`` for each entry x of ``values``."""
     return jnp.sign(values) * (jnp.sqrt(jnp.abs(values) + 1.0) - 1.0) + epsilon * values
 
 
 def undo_rescale(rescaled: jax.Array, epsilon: jax.Array | float = 1e-3) -> jax.Array:
-    """Return the inverse of ``rescale`` (proposition A.2), for ``epsilon`` above 0.
+    """Return the inverse of ``rescale`` (proposition A.2), elementwise, for ``epsilon`` of 0 or more.
 
     The quadratic equation is solved in a form that avoids cancellation.
     """

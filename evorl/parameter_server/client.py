@@ -105,7 +105,7 @@ class ParameterClient:
         return self._checked("pull", answer, _PROGRESS), body
 
     def push(self, body: bytes, *, step: int, updates: int, steps: int, **statistics: Any) -> dict[str, Any]:
-        """Send a gradient or a delta (parameter change); the response has ``accepted``, false if the server dropped it.
+        """Send a gradient or a delta (parameter change); ``accepted`` in the response is false if it was dropped.
 
         Args:
             body: serialized gradient or delta, followed by the agent's other arrays, see ``ServedParameters.rest_of``.

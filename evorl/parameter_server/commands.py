@@ -120,7 +120,7 @@ class ParameterCommands:
 
     @property
     def is_over(self) -> bool:
-        """Return True if ``step`` has reached ``total_steps``, or ``ending`` is set."""
+        """True if ``step`` has reached ``total_steps``, or ``ending`` is set."""
         return self.ending or self._step >= self._total_steps
 
     def parameters(self) -> Params:
@@ -133,7 +133,7 @@ class ParameterCommands:
         return self._progress(), self._flat() + rest
 
     def n_step(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Return the progress, ``pushes``, recent ``workers``, mean return (``score``), and settings for workers."""
+        """Return progress, ``pushes``, worker settings, and ``workers`` and mean return ``score`` of recent pushes."""
         ended = sum(x.episodes[0] for x in self._recent)
         return self._progress() | {
             "pushes": self.pushes,

@@ -1,6 +1,6 @@
 """Parameter server of a run: checks its settings and builds the config of the workers.
 
-Workers do not compose a config: the server sends them its own as JSON.
+Workers do not compose a config: the server sends them its config as JSON.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def refuse_ordinary_run(which: str, runs_folder: str) -> None:
 
 
 def parameter_service(workflow: Workflow, spec: RunSpec) -> ParameterService:
-    """Return the parameter server of a run with ``parameters``.
+    """Return the parameter server that the section ``parameters`` of a run describes; it is not started.
 
     Raises:
         ValueError: the algorithm does not support a parameter server, or a setting is invalid.

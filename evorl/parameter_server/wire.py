@@ -58,7 +58,7 @@ class CommandConnection(FrameConnection):
 
     @property
     def is_within_request(self) -> bool:
-        """Return True if a part of an incomplete frame was received."""
+        """True if a part of an incomplete frame was received."""
         return not self.is_answering and (bool(self._buffer) or self._header is not None)
 
     def receive(self, data: bytes) -> None:

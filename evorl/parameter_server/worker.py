@@ -119,7 +119,7 @@ class ServedParameters:
         return [leaf for leaf, rest in zip(leaves, is_rest, strict=True) if rest]
 
     def with_rest(self, agent_state: AgentState, rest: list[Any]) -> AgentState:
-        """Return the agent with the arrays of ``rest_of`` replaced by ``rest``, which another agent returned."""
+        """Return the agent with the arrays of ``rest_of`` replaced by ``rest``, the arrays of another agent."""
         leaves, is_rest = self._split(agent_state)
         arrays = iter(rest)
         return jax.tree.unflatten(

@@ -22,7 +22,7 @@ from evorl.serving.training_server import TrainingServer
 
 
 def work_for(config: Mapping[str, Any], address: str, serve: Any, **settings: Any) -> Worked:
-    """Run a worker with a server's ``config``, in local environments or with simulators that connect to this worker."""
+    """Run ``work`` with a server's ``config``; for ``env=remote``, with a ``TrainingServer`` (settings ``serve``)."""
     settings["seed"] = seed_number(config.get("seed", 0))
     workflow = workflow_from_config(config)
     check_supported(workflow)

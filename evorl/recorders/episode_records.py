@@ -22,8 +22,8 @@ def episode_recorders(
         folder: the run folder.
         workflow: workflow of the run, with the settings of its evaluations.
         spec: settings of the run.
-        of_training: true for evaluations during training, which also create the recorders of goal table and videos.
-        suffix: appended to the number of steps in file names.
+        of_training: true for evaluations during training, which can also record the goal table and videos.
+        suffix: appended to the number of steps in the names of saved episodes and plots.
     """
     keeping, recorders = workflow.keeping, []
     if of_training and spec.render_interval:

@@ -52,7 +52,7 @@ class GoalTableRecorder(Recorder):
 
 
 def goal_table(episodes: EvaluationMetrics) -> dict[str, np.ndarray]:
-    """Return by name the goals (``GOALS``) ``[N, G]``, successes, returns and lengths ``[N]`` of all seeds' N episodes.
+    """Return columns by name: goals (``GOALS``) ``[N, G]``, successes, returns, lengths ``[N]``, N over all seeds.
 
     Raises:
         ValueError: the goals of these episodes were not recorded.

@@ -81,7 +81,7 @@ def draw_learning_curve(metrics_csv: Path | str, picture: Path | str, title: str
 
 
 def read_curves(metrics_csv: Path | str) -> Curves:
-    """Return the finite values of every column with their environment steps, ``name -> (steps, values)``."""
+    """Return the finite values of every metric with their environment steps, ``name -> (steps, values)``."""
     curves: Curves = {}
     for row in RowFile(metrics_csv).records():
         extend_curves(curves, {name: float(text) for name, text in row.items() if text})

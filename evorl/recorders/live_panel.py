@@ -36,7 +36,7 @@ class Panel(Recorder, ABC):
     """Base class of views of a run's status; the training thread redraws them, in a limited share of its time.
 
     Args:
-        clock: function that returns seconds, for tests.
+        clock: function that returns a time in seconds; tests replace it.
     """
 
     seconds_between_frames, share_of_time = 0.2, 0.01  # minimum seconds, and maximum share of time for drawing
@@ -79,11 +79,11 @@ class Panel(Recorder, ABC):
 
 
 class LivePanel(Panel):
-    """Panel on a terminal, redrawn in place in at most 1 % of the time; messages scroll above, the last frame remains.
+    """Terminal panel, redrawn in place in at most 1 % of the time, with messages above it; the last frame remains.
 
     Args:
         console: console of ``rich`` to draw on; ``None`` for standard output.
-        clock: function that returns seconds, for tests.
+        clock: function that returns a time in seconds; tests replace it.
     """
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.perf_counter) -> None:

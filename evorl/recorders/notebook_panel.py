@@ -25,12 +25,12 @@ def in_notebook() -> bool:
 
 
 class NotebookPanel(Panel):
-    """Shows learning curve and status below the cell, also as text, in at most 2 % of the time; the last image remains.
+    """Shows status and learning curve below the cell, redrawn in at most 2 % of the time; the last image remains.
 
     Args:
         show: function that displays data, a dict by MIME type, and returns an object with a method ``update`` that
             replaces the data; by default ``IPython.display.display``.
-        clock: function that returns seconds, for tests.
+        clock: function that returns a time in seconds; tests replace it.
     """
 
     seconds_between_frames, share_of_time = 1.0, 0.02

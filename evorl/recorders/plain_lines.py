@@ -25,7 +25,7 @@ class PlainLines(Recorder):
 
     Args:
         stream: output stream; ``None`` for standard output.
-        clock: function that returns seconds, for tests.
+        clock: function that returns a time in seconds; tests replace it.
     """
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:

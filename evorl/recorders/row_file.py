@@ -34,7 +34,7 @@ class RowFile:
         self._file: IO[str] | None = None
 
     def lines(self) -> list[str]:
-        """Return the complete lines, without line ends; an empty list without a file."""
+        """Return the complete lines, without line ends; an empty list if the file does not exist."""
         refuse_link(self.path)
         if not self.path.exists():
             return []

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Curve = tuple[Sequence[float], Sequence[float]]
 MAX_NAMED = 20  # maximum number of settings in the legend, best first
-MAX_WITHIN = 6  # maximum length of a legend inside the plot
+MAX_WITHIN = 6  # maximum number of legend entries inside the plot
 
 
 def draw_sweep(picture: Path | str, panels: Mapping[str, Mapping[str, Sequence[Curve]]]) -> bool:

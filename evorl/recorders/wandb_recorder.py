@@ -27,7 +27,7 @@ class WandbRecorder(Recorder):
         mode: ``offline`` (no account, no network), ``online`` or ``disabled``.
 
     Raises:
-        ImportError: wandb is not installed; raised at the start.
+        ImportError: wandb is not installed; raised at the start, as is ``RunFolderError`` for an invalid run id.
         ValueError: the mode is unknown.
     """
 

@@ -21,12 +21,12 @@ _KINDS = {".gif": "GIF", ".webp": "WEBP", ".png": "PNG"}
 
 
 def frame_numbers(num_moments: int, num_frames: int = MAX_FRAMES) -> np.ndarray:
-    """Return up to ``num_frames`` equally spaced indices, from 0 to ``num_moments - 1``; only 0 for one frame."""
+    """Return up to ``num_frames`` evenly spaced indices, from 0 to ``num_moments - 1``; only 0 for one frame."""
     return np.unique(np.linspace(0, num_moments - 1, min(num_moments, num_frames)).round().astype(np.int64))
 
 
 def frames_of(episode: SavedEpisode, env: Env, num_frames: int = MAX_FRAMES, size: int = IMAGE_SIZE) -> np.ndarray:
-    """Render an episode's MuJoCo bodies at K equally spaced moments, uint8 ``[K, size, size, 3]``.
+    """Render an episode's MuJoCo bodies at K evenly spaced moments, uint8 ``[K, size, size, 3]``.
 
     Args:
         episode: an episode with recorded MuJoCo positions and velocities.

@@ -30,7 +30,7 @@ def played_entries(workflow: Workflow) -> tuple[str, ...]:
 
 
 def best_policy(state: State) -> AgentState:
-    """Return the agent state that evaluations of a single seed use; in a population, that of the best member."""
+    """Return the agent state that evaluations use, from the state of one seed; in a population, the best member's."""
     if "members" not in state:
         return state.agent_state
     best = best_member(state.scores)
@@ -70,7 +70,7 @@ def players_of(workflow: Workflow, state: State, num_episodes: int, cells: int |
 
 
 def spread_cells(archive: Archive, state: ArchiveState, number: int) -> list[int]:
-    """Select up to ``number`` cells with elites: first the best elite, then always the one farthest from the selected.
+    """Select up to ``number`` cells with elites: the best elite, then repeatedly the elite farthest from the selected.
 
     Distances are Euclidean, between descriptors scaled to [0, 1] by the bounds of the archive.
 

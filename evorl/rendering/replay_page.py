@@ -1,7 +1,7 @@
 """Replay pages: a single HTML file that any browser plays offline, without network requests.
 
 Episodes with MuJoCo positions are shown as scenes that can be rotated and paused: shapes are stored once, poses per
-frame as 16-bit integers. Meshes and height fields are drawn as bounding boxes. Other episodes are one animation.
+frame as 16-bit integers. Meshes and height fields are drawn as bounding boxes. Other episodes share one animation.
 """
 
 from __future__ import annotations

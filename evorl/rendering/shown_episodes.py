@@ -169,7 +169,7 @@ def seen_live(
 
 
 class Album:
-    """Images of an episode of unknown length: of equally spaced moments, and of the last moment.
+    """Images of an episode of unknown length: of evenly spaced moments, and of the last moment.
 
     Args:
         num_frames: number of images needed; when more than twice as many are stored, every second one is dropped.
@@ -194,7 +194,7 @@ class Album:
 
 
 def drawn_by_user(env: VectorEnv, size: int) -> Callable[[EnvState], np.ndarray]:
-    """Return a function that renders the single row of a state with the user's ``render(state)``.
+    """Return a function that renders the first row of a batched state with the user's ``render(state)``.
 
     Raises:
         ValueError: (by the returned function) the result of ``render`` is not uint8 ``[height, width, 3]``.
@@ -217,7 +217,7 @@ def drawn_by_simulator(env: Any, size: int) -> Callable[[EnvState], np.ndarray]:
     """Return a function that waits for a state, then renders the current state of a simulator on the host.
 
     Raises:
-        HostEnvError: (by the returned function) rendering fails or returns ``None``; ``ValueError`` for other results.
+        HostEnvError: (by the returned function) rendering fails or returns ``None``; ``ValueError`` for non-RGB images.
     """
 
     def look(env_state: EnvState) -> np.ndarray:
@@ -236,7 +236,7 @@ def drawn_by_simulator(env: Any, size: int) -> Callable[[EnvState], np.ndarray]:
 
 
 def _rendering_env(env: VectorEnv, config: Mapping[str, Any] | str) -> Any:
-    """Create a single copy of the environment of this config, with rendering enabled if it is a simulator."""
+    """Create a copy of the environment of ``config``, without autoreset; a simulator renders images in this process."""
     settings = {"name": config} if isinstance(config, str) else dict(config)
     if env.steps_on_host:
         settings.pop("vectorization", None)  # render in this process

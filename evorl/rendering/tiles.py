@@ -47,13 +47,13 @@ class Shown:
         return f"{self.title}  step {moment}{end}  return {figures(self.rewards[:moment].sum())}"
 
     def first(self, num_steps: int) -> Shown:
-        """Return the first ``num_steps`` steps of the episode."""
+        """Return this episode, shown for its first ``num_steps`` steps only."""
         is_whole = self.is_whole and self.length <= num_steps
         return dataclasses.replace(self, rewards=self.rewards[:num_steps], is_whole=is_whole)
 
 
 def moments_of(shown: Sequence[Shown], num_frames: int) -> np.ndarray:
-    """Return up to ``num_frames`` equally spaced moments to draw, from 0 to the length of the longest episode."""
+    """Return up to ``num_frames`` evenly spaced moments to draw, from 0 to the length of the longest episode."""
     return frame_numbers(max(each.length for each in shown) + 1, num_frames)
 
 

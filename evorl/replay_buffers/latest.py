@@ -1,4 +1,4 @@
-"""Combined experience replay (Zhang & Sutton 2017, https://arxiv.org/abs/1712.01275)."""
+"""Combined experience replay (Zhang & Sutton 2017, https://arxiv.org/abs/1712.01275): samples include new steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from evorl.types import Key
 
 
 class CombinedReplayBuffer(UniformReplayBuffer):
-    """Ring of the latest transitions: a batch starts with the newest one of each environment; the rest is uniform."""
+    """Ring of the latest transitions: a sample starts with the newest of each environment; the rest is uniform."""
 
     def draw_indices(self, state: ReplayState, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
         rows, envs = super().draw_indices(state, key, num)

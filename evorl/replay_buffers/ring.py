@@ -3,8 +3,8 @@
 Storage leaves are ``[R, B, ...]``: R rows, each with one transition of every environment. A device mesh shards the
 environment axis, so a device stores the transitions of its environments, and writing needs no communication. A ring of
 a single environment is replicated: every device receives the same rows. Such a ring can store complete episodes of
-different lengths consecutively. A buffer is this storage plus a *strategy*, a function of state, key and number that
-returns ``(rows, envs)``. n-step transitions are assembled from single steps when they are sampled.
+different lengths consecutively. A buffer is this storage plus a method ``draw_indices``, which samples positions
+``(rows, envs)`` in the ring. n-step transitions are assembled from single steps when they are sampled.
 
 The ring is never carried through ``lax.cond``, which may copy all its data: instead, skipped rows have an index out of
 range. Writing is a scatter of whole rows, which XLA does in place if the state is donated or carried by a loop.
@@ -53,7 +53,7 @@ def init_ring(num_rows: int, num_envs: int, sample_spec: Any, num_columns: int =
 
     Args:
         num_rows: number of rows R.
-        num_envs: number of environments B over all devices, divisible by their number; a single one is replicated.
+        num_envs: number of environments B over all devices, a multiple of the number of devices, or 1 (replicated).
         sample_spec: one transition of one environment: arrays, numbers or ``jax.ShapeDtypeStruct``.
         num_columns: number of adjacent columns per environment.
     """

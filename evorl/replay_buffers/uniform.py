@@ -75,5 +75,5 @@ class UniformReplayBuffer(PyTreeNode):
         return self.num_transitions(state)
 
     def _over_devices(self, local_rows: Tree) -> Tree:
-        """Concatenate the rows of all devices' environments; a single environment is replicated already."""
+        """Return the rows of all devices' environments, concatenated; rows of a single environment are replicated."""
         return local_rows if self.num_envs == 1 else gather_rows(local_rows)

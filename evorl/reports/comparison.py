@@ -81,7 +81,7 @@ class Band:
 
 
 def band_of(curves: Sequence[Curve]) -> Band:
-    """Return interquartile mean and interval of the curves at their steps; curves are interpolated linearly."""
+    """Return interquartile mean and interval of the curves, interpolated linearly at up to ``MAX_POINTS`` steps."""
     steps = thinned(np.unique(np.concatenate([curve.steps for curve in curves])))
     values = np.stack([np.interp(steps, c.steps, c.values, left=np.nan, right=np.nan) for c in curves], axis=1)
     center, low, high = np.full((3, len(steps)), np.nan)
@@ -126,7 +126,7 @@ def grouped(runs: Sequence[RecordedRun], by: Sequence[str] = (), metric: str | N
 
 
 def default_metric(runs: Sequence[RecordedRun]) -> str:
-    """Return the evaluation return if any run has it, else the training return; the two are not comparable."""
+    """Return the column of the evaluation return if any run has it, else that of the training return."""
     return EVALUATION if any(EVALUATION in run.curves for run in runs) else TRAINING
 
 

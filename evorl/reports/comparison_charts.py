@@ -56,7 +56,7 @@ def scores_by_label(groups: Sequence[Group]) -> dict[str, dict[str, np.ndarray]]
 
 
 def on_one_scale(scores: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
-    """Return scores by label and environment; several environments are each scaled to [0, 1] over all labels."""
+    """Return the scores; if there are several environments, the scores in each are scaled to [0, 1] over all labels."""
     envs = list(dict.fromkeys(env for of_label in scores.values() for env in of_label))
     if len(envs) == 1:
         return {label: dict(of_label) for label, of_label in scores.items()}

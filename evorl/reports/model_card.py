@@ -54,7 +54,7 @@ class PackedCheckpoint(NamedTuple):
 
 
 def model_card(run: RecordedRun, checkpoint: PackedCheckpoint) -> str:
-    """Return the card of a run: agent, environment, score and its spread, settings, versions and license."""
+    """Return the card of a run as Markdown: agent, environment, score and its spread, settings, versions, license."""
     score = _score(run, checkpoint)
     start = run.starts[-1] if run.starts else {}
     facts = {

@@ -61,7 +61,7 @@ class RecordedRun:
 
     @functools.cached_property
     def starts(self) -> list[dict[str, Any]]:
-        """One entry per start of training, see ``evorl.runs.about``; empty for runs of versions without this record."""
+        """One entry per start of training, see ``evorl.runs.about``; empty if no starts were recorded."""
         return read_starts(self.folder.about)
 
     @property
@@ -76,7 +76,7 @@ class RecordedRun:
 
     @property
     def algorithm(self) -> str:
-        """The agent as chosen on the command line, such as ``ppo``; if unknown, from the workflow's name."""
+        """The agent as chosen on the command line, such as ``ppo``; if unknown, derived from the workflow's class."""
         chosen = self.starts[0].get("agent") if self.starts else None
         workflow = str(self.config.get("workflow")).rpartition(".")[2].removesuffix("Workflow")
         return str(chosen or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", workflow).lower())
@@ -148,7 +148,7 @@ class RecordedRun:
 
     @functools.cached_property
     def seconds(self) -> float | None:
-        """Total training time: for each start of the run, the time until its last row; ``None`` if no row has a time.
+        """Training time in seconds, summed over starts: from a start to its last row; ``None`` if no row has a time.
 
         Without recorded starts, the time begins at the first row.
         """
@@ -166,7 +166,7 @@ class RecordedRun:
 
     @property
     def steps_per_second(self) -> float | None:
-        """Median over rows of environment steps per second over all seeds; ``None`` if not recorded."""
+        """Environment steps per second of all seeds together, median over rows; ``None`` if not recorded."""
         curve = self.timings.get("time/steps_per_second")
         return float(np.median(curve.values)) if curve else None
 

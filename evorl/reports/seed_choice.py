@@ -1,4 +1,4 @@
-"""Chooses one seed of a run that trained several in parallel: by number, or the best by evaluation."""
+"""Chooses one seed of a run that trained several in parallel: by index, or by the highest evaluation return."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SeedChoice(NamedTuple):
     """A chosen seed of a run.
 
     Attributes:
-        number: number of the seed, from 0.
+        number: index of the seed, from 0.
         description: the seed and the reason, such as ``seed_number=2 of 4 seeds (the best by evaluation, with a return
             of 89.3)``; empty for a run of one seed.
     """
@@ -34,8 +34,8 @@ def choose_seed(folder: Path, num_seeds: int | None, timesteps: int, requested: 
         num_seeds: number of seeds of the run; ``None`` for a run without a seed axis.
         timesteps: environment steps of the checkpoint. The last evaluation up to this step decides; the evaluation of
             the untrained policy does not count.
-        requested: a number, or ``best`` for the seed with the largest mean return (seed 0 if no evaluation of each seed
-            is recorded). ``execution.seeds.state_of_seed`` checks that the run has a seed of this number.
+        requested: index of a seed, or ``best`` for the seed with the largest mean return (seed 0 if no evaluation of
+            each seed is recorded). ``execution.seeds.state_of_seed`` checks that the run has a seed of this index.
     """
     if requested != BEST:
         return SeedChoice(int(requested), _described(int(requested), num_seeds))

@@ -103,7 +103,7 @@ def commit_of(folder: Path) -> str | None:
 
 @functools.cache
 def installed_versions() -> tuple[tuple[str, str], ...]:
-    """Return names and versions of Python, evorl and the installed packages that a run may use."""
+    """Return pairs ``(name, version)`` of Python, evorl and the installed packages that a run may use."""
     names = ["jax", "jaxlib", "numpy"]
     with contextlib.suppress(metadata.PackageNotFoundError):
         needed = [text for text in metadata.requires(DISTRIBUTION) or () if not _NOT_FOR_RUNS.search(text)]

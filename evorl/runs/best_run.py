@@ -64,7 +64,7 @@ def _best_run(sweep: SweepFolder) -> RunFolder:
 
 
 def _best_trial(search: RunFolder) -> RunFolder:
-    """Return the run of the finished trial with the largest best return; for a restarted trial, its last folder."""
+    """Return the last run of the finished trial with the largest best return; raise ``RunFolderError`` if none."""
     refuse_link(search.search_table)
     runs: list[tuple[float, RunFolder]] = []
     try:

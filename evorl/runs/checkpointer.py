@@ -101,7 +101,7 @@ class RunCheckpointer:
         return None if best is None else self._score(best)
 
     def wants(self, score: float | None) -> bool:
-        """Return True ``seconds`` after the last save, or if ``best_to_keep`` > 1 and ``score`` is among the best."""
+        """Return True if a save is due by ``seconds``, or if ``best_to_keep`` > 1 and ``score`` is among the best."""
         if self.seconds > 0.0 and self._clock() - self._last_save >= self.seconds:
             return True
         if score is None or self.best_to_keep == 1 or not math.isfinite(score):
@@ -112,7 +112,7 @@ class RunCheckpointer:
     def save(self, state: Any, progress: Mapping[str, Any], score: float | None = None) -> None:
         """Save a state; on return it is on disk, and superseded checkpoints are removed.
 
-        If there are several processes, all must call it: each writes its part of the state, the first everything else.
+        All processes of the run must call ``save``: each writes its part of the state, and the first everything else.
 
         Args:
             state: any pytree of arrays and numbers, including typed PRNG keys, on any devices.
@@ -163,8 +163,8 @@ class RunCheckpointer:
 
         Args:
             template: a state of the expected structure, or its shapes from ``jax.eval_shape``, which need no memory.
-                Leaves with a sharding are placed accordingly; the others become NumPy arrays, or PRNG keys on the
-                default device. The number of devices may differ from the saving run's.
+                Leaves with a sharding are placed accordingly; the others become NumPy arrays, Python numbers, or PRNG
+                keys on the default device. The number of devices may differ from the saving run's.
             which: ``"latest"``, ``"best"`` or an iteration. If the latest or best one is corrupted, the next intact one
                 is used, and ``notices`` reports it.
             partial: read only the template's leaves and ignore other saved ones, such as the replay buffer.
@@ -222,7 +222,7 @@ class RunCheckpointer:
         """Do nothing: the checkpointer holds no resources."""
 
     def _choose(self, which: str | int) -> int:
-        """Return the first intact candidate for ``which``, and add messages about corrupted ones to ``notices``."""
+        """Return the first intact iteration for ``which``; messages about corrupted ones are added to ``notices``."""
         for step in self._candidates(which):
             try:
                 check_checkpoint(self.folder / str(step))

@@ -111,10 +111,10 @@ def check_address(address: str, after: str | None = None) -> bool:
 
     Args:
         address: the address.
-        after: address that redirected to ``address``, HTTPS only to HTTPS; ``None`` if the user passed ``address``.
+        after: address that redirected to ``address``; from HTTPS only to HTTPS. ``None`` without a redirection.
 
     Raises:
-        RunFolderError: ``address`` is malformed, has a user name or password, or uses HTTP and is not of this machine.
+        RunFolderError: ``address`` is malformed, has a user or password, or is neither HTTPS nor HTTP of this machine.
     """
     shown = address if after is None else f"{after} redirects to {address}, which"
     try:

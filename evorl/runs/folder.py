@@ -205,7 +205,7 @@ class RunFolder:
     def find(cls, which: Path | str, root: Path | str) -> Self:
         """Return the run that ``resume=<which>`` names: ``latest``, a path, or the name of a run below ``root``.
 
-        A folder of runs, such as ``runs/ppo-cartpole`` or ``runs``, names its run with the most recent checkpoint.
+        A folder of runs, such as ``runs/ppo-cartpole`` or ``runs``, stands for its run with the most recent checkpoint.
 
         Raises:
             RunFolderError: no folder matches, or the folder of runs (``root`` for ``latest``) has no checkpoint.
@@ -256,8 +256,8 @@ class RunFolder:
 
         Args:
             trust: True if the config may name code outside evorl. If False, such names are rejected, and the config is
-                marked as untrusted: workflows and environments built from the config, a copy or a part of the config
-                load no code outside evorl, except by names that the caller has changed.
+                marked as untrusted: workflows and environments built from this config, a copy or a part load code
+                outside evorl only by names that the caller has changed.
 
         Raises:
             RunFolderError: the file is not plain YAML; or ``trust`` is False, and the config names code outside evorl.

@@ -32,7 +32,7 @@ class HubAddress(NamedTuple):
 
     @classmethod
     def read(cls, address: str) -> HubAddress:
-        """Read an address ``hf://<owner>/<name>[@<revision>]``.
+        """Parse an address ``hf://<owner>/<name>[@<revision>]``.
 
         Raises:
             RunFolderError: the address has another form.
@@ -44,7 +44,7 @@ class HubAddress(NamedTuple):
 
 
 def download_from_hub(address: str) -> Path:
-    """Download ``policy.zip`` from a repository into the user's cache, unless cached there; return its path.
+    """Download ``policy.zip`` from a repository into the user's cache, unless it is already there; return its path.
 
     Raises:
         RunFolderError: the address is invalid; the file does not exist, is too large or cannot be downloaded or stored.
@@ -91,7 +91,7 @@ def upload_to_hub(address: str, files: Mapping[str, bytes], message: str) -> str
     Args:
         address: ``hf://<owner>/<name>[@<branch>]``.
         files: contents by file name.
-        message: message of the commit.
+        message: commit message.
 
     Returns:
         Address of the commit's web page.

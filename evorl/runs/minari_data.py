@@ -82,7 +82,7 @@ def minari_conversion(dataset: Any, agent_space: Space | None = None) -> ActionC
     """Return the conversion between the data set's actions and the agents' actions.
 
     Raises:
-        ReplayFileError: agents do not support the data set's action space, or its conversion is not ``agent_space``.
+        ReplayFileError: agents do not support the data set's actions, or the converted space is not ``agent_space``.
     """
     try:
         conversion = ActionConversion(action_space_of(dataset.action_space)[0])
@@ -117,7 +117,7 @@ def _check_lengths(episode: Any, number: int) -> None:
     """Reject an episode without steps, or with arrays that do not match in length.
 
     Raises:
-        ReplayFileError: the episode is empty, or an array has not one entry per reward (observations: one more).
+        ReplayFileError: the episode is empty, or an array's length is not the number of rewards (observations: + 1).
     """
     num_steps = len(episode.rewards)
     lengths = {"terminations": len(episode.terminations), "truncations": len(episode.truncations)}

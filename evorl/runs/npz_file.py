@@ -1,4 +1,4 @@
-"""Reads ``.npz`` files from untrusted people: pickles are rejected, and every corruption raises ``NpzError``."""
+"""Reads ``.npz`` files from untrusted sources: pickles are rejected, and every corruption raises ``NpzError``."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class NpzError(ValueError):
 
 
 def read_npz(path: Path, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
-    """Return arrays of a file by name.
+    """Return the arrays of an ``.npz`` file by name.
 
     Args:
         path: the file.
         names: names of the arrays to read; ``None`` reads all.
 
     Raises:
-        NpzError: the file is missing or corrupted, lacks one of these arrays, or their dtype is not bool, int or float.
+        NpzError: the file is missing or corrupted, lacks an array of ``names``, or an array is not bool, int or float.
     """
     try:
         with path.open("rb") as file:

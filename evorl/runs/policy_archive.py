@@ -3,7 +3,7 @@
 The archive contains files named in ``FILES`` and a ``manifest.json`` with their digests. It is unpacked into a run
 folder in the user's cache, named after the digest of the archive. Reading rejects links, absolute paths, ``..``, names
 that are not in ``FILES``, encryption, and archives whose number of files, size or compression ratio exceeds a limit.
-Reading executes nothing. The config passes the gate (``evorl.config.gate``) like that of any stored run.
+Reading executes nothing. The config is checked like that of any stored run (``evorl.config.gate``).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def write_archive(path: Path, files: Mapping[str, bytes], about: Mapping[str, An
 
 
 def read_archive(file: IO[bytes], source: Path | str) -> dict[str, bytes]:
-    """Return the contents of an archive's files by name, without the manifest, after checking them against it.
+    """Return the contents of an archive's files by name, checked against the manifest, which is omitted.
 
     Args:
         file: the archive, open for reading.
@@ -213,7 +213,7 @@ def _check_directory(file: IO[bytes]) -> None:
 
 
 def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
-    """Return a file of the archive; unlike ``ZipFile.read``, decompress at most its declared size."""
+    """Return a file of the archive; unlike ``ZipFile.read``, decompress at most its declared size and one byte."""
     with archive.open(entry) as file:
         return file.read(entry.file_size + 1)
 

@@ -38,7 +38,7 @@ def shareable(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shareable_argument(argument: str) -> str:
-    """Return a command-line argument ``name=value``; secrets, and addresses and files of servers, become ``...``."""
+    """Return an argument ``name=value``, with ``...`` as value if it is a secret, or an address or file of a server."""
     name, is_setting, value = argument.partition("=")
     words = _NAME.findall(_URL.sub("", argument))
     of_server = words[:1] and words[0] in _SERVERS and _OF_SERVER & set(words[1:])

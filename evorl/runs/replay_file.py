@@ -23,7 +23,7 @@ from evorl.runs.files import open_to_write, refuse_link, writing_to
 from evorl.runs.npz_file import NpzError, read_npz
 
 FORMAT = 1
-COLUMNS = ("actions", "rewards", "termination", "truncation")  # in every file, plus observations
+COLUMNS = ("actions", "rewards", "termination", "truncation")  # in every file, in addition to observations
 _PER_STEP = {"rewards": "fiu", "termination": "b", "truncation": "b"}  # allowed kinds of dtypes of columns ``[N]``
 
 
@@ -36,7 +36,7 @@ def write_replay_file(path: Path, columns: Mapping[str, np.ndarray], env: str | 
 
     Args:
         path: path without suffix.
-        columns: arrays ``[N, ...]`` by name.
+        columns: arrays ``[N, ...]`` by column name, see the module; at least ``COLUMNS``.
         env: name of the environment, with its library, such as ``gymnasium/Hopper-v5``; ``None`` if unknown.
 
     Raises:
@@ -68,7 +68,7 @@ def _replacing(path: Path) -> Any:
 
 
 def episode_facts(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return the number of episodes, and the mean and standard deviation of their returns (``None`` without episodes).
+    """Return ``num_episodes``, and ``episode_return_mean`` and ``episode_return_std`` (``None`` without episodes).
 
     An episode also counts if its first steps are not recorded, or if the end of the recording truncated it.
     """
@@ -82,10 +82,10 @@ def episode_facts(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def find_replay_file(named: str) -> Path:
-    """Return the ``.npz`` file that ``named`` refers to: its path, with or without suffix, or its run folder.
+    """Return the path of the ``.npz`` file that ``named`` refers to: a file, with or without suffix, or a run folder.
 
     Raises:
-        ReplayFileError: no such file exists.
+        ReplayFileError: the file, or ``replay.npz`` in the folder, does not exist.
     """
     path = user_path(named)
     candidates = [path / "replay.npz"] if path.is_dir() else [path, path.with_name(f"{path.name}.npz")]
@@ -104,7 +104,7 @@ def read_replay_facts(path: Path) -> dict[str, Any]:
     """Return the description of the ``.npz`` file ``path``, from the ``.json`` file with the same name.
 
     Raises:
-        ReplayFileError: the description is missing, invalid or of another format version, or lacks a column.
+        ReplayFileError: the description is missing, invalid or of another format version, or lacks one of ``COLUMNS``.
     """
     described = path.with_suffix(".json")
     try:
@@ -146,10 +146,10 @@ def _describes_column(described: Any) -> bool:
 
 
 def read_columns(path: Path, facts: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return the arrays of a file by column, checked against ``facts``, its description.
+    """Return the arrays of the ``.npz`` file ``path`` by column, checked against ``facts``, its description.
 
     Raises:
-        ReplayFileError: the file is corrupted or differs from its description, or a number is not finite.
+        ReplayFileError: the file is corrupted or differs from ``facts``, or a column has a wrong type or is not finite.
     """
     try:
         columns = read_npz(path, facts["columns"])

@@ -24,7 +24,7 @@ class WatchedFolder:
     The system reports no error when a process writes to an open file in a renamed or removed folder.
 
     Args:
-        folder: the run folder, with its config.
+        folder: the run folder, in which the config is already stored.
     """
 
     def __init__(self, folder: RunFolder) -> None:
@@ -35,11 +35,11 @@ class WatchedFolder:
 
     @property
     def is_missing(self) -> bool:
-        """True if the folder of this run is no longer at its path; always False except in the first process."""
+        """True if the run folder, or its config, is no longer at its path; always False except in the first process."""
         return is_first() and not self.folder.config.is_file()
 
     def refuse_missing(self, advice: str = "Start again.") -> None:
-        """Raise ``FolderMissing`` if the folder was moved or removed; see ``error`` for the message."""
+        """Raise ``FolderMissing``, see ``error``, if the folder is missing; all processes must call this method."""
         if any_says(self.is_missing):
             raise self.error(advice)
 
@@ -71,9 +71,9 @@ class RescuingCheckpointer(RunCheckpointer):
     Args:
         watched: the run folder.
         config: config of the run, stored in the new folder.
-        resume_command: returns the command that resumes the run in a folder, for the error message.
-        *arguments: arguments of ``RunCheckpointer``.
-        **options: options of ``RunCheckpointer``.
+        resume_command: function that returns the command to resume the run in a given folder, for the error message.
+        *arguments: positional arguments of ``RunCheckpointer`` after ``folder``.
+        **options: keyword arguments of ``RunCheckpointer``.
     """
 
     def __init__(

@@ -53,7 +53,7 @@ class HeldState:
         self._file: IO[str] | None = None
 
     def hold(self) -> None:
-        """Acquire the lock, unless this process already holds it.
+        """Acquire the lock, unless this object already holds it.
 
         Raises:
             RunFolderError: another process holds the lock, or the file cannot be written.
@@ -69,7 +69,7 @@ class HeldState:
             self._file = file
 
     def write(self, state: RunState) -> None:
-        """Acquire the lock and replace the stored state. If a kill leaves no state, ``read_state`` reads the log."""
+        """Acquire the lock and replace the stored state. If a kill empties the file, ``read_state`` reads the log."""
         self.hold()
         assert self._file is not None, "hold() opens the file"
         with writing_to(self.path.parent):
@@ -110,10 +110,10 @@ def read_state(path: Path | str, log: Path | str) -> RunState:
 
 
 def refuse_running(path: Path | str) -> None:
-    """Check that a run is not in training before it is changed.
+    """Check, before a run is changed, that no process holds the lock of its state file ``path``.
 
     Raises:
-        RunFolderError: the run is in training.
+        RunFolderError: the run is in training, or ``path`` is a symbolic link.
     """
     path = Path(path)
     refuse_link(path)
@@ -135,7 +135,7 @@ def is_held(path: Path | str, instead: bool = True) -> bool:
 
 
 def _locked(file: IO[Any], kind: int, instead: bool = True) -> bool:
-    """Return True if the lock was acquired; ``instead`` if the file system has no locks."""
+    """Try to lock a file; return True if this succeeded, ``instead`` if the file system has no locks."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Settings of a run, read from its composed config: seed, devices, checkpoints, recorders, start and kind.
+"""Settings of a run, read from its composed config: seed, devices, checkpoints, recorders, warm start and others.
 
-The fields of ``RunSpec`` define the keys of a config and their defaults. Its docstring describes the keys, also for
-``evorl train --cfg job``. All other keys of a config belong to the workflow.
+The fields of ``RunSpec`` define these keys of a config and their defaults; ``evorl train --cfg job`` prints the
+descriptions in its docstring. All other keys of a config belong to the workflow.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class RunSpec(Part):
         seed: seed of all random numbers of the run
         title: title on the screen and in plots; null for a title made of algorithm, environment and seed
         num_seeds: number of seeds trained in parallel in one program, counted up from seed
-        devices: number of devices (on a CPU: cores) that share the work; auto uses all if that is faster
+        devices: number of devices (on a CPU: cores) that share the work; auto uses as many as speed it up
         env_chunk: number of environments stepped at a time; null for all, auto for as many as fit into the cache of a
             CPU core (on a GPU, all)
         actors: actors that step environments in parallel with the learner, such as {kind: process, count: 2, mode:
@@ -126,7 +126,7 @@ class RunSpec(Part):
 
     @classmethod
     def completed_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a config completed with the defaults of missing run settings; the workflow's are not added."""
+        """Return ``config`` with defaults added for missing run settings, but not for missing workflow settings."""
         missing = {key: value for key, value in cls().as_config().items() if key not in config}
         return {**config, **missing}
 
@@ -135,8 +135,8 @@ class RunSpec(Part):
         """Return the config keys of the run's settings, or only the keys with a mark.
 
         The marks: ``builds`` (also used to build the workflow), ``shared`` (one value for a whole sweep or search),
-        ``evaluates`` (accepted by ``evorl evaluate``), ``names_no_code`` (its text loads no code), ``path`` (its value
-        is a path, used literally), ``of_command`` (only the command line's value is used, never a stored one).
+        ``evaluates`` (accepted by ``evorl evaluate``), ``names_no_code`` (skipped by ``trust.foreign_names``),
+        ``path`` (a path, used literally), ``of_command`` (only the command line's value is used, never a stored one).
         """
         return frozenset(key for key, marks in cls._marked() if mark is None or marks.get(mark))
 
@@ -163,7 +163,7 @@ class RunSpec(Part):
         """Kind of the run.
 
         Raises:
-            ValueError: the settings request two kinds, or a kind that does not support ``stop``.
+            ValueError: ``sweep`` and ``search`` are combined, or ``stop`` with ``sweep`` or ``parameters``.
         """
         if self.sweep is not None and self.search is not None:
             raise ValueError(
@@ -185,7 +185,7 @@ class RunSpec(Part):
         return RunKind.REMOTE if is_remote else RunKind.TRAINING
 
     def as_config(self) -> dict[str, Any]:
-        """Return the complete config as plain data: run settings without null ``parameters``, workflow settings."""
+        """Return the complete config as plain data: run settings (``parameters`` only if set) and workflow settings."""
         config = super().as_config()
         rest = config.pop("workflow")
         return {key: value for key, value in config.items() if key != "parameters" or value is not None} | dict(rest)

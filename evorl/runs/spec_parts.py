@@ -36,7 +36,7 @@ def read_seconds_or_steps(unit: str) -> Reader:
 
 
 def read_cache(value: Any, name: str) -> bool | str:
-    """Return the value of ``compilation_cache``; raise ``ValueError`` unless it is a bool or a folder's name."""
+    """Return the value of ``compilation_cache``; raise ``ValueError`` unless it is a bool or a nonempty text."""
     if not isinstance(value, bool | str) or value == "":
         raise ValueError(f"{name} must be true, false or a folder, got {value!r}.")
     return value

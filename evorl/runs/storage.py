@@ -3,7 +3,7 @@
 A checkpoint is a folder named after its iteration::
 
     <iterations>/state/          arrays, written by Orbax
-    <iterations>/structure.json  path, shape and dtype of every leaf, and the offset of small ones in their common array
+    <iterations>/structure.json  path, shape, dtype of each leaf; byte offset of each small leaf in their common array
     <iterations>/progress.json   iterations, evaluation score, lengths of metrics files, state of the training loop
     <iterations>/manifest.json   digests of all these files, written last
 """
@@ -45,7 +45,7 @@ def write_checkpoint(path: Path, state: Any, about: Mapping[str, Any]) -> None:
 
 
 def structure_of(state: Any, offsets: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Return path, shape, dtype and offset of each leaf as JSON data; only small leaves have an offset."""
+    """Return path, shape, dtype and offset of each leaf as JSON data; the offset is ``None`` if not in ``offsets``."""
     return [{**spec.to_json(), "offset": offsets.get(spec.path)} for spec in describe_structure(state)]
 
 
@@ -75,7 +75,7 @@ def write_arrays(
 
 
 def _second(x: Any) -> Any:
-    """Return a second array of the same buffers to read: JAX 0.11 does not donate an array that was read."""
+    """Return an array with the buffers of ``x``, for Orbax to read: JAX 0.11 does not donate an array that was read."""
     if not isinstance(x, jax.Array):
         return x
     return jax.make_array_from_single_device_arrays(x.shape, x.sharding, [shard.data for shard in x.addressable_shards])
@@ -107,7 +107,7 @@ def check_checkpoint(path: Path) -> None:
 
 
 def read_arrays(path: Path, specs: list[LeafSpec], templates: list[Any], offsets: dict[str, int]) -> dict[str, Any]:
-    """Return the stored arrays for ``specs`` by name: sharded for large leaves with a sharded template, else NumPy.
+    """Return the stored arrays for ``specs`` by name: large leaves with their template's sharding, others as NumPy.
 
     Raises:
         CheckpointError: the checkpoint is corrupted.
@@ -137,7 +137,7 @@ def read_arrays(path: Path, specs: list[LeafSpec], templates: list[Any], offsets
 
 
 def read_structure(path: Path) -> tuple[list[LeafSpec], dict[str, int]]:
-    """Return the leaves of a checkpoint, and the byte offsets of the small ones in their common array by path.
+    """Return the specs of all leaves of a checkpoint, and by path the offset of each small leaf in their common array.
 
     Raises:
         CheckpointError: the checkpoint is corrupted.

@@ -1,4 +1,4 @@
-"""Reads the settings of a stored run, behind the gate for untrusted configs."""
+"""Reads the settings of a stored run; unless the run is trusted, names of code outside evorl are rejected."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def stored_spec(
 ) -> RunSpec:
     """Return the settings of a stored run, with changes.
 
-    Unless ``trust`` is True, the gate then admits only code of evorl and names in ``changes``, see ``distrust_config``.
+    Unless ``trust`` is True, only code of evorl and names in ``changes`` can then be loaded, see ``distrust_config``.
 
     Args:
         folder: the run folder.

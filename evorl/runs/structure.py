@@ -14,7 +14,7 @@ import numpy as np
 from evorl.ops.processes import on_host
 from evorl.ops.trees import leaf_name
 
-NUM_NAMED = 5  # differences listed in a message; others are only counted
+NUM_NAMED = 5  # differences of each kind listed in a message; further ones are only counted
 LARGE = 2**20  # minimum size in bytes of leaves that are stored separately
 SMALL = "small"
 
@@ -53,7 +53,7 @@ class LeafSpec:
 
     @classmethod
     def from_json(cls, described: Mapping[str, Any]) -> LeafSpec:
-        """Build the spec from plain data."""
+        """Build the spec from the result of ``to_json``."""
         return cls(str(described["path"]), tuple(described["shape"]), str(described["dtype"]))
 
     def __str__(self) -> str:
@@ -127,7 +127,7 @@ def pack(state: Any, large: float = LARGE) -> tuple[dict[str, Any], dict[str, in
 
 
 def unpack(spec: LeafSpec, template: Any, arrays: dict[str, Any], offset: int | None) -> Any:
-    """Restore a leaf, with its template's type, from packed arrays; a large leaf is removed from ``arrays``.
+    """Return a leaf of its template's type from ``arrays``; a large leaf (``offset=None``) is removed from ``arrays``.
 
     Raises:
         CheckpointError: a small leaf extends beyond the end of the common array.

@@ -50,7 +50,7 @@ class SweptRun:
 
     @property
     def has_failed(self) -> bool:
-        """True if an error ended the run: a divergence, which the same settings repeat, or another error."""
+        """True if an error ended the run: a divergence, which would recur with the same settings, or another error."""
         return self.state in ("failed", "diverged")
 
     def describe(self, without: tuple[str, ...] = ()) -> str:
@@ -64,7 +64,7 @@ class SweepFolder:
 
     Attributes:
         path: the folder.
-        flags: flags of the sweep's command line, shared by all runs.
+        flags: Hydra flags of the sweep's command line except ``-m``, shared by all runs.
         runs: the runs, in order.
     """
 
@@ -84,7 +84,7 @@ class SweepFolder:
 
         Args:
             root: folder of all runs, created if missing.
-            flags: flags of the sweep's command line.
+            flags: Hydra flags of the sweep's command line except ``-m``.
             runs: ``overrides`` and ``setting`` of each run, see ``SweptRun``.
             name: name of the new folder; ``None`` for ``sweep_`` and the current time.
 
@@ -146,12 +146,12 @@ class SweepFolder:
 
     @property
     def summary(self) -> Path:
-        """The summary, CSV, one line per run."""
+        """Path of the summary, a CSV file with one line per run."""
         return self.path / "summary.csv"
 
     @property
     def learning_curves(self) -> Path:
-        """The learning curves of all settings, PNG."""
+        """Path of the plot of the learning curves of all settings, PNG."""
         return self.path / "learning_curves.png"
 
     @property

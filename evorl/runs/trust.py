@@ -89,7 +89,7 @@ def foreign_names(config: Any) -> dict[str, str]:
 
 
 def settable(path: str) -> str:
-    """Return the setting that a command line can set for the value at a path: for an entry of a list, the list."""
+    """Return the name by which a command line sets the value at ``path``; for an entry of a list, the list's name."""
     return _ENTRY.split(path, maxsplit=1)[0]
 
 
@@ -119,7 +119,7 @@ def refuse_foreign_code(
         can_be_overridden: for the message: True if the user can pass settings of the run to the command.
 
     Raises:
-        RunFolderError: the config, apart from ``overrides`` and granted names, names code outside evorl.
+        RunFolderError: the config names code outside evorl, other than in ``overrides`` or passed to ``gate.grant``.
     """
     names = {
         path: name
@@ -136,7 +136,7 @@ def refuse_foreign_code(
 
 
 def distrust_config(config: Any, folder: Path | str, overrides: Collection[str] = ()) -> None:
-    """Let the gate admit only evorl's code and names from the user, until the end of its current ``scope``.
+    """Make ``evorl.config.gate`` admit only code of evorl and names from the user, until its current ``scope`` ends.
 
     Args:
         config: config of the run, with the changes of the command line.

@@ -146,7 +146,7 @@ class BatchedInference:
 
 
 def bucket_sizes(limit: int) -> list[int]:
-    """Return the powers of 4 up to the first one >= ``limit``. Padding is cheap: 100 requests double a call's cost."""
+    """Return the powers of 4 up to the first >= ``limit``. Padding is cheap: 100 requests take twice as long as one."""
     sizes = [1]
     while sizes[-1] < limit:
         sizes.append(4 * sizes[-1])

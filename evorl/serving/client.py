@@ -75,7 +75,7 @@ class AgentProxy:
 
     @property
     def is_connected(self) -> bool:
-        """Return True if ``connect`` has succeeded and no error has closed the connection since."""
+        """True from a successful ``connect`` until ``disconnect`` or an error closes the connection."""
         return self._socket is not None
 
     def connect(self, retry: int = 6) -> None:

@@ -27,7 +27,7 @@ def unpack_message(data: bytes) -> Any:
     """Decode bytes of ``pack_message`` or of another program.
 
     The result contains only numbers, Booleans, None, strings, bytes, lists, dicts with string keys, and numeric or
-    Boolean arrays. A wrong length in the bytes does not make the decoder allocate more memory.
+    Boolean arrays. A wrong length in the bytes cannot make the decoder allocate excessive memory.
 
     Raises:
         ProtocolError: the bytes are invalid, or contain an unsupported type.

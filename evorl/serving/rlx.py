@@ -183,8 +183,8 @@ def _numpy_value(value: Any) -> bytes:
 def decode(payload: bytes | memoryview, limits: Limits = Limits()) -> dict[str, Any]:
     """Decode a payload; every length is compared with the remaining bytes before memory is allocated.
 
-    Arrays become read-only NumPy arrays, images arrays ``(height, width[, channels])``: float32 in [0, 1], but unscaled
-    with the mode's dtype for P, LA, I;16, I and F. Without NumPy, arrays become nested lists, and images ``Image``.
+    Arrays become read-only NumPy arrays; images become arrays ``(height, width[, channels])``, float32 in [0, 1], or
+    unscaled in the mode's dtype (P, LA, I;16, I, F). Without NumPy, arrays become nested lists, and images ``Image``.
 
     Raises:
         ProtocolError: the payload is invalid or exceeds the limits.
@@ -341,7 +341,7 @@ class FrameReader:
 
     @property
     def is_within_frame(self) -> bool:
-        """Return True if a part of an incomplete frame was received."""
+        """True if a part of an incomplete frame was received."""
         return self._size >= 0 or bool(self._buffer)
 
     def end(self) -> ConnectionClosed:

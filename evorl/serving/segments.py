@@ -64,7 +64,7 @@ class Segments:
         self._full: collections.deque[Row] = collections.deque()
 
     def add(self, session: int, step: StepRef, ends: bool) -> None:
-        """Add a step of a session; ``ends`` is true if the step ended the episode, by termination or truncation."""
+        """Add a session's step (with ``max_lag=0``, only of the current policy); ``ends`` marks the episode's end."""
         if self.max_lag == 0 and self._acted.get(session, self.version) < self.version:
             (self._playing.discard if ends else self._playing.add)(session)
             return

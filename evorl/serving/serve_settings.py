@@ -32,7 +32,7 @@ class ServeSettings(PyTreeNode):
         max_messages_per_second: maximum message rate of one client; 0 for no limit.
         max_policy_lag: maximum age, in updates, of the policy that collected the data of a batch; null for 1, or for no
             limit if the algorithm corrects for the lag. With 0 all clients wait for each update.
-        eval_seconds: maximum seconds of an evaluation, which waits for episodes of greedy clients (exploit=true).
+        eval_seconds: maximum seconds that an evaluation waits for episodes of clients that act greedily (exploit=true).
         profile_dir: folder for trace.json, a Chrome trace of the server's operations; null disables profiling.
     """
 

@@ -85,7 +85,7 @@ class Session:
 
     @property
     def has_begun(self) -> bool:
-        """Return True after a valid init."""
+        """True after a valid ``init``."""
         return self._entry is not None
 
     def receive(self, message: Mapping[str, Any]) -> None:

@@ -120,7 +120,7 @@ class TrainingServer(ByValue):
         return stacked_rows(rows) if rows else None, state
 
     def evaluate(self, workflow: Any, state: State, message: Callable[[str], None] = lambda _: None) -> PyTreeDict:
-        """Return statistics of greedy clients' episodes; NaN if no such episode ends within ``eval_seconds``."""
+        """Return statistics of episodes of greedy clients (``exploit``); NaN if no episode ends in ``eval_seconds``."""
         acting, _ = _peek(workflow, state)
         self._publish(acting, message)
         self.switchboard.begin_evaluation()

@@ -65,7 +65,7 @@ def tls_context(cert: Path | str | None, key: Path | str | None, names: str = "c
     Args:
         cert: PEM file of the certificate.
         key: PEM file of the key, without a password.
-        names: names of the two settings, for error messages.
+        names: names of the two settings, separated by ``, ``, for error messages.
 
     Raises:
         ValueError: one of the two is missing, or a file is invalid.

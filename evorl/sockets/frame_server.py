@@ -1,4 +1,4 @@
-"""Base of the servers that exchange frames over TCP: RLX and the commands of the parameter server.
+"""Base of the TCP servers whose messages are frames: RLX (remote simulators), commands of the parameter server.
 
 ``FrameServer`` listens at an address, optionally with a token and TLS. ``FrameConnection`` tracks the progress of
 one client for its timeouts, and disconnects a client that breaks the protocol.
@@ -65,7 +65,7 @@ class FrameConnection(asyncio.Protocol, abc.ABC):
             self._transport.write(data)
 
     def refuse(self, message: str) -> None:
-        """Send an error message, the reason why the connection will be closed."""
+        """Send an error message that states why the connection will be closed."""
         self.send(self.error_frame(message))
 
     def end(self, message: str) -> None:

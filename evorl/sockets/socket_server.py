@@ -49,7 +49,7 @@ class Patience:
 
     Args:
         limits: limits of the connection.
-        now: time of the event loop's clock in seconds.
+        now: start of the connection, in seconds of the event loop's clock.
 
     Attributes:
         has_begun: true if the first request is complete; set by the protocol.
@@ -114,7 +114,7 @@ class GuardedConnection(asyncio.Protocol):
         self._now = asyncio.get_running_loop().time
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Configure a new connection; close it if there are too many."""
+        """Configure a new connection; close it if the server has too many connections."""
         self._transport = transport
         self._transport.set_write_buffer_limits(WRITE_BUFFER_BYTES)
         if (sock := transport.get_extra_info("socket")) is not None:

@@ -1,1 +1,1 @@
-"""Hyperparameter sweeps, which train settings that differ only in numbers in parallel, and Optuna searches."""
+"""Hyperparameter sweeps and Optuna searches; ``sweep=`` trains settings that differ only in numbers in parallel."""

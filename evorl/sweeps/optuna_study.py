@@ -56,7 +56,7 @@ class OptunaStudy:
 
     Args:
         path: Optuna journal, also readable with Optuna's tools; created if it does not exist.
-        over: for each path in the config a list of values, or ``{low, high, scale}``.
+        over: a list of values, or a range ``{low, high, scale}``, for each dotted path in the config.
         seed: seed of the sampler, a tree-structured Parzen estimator (Bergstra et al. 2011). The sampler of each trial
             has a separate seed, so a resumed search proposes the same settings as an uninterrupted one.
         pruner: ends unpromising trials; ``None`` ends none.
@@ -104,7 +104,7 @@ class OptunaStudy:
 
     @property
     def trials(self) -> list[Trial]:
-        """Started trials in order, without trials that a kill left with missing values."""
+        """Started trials in order, except trials without a complete setting, because the process was killed."""
         states = self._optuna.trial.TrialState
         names = {states.COMPLETE: "finished", states.FAIL: "failed", states.PRUNED: "pruned"}
         failures = self._study.user_attrs

@@ -49,7 +49,7 @@ class Part:
             which give all parts of a group the same length, repeat the last setting.
         workflow: workflow of the rows.
         num_seeds: number of seeds of each setting.
-        end: environment steps from which an evaluation ends the part; in the last round, the total of the training.
+        end: the part ends at the first evaluation from this environment step on; ``total_timesteps`` in the last round.
     """
 
     folder: Path
@@ -143,7 +143,7 @@ class Part:
 
 
 def joined_states(states: Sequence[State], num_rows: int) -> State:
-    """Concatenate the rows of several states, and pad to ``num_rows`` with the last row."""
+    """Concatenate the rows of states and pad to ``num_rows`` with the last row; ``iterations`` is that of the first."""
     rows = [State({name: x for name, x in state.items() if name != "iterations"}) for state in states]
     joined = State(concatenate_trees(rows))
     last = len(joined.numbers) - 1

@@ -78,7 +78,7 @@ def search_settings(
 
 @contextmanager
 def _held(folder: RunFolder) -> Iterator[None]:
-    """Lock a search against other processes; the system releases the lock when the process is killed."""
+    """Context in which no other process can run the search; the system releases the lock of a killed process."""
     held = HeldState(folder.state)
     held.hold()
     try:
@@ -112,7 +112,7 @@ def _make_pruner(settings: SearchSettings, spec: RunSpec) -> Pruner | None:
 
 
 def check_search(spec: RunSpec, check: Callable[[RunSpec], None]) -> SearchSettings:
-    """Return the settings of a search, after building a workflow for each value, or for both ends of a range.
+    """Return the settings of a search, after ``check`` has built a workflow for each value, or both ends of a range.
 
     A value is rejected if none of the first ``_COMBINATIONS`` combinations with the other values can be trained.
 

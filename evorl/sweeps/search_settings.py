@@ -18,7 +18,7 @@ class SearchSettings:
     """Settings of a search with Optuna.
 
     Attributes:
-        over: search space: for each path in the config a list of values, or a range ``{low, high, scale}``.
+        over: search space: a list of values, or a range ``{low, high, scale}``, for each dotted path in the config.
         trials: number of trials, at least 1.
         pruner: one of ``PRUNERS``, which ends unpromising trials after an evaluation; ``none`` trains all to the end.
     """

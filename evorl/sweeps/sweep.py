@@ -45,7 +45,7 @@ def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
         start: folder and title of the sweep; the run that holds its best setting has the same title.
 
     Returns:
-        ``Trained`` with the mean return of the best setting, ``None`` if stopped or if every setting diverged.
+        ``Trained``: ``best_return`` is the last mean return of the best setting; ``None`` if stopped or all diverged.
 
     Raises:
         ValueError: a setting is invalid.

@@ -30,7 +30,7 @@ MAX_IDLE = 7  # maximum number of padding settings, added so that all devices ha
 
 @dataclasses.dataclass
 class SweepRun:
-    """A sweep in a folder. If ``train`` is called again after a stop, it resumes.
+    """A sweep in a folder; after a stop, another call of ``train`` resumes it.
 
     Attributes:
         folder: folder of the parts.
@@ -174,7 +174,7 @@ class SweepRun:
         return {member: {} for member in range(self.num_settings)} | merged_evaluations(self.rounds())
 
     def final_state(self, member: int) -> tuple[State, dict[str, Any]]:
-        """Return the final state of a setting, in the form of a separate run, and the progress stored with it."""
+        """Return a setting's final state, structured as the state of a separate run, and the stored progress."""
         part = [part for parts in self.rounds() for part in parts if member in part.members][-1]
         state = part.state_of(member)
         del state["numbers"]
@@ -202,7 +202,7 @@ def returns_of(evaluations: Evaluations) -> dict[int, dict[int, Sequence[float]]
 
 
 def ranked(returns: Returns, members: Sequence[int]) -> list[int]:
-    """Sort settings, best first: by the environment step of their last evaluation, then by their last score."""
+    """Sort settings, best first: by the environment steps of their last evaluation, most first, then by its score."""
     return sorted(members, key=lambda member: (-max(returns[member], default=0), -last_score(returns[member])))
 
 

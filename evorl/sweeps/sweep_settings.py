@@ -20,7 +20,7 @@ _BOUNDS = ("low", "high", "scale")
 
 
 def is_shared(path: str) -> bool:
-    """Return True if the setting at a path has one value for the whole sweep."""
+    """Return True if all runs of a sweep must have the same value of the setting at ``path``."""
     top = path.partition(".")[0]
     return top == "workflow" or top in RunSpec.keys("shared")
 
@@ -55,7 +55,7 @@ class SweepSettings:
     """Settings of a sweep.
 
     Attributes:
-        over: search space: for each path in the config a list of values, or a range ``{low, high, scale}``.
+        over: search space: a list of values, or a range ``{low, high, scale}``, for each dotted path in the config.
         draws: number of settings drawn at random; ``None`` for a grid of all combinations of the lists.
         halving: successive halving; ``None`` trains all settings to the end.
         at_once: maximum number of settings trained in parallel; ``None`` for as many as fit in memory.
@@ -108,7 +108,7 @@ class SweepSettings:
 
 
 def what_is_varied(over: Any, of: str) -> dict[str, Any]:
-    """Return the search space: for each path in the config a list of values, or a range ``{low, high, scale}``.
+    """Return the search space: a list of values, or a range ``{low, high, scale}``, for each dotted path.
 
     Args:
         over: mapping with dotted or nested paths.

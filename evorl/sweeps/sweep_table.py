@@ -21,8 +21,8 @@ Evaluations = Mapping[int, Mapping[int, Mapping[str, Sequence[float]]]]
 def write_sweep(path: Path, settings: Sequence[Mapping[str, Any]], returns: Returns, num_seeds: int) -> None:
     """Write one line per setting: its values, its environment steps, its results, and the return of each seed.
 
-    ``eval_return`` is the mean over seeds of the last evaluation, with its 95 % bootstrap interval (for several seeds);
-    ``best_return`` is the largest mean over seeds after step 0. Cells without an evaluation are empty.
+    ``eval_return`` is the mean over seeds of the last evaluation; ``low`` and ``high`` are its 95 % bootstrap interval;
+    ``best_return`` is the largest mean over seeds after step 0. Cells without a value are empty.
 
     Raises:
         RunFolderError: the file cannot be written.

@@ -45,7 +45,7 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
     Raises:
         ValueError: the settings are inconsistent, too large for the memory, or nothing would be learned.
         RunFolderError: a folder cannot be read or written, or was removed during the training.
-        TrainingDiverged: a number became NaN or infinite; the message names the command that resumes the run.
+        TrainingDiverged: a number became NaN or infinite; with a checkpoint, the message has the resume command.
         ProcessLost: one of several processes ended.
     """
     resumed = start.resumed
@@ -178,7 +178,7 @@ def _close_recorder(recorder: Recorder, watched: WatchedFolder) -> None:
 
 @contextmanager
 def _failures_explained(folder: RunFolder, checkpointer: RunCheckpointer, spec: RunSpec) -> Iterator[None]:
-    """Context that adds the resume command to errors about divergence and lost processes, and logs a divergence."""
+    """Context that adds a resume command or the folder to errors of divergence and lost processes; logs divergence."""
     try:
         yield
     except TrainingDiverged as error:

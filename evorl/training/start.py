@@ -23,7 +23,7 @@ class RunPlace(NamedTuple):
 
     Attributes:
         root: parent folder of the run, such as the folder of its sweep.
-        name: name of the run's folder; ``None`` for the current time.
+        name: name of the run's folder; ``None`` names it by the current time.
         resume_command: command line that resumes the sweep; ``None`` for a separate run.
         should_stop: returns True once a stop of the sweep is requested, for instance during compilation.
         judge: called after each evaluation with the environment steps and the score; returns the reason to finish the
@@ -42,7 +42,7 @@ class Trained(NamedTuple):
 
     Attributes:
         best_return: best evaluation return; ``None`` without evaluations.
-        stopped: True if a signal or a caller stopped the training; False after an early stop by ``stop``.
+        stopped: True if a signal or a caller stopped the training; False after an early stop by the setting ``stop``.
         folder: folder of the run, sweep or search; ``None`` without results.
         failures: one sentence for each failed run of a sweep or search.
     """
@@ -83,7 +83,7 @@ class RunStart:
         """Return the folder of the resumed run, or create the folder of a new run.
 
         Raises:
-            RunFolderError: the folder exists, or cannot be written.
+            RunFolderError: the folder of the new run already contains a run, or cannot be written.
         """
         return self.resumed or RunFolder.create(self.place.root, spec.as_config(), self.place.name)
 

@@ -32,7 +32,7 @@ class EvolutionState(GenerationalState):
     Attributes:
         ec_state: state of the evolutionary optimizer.
         best: best individual so far, see ``initial_best``.
-        reference_batch: observations ``[N, ...]`` of virtual batch normalization; absent without it.
+        reference_batch: observations ``[N, ...]`` of virtual batch normalization; absent without ``virtual_batch``.
     """
 
     ec_state: Any
@@ -91,7 +91,7 @@ class EvolutionWorkflow(GenerationalWorkflow[EvolutionState]):
         return state
 
     def with_solution(self, state: EvolutionState, agent_state: AgentState, solution: Params) -> AgentState:
-        """Return the agent state with ``solution`` as policy, normalized over the reference batch if there is one."""
+        """Return the agent state with policy ``solution``, normalized over ``state.reference_batch`` if present."""
         if self.virtual_batch is None:
             return with_policy(agent_state, solution)
         policy = self.agent.normalized_policy(agent_state, solution, state.reference_batch)
@@ -133,7 +133,7 @@ class EvolutionWorkflow(GenerationalWorkflow[EvolutionState]):
         return outcomes, state.replace(key=key)
 
     def update(self, state: EvolutionState, batch: EpisodeOutcomes) -> tuple[PyTreeDict, EvolutionState]:
-        """Pass the fitness ``[P]`` to the optimizer, and store the best individual.
+        """Pass the fitness ``[P]`` to the optimizer, then update best individual, observation statistics and policy.
 
         Individuals with a non-finite return get the worst finite fitness or rank last, see ``EvoOptimizer.tellable``.
         """

@@ -119,7 +119,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
 
     @classmethod
     def training_rows(cls, config: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[int, AutoresetMode]:
-        """Return the population's number of episodes, one per environment, and ``AutoresetMode.DISABLED``."""
+        """Return the population's number of episodes and ``DISABLED``; raise ``ValueError`` without ``optimizer``."""
         if "optimizer" not in fields:
             raise ValueError("optimizer is missing: set the evolutionary optimizer, for example {name: ga}.")
         return super().training_rows(config, fields)
@@ -185,7 +185,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
         return state
 
     def collect(self, state: EvolutionGuidedState) -> tuple[EpisodeOutcomes, EvolutionGuidedState]:
-        """Play and record the episodes ``[N]``: those played by individuals, then the learners' exploration episodes.
+        """Return the episodes ``[N]`` of the individuals, then of the learners' exploration, and the new state.
 
         All episodes are played in parallel. On a mesh, the episodes of individuals and of learners are sharded
         separately, and every device receives all outcomes.
@@ -221,7 +221,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
         return jax.tree.map(lambda *x: jnp.concatenate(x), *whole), state.replace(key=key)
 
     def _explorers_act(self, state: EvolutionGuidedState, rows: jax.Array) -> ActionFn:
-        """Return the action function of the exploration episodes with indices ``rows``; random during warm-up."""
+        """Return the action function of the exploration episodes ``rows``; its actions are random during warm-up."""
         learner = jnp.minimum(rows // (self.num_explorations // self.num_learners), self.num_learners - 1)
         policies = jax.tree.map(lambda x: x[learner], state.learners.agent_state.params.policy)
         warming_up = state.timesteps.as_float() < self.learner.learning_starts

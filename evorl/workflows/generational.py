@@ -47,7 +47,7 @@ class GenerationalWorkflow(Workflow[G]):
     Attributes:
         episodes_per_individual: episodes of each individual per generation.
         common_random_numbers: in each generation, use the same random numbers for all individuals.
-        eval_chunk: number of individuals evaluated at a time; ``None`` for ``env_chunk`` episodes at a time, if set.
+        eval_chunk: number of individuals evaluated at a time; ``None`` derives the number from ``env_chunk``.
     """
 
     total_timesteps: float = 1e7

@@ -126,7 +126,7 @@ def require_room_for(num_transitions: int, learner: OffPolicyWorkflow) -> None:
 
 
 def updates_for_steps(learner: OffPolicyWorkflow, before: WideCounter, timesteps: jax.Array) -> jax.Array:
-    """Return the number of updates, int32, due for ``timesteps`` environment steps that follow ``before``."""
+    """Return the number of updates, int32, due for ``timesteps`` environment steps after ``before`` earlier steps."""
     per_step = Fraction(learner.updates_per_iteration).limit_denominator(10_000) / learner.timesteps_per_iteration
     return whole_updates(per_step, before.low, timesteps)
 

@@ -48,15 +48,15 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         prioritized: sample transitions by their last absolute temporal-difference error instead of uniformly.
         priority_exponent: priority exponent alpha (Schaul et al. 2016): 0 samples uniformly, 1 in proportion to errors.
         importance_exponent: importance-sampling exponent beta (Schaul et al. 2016): 0 is uncorrected, 1 unbiased.
-        reward_bound: scale sampled rewards so that discounted sums stay within +-this value; ``None`` disables it.
+        reward_bound: scale rewards so that discounted sums have std <= 1 and magnitude <= this; ``None`` disables it.
         learning_starts: number of initial environment steps with random actions and without updates.
         replay_capacity: capacity of the replay buffer in transitions, over all environments.
-        replay: initial contents, eviction policy, and goal relabeling of the replay buffer.
-        intrinsic: icm, rnd, diayn or {name: icm, weight: 0.1}, see ``evorl.agents.intrinsic``; ``None`` disables it.
-        offline: learn only from the transitions that ``replay.load`` names; a timestep of training is then an update.
+        replay: initial contents, eviction policy, goal relabeling and recency weighting of the replay buffer.
+        intrinsic: intrinsic reward: icm, rnd, diayn, or a mapping such as {name: icm, weight: 0.1}; ``None`` for none.
+        offline: learn only from the recorded transitions of ``replay.load``; timesteps of training then count updates.
         resets: numbers of updates after which networks and optimizers are reinitialized; the replay buffer is kept.
-        redo_interval: number of updates between two recyclings of dormant units (ReDo); ``None`` disables them.
-        redo_threshold: units with at most this activity, relative to the mean of their layer, are dormant.
+        redo_interval: number of updates between two recyclings of dormant units (ReDo); ``None`` disables recycling.
+        redo_threshold: a unit is dormant if its mean absolute activation is at most this fraction of its layer's.
         num_sharing: number of population members that share the replay buffer; set by the population.
     """
 
@@ -91,7 +91,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Rollouts (unless offline), also of older policies; single steps if transitions are stored independently."""
+        """Rollouts (unless offline), also of older policies, and nonconsecutive ones if steps are independent."""
         return Capabilities(
             rollouts=not self.offline and collects_by_acting(self),
             lag=True,
@@ -111,7 +111,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
 
     @property
     def num_stored_envs(self) -> int:
-        """Number of environments with transitions in the buffer, over all members that share it."""
+        """Number of environments that store transitions in the buffer, over all population members that share it."""
         return self.env.num_envs * self.num_sharing
 
     @property
@@ -137,10 +137,10 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """Make one update from a batch ``[N, ...]`` with one key per transition, ``[N]``.
+        """Make one update from this device's share of a batch, ``[N, ...]``, with one key per transition, ``[N]``.
 
         Targets are ``batch.rewards + batch.extras.discounts * value(batch.next_obs)``. ``discounts`` cover all steps of
-        the transition and are 0 if it ended in a termination. ``batch.extras.weights`` weigh the transitions' losses.
+        the transition and are 0 if it ended in a termination. ``batch.extras.weights`` are weights of the losses.
 
         Returns:
             The agent's state, the optimizers' state, and metrics: float32 scalars named by ``loss_names``, and
@@ -247,7 +247,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         return state.replace(agent_state=state.agent_state.replace(obs_preprocessor_state=statistics))
 
     def store(self, state: S, batch: SampleBatch, mask: jax.Array | None = None) -> S:
-        """Add the steps ``[T, B, ...]`` of a rollout to the replay buffer; ``mask``, bool ``[T]``, can select some."""
+        """Add the steps ``[T, B, ...]`` of a rollout to the replay buffer; ``mask``, bool ``[T]``, selects steps."""
         stored = self._stored_part(batch)
         if self.num_sharing > 1:
             stored = collectives.gather_from_members(stored, axis=1)
@@ -295,7 +295,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         Args:
             state: state with the entries of ``init_learning``.
             keys: random keys for sampling from the replay buffer and for the updates.
-            num_updates: number of updates, up to ``most_updates``; int or int32.
+            num_updates: number of updates, an int or int32, from 0 to ``most_updates``.
             progress: completed fraction of training.
             between: smallest and largest nonzero number of updates; ``None`` if unknown. See ``repeated``.
         """

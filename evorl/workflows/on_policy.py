@@ -64,7 +64,7 @@ class OnPolicyState(State):
 
 
 class OnPolicyWorkflow(Workflow[OnPolicyState]):
-    """Collects rollouts of fixed length, each followed by ``learn_from``.
+    """Collects a rollout of fixed length in each iteration, and learns from it with ``learn_from``.
 
     Attributes:
         rollout_length: steps of every environment per iteration.
@@ -103,9 +103,9 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Rollouts, unless each starts new episodes; older policies if the losses use importance ratios (``clip_rho``).
+        """Rollouts, unless each starts new episodes; also of older policies if the losses correct for them (V-trace).
 
-        Normalized rewards and episodic bonuses need consecutive rollouts, because their sums span several of them.
+        Normalized rewards and episodic bonuses need consecutive rollouts, because they depend on earlier rollouts.
         """
         return Capabilities(
             rollouts=not self.restarts_episodes and collects_by_acting(self),
@@ -251,7 +251,7 @@ class ActorCriticWorkflow(OnPolicyWorkflow):
 
 
 class Begin(NamedTuple):
-    """Inputs of the updates in addition to a batch ``[N, ...]``, or ``[T, B, ...]`` for whole trajectories.
+    """Arguments of a loop of updates, except the batch ``[N, ...]``, or ``[T, B, ...]`` for whole trajectories.
 
     Attributes:
         key: random key that shuffles the batch.
@@ -302,7 +302,7 @@ def learn_in_passes(
 def scan_updates(
     workflow: Any, update: Update, carry: Any, batch: Any, begin: Begin, passes: Passes | None = None
 ) -> tuple[Any, Any]:
-    """Return carry and stacked metrics of ``update(carry, minibatch, progress=...)`` over ``passes`` (default: all)."""
+    """Run ``update(carry, minibatch, progress=...)`` in ``passes`` (default: all); return carry and stacked metrics."""
     passes = passes or Passes(0, workflow.num_epochs, workflow.num_epochs)
     scan = scan_trajectories if begin.by_trajectory else scan_minibatches
     if workflow.schedule_step == "update":
@@ -312,10 +312,10 @@ def scan_updates(
 
 
 def scan_apart(workflow: Any, update: Update, carry: Any, batch: Any, begin: Begin) -> tuple[Any, Any]:
-    """Run passes that update both networks, then the remaining passes of the network with more passes.
+    """Run ``workflow.num_epochs`` passes of the policy, and ``workflow.num_value_epochs`` of the value function.
 
-    Arguments and results are as for ``scan_updates``. ``workflow`` also has ``num_value_epochs``. ``update`` has an
-    argument ``part``, empty by default; ``policy`` or ``value`` requests an update of this network only.
+    Common passes update both networks. Each further pass calls ``update`` with ``part="policy"`` or ``part="value"``,
+    to update only this network. Other arguments and results are as for ``scan_updates``, without ``passes``.
     """
     passes = (workflow.num_epochs, workflow.num_value_epochs or workflow.num_epochs)
     joint, most = min(passes), max(passes)

@@ -39,13 +39,13 @@ def improved_policies(
         agent_state: state of the learner's agent.
         policies: parameters ``[P, ...]``.
         draw: ``draw(key, n)`` returns n batches of N transitions, ``[n, N, ...]``, identical on all devices.
-        num_updates: gradient steps of each policy; may be traced.
+        num_updates: number of gradient steps per policy, an int or a traced int32.
         key: random key.
         optimizer: optimizer of the policies; its state is initialized for each policy.
         progress: completed fraction of training, for the optimizer's schedule.
 
     Returns:
-        The improved policies ``[P, ...]`` and their mean losses ``[P]``, on every device.
+        The improved policies ``[P, ...]`` and their losses ``[P]``, averaged over the steps; equal on all devices.
     """
     num_policies = num_rows(policies)
     first, count = collectives.share_of(num_policies)

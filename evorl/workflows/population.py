@@ -66,7 +66,7 @@ def with_shared_replay(workflow: Workflow, num_members: int) -> Workflow:
 
 
 def training_scores(metrics: PyTreeDict, before: jax.Array) -> jax.Array:
-    """Return each member's mean return of completed training episodes, or its score ``before`` without any, ``[P]``.
+    """Return the mean return of each member's completed training episodes, ``[P]``; without any, its score ``before``.
 
     Raises:
         ValueError: the members do not report episodes.
@@ -82,7 +82,7 @@ def take_faults(metrics: PyTreeDict, steps_per_iteration: int) -> PyTreeDict:
     """Remove the faults of environments ``[N, P, 3]`` from the metrics of members, in place.
 
     Returns:
-        The first fault of each member under the same name, int32 ``[P, 3]``, see ``env_faults``; empty without faults.
+        The first fault of each member, int32 ``[P, 3]``, by the metric's name, see ``env_faults``; may be empty.
     """
     faults = {name: metrics.pop(name) for name in (ENV_FAULTS,) if name in metrics}
     return PyTreeDict({name: first_fault(x, steps_per_iteration) for name, x in faults.items()})

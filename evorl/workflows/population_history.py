@@ -40,7 +40,7 @@ class PopulationHistory(PyTreeData):
     def record(
         self, generation: jax.Array, hyper_parameters: jax.Array, scores: jax.Array, parents: jax.Array
     ) -> PopulationHistory:
-        """Return the history with another generation."""
+        """Return the history with ``generation`` recorded, in place of the oldest one if the history is full."""
         row = generation % self.scores.shape[0]
         return PopulationHistory(
             hyper_parameters=self.hyper_parameters.at[row].set(hyper_parameters),

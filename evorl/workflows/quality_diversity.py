@@ -46,7 +46,7 @@ class QualityDiversityState(GenerationalState):
 
 
 class QualityDiversityWorkflow(GenerationalWorkflow[QualityDiversityState]):
-    """Evaluates a generation of offspring, at first random policies, per iteration. The agent acts with the best elite.
+    """Evaluates one generation per iteration: random policies, then offspring. The agent acts with the best elite.
 
     Attributes:
         archive: archive of elites by their descriptors.

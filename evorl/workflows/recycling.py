@@ -22,7 +22,7 @@ _TORSOS = {"policy": "agent.network.torso", "critic": "agent.critic_network.tors
 
 
 def check_recycling(workflow: OffPolicyWorkflow) -> None:
-    """Raise ``ValueError`` if ``redo_interval`` is set but the agent's networks do not support recycling."""
+    """Raise ``ValueError`` if ``redo_interval`` is set but not positive, or the networks do not support recycling."""
     if workflow.redo_interval is None:
         return
     positive(workflow.redo_interval, "redo_interval")

@@ -29,16 +29,16 @@ class ReplaySettings(PyTreeNode):
     """Initial contents, eviction policy, goal relabeling and recency weighting of the replay buffer.
 
     Attributes:
-        load: initial contents: a file made by evorl save-replay, the folder of a run that has one, or minari:<id> for a
-            Minari dataset; ``None`` starts empty.
+        load: initial contents: a file that evorl save-replay wrote, the run folder that contains this file, or
+            minari:<id> for a Minari dataset; ``None`` starts with an empty buffer.
         mixed: keep the transitions of ``load``, if any, in a second buffer of the same capacity, and sample half of
             each batch from it (Ball et al. 2023).
         other_env: accept initial contents of an environment with another name, as long as all shapes match.
-        overwrite: eviction policy of a full buffer: the oldest transitions, or a random completed episode. With random,
-            each episode occupies a slot with as many steps as the environment's time limit.
+        overwrite: eviction policy of a full buffer: the oldest transitions (oldest), or a random completed episode
+            (random). With random, each episode occupies a slot with as many steps as the environment's time limit.
         hindsight: hindsight experience replay, for environments with goals: relabel transitions with goals achieved
             at the same or a later step of their episode (future), at its last step (final), or at any step (episode);
-            none keeps the original goals. ``None`` is for environments without goals.
+            none keeps the original goals. ``None`` disables hindsight.
         recency: sample newer steps more often: in proportion to rank ** recency, where the oldest has rank 1;
             ``None`` samples uniformly.
         ratio: number of transitions that hindsight relabels per transition that keeps its goal.
@@ -101,7 +101,7 @@ class ReplaySettings(PyTreeNode):
         """Return a replay buffer that tracks episodes or samples by recency, for ``num_envs`` copies of ``env``.
 
         Raises:
-            ValueError: with slots, ``env`` has no time limit, or the capacity is below two episodes per environment.
+            ValueError: ``overwrite`` is random, but ``env`` has no time limit or the capacity is too small.
         """
         size = {"capacity": capacity, "num_envs": num_envs}
         if self.recency is not None:
@@ -116,7 +116,7 @@ class ReplaySettings(PyTreeNode):
         return SlotReplayBuffer(**size, episode_steps=env.max_episode_steps)
 
     def with_key(self, buffer: UniformReplayBuffer, key: Key) -> tuple[Key, Callable[[Any], Any]]:
-        """Return an unused key and ``buffer.init``, with a key as bound argument if the buffer evicts at random."""
+        """Return an unused key, and ``buffer.init`` with its argument ``key`` bound if the buffer evicts at random."""
         if not isinstance(buffer, SlotReplayBuffer):
             return key, buffer.init
         key, buffer_key = jax.random.split(key)
@@ -125,7 +125,7 @@ class ReplaySettings(PyTreeNode):
     def take_under_goals(
         self, workflow: OffPolicyWorkflow, replay_state: Any, rows: jax.Array, envs: jax.Array, key: Key
     ) -> SampleBatch:
-        """Return the transitions that start at ``(rows, envs)``, each ``[M]``, with goals relabeled by hindsight."""
+        """Return the n-step transitions from ``(rows, envs)``, ``[M]`` each, some relabeled; see ``take_hindsight``."""
         return take_hindsight(
             replay_state,
             rows,

@@ -22,14 +22,14 @@ OffPolicyWorkflow: TypeAlias = Any  # avoids a circular import
 
 
 def check_renewal(workflow: OffPolicyWorkflow) -> None:
-    """Raise ``ValueError`` if an entry of ``resets`` is not a positive integer; see also ``check_recycling``."""
+    """Raise ``ValueError`` if an entry of ``resets`` is not a positive integer, or ``check_recycling`` raises it."""
     for number in workflow.resets:
         whole_number(number, "resets", 1, LONGEST_AXIS)
     check_recycling(workflow)
 
 
 def with_counts(workflow: OffPolicyWorkflow, opt_state: Any) -> Any:
-    """Return the optimizers' state; if resets or recycling are enabled, together with the counters that they need."""
+    """Return ``opt_state``; with resets or recycling, ``PyTreeDict(optimizers, num_updates[, dormant_share])``."""
     if not workflow.resets and workflow.redo_interval is None:
         return opt_state
     shares = {} if workflow.redo_interval is None else {"dormant_share": jnp.zeros(())}
@@ -46,7 +46,7 @@ def renewed_if_due(
     """Count updates; recycle dormant units and reset the learner if due.
 
     Units are recycled if the count reaches a multiple of ``redo_interval``. Then, the learner is reset if the count
-    reaches an entry of ``resets``. Each of the two synchronizes with the host once per call, not once per update.
+    reaches an entry of ``resets``. On an accelerator, each of the two waits for the host once per call.
 
     Args:
         workflow: off-policy workflow with ``resets`` or ``redo_interval``.

@@ -1,7 +1,7 @@
 """Parallel training runs with different numeric hyperparameters and seeds in one program: the rows of a sweep.
 
-Numbers of a workflow are leaves of its pytree, so training runs that differ only in numbers run under one ``vmap``, as
-seeds do. Settings that change shapes or control flow need separate programs.
+Most float settings of a workflow are leaves of its pytree, so training runs that differ only in them run under one
+``vmap``, like seeds. Settings that change shapes or control flow need separate programs.
 """
 
 from __future__ import annotations

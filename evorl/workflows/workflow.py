@@ -43,7 +43,7 @@ class Workflow(PyTreeNode, Generic[S]):
     """A training procedure, generic in the class S of its state. Subclasses define the abstract methods.
 
     A step calls ``collect``, then ``update``. ``init``, ``step`` and ``evaluate`` are compiled, and compose with a
-    user's ``jit``, ``vmap`` or ``scan``. Most floats are pytree leaves: a new learning rate does not recompile.
+    user's ``jit``, ``vmap`` or ``scan``. Most floats are pytree leaves, so a new learning rate needs no recompilation.
 
     Attributes:
         env: vectorized training environments.
@@ -57,12 +57,12 @@ class Workflow(PyTreeNode, Generic[S]):
         eval_episodes: number of complete episodes per evaluation.
         env_chunk: maximum number of environments stepped at a time, see ``evorl.rollout.rollout``; ``None`` for all.
         execution: seeds, devices, and the collector if environments are stepped outside this process.
-        keeping: ``EvaluationRecords`` with the data that evaluations keep in addition to metrics; ``None`` for none.
+        keeping: ``EvaluationRecords``: settings of data that evaluations store besides metrics; ``None`` stores none.
 
     Settings:
         workflow: dotted path of the workflow's class.
         num_envs: number of parallel environments.
-        autoreset_mode: start of further episodes: a new random state (normal) or the environment's first state (fast).
+        autoreset_mode: first state of later episodes: a new random state (normal), or that of the first episode (fast).
     """
 
     env: VectorEnv = pytree_field(static=True)
@@ -114,13 +114,13 @@ class Workflow(PyTreeNode, Generic[S]):
 
     @classmethod
     def training_rows(cls, config: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[int, AutoresetMode]:
-        """Return the number of training environments and their autoreset mode; ``fields`` were read from ``config``."""
+        """Return number and autoreset mode of training environments; ``fields`` are the fields that ``config`` sets."""
         num_envs = positive(config.get("num_envs", cls.default_num_envs), "num_envs")
         return num_envs, training_mode(config.get("autoreset_mode", AutoresetMode.NORMAL))
 
     @classmethod
     def make_agent(cls, config: Mapping[str, Any], env: VectorEnv) -> Agent:
-        """Build the agent from ``config``, the section ``agent``. Its class is the annotation of the field ``agent``.
+        """Build the agent from ``config``, the section ``agent``; the annotation of the field ``agent`` is its class.
 
         Raises:
             ValueError: the agent does not support the action space of ``env``, or a setting is invalid.
@@ -189,7 +189,7 @@ class Workflow(PyTreeNode, Generic[S]):
         """Return the initial state, computed by one compiled program.
 
         Args:
-            key: seed s, a key, or one key per seed. With several seeds, number i equals a run of seed ``s + i``.
+            key: seed s, a key, or one key per seed. With s, number i of several seeds equals a run of ``s + i``.
 
         Raises:
             ValueError: the state does not fit in memory; the message names the setting or array that is too large.
@@ -240,7 +240,7 @@ class Workflow(PyTreeNode, Generic[S]):
         Raises:
             TrainingDiverged: a metric, a parameter or an environment's output became NaN or infinite.
             HostEnvError: a simulator on the host failed.
-            ValueError: the run does not fit in memory, or one iteration is far longer than the whole training.
+            ValueError: the run does not fit in memory, one iteration is far longer than training, or a process is idle.
         """
         session = session or RunSession(recorder, checkpointer, progress, should_stop)
         return call_with_simulators(self, run_learning, self, session, state, key, eval_at_start)

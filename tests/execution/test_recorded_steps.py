@@ -112,7 +112,7 @@ def test_episodes_of_slots_are_saved_and_loaded(tmp_path: Path) -> None:
     for i, steps in enumerate(sizes):
         np.testing.assert_array_equal(again.data.obs[:steps, i], stored.obs[:steps, i])
     few = small("sac", PENDULUM, num_envs=4, replay_capacity=110, replay=loading)
-    with raises_naming(ReplayFileError, "3 episodes of up to 10 steps", "holds only 2", "replay_capacity=120"):
+    with raises_naming(ReplayFileError, "3 slots of 10 steps", "has only 2", "replay_capacity=120"):
         few.init(0)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from evorl.networks.dormant_units import Recycled, check_recyclable, recycle_dormant_units
+from evorl.networks.implicit_quantiles import implicit
 from evorl.networks.q_networks import QNetwork
 from evorl.networks.torsos import build_torso
 from tests.support.errors import raises_naming
@@ -18,9 +19,10 @@ from tests.support.small_workflows import arrays
 OBS = jax.random.normal(jax.random.key(1), (32, 3))
 
 
-def _network(**options: Any) -> tuple[QNetwork, Any]:
+def _network(num_fractions: int | None = None, **options: Any) -> tuple[QNetwork, Any]:
     """Return a network with hidden layers of 6 and 5 units; units 1 and 4, and unit 2 of the second one, are dead."""
     network = QNetwork(build_torso({"torso": [6, 5], "activation": "relu"}), num_actions=2, **options)
+    network = network if num_fractions is None else implicit(network, num_fractions)
     params = network.init(jax.random.key(0), OBS)
     torso = params["params"]["torso"]
     for layer, units in (("Dense_0", (1, 4)), ("Dense_1", (2,))):
@@ -34,14 +36,15 @@ def _recycled(network: QNetwork, params: Any, threshold: float = 0.0) -> Recycle
     return run(params)
 
 
+@pytest.mark.parametrize("num_fractions", [None, 64])
 @pytest.mark.parametrize("dueling", [False, True])
-def test_incoming_weights_are_new_and_outgoing_ones_zero(dueling: bool) -> None:
-    network, params = _network(dueling=dueling)
+def test_incoming_weights_are_new_and_outgoing_ones_zero(dueling: bool, num_fractions: int | None) -> None:
+    network, params = _network(num_fractions, dueling=dueling)
     recycled = _recycled(network, params)
     new, old = recycled.params["params"], params["params"]
     np.testing.assert_allclose(recycled.share, 3 / 11)
     first, second = new["torso"]["Dense_0"], new["torso"]["Dense_1"]
-    heads = [name for name in new if name != "torso"]
+    heads = [name for name in new if name not in ("torso", "fractions")]
     assert len(heads) == 1 + dueling
     changed = {path: (arrays(recycled.params)[path] != x) for path, x in arrays(params).items()}
     is_new = arrays(recycled.is_new)

@@ -44,7 +44,7 @@ class Options:
         return None if seed is None else int(seed) + int(self.get("number", 0))
 
     def connection(self) -> dict[str, Any]:
-        """Return the keyword arguments of the client's ``TrainingBase``: the server's proxy and the options."""
+        """Return the arguments of ``TrainingBase``: ``agent``, a proxy of the training server, and ``options``."""
         host, _, port = str(self.get("server/bind", "127.0.0.1:7001")).rpartition(":")
         agent = AgentProxy((host.strip("[]"), int(port)), self.get("server/token"))
         length = {
@@ -54,7 +54,7 @@ class Options:
 
 
 def read_options(arguments: Sequence[str] | None = None) -> Options:
-    """Read the options from ``evorl run``, else from ``app.yaml``, and the flags ``--exploit`` and ``--show-ui``."""
+    """Read the options from ``EVORL_APP`` or, if unset, ``app.yaml``; ``--exploit`` and ``--show-ui`` override them."""
     arguments = sys.argv[1:] if arguments is None else arguments
     flags = {}
     for argument in arguments:

@@ -1,4 +1,4 @@
-"""Multi-armed bandit with a threshold per arm: a pull pays 1 if a standard normal sample exceeds it, else -1.
+"""Multi-armed bandit: a pull pays 1 if a standard normal sample exceeds the threshold of the arm, else -1.
 
 The regret of a pull is the expected reward of the best arm minus that of the pulled arm. It falls as the agent learns.
 """

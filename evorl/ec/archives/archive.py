@@ -55,7 +55,7 @@ class Verdicts(PyTreeData):
 
 
 class Archive(PyTreeNode):
-    """Archive of elites by their descriptors. The state is separate, and every method is pure.
+    """Archive that stores an elite for each cell of descriptor space. The state is separate; every method is pure.
 
     Attributes:
         low: lower bound of each of the D dimensions of a descriptor.
@@ -70,7 +70,7 @@ class Archive(PyTreeNode):
         name: kind of the archive: grid, centroid (cells around evenly spread points), or dominated_novelty (no cells).
 
     Raises:
-        ValueError: ``low`` or ``high`` is not a list, their lengths differ, or ``low`` is not below ``high``.
+        ValueError: ``low`` or ``high`` is not a non-empty list, their lengths differ, or ``low`` is not below ``high``.
     """
 
     low: tuple[float, ...] = (0.0,)
@@ -130,7 +130,7 @@ class Archive(PyTreeNode):
     def add(self, state: ArchiveState, solutions: Params, fitness: jax.Array, descriptors: jax.Array) -> ArchiveState:
         """Return the state in which better candidates have replaced elites, and thresholds have been adapted.
 
-        The best candidate of a cell, of equal ones the first, replaces the elite if its fitness is strictly larger.
+        In each cell, the best candidate (the first if tied) replaces the elite if the elite's fitness is lower.
         Candidates with a non-finite fitness or descriptor are ignored.
 
         Args:
@@ -156,7 +156,7 @@ class Archive(PyTreeNode):
     def _raised_thresholds(
         self, state: ArchiveState, fitness: jax.Array, is_valid: jax.Array, cells: jax.Array
     ) -> jax.Array | None:
-        """Return the thresholds, moved towards the mean fitness of the candidates they accept (CMA-MAE, batch rule)."""
+        """Return thresholds moved towards the mean fitness of accepted candidates (CMA-MAE, batch rule) or ``None``."""
         if state.thresholds is None:
             return None
         accepted = is_valid & (fitness > state.thresholds[cells])
@@ -175,7 +175,7 @@ class Archive(PyTreeNode):
         return Verdicts(status.astype(jnp.int32), jnp.where(is_valid, improvement, -jnp.inf))
 
     def cells_of_valid(self, fitness: jax.Array, descriptors: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Return a mask, bool ``[N]``, of candidates with finite numbers, and cell indices ``[N]``, C for the others.
+        """Return a bool mask ``[N]``, True for finite fitness and descriptors, and cell indices ``[N]``, C where False.
 
         Raises:
             ValueError: the descriptors have the wrong shape.
@@ -199,7 +199,7 @@ class Archive(PyTreeNode):
         return jax.tree.map(lambda x: x[cells], state.solutions)
 
     def cell_fitness(self, fitness: jax.Array, descriptors: jax.Array) -> jax.Array:
-        """Return the best fitness in each cell, ``[num_cells]``, -inf if empty, given the values of all C slots."""
+        """Return the best fitness in each cell, ``[num_cells]``, -inf if empty, given the values of all solutions."""
         return fitness
 
     def qd_score(self, state: ArchiveState, offset: jax.Array | float = 0.0) -> jax.Array:

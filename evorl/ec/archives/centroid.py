@@ -1,6 +1,6 @@
 """Archive with cells around evenly spread points (CVT, Vassiliades et al. 2018, https://arxiv.org/abs/1610.05729).
 
-Its number of cells is a setting, whereas that of a grid grows exponentially with the number of dimensions.
+The number of cells is a setting. In a grid, it would grow exponentially with the number of dimensions.
 """
 
 from __future__ import annotations

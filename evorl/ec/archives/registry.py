@@ -20,10 +20,10 @@ ARCHIVES: dict[str, type[Archive]] = {
 
 
 def named_archive(cls: type[Archive], config: Mapping[str, Any], where: str) -> tuple[type[Archive], dict[str, Any]]:
-    """Return the class that ``name`` in a config of an archive selects, and the config without ``name``.
+    """Return the class that the ``name`` in an archive's config selects, and the config without ``name``.
 
     Raises:
-        ValueError: the name is missing or unknown; the message suggests the closest valid name.
+        ValueError: the name is missing or unknown; the message contains ``where`` and valid names.
     """
     name = config.get("name")
     if name not in ARCHIVES:

@@ -23,7 +23,7 @@ class IsoLineVariation(PyTreeNode):
         iso_sigma: standard deviation of the noise on every parameter.
         line_sigma: standard deviation of the step towards the other parent, as a multiple of the parents' distance.
         projection: projection of the weights of children: ``unit_norm`` scales the weights of each unit to norm 1;
-            ``unit_norm_and_gains`` scales the gains of normalization layers as well, see ``evorl.ops.projection``;
+            ``unit_norm_and_gains`` also scales gains and shifts of normalization layers, see ``evorl.ops.projection``;
             ``None`` for no projection.
     """
 
@@ -32,7 +32,7 @@ class IsoLineVariation(PyTreeNode):
     projection: Projection | None = pytree_field(static=True, default=None)
 
     def children(self, key: Key, first: Tree, second: Tree) -> Tree:
-        """Return children ``[N, ...]``, with entries of ``first`` for non-finite ones; ``key`` may be one per pair."""
+        """Return children ``[N, ...]``; entries of ``first`` replace non-finite ones. ``key`` is one key or ``[N]``."""
         keys = row_keys(key, num_rows(first))
         line_keys, iso_keys = (jax.vmap(jax.random.fold_in, (0, None))(keys, i) for i in range(2))
         steps = self.line_sigma * jax.vmap(jax.random.normal)(line_keys)  # [N]

@@ -39,8 +39,8 @@ def truncation_selection(fitness: jax.Array, num_selected: int) -> jax.Array:
 def tournament_selection(key: Key, fitness: jax.Array, num_selected: int, tournament_size: int) -> jax.Array:
     """Select tournament winners among individuals sampled with replacement (Goldberg & Deb 1991).
 
-    If r of P individuals have a larger fitness, an individual wins a tournament with probability
-    ``((P - r)^k - (P - r - 1)^k) / P^k``. Of equal contestants, the first one sampled wins.
+    If all P values differ and r of them exceed an individual's fitness, the individual wins a tournament with
+    probability ``((P - r)^k - (P - r - 1)^k) / P^k``. Of equal contestants, the contestant sampled first wins.
 
     Args:
         key: a single key, or one key per tournament, ``[num_selected]``.
@@ -76,7 +76,7 @@ def proportional_selection(key: Key, weights: jax.Array, num_selected: int) -> j
         num_selected: number of samples.
 
     Returns:
-        Indices, int32 ``[num_selected]``.
+        Indices of the sampled individuals, int32 ``[num_selected]``.
     """
     log_weights = jnp.log(jnp.where(weights > 0, weights, 0.0))
     return _select(lambda key: jax.random.categorical(key, log_weights), key, num_selected)

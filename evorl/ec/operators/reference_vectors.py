@@ -24,7 +24,7 @@ def lattice_size(num_objectives: int, divisions: int) -> int:
 def simplex_lattice(num_objectives: int, divisions: int) -> np.ndarray:
     """Return evenly spread points, float32 ``[N, M]``, for M objectives and H divisions (eq. 3; Das & Dennis 1998).
 
-    These are all points of M multiples of ``1 / H`` that sum to 1, from ``(0, .., 0, 1)`` to ``(1, 0, .., 0)``.
+    The points are all vectors of M multiples of ``1 / H`` that sum to 1, from ``(0, .., 0, 1)`` to ``(1, 0, .., 0)``.
     """
     # Stars and bars: the positions of M - 1 bars among H stars determine the number of stars of each objective.
     positions = itertools.combinations(range(divisions + num_objectives - 1), num_objectives - 1)

@@ -22,7 +22,7 @@ class Crossover(PyTreeNode):
 
     Attributes:
         kind: ``uniform`` exchanges single entries, ``units`` all input weights of a unit together, ``one_point`` all
-            entries after a random cut; ``simulated_binary`` samples children around the parents' mean.
+            entries of a leaf after a random cut; ``simulated_binary`` samples children around the parents' mean.
         probability: probability of crossing a pair; other pairs are copied.
         share: expected fraction of entries (or units) that are exchanged or mixed; ``one_point`` ignores it.
         eta: distribution index of ``simulated_binary``; larger values give children closer to their parents.
@@ -55,7 +55,7 @@ class Mutation(PyTreeNode):
         share: expected fraction of the entries of a mutated individual that are changed.
         scale: standard deviation of a change (relative for ``relative`` and ``erl``); maximum change of ``polynomial``.
         super_scale: relative standard deviation of ``erl``'s super mutations, which are large changes.
-        reset_scale: standard deviation, around 0, of entries that ``erl`` resets.
+        reset_scale: standard deviation of the normal samples around 0 to which ``erl`` resets entries.
         super_probability: fraction of the changed entries to which ``erl`` applies a super mutation.
         reset_probability: fraction of the changed entries that ``erl`` resets.
         eta: distribution index of ``polynomial``; larger values give smaller changes.

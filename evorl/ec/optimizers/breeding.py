@@ -28,7 +28,7 @@ class BreedingOptimizer(EvoOptimizer):
         crossover: crossover of two parents.
         mutation: mutation of children.
         projection: projection of the weights of every individual, after mutation: ``unit_norm`` scales the weights of
-            each unit to norm 1; ``unit_norm_and_gains`` scales the gains of normalization layers as well, see
+            each unit to norm 1; ``unit_norm_and_gains`` scales gains and shifts of normalization layers as well, see
             ``evorl.ops.projection``; ``None`` disables it.
     """
 

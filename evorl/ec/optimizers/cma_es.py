@@ -27,12 +27,12 @@ MAX_MISFIT = 1e-2  # maximum entry of the difference between ``factor @ inverse`
 class CMAES(CovarianceAdaptation):
     """CMA-ES with a full covariance, rank-one and rank-mu updates, and by default also negative weights.
 
-    The factor is updated only every few generations, less often with more parameters (page 37 of the tutorial). For the
+    The factor is updated only every few generations, less often with more parameters (Hansen 2016, page 37). For the
     fields see ``CovarianceAdaptation``.
     """
 
     def initial_covariance(self, n: int) -> PyTreeDict:
-        """Return identities ``[n, n]``: ``factor`` A, ``inverse`` of A, ``change``. The covariance is A change A^T."""
+        """Return ``factor`` A, its ``inverse`` and ``change``, identities ``[n, n]``. Covariance: ``A change A^T``."""
         return PyTreeDict(factor=jnp.eye(n), inverse=jnp.eye(n), change=jnp.eye(n))
 
     def steps(self, state: PyTreeDict, first: jax.Array | int, count: int) -> jax.Array:
@@ -80,7 +80,7 @@ class CMAES(CovarianceAdaptation):
 def _absorb_change(state: PyTreeDict) -> PyTreeDict:
     """Replace the factor A by ``A sqrt(change)``, and ``change`` by the identity.
 
-    A change is dropped if the factor would be too ill-conditioned for float32, unless the change improves it.
+    The change is dropped if the inverse would be inaccurate, or the condition number would grow and exceed the limit.
     """
     identity = jnp.eye(state.factor.shape[0])
     root, inverse_root = square_roots(0.5 * (state.change + state.change.T))
@@ -102,7 +102,7 @@ def _condition(factor: jax.Array, inverse: jax.Array) -> jax.Array:
 def square_roots(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return the positive square root of a symmetric, positive definite matrix ``[n, n]``, and its inverse.
 
-    The coupled Newton-Schulz iteration (Higham 2008, eq. 6.35) consists of products only. It suits matrices near the
+    The coupled Newton-Schulz iteration (Higham 2008, eq. 6.35) needs only matrix products. It suits matrices near the
     identity: rounding errors and the number of iterations grow with the condition number.
     """
     n = matrix.shape[0]

@@ -29,7 +29,7 @@ MAX_EXPONENT = 8  # beyond 2^8, or below 2^-9, the scale of the covariance's sta
 class AdaptationConstants:
     """Default strategy parameters (table 1) for n parameters and a population size.
 
-    The learning rate and the damping of the step size follow the tutorial (eq. 55), with
+    The learning rate and the damping of the step size follow Hansen 2016 (eq. 55), with
     ``c_sigma = (mu_eff + 2) / (n + mu_eff + 5)``. pycma 4.5 has ``n + mu_eff + 3`` in the denominator and another
     damping, 3.35 instead of 1.37 at n = 30 and P = 64, so that its step size shrinks more slowly. Measured on the
     sphere function (start 0.7 in every coordinate, initial standard deviation 0.3, until an individual is below 1e-8,
@@ -122,7 +122,7 @@ class AdaptationConstants:
 class CovarianceAdaptation(EvoOptimizer):
     """Strategy that samples around a mean and learns the step size sigma and a covariance from successful steps.
 
-    Multiplying sigma by a number and dividing the covariance by its square does not change the distribution, so the two
+    Multiplying sigma by c and dividing the covariance by c^2 does not change the distribution, so the two
     scales can drift apart without limit. To prevent this, an exact power of two is moved into sigma when the ``spread``
     of the covariance leaves ``[2^-9, 2^8)``. Sigma stays in ``[MIN_STD, MAX_STD]``. Flat fitness leaves the
     distribution unchanged.
@@ -164,22 +164,22 @@ class CovarianceAdaptation(EvoOptimizer):
 
     @abstractmethod
     def steps(self, state: PyTreeDict, first: jax.Array | int, count: int) -> jax.Array:
-        """Return the steps ``[count, n]`` from individual ``first`` on, with mean 0 and the state's covariance."""
+        """Return zero-mean steps ``[count, n]`` from individual ``first`` on, with the covariance but without sigma."""
 
     @abstractmethod
     def recombine(self, state: PyTreeDict, weights: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Recombine this generation's steps with weights ``[P]``.
 
         Returns:
-            The mean of the steps with positive weights, ``[n]``; the same mean of whitened steps, ``[n]``; and the
-            weighted sum of the squares of whitened steps, diagonal ``[n]`` or full ``[n, n]``.
+            The weighted mean of the steps, for positive weights, ``[n]``; the same for whitened steps, ``[n]``; and the
+            weighted sum of the squares of whitened steps, for all weights, diagonal ``[n]`` or full ``[n, n]``.
         """
 
     @abstractmethod
     def adapt(
         self, state: PyTreeDict, old_share: jax.Array, c_1: Number, path: jax.Array, new: jax.Array
     ) -> PyTreeDict:
-        """Return a state with covariance ``old_share C + c_1 path path^T + A new A^T`` (eq. 47); A unwhitens steps."""
+        """Return a state with covariance ``old_share C + c_1 path path^T + A new A^T`` (eq. 47), with ``C = A A^T``."""
 
     @abstractmethod
     def spread(self, state: PyTreeDict) -> jax.Array:
@@ -215,7 +215,7 @@ class CovarianceAdaptation(EvoOptimizer):
     def tell(self, state: PyTreeDict, fitness: jax.Array, num_parents: jax.Array | None = None) -> PyTreeDict:
         """Update mean, evolution paths, step size and covariance (eq. 42 to 47); return the next state.
 
-        The distribution is unchanged on flat fitness, without parents, or if a number would leave the range of float32.
+        Only ``generation`` changes if fitness is flat, ``num_parents`` is 0, or a number would leave float32's range.
 
         Args:
             state: state of this generation.
@@ -252,7 +252,7 @@ class CovarianceAdaptation(EvoOptimizer):
         return advance(state, self._in_one_scale(new), holds)
 
     def _in_one_scale(self, state: PyTreeDict) -> PyTreeDict:
-        """Return the distribution with the covariance near scale 1, unchanged unless sigma is clipped to its bounds."""
+        """Return the state with a covariance near scale 1. The distribution only changes if sigma leaves its bounds."""
         exponent = power_of_two_near(self.spread(state))
         exponent = jnp.where(jnp.abs(exponent) > MAX_EXPONENT, exponent, 0)
         sigma = jnp.ldexp(state.sigma, exponent)

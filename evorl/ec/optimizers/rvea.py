@@ -35,7 +35,7 @@ class RVEA(MultiObjectiveOptimizer):
             for the largest number with at most ``pop_size`` vectors.
         alpha: exponent of the growing penalty on the angle, ``progress ** alpha`` (eq. 9).
         adaptation_frequency: fraction of the search between adaptations of the vectors to the objectives' ranges.
-        num_generations: number of generations of the search; ``None`` if the caller sets the progress.
+        num_generations: number of generations of the search; ``None`` if the workflow determines the progress.
 
     Raises:
         ValueError: there are fewer than two objectives, or a setting is out of range.

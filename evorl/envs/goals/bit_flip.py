@@ -36,7 +36,7 @@ class Bits(EnvWithSpaces):
 
 
 def make_bit_flip(num_bits: int = 15) -> GoalWrapper:
-    """Create bit flipping. The step that reaches the goal has reward 0 and ends the episode; all other steps have -1.
+    """Create bit flipping. The step that reaches the goal has reward 0 and ends the episode; other rewards are -1.
 
     Args:
         num_bits: number of bits; ``create_wrapped_goal_env`` also uses it as the default time limit.

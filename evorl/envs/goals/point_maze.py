@@ -1,4 +1,4 @@
-"""A goal environment: a point moves through a planar maze to a goal position. Actions are velocities; walls stop it.
+"""A goal environment: a point moves through a planar maze to a goal position. Walls stop the point.
 
 A maze is drawn with one character per square cell of side 1: ``#`` is a wall, all other cells are free. ``S`` marks the
 start cell and ``F`` the goal cell, which the options ``start=S`` and ``goal=F`` use.
@@ -125,7 +125,7 @@ class PointInMaze(Env):
 
 
 def make_point_maze(maze: str | Sequence[str] = "u", start: str = "anywhere", goal: str = "anywhere") -> GoalWrapper:
-    """Create a point in a maze. A step that ends within ``REACH`` of the goal has reward 0, all other steps -1.
+    """Create a point in a maze, with reward 0 within ``REACH`` of the goal, else -1. Success does not end an episode.
 
     Args:
         maze: name of one of ``MAZES``, or one string per row of cells, surrounded by walls.

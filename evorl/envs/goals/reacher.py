@@ -46,7 +46,7 @@ class Disc(Box):
 
 
 def make_reacher(backend: str | None = None) -> GoalWrapper:
-    """Create the environment. A step that ends with the fingertip within ``REACH`` of the goal has reward 0, others -1.
+    """Create the reacher. Steps that end with the fingertip within ``REACH`` of the goal have reward 0, others -1.
 
     Args:
         backend: physics backend of brax, see ``create_wrapped_brax_env``; ``None`` for ``"generalized"``.

@@ -70,12 +70,12 @@ def _no_goals(task: GoalTask, capacity: int) -> _GoalMemory:
 
 @dataclasses.dataclass(frozen=True)
 class AchievedGoals(GoalSetter):
-    """Sets, in part of the episodes, a goal that an earlier episode of the same environment achieved at its end.
+    """Sets, in a part of the episodes, a goal achieved at the end of an earlier episode of the same environment.
 
-    The other episodes keep the environment's own goal.
+    Other episodes keep the goal that the environment chooses.
 
     Attributes:
-        share: probability of an earlier achieved goal; it is 0 while the goal buffer is empty.
+        share: probability that an episode gets the goal of an earlier episode; 0 while the goal buffer is empty.
         capacity: size of the goal buffer; a full buffer evicts its oldest goal.
     """
 
@@ -101,12 +101,12 @@ class CurriculumGoals(GoalSetter):
     """Chooses goals that are reached in about half of the episodes (Florensa et al. 2018, section 4).
 
     Half of the candidates are samples of the goal space, half are stored goals with added noise. The setter chooses the
-    candidate with a success rate closest to 0.5. A Gaussian kernel over the goal buffer estimates the success rates,
-    which are 0 far from all stored goals. The buffer stores the desired goals of past episodes with their success, and
-    the goals achieved at the ends of episodes, as successes.
+    candidate in the goal space with the success rate closest to 0.5. A Gaussian kernel over the goal buffer estimates
+    success rates, which are 0 far from all stored goals. The buffer stores desired goals of past episodes with their
+    success, and the goals achieved at the ends of episodes, as successes.
 
     Attributes:
-        own_share: probability of keeping the environment's own goal; it is 1 while the goal buffer is empty.
+        own_share: probability of keeping the environment's own goal, which is always kept while the buffer is empty.
         num_candidates: number of candidates per episode.
         width: standard deviation of kernel and noise, as a fraction of the side lengths of the (bounded) goal space.
         capacity: size of the goal buffer; a full buffer evicts its oldest goal.
@@ -218,10 +218,10 @@ def make_goal_setter(settings: GoalSetter | Mapping[str, Any] | str | None) -> G
 
     Args:
         settings: the name of one of ``SETTERS``, or ``"package.module:Class"`` of a user's class; or a mapping with
-            ``name`` and the settings of the class. A setting that is itself a setter has one of these forms, too.
+            ``name`` and the settings of the class. A setting that is itself a goal setter has the same forms.
 
     Raises:
-        ValueError: a name does not exist (the message suggests the closest name), or names another kind of object.
+        ValueError: a name or setting does not exist, a required setting is missing, or a class has the wrong type.
     """
     if settings is None or isinstance(settings, GoalSetter):
         return settings

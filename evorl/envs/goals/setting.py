@@ -72,7 +72,7 @@ class GoalSetter(abc.ABC):
 
     @abc.abstractmethod
     def start(self, memory: Any, task: GoalTask, obs: Observation, key: Key) -> tuple[jax.Array, Any]:
-        """Return an episode's goal and new memory; ``obs`` is its first observation, with the environment's goal."""
+        """Return a goal and the new memory; ``obs`` is the first observation of this goal, still with the old goal."""
 
     def after(self, memory: Any, task: GoalTask, step: GoalStep, key: Key) -> tuple[GoalStep, Any]:
         """Return ``step``, possibly changed, and the new memory, after a step. By default, nothing changes."""
@@ -115,7 +115,7 @@ class GoalsOfRows:
     def steer(
         self, env_state: EnvState, action: Action, stepped: EnvState, mask: jax.Array
     ) -> tuple[EnvState, GoalStep, PyTreeDict]:
-        """Apply the setter where ``mask`` ``[B]`` is True; return the state, the changed step, and memory and keys."""
+        """Call ``setter.after`` where ``mask`` ``[B]`` is True; return the changed state, step, memory and keys."""
 
         def one(memory: Any, key: Key, step: GoalStep, counts: jax.Array) -> tuple[GoalStep, Any, Key]:
             key, step_key = jax.random.split(key)
@@ -141,7 +141,7 @@ class GoalsOfRows:
         return stepped.replace(reward=step.reward, done=done, info=info), step, PyTreeDict(memory=memory, key=keys)
 
     def go_on(self, state: EnvState, step: GoalStep, goals_state: PyTreeDict, starts: jax.Array) -> EnvState:
-        """Return ``state`` with the goals of the next step: new ones where episodes start (``starts`` ``[B]``)."""
+        """Return ``state`` with new goals where ``starts`` ``[B]`` is True, and with ``step.next_goal`` elsewhere."""
         goals = jnp.where(starts[:, None], state.obs.desired_goal, step.next_goal)
         return self.start(_with_goals(state, goals, goals_state), starts)
 
@@ -159,7 +159,7 @@ def _with_goals(state: EnvState, goals: jax.Array, goals_state: PyTreeDict) -> E
 
 
 def required_goal_task(env: Env, setting: str) -> GoalTask:
-    """Return the goal task of an environment; ``setting`` is the setting that needs it, for messages.
+    """Return the goal task of an environment; ``setting`` is the name of the setting that needs it, for messages.
 
     Raises:
         ValueError: the environment has no known goal task, or a wrapper makes rewards under other goals unavailable.

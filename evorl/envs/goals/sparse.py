@@ -40,5 +40,5 @@ def observed(obs: jax.Array) -> EnvState:
 
 
 def all_of_it(env_state: EnvState) -> jax.Array:
-    """Return the achieved goal of an environment in which the whole observation is the achieved goal."""
+    """Return the whole observation as the achieved goal; for ``achieved_goal_fn`` of a ``GoalWrapper``."""
     return env_state.obs

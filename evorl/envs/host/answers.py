@@ -135,7 +135,7 @@ def _described(value: Any) -> str:
 
 
 def loses_numbers(array: np.ndarray, dtype: np.dtype) -> bool:
-    """Return True if converting ``array`` to an integer or bool ``dtype`` loses fractions or numbers out of range."""
+    """Return True if ``dtype`` is integer or bool, and converting ``array`` to it would change a number."""
     if array.dtype == dtype or np.dtype(dtype).kind not in "biu":
         return False
     with np.errstate(invalid="ignore"):

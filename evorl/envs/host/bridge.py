@@ -106,11 +106,11 @@ class HostBackedEnv(VectorEnv):
         self.simulators.close()
 
     def show_physics(self) -> None:
-        """Include the simulators' physics in states, so that ``physics`` returns it. Call it before the first reset."""
+        """Include the simulators' physics in later states, for ``physics``; must be called before the first reset."""
         self.simulators.shows_physics = bool(self.simulators.main.physics())
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
-        """Return float64 numbers as bytes, uint8 ``[B, 8 k]`` by name; empty unless ``show_physics`` was called."""
+        """Return positions and velocities by name, float64 as uint8 ``[B, 8 k]``; empty without ``show_physics``."""
         request, end, parts = env_state._internal.get("physics"), 0, PyTreeDict()
         if request is not None:
             for name, values in self.simulators.main.physics().items():
@@ -170,7 +170,7 @@ class HostBackedEnv(VectorEnv):
         return fresh.replace(_internal=fresh._internal | jax.tree.map(jnp.zeros_like, others))
 
     def request(self, env_state: EnvState, action: Action) -> PyTreeDict:
-        """Return the request of ``Simulators.step`` for a step with ``action``; a pure function."""
+        """Return the argument of ``Simulators.step`` for a step with ``action``; a pure function."""
         self._check_action(env_state, action)
         internal = env_state._internal
         answer = jax.vmap(lambda _: self._row.blank_answer())(internal.env_id)

@@ -17,7 +17,7 @@ class HostEnvError(OSError):
 
 
 class HostVectorEnv(abc.ABC):
-    """Base class of B simulators of one kind, for library adapters and users; the spaces describe a single simulator.
+    """Base class for stepping B simulators of one kind, to be subclassed by adapters and users.
 
     Observations and actions are arrays, or dicts and tuples of arrays as declared by the spaces, with a leading axis B.
     Results may share memory with earlier results, so callers must copy values that they store. Only ``reset`` and
@@ -30,8 +30,8 @@ class HostVectorEnv(abc.ABC):
         action_space: action space of one environment.
         max_episode_steps: number of environment steps after which ``step`` reports truncation; ``None`` without a
             limit.
-        action_repeat: environment steps per action; the simulators repeat it, and sum the rewards, in ``step``.
-        info_spec: shape and dtype, by name, of the entries of every ``info``, for one environment.
+        action_repeat: environment steps per action; ``step`` repeats each action, and sums the rewards.
+        info_spec: shape and dtype, by name, of the entries that every ``info`` must have, for one environment.
         goal_task: reward and success functions of goals, a ``GoalTask``; ``None`` without goals, or if unknown. If set,
             evorl computes the rewards, and uses the goal that the simulator returns at the start of an episode.
         seed_bits: number of bits of seeds: 31, which any library accepts, or 64.
@@ -94,7 +94,7 @@ class HostVectorEnv(abc.ABC):
 
     def set_state(self, state: np.ndarray) -> None:
         """Restore ``state``, a result of ``get_state``; raise ``NotImplementedError`` if it cannot be restored."""
-        raise NotImplementedError(f"{type(self).__name__} cannot restore a state.")
+        raise NotImplementedError(f"{type(self).__name__} lacks set_state: override it, or let get_state return None.")
 
     def physics(self) -> dict[str, np.ndarray]:
         """Return positions and velocities of simulated bodies, float64 ``[B, k]`` by name; empty without bodies."""

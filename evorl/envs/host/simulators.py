@@ -1,4 +1,4 @@
-"""Steps and restarts simulators on the host, and checks their results, in NumPy; ``HostBackedEnv`` calls it."""
+"""Steps and restarts simulators on the host for ``HostBackedEnv``, and checks their results, in NumPy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Simulators:
 
     Simulators have internal state, but a compiled step is a pure function. Each result therefore has a ``token``, a
     checksum of the seeds, masks and actions since the reset. The next request must contain this token, to verify that
-    the simulators are in the state that the caller assumes. ``saved`` is ``HostVectorEnv.get_state``.
+    the simulators are in the state that the caller assumes. ``saved`` is the result of ``HostVectorEnv.get_state``.
 
     Args:
         make: function that creates a given number of simulators.
@@ -75,7 +75,7 @@ class Simulators:
         return self._noting_failures(self._restart, request)
 
     def is_live(self, token: np.ndarray) -> bool:
-        """Return True if the result with ``token`` ``[B]`` is the latest of its set, which may therefore be stepped."""
+        """Return True if ``token`` ``[B]`` is that of the latest result, from which the B simulators can be stepped."""
         return len(token) in self._tokens and self._tokens[len(token)] == int(token.flat[0])
 
     def close(self) -> None:
@@ -159,8 +159,8 @@ class Simulators:
         num_rows = len(token)
         if saved is None:
             raise HostEnvError(
-                "these simulators have advanced beyond this state and cannot go back: step the state that the last "
-                "step returned, or start new episodes with init or reset."
+                "these simulators have advanced beyond this state, or never were in it, and cannot restore it: step "
+                "the state that the last step returned, or start new episodes with init or reset."
             )
         if num_rows not in self._live:
             self._live[num_rows] = self._checked_maker(num_rows)
@@ -216,7 +216,7 @@ class Simulators:
         """Return a copy of ``value`` as an array of this shape and dtype, because simulators may reuse their arrays.
 
         Raises:
-            HostEnvError: wrong shape or kind; or, where ``mask`` is true, values out of range or not finite.
+            HostEnvError: wrong shape or not numeric; or, where ``mask`` is true, values out of range or not finite.
         """
         array = np.array(value)
         step = self._num_steps[shape[0]]

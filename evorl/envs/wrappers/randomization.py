@@ -132,7 +132,7 @@ class RandomizedPhysicsWrapper(Wrapper):
 
 
 def randomized(env: Env, config: Any) -> Env:
-    """Wrap ``env`` as the option ``env.randomization`` requests; return ``env`` unchanged if it names no field.
+    """Wrap ``env`` to randomize its physics as ``config`` requests; return ``env`` unchanged if no field is named.
 
     Args:
         env: an environment without wrappers.

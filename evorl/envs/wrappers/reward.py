@@ -81,7 +81,7 @@ class RewardClipWrapper(_ChangesRewards, Wrapper):
 
 
 class RewardTransformWrapper(_ChangesRewards, Wrapper):
-    """Applies a function to the reward that reduces large rewards and keeps the sign.
+    """Applies a function to the reward; the function reduces large absolute values and keeps the sign.
 
     ``name`` is ``tanh``, ``arctan``, ``sign``, ``sqrt`` (``sign(r) sqrt(|r|)``) or ``log`` (``sign(r) log(1 + |r|)``).
 
