@@ -141,7 +141,7 @@ class IntrinsicReward(PyTreeNode):
     def step_bonuses(
         self, intrinsic: IntrinsicState, inputs: tuple[jax.Array, ...], batch: SampleBatch, state: State
     ) -> tuple[jax.Array, State]:
-        """Return the bonuses of a batch and the workflow's new state; ``inputs`` are the arguments of ``errors``."""
+        """Return unscaled bonuses and the new state; ``inputs`` are obs, actions and next_obs of ``errors``."""
         return self.errors(intrinsic.params, intrinsic.fixed, *inputs)[0], state
 
     def pay(self, batch: SampleBatch, state: State) -> tuple[SampleBatch, State]:

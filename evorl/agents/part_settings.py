@@ -85,8 +85,8 @@ class ActorCriticNetworkSettings(TorsoSettings):
 
     Attributes:
         shared: policy and value function share one torso, on which both have heads, instead of separate networks.
-        recurrent: recurrent cell after the torso: null for no cell, gru, lstm, dilated_lstm, min_gru, lru, gtrxl, or
-            package.module:Class for a user-defined cell; or a mapping, {name: lstm, size: 128}.
+        recurrent: recurrent cell after the torso: gru, lstm, dilated_lstm, min_gru, lru, gtrxl, or
+            package.module:Class (user-defined); or a mapping, {name: lstm, size: 128}; null for none.
         initial_log_std: initial logarithm of the standard deviation of continuous actions, before squashing.
         heads: additional layers of each network, after the shared or recurrent part.
     """

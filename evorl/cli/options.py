@@ -18,7 +18,7 @@ from evorl.cli.command_options import (
     one_of,
     whole,
 )
-from evorl.config.values import LONGEST_AXIS, seed_choice
+from evorl.config.values import LONGEST_AXIS, seed_choice, short_repr
 from evorl.export import FORMATS
 from evorl.runs.run_state import STATES
 
@@ -49,7 +49,7 @@ def _cells(value: Any, name: str) -> int | list[int]:
     except ValueError:
         raise ValueError(
             f"{name} must be a number of elites from 0 to {MAX_ELITES:,}, or a list of 1 to {MAX_ELITES:,} cells, "
-            f"as in {name}=[3,17]; got {value!r}."
+            f"as in {name}=[3,17]; got {short_repr(value)}."
         ) from None
     return cells if value is numbers else cells[0]
 

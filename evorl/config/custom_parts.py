@@ -126,13 +126,13 @@ def custom_part(config: Any, setting: str, num_inputs: int = 0) -> CustomPart:
 def setting_names(function: Callable[..., Any], num_inputs: int = 0) -> tuple[dict[str, Any], bool]:
     """Return a function's settings with defaults (``Parameter.empty`` if required), and True if it takes ``**kwargs``.
 
-    The first ``num_inputs`` parameters, and fields that Flax adds to modules, are not settings.
+    The first ``num_inputs`` parameters (or fields of a dataclass), and fields that Flax adds, are not settings.
     """
     if isinstance(function, type) and dataclasses.is_dataclass(function):
         fields = [
             field for field in dataclasses.fields(function) if field.init and field.name not in ("parent", "name")
         ]
-        return {field.name: _default(field) for field in fields}, False
+        return {field.name: _default(field) for field in fields[num_inputs:]}, False
     parameters = list(inspect.signature(function).parameters.values())
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     named = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)][num_inputs:]

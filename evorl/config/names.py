@@ -102,7 +102,7 @@ def name_of(function: str | Callable[..., object]) -> str:
 
 
 def load_named(path: Any, setting: str, shipped: str | None = None) -> Callable[..., Any]:
-    """Import the function or class that a setting names; the text passes the gate, see ``evorl.config.gate``.
+    """Import the function or class that a setting names, if ``evorl.config.gate`` admits the name.
 
     Args:
         path: value of the setting, ``"package.module:function"``.
@@ -111,7 +111,7 @@ def load_named(path: Any, setting: str, shipped: str | None = None) -> Callable[
 
     Raises:
         ValueError: ``path`` is not like ``"package.module:function"``, cannot be imported, or names no callable.
-        ForeignCodeError: the path comes from an untrusted source; nothing is imported.
+        ForeignCodeError: an untrusted source names it, and neither ``shipped`` nor the user allows it.
     """
     module_name, colon, name = str(path).partition(":")
     if not (isinstance(path, str) and module_name and colon and name):
@@ -182,7 +182,7 @@ def describe_error(error: BaseException, file: str | None = None, line: int | No
 
 
 def load_class(path: Any, setting: str, shipped: str | None = None) -> Any:
-    """Import the class of a dotted path, ``"package.module.Class"``; the text passes the gate.
+    """Import the class of a dotted path, ``"package.module.Class"``, if ``evorl.config.gate`` admits it.
 
     Args:
         path: value of the setting.

@@ -112,8 +112,9 @@ def _check_step(policy: PortablePolicy) -> None:
     found |= {f"action {i}": np.shape(x)[1:] for i, x in enumerate(action)}
     if not set(policy.kinds) <= {"uniform", "normal"}:
         raise ValueError(f"random numbers must be uniform or normal, got {list(policy.kinds)}")
-    if found != expected:
-        raise ValueError(f"the shapes are {found}, expected {expected}")
+    for name in found | expected:
+        if found.get(name) != expected.get(name):
+            raise ValueError(f"{name} has shape {found.get(name)}, expected {expected.get(name)}")
 
 
 def _read_onnx(path: Path, trust: bool) -> tuple[dict[str, Any], Callable[..., Any]]:

@@ -74,9 +74,7 @@ def _script(policy: PortablePolicy, env: VectorEnv, about: Mapping[str, Any]) ->
         "LIMIT": limit if limit is not None else 10_000,
     }
     lines = [f"const {name} = {_json(value)};" for name, value in parts.items()]
-    functions = [function_text("policy", graph, inputs, outputs)]
-    if world is not None:
-        functions.append(world.program)
+    functions = [function_text("policy", graph, inputs, outputs), *([world.program] if world else [])]
     return "\n".join([RUNTIME, *lines, *functions])
 
 

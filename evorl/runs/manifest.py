@@ -79,9 +79,10 @@ def verify(folder: Path) -> None:
     manifest = read_manifest(folder)
     try:
         names = set(_files(folder))
-        for kind, differing in (("missing", set(manifest.files) - names), ("added", names - set(manifest.files))):
+        saved, added = set(manifest.files), "was added later: remove it"
+        for problem, differing in (("is missing", saved - names), (added, names - saved)):
             if differing:
-                raise Damage(f"{min(differing)} is {kind}")
+                raise Damage(f"{min(differing)} {problem}")
         digests = _digests(folder, names)
     except OSError as error:
         raise Damage(f"its files cannot be read: {error.strerror}") from error

@@ -211,7 +211,8 @@ def _run_from(number: int, stored: Any, file: Path) -> SweptRun:
     fields = {field.name for field in dataclasses.fields(SweptRun)}
     if not isinstance(stored, dict) or not {"overrides", "setting", "folder"} <= set(stored) <= fields:
         raise RunFolderError(
-            f"{file} is invalid: {where} needs overrides, setting, folder, and allows only {', '.join(sorted(fields))}."
+            f"{file} does not describe a sweep: {where} needs overrides, setting and folder; it allows only "
+            f"{', '.join(sorted(fields))}."
         )
     checked = {
         "overrides": _texts(stored["overrides"], f"{where}.overrides", file),

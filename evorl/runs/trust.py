@@ -168,8 +168,8 @@ def refuse_composed_code(arguments: Iterable[Any], source: str, advice: str = _T
     for argument in arguments:
         if not isinstance(argument, str) or not _is_plain_override(argument):
             raise RunFolderError(
-                f"{source} has {str(argument)[:_SHOWN]!r} in a command line. Only settings such as seed=1 are allowed "
-                f"there: no flags, no settings of hydra, no + or ~, no ${{...}}, no .. in paths. {advice}"
+                f"{source} contains {str(argument)[:_SHOWN]!r}, but only settings such as seed=1 are allowed there: "
+                f"no flags, no settings of hydra, no + or ~, no ${{...}}, no .. in paths. {advice}"
             )
 
 

@@ -78,7 +78,7 @@ def test_a_page_of_what_has_no_bodies_holds_the_picture(trained: RunFolder, tmp_
         (["run=a", "cells=[]"], ("cells", "number of elites")),
         (["run=a", "cells=best"], ("cells", "number of elites")),
         (["run=a", "seed=-1"], ("seed", "got -1")),
-        (["run=a", "checkpoint=first"], ("checkpoint", "best, latest", "got first.")),
+        (["run=a", "checkpoint=first"], ("checkpoint", "'best', 'latest'", "got 'first'.")),
         (["run=a", "seed_number=-1"], ("seed_number", "best", "got '-1'")),
         (["run=a", "trust=1"], ("trust", "true or false, got 1")),
     ],
@@ -114,7 +114,7 @@ def test_of_several_seeds_one_is_shown(
     other = evorl.render(**small, seed_number=1 - best)
     assert f"seed_number_{1 - best}" in other.name
     assert f"seed_number={1 - best} of 2 seeds:" in capsys.readouterr().out
-    with raises_naming(ValueError, "seed_number=2", "2 seeds"):
+    with raises_naming(ValueError, "seed_number=2", "0 to 1"):
         evorl.render(**small, seed_number=2)
     if kind != ["agent=random"]:  # its policy has no observation
         observation = np.zeros(4)

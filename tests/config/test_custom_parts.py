@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import types
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -26,6 +28,7 @@ from evorl.networks.recurrent import GRU, build_cell
 from evorl.networks.torsos import build_torso
 from evorl.ops.exploration import ActionNoise
 from evorl.ops.optimization import Optimizer
+from evorl.runs.recorder import Recorder, Row
 from evorl.training.preparation import own_recorders
 from tests.support.doc_pages import ROOT, blocks
 from tests.support.errors import raises_naming
@@ -179,3 +182,19 @@ def test_an_error_of_own_code_is_told_with_its_module_and_line(my_parts: Any, mo
         assert [part for part in parts if part not in described] == []
     ours = _raised(lambda: build_torso({"torso": ["my_parts:Gate"]}))
     assert describe_user_error(ours) is None
+
+
+def test_a_recorder_may_be_a_dataclass(tmp_path: Path) -> None:
+    @dataclasses.dataclass
+    class Kept(Recorder):
+        folder: Path  # passed by evorl, not a setting
+        size: int = 3
+
+        def write(self, row: Row) -> None:
+            raise NotImplementedError
+
+    vars(sys.modules["my_parts"])["Kept"] = Kept
+    (own,) = own_recorders(OmegaConf.create({"recorders": {"own": [{"name": "my_parts:Kept", "size": 4}]}}))
+    assert own.call(tmp_path) == Kept(tmp_path, 4)
+    with raises_naming(ValueError, "recorders.own", "'folder'", "size"):
+        own_recorders(OmegaConf.create({"recorders": {"own": [{"name": "my_parts:Kept", "folder": "x"}]}}))

@@ -126,7 +126,7 @@ class HostVectorEnvContract:
         play(env, 5)
         state = env.get_state()
         if state is None:
-            with raises_naming(NotImplementedError, "restore", "state"):
+            with raises_naming(NotImplementedError, "set_state", "get_state"):
                 env.set_state(np.zeros((NUM_ENVS, 1), np.uint8))
             return
         assert state.dtype == np.uint8

@@ -27,5 +27,5 @@ class SeedContract:
         assert jax.tree.structure(state) == jax.tree.structure(shapes)
         for x, y in zip(jax.tree.leaves(state), jax.tree.leaves(shapes), strict=True):
             assert (x.shape, x.dtype) == (y.shape, y.dtype)
-        with raises_naming(ValueError, "seed_number=2", "2 seeds"):
+        with raises_naming(ValueError, "seed_number=2", "0 to 1"):
             state_of_seed(together.execution, shapes, 2)

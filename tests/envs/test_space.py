@@ -210,7 +210,7 @@ def test_bad_arguments() -> None:
         Discrete(2, start=2**31 - 1)
     with raises_naming(ValueError, "int32", "MultiDiscrete([8589934592]"):
         MultiDiscrete([2**33])
-    with raises_naming(ValueError, "at least one element", "[2, 0]"):
+    with raises_naming(ValueError, "at least one value", "[2, 0]"):
         MultiDiscrete([2, 0])
 
 

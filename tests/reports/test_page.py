@@ -120,7 +120,7 @@ def test_what_recorded_nothing_is_named(tmp_path: Path) -> None:
     with raises_naming(ValueError, "Did you mean 'eval/episode_return'?") as error:
         Report.of(find_runs(make_run(tmp_path, "c", [[1.0, 2.0]]).path), metric="eval/episode_retrun")
     assert "_seed_" not in str(error.value)
-    with raises_naming(ValueError, "1 runs", "recorded return"):
+    with raises_naming(ValueError, "1 runs", "recorded a return"):
         Report.of(runs[1:])
 
 

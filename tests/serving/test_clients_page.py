@@ -52,5 +52,5 @@ def test_the_table_of_types_and_the_limits() -> None:
         assert f"| {name} | {getattr(rlx, name)} |" in text
     limits = rlx.Limits()
     assert f"at most {limits.max_frame // 2**20} MiB" in text
-    depth_and_axes = f"at most {limits.max_depth} levels deep, arrays have at most {limits.max_axes} axes"
-    assert f"{depth_and_axes}, a message at most {limits.max_values:,} values" in text
+    depth_and_axes = f"up to {limits.max_depth} levels deep, an array may have up to {limits.max_axes} axes"
+    assert f"{depth_and_axes}, and a message up to {limits.max_values:,} values" in text

@@ -59,7 +59,7 @@ def test_no_evaluation_executes_what_a_packed_config_names(
     name: str, tmp_path: Path, stranger: StrangerCode, refused: Refused
 ) -> None:
     path = packed(tmp_path, filled(NAMES[name], stranger.command))
-    assert_names(refused("evaluate", f"run={path}"), "code from outside evorl", "trust=true")
+    assert_names(refused("evaluate", f"run={path}"), "would execute code", "outside evorl", "trust=true")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -68,7 +68,7 @@ def test_no_command_executes_what_a_packed_config_names(
 ) -> None:
     path = packed(tmp_path, FACTORY)
     which, *others = COMMANDS[command]
-    assert_names(refused(command, f"{which}{path}", *others), "code from outside evorl", "trust=true")
+    assert_names(refused(command, f"{which}{path}", *others), "would execute code", "outside evorl", "trust=true")
 
 
 def test_no_function_executes_what_a_packed_config_names(tmp_path: Path, stranger: StrangerCode) -> None:
@@ -161,7 +161,7 @@ def test_thousands_of_files_are_not_listed(tmp_path: Path, refused: Refused, mon
         for number in range(3000):
             archive.writestr(f"{number}", b"")
     monkeypatch.setattr(policy_archive.zipfile, "ZipFile", None)  # its table of contents is not read
-    assert_names(refused("evaluate", f"run={tmp_path / 'theirs.zip'}"), "more than the 10 files")
+    assert_names(refused("evaluate", f"run={tmp_path / 'theirs.zip'}"), "table of contents", "larger")
 
 
 def test_a_declared_size_below_the_real_one_is_an_error(tmp_path: Path, refused: Refused) -> None:
@@ -248,4 +248,6 @@ def test_progress_is_a_mapping(tmp_path: Path, refused: Refused) -> None:
     policy_archive.write_archive(
         tmp_path / "theirs.zip", packed_files() | {policy_archive.PROGRESS: json.dumps(about).encode()}, {}
     )
-    assert_names(refused("evaluate", f"run={tmp_path / 'theirs.zip'}"), "theirs.zip", "progress is '[7]'")
+    assert_names(
+        refused("evaluate", f"run={tmp_path / 'theirs.zip'}"), "theirs.zip", "progress must be a mapping", "[7]"
+    )

@@ -105,7 +105,7 @@ def test_no_command_executes_what_a_config_names(
     if command == "serve":  # serve accepts only runs with remote simulators, and checks nothing else here
         assert "evorl train resume=" in message
     else:
-        assert "code from outside evorl" in message
+        assert "outside evorl" in message
         assert "trust=true" in message
     assert sorted(tmp_path.rglob("*")) == before
 

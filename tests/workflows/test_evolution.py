@@ -274,7 +274,7 @@ def test_a_training_ends_with_the_generation_that_has_all_steps(
             {"virtual_batch": 8, "agent": {"network": {"torso": [8], "layer_norm": True}}},
             ("virtual_batch", "remove these"),
         ),
-        ({"virtual_batch": 8, "agent": {"network": {"torso": []}}}, ("agent.network.torso", "empty")),
+        ({"virtual_batch": 8, "agent": {"network": {"torso": []}}}, ("agent.network.torso", "no layer with weights")),
         ({"log_interval": -1}, ("log_interval", "got -1")),
     ],
     ids=str,

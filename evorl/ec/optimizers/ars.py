@@ -1,8 +1,8 @@
 """Augmented random search (Mania et al. 2018, https://arxiv.org/abs/1803.07055).
 
-Each random direction is evaluated forwards and backwards. The update is a step along the directions with the best
-results, divided by the standard deviation of these results. This is V1 of the paper; with ``agent.normalize_obs=true``
-it is V2, which normalizes observations by running statistics.
+The update is the sum of the directions with the best results, each weighted by the difference between its results
+forwards and backwards, divided by the standard deviation of these results. With all directions (the default) this is
+V1 of the paper, otherwise V1-t; with ``agent.normalize_obs=true``, V2 or V2-t.
 """
 
 from __future__ import annotations
