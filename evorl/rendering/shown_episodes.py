@@ -152,7 +152,7 @@ def seen_live(
         for episode in range(number):
             reset_keys, action_keys = episode_keys(key, episode * env.num_envs + rows)
             env_state = with_recurrent_state(env.reset(reset_keys), agent_state)
-            album, rewards = Album(num_frames), []
+            album, rewards, done = Album(num_frames), [], False
             album.add(0, lambda state=env_state: look(state))
             for moment in range(num_steps):
                 env_state, outcome = step(agent_state, env_state, action_keys, jnp.int32(moment))
