@@ -298,7 +298,13 @@ def test_members_whose_iterations_differ_in_length() -> None:
         ({"inner": {"workflow": "evorl.nothing"}}, ("inner.workflow='evorl.nothing'", "class")),
         ({"inner": {"workflow": "x", "num_seeds": 2}}, ("inner.num_seeds", "set num_seeds")),
         ({"search_space": {}}, ("search_space", "empty")),
-        ({"search_space": {"total_timesteps": {"low": 1, "high": 2}}}, ("no number", "'total_timesteps'",)),
+        (
+            {"search_space": {"total_timesteps": {"low": 1, "high": 2}}},
+            (
+                "no number",
+                "'total_timesteps'",
+            ),
+        ),
         ({"shared_replay": True}, ("shared_replay=true", "off-policy", "PPOWorkflow")),
         ({"devices": 3}, ("4 members", "3 devices", "pop_size")),
     ],
