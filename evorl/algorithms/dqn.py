@@ -180,7 +180,7 @@ class DQNAgent(ActionValueAgent):
             return categorical_losses(chosen, rewards, discounts, jax.nn.softmax(next_chosen), self.support)
         targets = jax.lax.stop_gradient(rewards[:, None] + discounts[:, None] * next_chosen)
         errors = targets.mean(axis=-1) - chosen.mean(axis=-1)
-        assert self.huber_delta is not None  # checked when the agent is built
+        assert self.huber_delta is not None, "checked when the agent is built"
         return quantile_huber(chosen, targets, self.huber_delta, fractions), errors
 
 

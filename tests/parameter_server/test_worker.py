@@ -81,7 +81,7 @@ def test_steps_and_episodes_before_the_first_update_come_with_the_first_push() -
     in_all = functools.reduce(EpisodeStatistics.merge, episodes)
     assert in_all.count > 1
     assert_close(work.metrics.episodes, in_all, 1e-5)
-    assert worker.work(params, 0).metrics.episodes.count < in_all.count  # only those of this iteration
+    assert worker.work(params, 0).metrics.episodes.count < in_all.count  # only of this iteration
 
 
 def test_schedules_follow_the_steps_of_all() -> None:
