@@ -130,7 +130,7 @@ def test_agents_are_compared_and_the_arguments_of_the_process_are_kept(monkeypat
         evorl.compare("reinforce", "a2c", gamma=0.9)
     with raises_naming(ValueError, "agent=ppo", "'pendulumm'", "'pendulum'"):
         evorl.compare("ppo", "a2c", env="pendulumm")
-    with raises_naming(ValueError, "two agents"):
+    with raises_naming(ValueError, "two different agents"):
         evorl.compare("ppo")
     assert sys.argv == arguments
     assert "HYDRA_FULL_ERROR" not in os.environ
