@@ -73,14 +73,14 @@ def shown_episodes(
             single.close()
         return
     episodes = replay_episodes(env, action_fn, players, key)
-    if env.mujoco_model is None:
-        yield [each.first(longest) for each in drawn_by_lines(episodes, size)]
-    elif as_bodies:
-        with drawn_as_bodies(episodes, env, size) as shown:
-            yield [each.first(longest) for each in shown]
-    else:
-        whole = [Shown(title, episode.arrays["reward"], _not_drawn, episode) for title, episode in episodes]
-        yield [each.first(longest) for each in whole]
+    with contextlib.ExitStack() as stack:
+        if env.mujoco_model is None:
+            shown = drawn_by_lines(episodes, size)
+        elif as_bodies:
+            shown = stack.enter_context(drawn_as_bodies(episodes, env, size))
+        else:
+            shown = [Shown(title, episode.arrays["reward"], _not_drawn, episode) for title, episode in episodes]
+        yield [each.first(longest) for each in shown]
 
 
 def _not_drawn(step: int) -> np.ndarray:

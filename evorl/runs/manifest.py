@@ -79,8 +79,8 @@ def verify(folder: Path) -> None:
     manifest = read_manifest(folder)
     try:
         names = set(_files(folder))
-        saved, added = set(manifest.files), "was added later: remove it"
-        for problem, differing in (("is missing", saved - names), (added, names - saved)):
+        saved = set(manifest.files)
+        for problem, differing in (("is missing", saved - names), ("was added later: remove it", names - saved)):
             if differing:
                 raise Damage(f"{min(differing)} {problem}")
         digests = _digests(folder, names)

@@ -184,17 +184,22 @@ def test_an_error_of_own_code_is_told_with_its_module_and_line(my_parts: Any, mo
     assert describe_user_error(ours) is None
 
 
+@dataclasses.dataclass
+class Kept(Recorder):
+    """A recorder whose first field, which evorl passes, is not a setting."""
+
+    folder: Path
+    size: int = 3
+
+    def write(self, row: Row) -> None:
+        del row
+
+
 def test_a_recorder_may_be_a_dataclass(tmp_path: Path) -> None:
-    @dataclasses.dataclass
-    class Kept(Recorder):
-        folder: Path  # passed by evorl, not a setting
-        size: int = 3
+    def own(**settings: Any) -> Any:
+        return own_recorders(OmegaConf.create({"recorders": {"own": [{"name": f"{__name__}:Kept", **settings}]}}))
 
-        def write(self, row: Row) -> None:
-            raise NotImplementedError
-
-    vars(sys.modules["my_parts"])["Kept"] = Kept
-    (own,) = own_recorders(OmegaConf.create({"recorders": {"own": [{"name": "my_parts:Kept", "size": 4}]}}))
-    assert own.call(tmp_path) == Kept(tmp_path, 4)
+    (part,) = own(size=4)
+    assert part.call(tmp_path) == Kept(tmp_path, 4)
     with raises_naming(ValueError, "recorders.own", "'folder'", "size"):
-        own_recorders(OmegaConf.create({"recorders": {"own": [{"name": "my_parts:Kept", "folder": "x"}]}}))
+        own(folder="x")

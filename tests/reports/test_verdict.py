@@ -17,6 +17,7 @@ def said(probability: float, interval: tuple[float, float] | None, num_seeds: in
 def test_an_interval_above_a_half_decides() -> None:
     assert said(0.9, (0.7, 1.0)).startswith("ppo is better than sac")
     assert "Undecided" in said(0.7, (0.5, 0.9))
+    assert said(0.1, (0.0, 0.3)).startswith("sac is better than ppo")  # the better group comes first
 
 
 def test_the_number_of_further_seeds_shrinks_the_interval_to_the_difference() -> None:
