@@ -24,7 +24,8 @@ def staleness(task: LearningTask, result: Mapping[str, Any]) -> str | None:
     """Return the reason why a result does not count any more; ``None`` if its settings are current.
 
     Results without ``config`` or ``commit`` never count. Their overrides are compared instead, which composes nothing.
-    A setting that did not exist at the time of the result has to have its default value now.
+    A setting that did not exist at the time of the result has to have its default value now, in the configs that a
+    config holds (``inner`` of a sweep) too.
     """
     if "config" not in result or "commit" not in result:
         return OLD if _same_overrides(task, result) else "its overrides differ"
@@ -32,7 +33,7 @@ def staleness(task: LearningTask, result: Mapping[str, Any]) -> str | None:
     if recorded_by != (None if task.recorded_by is None else list(task.recorded_by)):
         return "its replay buffer was recorded with other overrides"
     now = _compared(composed(task))
-    keys = list(_differing(_compared(result["config"]), now, _defaults(now["workflow"])))
+    keys = list(_differing(_compared(result["config"]), now, None))
     if not keys:
         return None
     return f"its settings differ: {', '.join(keys[:_MAX_KEYS])}" + (
@@ -69,6 +70,7 @@ def _same_overrides(task: LearningTask, result: Mapping[str, Any]) -> bool:
 def _differing(recorded: Any, now: Any, defaults: Any, path: str = "") -> Iterator[str]:
     """Yield the paths of the settings that differ, with both values."""
     if isinstance(recorded, dict) and isinstance(now, dict):
+        defaults = _defaults(now["workflow"]) if isinstance(now.get("workflow"), str) else defaults
         for key in sorted({*recorded, *now}):
             default = defaults.get(key) if isinstance(defaults, dict) else None
             before = recorded.get(key) if key in recorded else default

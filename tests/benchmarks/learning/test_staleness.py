@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.learning import staleness as module
 from benchmarks.learning.staleness import composed, staleness
+from benchmarks.learning.task import TASKS
 from benchmarks.learning.training import overrides_of
 from tests.benchmarks.learning.figures import result, task
 
@@ -42,6 +43,16 @@ def test_a_new_setting_counts_with_its_default_only(recorded):
     assert staleness(TASK, recorded) is None
     del recorded["config"]["eval_at_start"]  # the tasks set it
     assert "eval_at_start" in staleness(TASK, recorded)
+
+
+def test_a_new_setting_of_a_config_in_a_config_counts_with_its_default_only():
+    sweep = TASKS["pbt_pendulum"]
+    recorded = json.loads(json.dumps(result(config=composed(sweep), overrides=overrides_of(sweep, 5))))
+    inner = recorded["config"]["inner"]
+    del inner["normalize_until"], inner["agent"]["network"]["initial_log_std"]
+    assert staleness(sweep, recorded) is None
+    del inner["optimizer"]["learning_rate"]  # the config of the agent sets it
+    assert "inner.optimizer.learning_rate" in staleness(sweep, recorded)
 
 
 def test_a_setting_that_is_gone_is_stale(recorded):
