@@ -185,7 +185,7 @@ def _name_of(agent: type[Agent]) -> str:
 
 
 def action_distribution(action_space: Space, squashed: bool = True, **options: Any) -> ActionDistribution:
-    """Return the distribution of a stochastic policy: categorical, or normal, squashed by tanh in bounded dimensions.
+    """Return the ``ActionDistribution`` of a policy: categorical, or normal, squashed by tanh in bounded dimensions.
 
     Args:
         action_space: action space of the agent.
@@ -218,7 +218,7 @@ def update_params(
     *args: Any,
     progress: jax.Array,
 ) -> tuple[AgentState, Any, PyTreeDict]:
-    """Take a gradient step on ``loss_fn(params, agent_state, *args) -> (loss, metrics)``; return states and metrics."""
+    """Take a gradient step on ``loss_fn(params, agent_state, *args)``; return agent state, optimizer state, metrics."""
     params, opt_state, metrics = gradient_step(
         loss_fn, optimizer, agent_state.params, opt_state, agent_state, *args, progress=progress
     )

@@ -221,7 +221,7 @@ def workflow_class(path: Any, name: str = "workflow") -> WorkflowClass:
 
     Raises:
         ValueError: the class does not exist, or is not a workflow.
-        ForeignCodeError: the path comes from an untrusted source, and does not name one of evorl's algorithms.
+        ForeignCodeError: an untrusted source names a class that evorl does not ship and the user does not allow.
     """
     cls = load_class(path, name, SHIPPED_WORKFLOWS)
     if not hasattr(cls, "build_from_config"):
@@ -293,6 +293,6 @@ def as_paid_by_the_environment(config: Mapping[str, Any] | str) -> Mapping[str, 
 
 
 def eval_rows(num_episodes: int, multiple_of: int = 1, at_most: int = 128) -> int:
-    """Return the smallest multiple of ``multiple_of`` environments that needs no more rounds than ``at_most`` do."""
+    """Return the smallest multiple of ``multiple_of`` that needs no more rounds than ``at_most`` environments need."""
     rounds = math.ceil(num_episodes / at_most)
     return math.ceil(num_episodes / rounds / multiple_of) * multiple_of

@@ -38,7 +38,7 @@ class Within:
         interval: lower and upper bound; square brackets mark bounds that are included: ``(0, 1]``, ``[0, inf)``.
 
     Raises:
-        ValueError: ``interval`` is malformed, or contains no numbers.
+        ValueError: ``interval`` is malformed, or empty, such as ``(1, 1]``.
     """
 
     interval: str
@@ -58,7 +58,7 @@ _STATIC_TYPES = (bool, int, str, bytes, enum.Enum, type, np.dtype)
 
 
 def _annotation_is_static(annotation: Any) -> bool:
-    """Return True if an annotation only allows structure: strings, ints, enums, types, callables, or their tuples."""
+    """Return True if an annotation only allows str, int, bool, enums, types, callables, or their tuples and unions."""
     origin = typing.get_origin(annotation)
     if origin is typing.Annotated:
         return _annotation_is_static(typing.get_args(annotation)[0])

@@ -123,7 +123,7 @@ def transition_after(
     next_state: EnvState,
     env_extra_fields: Sequence[str] = (),
 ) -> tuple[EnvState, SampleBatch]:
-    """Return ``next_state`` with the next recurrent state, and the transition; the second half of ``env_step``."""
+    """Return next state and transition, the second half of ``env_step``; pops ``policy_extras.recurrent_state``."""
     extras = _acting_extras(env_state)
     if extras:
         after = zeros_where(next_state.done, policy_extras.pop("recurrent_state"))
@@ -186,7 +186,7 @@ def act_again(
 
 
 def with_recurrent_state(env_state: EnvState, agent_state: AgentState) -> EnvState:
-    """Return the environment state, with zeros as the recurrent state if the agent is recurrent and it is missing."""
+    """Return the environment state; for a recurrent agent, a missing recurrent state is added, as zeros."""
     if agent_state.recurrent_state is None or recurrent_state_of(env_state) is not None:
         return env_state
     rows = env_state.done.shape
@@ -195,7 +195,7 @@ def with_recurrent_state(env_state: EnvState, agent_state: AgentState) -> EnvSta
 
 
 def recurrent_state_of(env_state: EnvState) -> Any:
-    """Return the agent's recurrent state in the running episodes, leaves ``[B, ...]``; ``None`` without one."""
+    """Return the agent's recurrent state in the running episodes, leaves ``[B, ...]``; ``None`` if not recurrent."""
     return env_state._internal.get(_RECURRENT_STATE) if isinstance(env_state._internal, Mapping) else None
 
 

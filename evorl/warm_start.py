@@ -39,7 +39,7 @@ Leaves = dict[str, LeafSpec]  # leaves of one seed, by their path within the par
 
 @dataclasses.dataclass(frozen=True)
 class WarmStart:
-    """Arrays of another run with which a new run starts.
+    """Arrays of another run that initialize a new run.
 
     Attributes:
         workflow: workflow of the new run.
@@ -70,7 +70,7 @@ class WarmStart:
 def warm_start(
     workflow: Workflow, run: Path | str, parts: Sequence[str] | None = None, which: str | int = "best"
 ) -> WarmStart:
-    """Load the parts of another run's agent with which ``workflow`` starts.
+    """Load the parameters and observation statistics with which ``workflow`` starts from another run's agent.
 
     Args:
         workflow: workflow of the new run; its algorithm may differ if parts have the same names and shapes.
@@ -150,7 +150,7 @@ def _shapes_here(workflow: Workflow) -> Leaves:
 
 
 def _shapes_there(checkpointer: RunCheckpointer, which: str | int, run: Path) -> tuple[Leaves, int | None]:
-    """Return shapes and dtypes of the other run's agent for one seed, and the number of seeds (None without an axis).
+    """Return the shapes and dtypes of the other run's agent for one seed, and the number of seeds (``None``: no axis).
 
     Raises:
         CheckpointError: the checkpoint does not exist.

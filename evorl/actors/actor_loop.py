@@ -62,7 +62,7 @@ class Actors(ByValue):
     def iterate(
         self, workflow: Any, state: State, num_iterations: int, message: Callable[[str], None]
     ) -> tuple[PyTreeDict, State]:
-        """Run ``num_iterations``; return ``(metrics [N, ...], state)``. The state is donated.
+        """Run N = ``num_iterations`` iterations; return ``(metrics [N, ...], state)``. The state is donated.
 
         Raises:
             HostEnvError: an actor failed, or died repeatedly, see ``Supervisor.take``.
@@ -76,7 +76,7 @@ class Actors(ByValue):
         return stacked_rows(rows), state
 
     def evaluate(self, workflow: Any, state: State) -> PyTreeDict:
-        """Evaluate in this process."""
+        """Evaluate in a compiled program of this process, and return the metrics."""
         return PROGRAM.evaluate(workflow, state)
 
     def _started(self, workflow: Any, message: Callable[[str], None]) -> Supervisor:
@@ -108,7 +108,7 @@ class Actors(ByValue):
         return _learn(workflow, state, tree_of(trajectory, trajectory_template))
 
     def _next_slice(self, workflow: Any, state: State, actors: Supervisor) -> tuple[PyTreeDict, State]:
-        """Request rollouts from idle actors; learn from the first rollout that leaves time for the others."""
+        """Request rollouts from idle actors; learn from the first one after which all others can meet ``max_lag``."""
         idle = [i for i in range(self.settings.count) if i not in actors.busy]
         for i in idle:
             acting, state = _begin(workflow, state)
@@ -123,7 +123,7 @@ class Actors(ByValue):
         return metrics | {"policy_lag": jnp.asarray(lag, jnp.float32)}, state
 
     def _leaves_time_for_others(self, number: int) -> bool:
-        """Return True if, after actor ``number``, all other rollouts can be used one per update within ``max_lag``."""
+        """Return True if, after learning from actor ``number``, all others, oldest first, can meet ``max_lag``."""
         others = sorted(at for i, at in self._requested_at.items() if i != number)
         return all(self._num_updates + 1 + i <= at + self.settings.max_lag for i, at in enumerate(others))
 

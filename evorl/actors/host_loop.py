@@ -52,7 +52,7 @@ class _Begun(NamedTuple):
 
 
 def iterate_on_host(workflow: Any, state: State, num_iterations: int) -> tuple[PyTreeDict, State]:
-    """Run ``num_iterations``; return ``(metrics [N, ...], state)``. The state is donated.
+    """Run N = ``num_iterations`` iterations; return ``(metrics [N, ...], state)``. The state is donated.
 
     Raises:
         HostEnvError: a simulator failed.

@@ -55,7 +55,7 @@ class Supervisor:
             self._receive(_POLL_SECONDS)
 
     def poll(self) -> None:
-        """Receive available results without waiting; raises as ``take`` does."""
+        """Receive available results without waiting; raise the same errors as ``take``."""
         self._receive(0.0)
 
     def is_done(self, number: int) -> bool:

@@ -86,11 +86,11 @@ class Worker:
         self._uses_host_loop = not self.workflow.collector.is_one_program
 
     def answer(self, acting: Leaves, env_state: Leaves | None, start_key: np.ndarray | None) -> tuple[Leaves, Leaves]:
-        """Collect a rollout.
+        """Collect a rollout; raise ``HostEnvError`` if an environment fails or returns non-finite values.
 
         Args:
             acting: leaves of the policy inputs, ``evorl.rollout.Acting``.
-            env_state: leaves of the environment state; ``None`` continues this actor's last rollout.
+            env_state: leaves of the environment state; ``None`` continues this actor's last rollout, if any.
             start_key: key data for the first episodes; used only by a first rollout without ``env_state``.
 
         Returns:

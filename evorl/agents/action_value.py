@@ -32,11 +32,11 @@ from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDi
 
 
 class ActionValueAgent(Agent):
-    """Values of discrete actions; acts epsilon-greedily.
+    """Agent that learns the values of discrete actions and acts epsilon-greedily.
 
     Attributes:
-        network: maps an observation to values ``[..., A]``.
-        epsilon: probability of a random action.
+        network: maps observations to values ``[..., A]``, or to parameters of return distributions, ``[..., A, M]``.
+        epsilon: probability of a uniformly random action that is not masked; a number or a schedule.
         max_final_epsilon: every episode samples the final value of its epsilon schedule uniformly between the
             schedule's final value and this value, so that environments explore to different degrees; ``None`` uses
             ``epsilon`` everywhere. (Mnih et al. 2016, section 5.1, sample the final epsilon of each learner.)
@@ -54,12 +54,12 @@ class ActionValueAgent(Agent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Build the network from the entry ``network`` of the settings."""
+        """Return the field ``network``, built from the entry ``network``, which is removed from ``settings``."""
         return {"network": cls.build_network(settings, env)}
 
     @classmethod
     def build_network(cls, settings: dict[str, Any], env: Env, **heads: Any) -> QNetwork:
-        """Build the network from the entry ``network`` of the settings; ``heads`` are other fields of ``QNetwork``.
+        """Pop ``network`` from ``settings`` and build the network; ``heads`` are other fields of ``QNetwork``.
 
         Raises:
             ValueError: a setting is invalid.
@@ -103,7 +103,7 @@ class ActionValueAgent(Agent):
         key: Key | None = None,
         fractions: jax.Array | None = None,
     ) -> jax.Array:
-        """Return the outputs of the network, ``[..., A]`` or ``[..., A, M]``; no noise without a key.
+        """Return outputs of the network: values ``[..., A]`` or distributions ``[..., A, M]``; no noise without a key.
 
         ``fractions`` ``[..., M]`` are the second input of an implicit quantile network.
         """
@@ -133,7 +133,7 @@ class ActionValueAgent(Agent):
     def _explore(
         self, agent_state: AgentState, q_values: jax.Array, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Return epsilon-greedy actions, and the state that sets the epsilon of each episode, if it is random."""
+        """Return epsilon-greedy actions and extras: a ``recurrent_state`` if epsilon is random, otherwise empty."""
         epsilon = self._epsilon_at(0.0) if agent_state.extra_state is None else agent_state.extra_state
         if self.max_final_epsilon is None:
             return epsilon_greedy(key, q_values, epsilon), PyTreeDict()
@@ -156,19 +156,19 @@ class ActionValueAgent(Agent):
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Return the greedy actions; with ``max_final_epsilon``, the extras of ``sample_batch`` unchanged."""
+        """Return the greedy actions; extras are empty, or copied from ``sample_batch`` with ``max_final_epsilon``."""
         q_values = self.q_values(agent_state, self.acting_params(agent_state.params), sample_batch.obs)
         actions = jnp.argmax(allowed_only(q_values, sample_batch.obs), axis=-1).astype(jnp.int32)
         return actions, PyTreeDict() if self.max_final_epsilon is None else PyTreeDict(sample_batch.extras or {})
 
 
 def values_of_actions(outputs: jax.Array, actions: jax.Array) -> jax.Array:
-    """Select the entries of the actions ``[N]`` from ``[N, A]`` or ``[N, A, M]``."""
+    """Return the outputs for the actions ``[N]``: ``[N]`` from ``[N, A]``, or ``[N, M]`` from ``[N, A, M]``."""
     return outputs[jnp.arange(actions.shape[0]), actions]
 
 
 def values_of_actions_along(values: jax.Array, actions: jax.Array) -> jax.Array:
-    """Select the entries of the actions ``[T, N]`` from ``[T, N, A]``."""
+    """Return the values ``[T, N]`` of the actions ``[T, N]``, from the values ``[T, N, A]`` of all actions."""
     return jnp.take_along_axis(values, actions[..., None], axis=-1)[..., 0]
 
 
@@ -190,7 +190,7 @@ def update_online_and_target(
     """Take a gradient step on ``loss_fn(online, agent_state, *args) -> (loss, auxiliary)``; update the target if due.
 
     Args:
-        loss_fn: loss function.
+        loss_fn: loss of the parameters of the online network.
         optimizer: optimizer of the network.
         agent_state: state with ``online`` and ``target`` in its parameters.
         opt_state: state created by ``init_online_optimizer``.

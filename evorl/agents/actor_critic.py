@@ -42,7 +42,7 @@ class Estimates(NamedTuple):
         policy: (unsquashed) action distributions, of batch shape ``[...]``.
         values: values of the observations, ``[...]``; ``None`` for an agent without a value function.
         recurrent_state: recurrent state after each observation, leaves ``[..., *]``; empty for non-recurrent agents.
-        quantiles: quantiles of the returns, whose means are the values, ``[..., N]``; ``None`` for expected values.
+        quantiles: quantiles of the return, ``[..., N]``, with mean ``values``; ``None`` if the network outputs values.
     """
 
     policy: Any
@@ -105,14 +105,14 @@ class ActorCriticNetwork(nn.Module):
     def __call__(
         self, policy_obs: jax.Array, value_obs: jax.Array, recurrent_state: Any = None, starts: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array | None, PyTreeDict]:
-        """Return distribution parameters ``[..., M]``, values (quantiles, or ``None``), and the next recurrent states.
+        """Return distribution parameters ``[..., M]``, values (quantiles, or ``None``), and recurrent states by part.
 
         Args:
             policy_obs: observations of the policy (and of a shared network), ``[..., *observation]``.
             value_obs: observations of the value function; unused with a shared network.
             recurrent_state: state of each recurrent part by name, before each observation ``[..., *]``; or, with
-                ``starts``, before each sequence, ``[B, *]``.
-            starts: True where an observation of a sequence is the first of an episode, ``[T, B]``.
+                ``starts``, before each sequence, ``[B, *]``. Unused without recurrent parts.
+            starts: True where a step of a sequence is the first of an episode, ``[T, B]``; ``None`` for single steps.
         """
         after = PyTreeDict()
 
@@ -163,7 +163,7 @@ class ActorCriticAgent(Agent):
 
     Discrete actions are categorical. Box actions are drawn from a normal distribution whose standard deviation does not
     depend on the observation, and bounded dimensions are squashed into (-1, 1) by tanh. Log-probabilities are those
-    of the unsquashed samples; probability ratios and gradients are the same after squashing.
+    of the unsquashed samples. Their gradients, and probability ratios, are the same after squashing.
 
     Attributes:
         network: maps observations to parameters of the action distribution and to values.
@@ -219,7 +219,7 @@ class ActorCriticAgent(Agent):
         recurrent_state: Any = None,
         starts: jax.Array | None = None,
     ) -> Estimates:
-        """Return policy and values for observations; arguments are as for ``ActorCriticNetwork.__call__``."""
+        """Return policy and values; ``recurrent_state`` and ``starts`` are as for ``ActorCriticNetwork.__call__``."""
         policy_obs = value_obs = preprocess(agent_state, obs, self.policy_obs_key)
         if self.value_obs_key != self.policy_obs_key:
             value_obs = preprocess(agent_state, obs, self.value_obs_key)
@@ -317,9 +317,9 @@ def build_network(
     """Build the network that ``agent.network`` describes.
 
     Args:
-        options: fields of ``ActorCriticNetworkSettings``.
+        options: fields of ``ActorCriticNetworkSettings``; entries are removed from this dict.
         distribution: action distribution.
-        obs_ndims: number of axes of one observation of the ``policy`` and of the ``value`` function.
+        obs_ndims: number of axes of one observation, for ``policy`` and for ``value``.
         num_quantiles: number of quantiles that the value network outputs; ``None`` for values.
 
     Raises:

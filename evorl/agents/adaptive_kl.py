@@ -21,12 +21,12 @@ from evorl.ops.platform import on_cpu
 from evorl.ops.schedules import Schedule
 from evorl.types import Params, PyTreeDict
 
-FACTOR = 1.5  # of one change of the learning rate
+FACTOR = 1.5  # factor or divisor of one change of the learning rate
 LOWEST, HIGHEST = 1e-5, 1e-2  # bounds of the learning rate
 
 
 def check_adaptive(optimizer: Optimizer, desired_kl: Any, num_value_epochs: int | None) -> None:
-    """Raise ``ValueError`` if a setting conflicts with a learning rate adapted by ``desired_kl``."""
+    """Raise ``ValueError`` if ``desired_kl`` is combined with a learning rate schedule or ``num_value_epochs``."""
     if isinstance(optimizer.learning_rate, Schedule):
         raise ValueError(
             f"desired_kl={desired_kl!r} determines the learning rate, but optimizer.learning_rate is a schedule: set "
@@ -40,7 +40,7 @@ def check_adaptive(optimizer: Optimizer, desired_kl: Any, num_value_epochs: int 
 
 
 def init_adaptive(optimizer: Optimizer, params: Params) -> PyTreeDict:
-    """Return the state of ``optimizer`` and the initial learning rate, float32."""
+    """Return ``optimizer``, the initial state of the optimizer, and ``learning_rate``, float32, as a dict."""
     return PyTreeDict(optimizer=optimizer.init(params), learning_rate=jnp.asarray(optimizer.learning_rate, jnp.float32))
 
 

@@ -66,7 +66,7 @@ class CriticEnsembleAgent(Agent):
     def build_networks(
         cls, settings: dict[str, Any], env: Env, num_policy_outputs: int, num_atoms: int | None = None
     ) -> dict[str, Any]:
-        """Remove the settings of policy and critics from ``settings``; return the two networks by name."""
+        """Remove the network settings from ``settings``; return ``policy_network`` and ``critic_network`` by name."""
         options, differences, keeps = settings.pop("network"), settings.pop("critic_network"), cls.keeps_statistics
         ndims = {name: observation_ndim(env.obs_space, settings.get(f"{name}_obs_key")) for name in ("policy", "value")}
         num_actions = env.action_space.n if isinstance(env.action_space, Discrete) else None
@@ -159,7 +159,7 @@ class CriticEnsembleAgent(Agent):
         return outputs if self.critic_network.num_atoms is None else jax.nn.softmax(outputs) @ self.support
 
     def least(self, outputs: jax.Array) -> jax.Array:
-        """Return the outputs ``[N, *]`` of the critic with the smallest expected value, from ``[K, N, *]``."""
+        """Return the outputs ``[N, *]`` of each row's critic with the smallest expected value, from ``[K, N, *]``."""
         minimum = jnp.argmin(self.expected(outputs), axis=0)  # [N]
         return outputs[minimum, jnp.arange(outputs.shape[1])]
 
@@ -186,7 +186,7 @@ class CriticEnsembleAgent(Agent):
 
         Args:
             outputs: critics' outputs for ``(s, a)``, ``[K, N, *]``.
-            next_outputs: pooled values ``[N]`` of the next state, or logits ``[K, N, M]``, reduced by ``least``.
+            next_outputs: values ``[N]`` of the next states; or logits ``[K, N, M]``, which are reduced by ``least``.
             next_costs: cost ``alpha log pi`` of the next action, ``[N]``.
             batch: transitions ``[N, ...]``; ``extras.weights`` are the weights of transitions, ``[N]``, or separate
                 weights for each critic, ``[K, N]``.
@@ -306,7 +306,7 @@ def with_target_networks(params: PyTreeDict, tau: jax.Array | float) -> PyTreeDi
 
 
 def with_projections(agent_state: AgentState, **optimizers: Optimizer) -> AgentState:
-    """Return the agent's state with each optimizer's projection applied to its network and target network."""
+    """Return the state after projecting each network named in ``optimizers``, and its target network, if any."""
     params = agent_state.params
     names = [name for part in optimizers for name in (part, f"target_{part}") if name in params]
     projected = {name: optimizers[name.removeprefix("target_")].projected(params[name]) for name in names}

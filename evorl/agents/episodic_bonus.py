@@ -34,7 +34,7 @@ class E3B(ICM):
     is_episodic: ClassVar[bool] = True
 
     def init(self, obs_space: Space, key: Key, num_envs: int = 0) -> State:
-        """Return the entries of ICM, and ``episodic``: the inverse of ``C`` in each environment, ``[B, F, F]``."""
+        """Return the entries of ``ICM.init``, and ``episodic``: the inverse of ``C`` per environment, ``[B, F, F]``."""
         state = super().init(obs_space, key, num_envs)
         obs = jnp.asarray(one_observation(obs_space, self.obs_key), jnp.float32)
         model: Any = self.model

@@ -57,7 +57,7 @@ class IntrinsicReward(PyTreeNode):
     """A bonus that a model computes for each step. Subclasses define the model.
 
     Attributes:
-        weight: factor of the bonus, which is in units of the root mean square of all bonuses so far.
+        weight: factor of the bonus, which is divided by the root mean square of all bonuses so far, except for diayn.
         environment_weight: factor of the environment's reward.
         num_updates: number of gradient steps of the model per trajectory.
         network: settings of the network that computes the features of an observation.
@@ -118,7 +118,7 @@ class IntrinsicReward(PyTreeNode):
         return self.replace(model=self.make_model(torso, env.action_space, obs_ndim), action_space=env.action_space)
 
     def init(self, obs_space: Space, key: Key, num_envs: int = 0) -> State:
-        """Return entries of a workflow's state: ``intrinsic``, and ``intrinsic_metrics`` of the last trajectory.
+        """Return entries of a workflow's state: ``intrinsic``, and ``intrinsic_metrics``, which are 0 at first.
 
         ``num_envs`` is the number of environments on this device; only episodic bonuses use it.
         """
@@ -233,7 +233,7 @@ class ICM(IntrinsicReward):
 class RND(IntrinsicReward):
     """Random network distillation (Burda et al. 2018, https://arxiv.org/abs/1810.12894).
 
-    A network learns to predict the output of a fixed random network for the next observation; the bonus is its error.
+    A network learns to predict the output of a fixed random network for the next observation. The bonus is its error.
 
     Attributes:
         size: number of outputs of the two networks.

@@ -1,4 +1,4 @@
-"""Selects, normalizes and masks observations for networks."""
+"""Selects and normalizes observations for networks, and masks the outputs of forbidden actions."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def select_observation(obs: Observation, key: str | None) -> Observation:
 def read_of_entries(obs: Mapping[str, Any]) -> Observation:
     """Return the part of a dict observation that networks read by default: all entries except the action mask.
 
-    Observations with goals are concatenated with the desired goal. If removing the mask leaves a single entry, that
-    entry is returned instead of a dict.
+    Observations with goals are concatenated with the desired goal, see ``joined_with_goal``. If removing the mask
+    leaves a single entry, that entry is returned instead of a dict.
     """
     entries = obs
     if ACTION_MASK in obs:
@@ -111,7 +111,7 @@ def observation_ndim(obs_space: Space, obs_key: str | None) -> int:
     """Return the number of axes of one observation or of its entry ``obs_key``.
 
     Raises:
-        ValueError: the entry does not exist, or the observation has several entries and none is named.
+        ValueError: ``select_observation`` rejects the entry, or the observation has several and none is named.
     """
     obs = select_observation(obs_space.zeros(), obs_key)
     if not isinstance(obs, jax.Array):

@@ -193,9 +193,9 @@ class PredictiveCriticSettings(DeviationSettings):
 
     Attributes:
         network: network of the policy; its settings also apply to the critic unless overridden by critic_network.
-        critic_network: overrides of ``network`` for the critic; its torso is below the embedding.
+        critic_network: overrides of ``network`` for the critic; ``torso`` sets the layers before the embedding.
         embedding_size: size of the embedding of an observation and an action.
-        critic_heads: layers above the embedding, with separate parameters for the values and the prediction.
+        critic_heads: layers after the embedding, with separate parameters for the values and the prediction.
         num_atoms: number of atoms of the distribution of returns.
     """
 
@@ -209,7 +209,7 @@ class PredictiveCriticSettings(DeviationSettings):
 
 
 class RecurrentHeads(PyTreeNode):
-    """Head of a recurrent action-value network.
+    """Settings of the head of a recurrent action-value network.
 
     Attributes:
         dueling: compute action values as a state value plus the advantages of the actions.
@@ -303,7 +303,7 @@ class DQNSettings(PyTreeNode):
 
     Attributes:
         network: settings of the Q-network.
-        num_atoms: number of atoms (categorical), of quantiles, or of sampled fractions (implicit quantiles); null for
+        num_atoms: number of atoms (categorical), quantiles (quantile), or sampled fractions (implicit); null for
             expected values.
     """
 

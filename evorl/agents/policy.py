@@ -43,7 +43,7 @@ class PolicyAgent(Agent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Build the network from the entry ``network`` of the settings."""
+        """Return the network, built from the entry ``network``, and the fields ``discrete`` and ``bounded``."""
         space = env.action_space
         torso = build_torso(settings.pop("network"))
         ndim = observation_ndim(env.obs_space, settings.get("policy_obs_key"))

@@ -54,7 +54,7 @@ class QuantileCriticsAgent(CriticEnsembleAgent):
         next_atoms: jax.Array,
         divisor: int = 1,
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the quantile Huber loss against targets ``r + discount * next_atoms``, summed over critics.
+        """Return the quantile Huber loss against ``r + discount * next_atoms``, summed over critics, and metrics.
 
         ``next_atoms`` are equally likely values of the next states, ``[N, J]``, minus the costs of their actions. The
         loss is divided by ``divisor``.

@@ -26,7 +26,7 @@ from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDi
 
 
 class RecurrentValueAgent(ActionValueAgent):
-    """Recurrent values of discrete actions; acts epsilon-greedily.
+    """Agent that learns recurrent values of discrete actions and acts epsilon-greedily.
 
     Attributes:
         network: maps an observation and a recurrent state to values ``[..., A]`` and the next recurrent state.
@@ -65,7 +65,7 @@ class RecurrentValueAgent(ActionValueAgent):
     def q_values_and_state(
         self, agent_state: AgentState, params: Params, obs: Observation, recurrent_state: Any
     ) -> tuple[jax.Array, Any]:
-        """Return values ``[..., A]`` of all actions for observations ``[..., *observation]``, and the next state.
+        """Return values ``[..., A]`` of all actions for ``obs``, ``[..., *observation]``, and the next recurrent state.
 
         Values of masked actions are ``-inf``, so that they are never selected.
         """

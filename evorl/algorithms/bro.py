@@ -72,7 +72,7 @@ class BROAgent(QuantileCriticsAgent, SACAgent):
         return {**parts, "critic_network": critic, "shift_network": shift}
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """Initialize the networks, the temperature, and the two factors of the optimistic policy."""
+        """Initialize the networks, the temperature, and the unbounded numbers of optimism and divergence weight."""
         key, shift_key = jax.random.split(key)
         means = jnp.zeros((1, self.distribution.size))
         return super().init_params(obs_space, action_space, key) | PyTreeDict(
@@ -101,7 +101,7 @@ class BROAgent(QuantileCriticsAgent, SACAgent):
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the critics' quantile Huber loss; target quantiles are averaged over the target critics."""
+        """Return the critics' quantile Huber loss and metrics; targets are means of the target critics' quantiles."""
         params = agent_state.params
         policy = self.policy(agent_state, params.policy, batch.next_obs)
         next_actions, next_log_prob, _ = self.sample_actions(policy, keys)

@@ -82,7 +82,7 @@ class CrossQAgent(SACAgent):
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the critics' soft Bellman loss, with batch statistics over both ends of transitions (section 3)."""
+        """Return the soft Bellman loss and metrics; batch statistics cover both ends of the transitions (section 3)."""
         params, statistics = agent_state.params, agent_state.extra_state
         policy = self.policy(agent_state, params.policy, batch.next_obs)
         next_actions, next_log_prob, _ = self.sample_actions(policy, keys)
@@ -104,7 +104,7 @@ class CrossQAgent(SACAgent):
     def actor_loss(
         self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the loss of SAC; the policy uses batch statistics, the critics use their running statistics."""
+        """Return loss and metrics as in SAC; the policy uses batch statistics, the critics use running statistics."""
         ends = (batch.obs, batch.next_obs) if self.joint_policy else (batch.obs,)
         obs = jnp.concatenate([preprocess(agent_state, x, self.policy_obs_key) for x in ends])
         outputs, statistics = apply_in_training(self.policy_network, policy_params, agent_state.extra_state.policy, obs)
@@ -116,7 +116,7 @@ class CrossQWorkflow(SACWorkflow):
     """CrossQ: each update trains the critics, then policy and temperature if due, then moves target networks, if any.
 
     Attributes:
-        tau: Polyak step size of the target networks; must be 0 without target networks (``agent.target_critics``).
+        tau: Polyak step size of the target networks; must be above 0 with ``agent.target_critics``, otherwise 0.
     """
 
     agent: CrossQAgent

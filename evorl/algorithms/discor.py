@@ -89,7 +89,7 @@ class DisCorAgent(SACAgent):
         td_errors: jax.Array,
         next_errors: jax.Array,
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return half the squared error to ``|Q(s, a) - y| + discount * Delta'(s', a')``, both terms ``[K, N]``."""
+        """Return half the squared error to the targets ``|td_errors| + next_errors``, ``[K, N]``, and metrics."""
         errors = self.critics(agent_state, error_params, batch.obs, batch.actions, self.error_network)
         targets = jax.lax.stop_gradient(jnp.abs(td_errors) + next_errors)
         loss = squared_error(errors, targets).mean(axis=-1).sum()

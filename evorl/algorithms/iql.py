@@ -115,7 +115,7 @@ class IQLAgent(CriticEnsembleAgent):
     def value_loss(
         self, value_params: Params, agent_state: AgentState, batch: SampleBatch
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the expectile loss of state values against the values of recorded actions (eq. 5)."""
+        """Return the expectile loss of state values against the values of recorded actions (eq. 5), and metrics."""
         values = self.state_values(agent_state, value_params, batch.obs)
         errors = jax.lax.stop_gradient(self.recorded_values(agent_state, batch)) - values
         asymmetry = jnp.where(errors < 0.0, 1.0 - self.expectile, self.expectile)
@@ -125,7 +125,7 @@ class IQLAgent(CriticEnsembleAgent):
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the mean squared TD error, summed over critics; targets bootstrap from the state value (eq. 6)."""
+        """Return the mean squared TD error to ``r + discount * V(s')`` (eq. 6), summed over critics, and metrics."""
         next_values = self.state_values(agent_state, agent_state.params.value, batch.next_obs)
         q_values = self.critics(agent_state, critic_params, batch.obs, batch.actions)
         errors = td_error(q_values, batch.rewards, batch.extras.discounts, next_values)

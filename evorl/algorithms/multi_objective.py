@@ -27,13 +27,13 @@ RETURN = "return"  # name of the objective that is the episode return
 
 
 class MultiObjectiveWorkflow(EvolutionWorkflow):
-    """Evolves policies with several objectives. The agent acts with a policy at one end of the Pareto front.
+    """Evolves policies with several objectives. The agent acts with the parent that ``optimizer.solution`` returns.
 
     Attributes:
         optimizer: NSGA-II or RVEA.
         objectives: objectives to maximize: ``return``, or entries of ``info`` summed over the episode, see
             ``evaluators.episodes.info_entries``; the prefix ``-`` minimizes an objective.
-        reference: reference point ``[M]`` of the hypervolume (for M = 2); entries of minimized objectives are negated.
+        reference: reference point ``[M]`` of the hypervolume (only for M = 2); negate entries of minimized objectives.
     """
 
     agent: PolicyAgent
@@ -73,7 +73,7 @@ class MultiObjectiveWorkflow(EvolutionWorkflow):
         return tuple(name.removeprefix("-") for name in self.objectives if name.removeprefix("-") != RETURN)
 
     def objective_values(self, outcomes: EpisodeOutcomes, fitness: jax.Array) -> jax.Array:
-        """Return objectives ``[P, M]``, means over episodes, minimized ones negated; a vector raises ``ValueError``."""
+        """Return mean objectives ``[P, M]``, negated if minimized; raise ``ValueError`` if an objective is a vector."""
         totals = {**outcomes.totals, RETURN: outcomes.returns}
         for name, total in totals.items():
             if total.shape != outcomes.returns.shape:

@@ -84,7 +84,7 @@ class PBTWorkflow(Workflow[PopulationState]):
     shared_replay: bool = False
     history_length: int = 1000
 
-    optional_metrics: ClassVar[tuple[str, ...]] = SCORE_METRICS  # absent until the first episode ends
+    optional_metrics: ClassVar[tuple[str, ...]] = SCORE_METRICS  # NaN until the first episode ends
     latest_metrics: ClassVar[tuple[str, ...]] = ("hyper_parameter",)  # of the best member
     foreign_keys: ClassVar[tuple[str, ...]] = ("agent", "discount", "num_envs", "autoreset_mode")
 
@@ -221,7 +221,7 @@ class PBTWorkflow(Workflow[PopulationState]):
         return metrics, state
 
     def _explore(self, state: PopulationState, key: Key, inheritance: Inheritance) -> PopulationState:
-        """Copy hyperparameters from the parents, then vary them in the members that explore."""
+        """Copy hyperparameters from parents; exploring members vary them, or with ``cso`` move towards the parents."""
         space, before, (move_key, resample_key) = self.search_space, state.hyper_parameters, jax.random.split(key)
         parents, explores = inheritance.hyper_parameters, inheritance.explores[:, None]
         if self.explore == "cso":

@@ -27,7 +27,7 @@ from evorl.workflows.on_policy import Begin, OnPolicyWorkflow, ScheduleStep, lea
 
 
 class PQNAgent(ActionValueAgent):
-    """Values of discrete actions; the network should have layer normalization (the default)."""
+    """Agent that learns values of discrete actions; its network should have layer normalization (the default)."""
 
     part_settings: ClassVar[PyTreeNode] = NetworkSettings(
         network=TorsoSettings(torso=(120, 84), activation="relu", layer_norm=True, orthogonal=False)
@@ -52,7 +52,7 @@ class PQNAgent(ActionValueAgent):
         return SampleBatch(obs=trajectory.obs, actions=trajectory.actions, extras=PyTreeDict(targets=targets))
 
     def loss(self, params: Params, agent_state: AgentState, batch: SampleBatch) -> tuple[jax.Array, PyTreeDict]:
-        """Return half the squared error to the targets of a minibatch ``[N, ...]`` (algorithm 1 of the paper)."""
+        """Return half the mean squared error to the targets of a minibatch ``[N, ...]`` (algorithm 1), and metrics."""
         chosen = values_of_actions(self.q_values(agent_state, params, batch.obs), batch.actions)
         loss = 0.5 * squared_error(chosen, batch.extras.targets).mean()
         return loss, PyTreeDict(td_loss=loss, q_value=chosen.mean())

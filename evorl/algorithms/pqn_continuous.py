@@ -67,8 +67,8 @@ class PQNContinuousAgent(TD3Agent):
     ) -> SampleBatch:
         """Return inputs of the losses for a trajectory ``[T, B]``; ``extras`` are ``targets`` and ``old_actions``.
 
-        ``G_t = r_t + discount [lambda G_{t+1} + (1 - lambda) Q(s_{t+1}, a_{t+1})]`` with the critics' mean Q of the
-        next action. Where an episode or the trajectory ends, lambda is 0 and a new noisy action is sampled.
+        ``G_t = r_t + discount (1 - termination_t) [lambda G_{t+1} + (1 - lambda) Q(s_{t+1}, a_{t+1})]``, where Q is the
+        critics' mean. Where an episode or the trajectory ends, lambda is 0 and ``a_{t+1}`` is a new noisy action.
 
         Args:
             agent_state: state that collected the trajectory.
@@ -93,7 +93,7 @@ class PQNContinuousAgent(TD3Agent):
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key | None = None
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the squared errors of the critics to the targets of a minibatch ``[N, ...]``, summed over critics.
+        """Return the mean squared error to the targets of a minibatch ``[N, ...]``, summed over critics, and metrics.
 
         ``keys`` are unused, here and in ``actor_loss``: the losses are deterministic.
         """

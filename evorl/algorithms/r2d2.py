@@ -36,7 +36,7 @@ from evorl.workflows.off_policy import OffPolicyWorkflow
 
 
 class R2D2Agent(RecurrentValueAgent):
-    """Recurrent action values of discrete actions, with a target network.
+    """Agent that learns recurrent values of discrete actions, with a target network.
 
     Attributes:
         double: select the bootstrap action with the online instead of the target network (double Q-learning).

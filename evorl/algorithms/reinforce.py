@@ -80,7 +80,7 @@ class ReinforceAgent(ActorCriticAgent):
         return self.batch_of(trajectory, advantages=advantages, targets=returns, weights=weights)
 
     def loss(self, params: Params, agent_state: AgentState, batch: ActorCriticBatch) -> tuple[jax.Array, PyTreeDict]:
-        """Return ``mean(-w A log pi(a|s)) + c_v mean(w (b(s) - G)^2) - c_e entropy``, weights w (cf. eq. 13.11)."""
+        """Return ``mean(-w A log pi(a|s)) + c_v mean(w (b(s) - G)^2) - c_e entropy`` with weights w, and metrics."""
         policy, values, *_ = self.estimates_of_batch(agent_state, params, batch)
         log_prob = policy.log_prob(batch.raw_actions)
         policy_loss = (batch.weights * policy_gradient(log_prob, batch.advantages)).mean()

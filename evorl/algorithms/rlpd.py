@@ -56,7 +56,7 @@ class RLPDAgent(SACAgent):
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the critics' soft Bellman loss against the minimum of the sampled target critics (REDQ)."""
+        """Return the soft Bellman loss against the minimum of the sampled target critics (REDQ), and metrics."""
         params = agent_state.params
         action_keys, sampling_keys = split_rows(keys)
         first_key = collectives.gather_rows(sampling_keys[:1])[0]  # identical on all devices

@@ -117,7 +117,7 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the soft Bellman loss of all critics, see ``soft_bellman_loss`` (eq. 5 and 6).
+        """Return the soft Bellman loss of all critics and its metrics, see ``soft_bellman_loss`` (eq. 5 and 6).
 
         Truncated episodes bootstrap from the value of their last observation. There is one key per transition, ``[N]``.
         """

@@ -99,7 +99,7 @@ class TD3Agent(CriticEnsembleAgent):
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the loss, summed over critics, against the minimum over target critics (algorithm 1).
+        """Return the critics' summed loss against the minimum over target critics (algorithm 1), and metrics.
 
         There is one key per transition, ``[N]``. Truncated episodes bootstrap from the value of their last observation.
         """

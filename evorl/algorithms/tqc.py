@@ -41,7 +41,7 @@ class TQCAgent(QuantileCriticsAgent, SACAgent):
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the quantile Huber loss of all critics against the truncated mixture of targets (eq. 10 ff.)."""
+        """Return the quantile Huber loss against the truncated mixture of target atoms (eq. 10 ff.), and metrics."""
         params = agent_state.params
         policy = self.policy(agent_state, params.policy, batch.next_obs)
         next_actions, next_log_prob, _ = self.sample_actions(policy, keys)

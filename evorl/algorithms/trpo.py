@@ -88,7 +88,7 @@ class TRPOAgent(ActorCriticAgent):
     def value_loss(
         self, value_params: Params, agent_state: AgentState, batch: ActorCriticBatch
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the weighted mean of ``(V(s) - G)^2``, where ``G`` are the value targets by GAE."""
+        """Return the weighted mean of ``(V(s) - G)^2`` for the value targets ``G`` by GAE, and metrics."""
         values = self.estimates_of_batch(agent_state, agent_state.params.replace(value=value_params), batch).values
         loss = (batch.weights * squared_error(values, batch.targets)).mean()
         return loss, PyTreeDict(value_loss=loss)

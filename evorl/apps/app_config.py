@@ -51,7 +51,7 @@ class RunSettings:
 
     Attributes:
         max_episodes: number of episodes that each environment plays.
-        infinite_run: ignore ``max_episodes`` and play without end.
+        infinite_run: true to ignore ``max_episodes`` and play without end.
         start_seconds: timeout in seconds for a server to start listening.
         stop_seconds: grace period in seconds for a process to exit on request; afterwards it is killed.
     """

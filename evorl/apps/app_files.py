@@ -163,7 +163,7 @@ def write_containers(
     Args:
         folder: app folder.
         configs: config tree of evorl, packed into its wheel.
-        with_parameter_server: use a parameter server and several training servers.
+        with_parameter_server: True to start a parameter server and two training servers.
         packages: names of packages that the simulator requires and evorl does not.
 
     Returns:

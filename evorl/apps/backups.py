@@ -22,7 +22,7 @@ def set_aside(path: Path) -> Path | None:
 
 @contextlib.contextmanager
 def replaced(path: Path, backups: list[Path | None]) -> Iterator[None]:
-    """Context manager that moves ``path`` to a backup, which is restored on error and else appended to ``backups``."""
+    """Move ``path`` to a backup. If the context raises, restore it; else append its path, or None, to ``backups``."""
     backup = set_aside(path)
     try:
         yield

@@ -37,7 +37,7 @@ def server_program(app: AppConfig, extra: Sequence[str] = ()) -> Program:
 def parameter_programs(
     app: AppConfig, chosen: Collection[str], settings: Mapping[str, Any], extra: Sequence[str] = ()
 ) -> list[Program]:
-    """Return the parameter server and training servers to start here or, with an empty command, only to wait for.
+    """Return the parameter server and training servers to start here, or to wait for (those have an empty command).
 
     Args:
         app: app that the servers belong to.
@@ -106,7 +106,7 @@ def _training(app: AppConfig, extra: Sequence[str]) -> list[str]:
 
 
 def _bound(section: str, address: Address, variable: str) -> tuple[list[str], dict[str, str]]:
-    """Return the arguments and environment variables of a server's address.
+    """Return the arguments and environment variables that set a server's address and token.
 
     The token is passed in a variable, because command-line arguments are visible to all users of the machine.
     """
@@ -122,7 +122,7 @@ def _own_modules(app: AppConfig) -> dict[str, str]:
 
 
 def metrics_programs(app: AppConfig, needed: bool) -> list[Program]:
-    """Return a list with the live metrics page of the app's runs; for ``needed``, see ``Program``.
+    """Return a list with one program, the live metrics page of the app's runs; for ``needed``, see ``Program``.
 
     Raises:
         ValueError: ``app.yaml`` has no section ``metrics``.
@@ -136,7 +136,7 @@ def metrics_programs(app: AppConfig, needed: bool) -> list[Program]:
 
 
 def environment_programs(app: AppConfig, settings: dict[str, Any]) -> list[Program]:
-    """Return the simulators of an app, distributed evenly over its servers.
+    """Return the ``settings["n"]`` simulators of an app, distributed evenly over its servers.
 
     Each simulator receives its part of ``app.yaml`` as JSON in ``EVORL_APP``, and the address of its server in
     ``EVORL_SERVER``. The options ``exploit`` and ``show_ui`` apply only to the first simulator.

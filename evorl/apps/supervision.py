@@ -44,8 +44,8 @@ def supervise(
     """Run the processes of an app. Ctrl-C or SIGTERM ends all of them; a second signal kills them immediately.
 
     Environments start when all needed servers listen. When all environments have ended, or a needed server has ended,
-    the remaining processes are terminated: environments first, then servers in reverse order. When this function
-    returns, all processes and their descendants have ended.
+    the remaining processes are terminated: environments first, then servers in reverse order. A program that cannot be
+    started raises ``ValueError``. When this function returns or raises, all processes and their descendants have ended.
 
     Args:
         servers: servers in the order in which they start.

@@ -66,8 +66,8 @@ def own_configs(app: AppConfig) -> list[str]:
 def as_overrides(settings: Mapping[str, Any], above: str = "") -> Iterator[str]:
     """Yield settings as overrides ``key=value`` for Hydra; ``above`` is the prefix of the keys.
 
-    A mapping becomes a single override, which changes only the entries that it names. In config groups, short forms and
-    options of an optimizer, each entry becomes a separate override.
+    A mapping becomes a single override, which changes only the entries that it names. For a key that accepts a name, as
+    in ``optimizer=sgd``, and for options of an optimizer, each entry becomes a separate override.
     """
     for name, value in settings.items():
         path = f"{above}{name}"

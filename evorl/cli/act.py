@@ -16,7 +16,7 @@ _SERVER_OPTIONS = ("bind", "web", "token", "cert", "key", "max_clients", "max_fr
 
 
 def act_from_arguments(arguments: Sequence[str]) -> None:
-    """Serve the policy of a stored run, or of an exported file, until Ctrl-C.
+    """Serve the policy of a stored run or exported file until Ctrl-C; raise ``RuntimeError`` if clients get no answer.
 
     Args:
         arguments: ``run=<folder>|latest`` or ``policy=<file>``, and other options of ``ACT``.

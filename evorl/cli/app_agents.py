@@ -107,7 +107,7 @@ def check_training(app: AppConfig) -> Any:
 
 
 def settings_of_experiment(experiment: str) -> tuple[str, dict[str, Any]]:
-    """Return the agent of a file in ``configs/experiment``, and the settings that the file changes, as a mapping.
+    """Return the agent of an experiment, such as ``ppo/cartpole``, and the settings that it changes, as nested dicts.
 
     Settings of the environment, and settings that remote simulators do not support, are omitted.
 
@@ -130,7 +130,7 @@ def settings_of_experiment(experiment: str) -> tuple[str, dict[str, Any]]:
 
 
 def experiments() -> list[str]:
-    """Return the experiments of agents that can learn from remote simulators."""
+    """Return the names of the experiments of agents that can learn from remote simulators, such as ``ppo/cartpole``."""
     served = served_agents()
     names = config_names(config_folder() / "experiment")
     return [name for name in names if any(name.startswith(f"{agent}/") for agent in served)]

@@ -53,7 +53,7 @@ def new_from_arguments(arguments: Sequence[str]) -> Path:
         The folder.
 
     Raises:
-        ValueError: the folder already exists, or an option is unknown or invalid; no file is created or changed.
+        ValueError: no folder is named, the folder already exists, or an option is unknown or invalid; no files remain.
     """
     named = without_flags(arguments, {flag: name for flag, name in _FLAGS.items() if name != "file"})
     settings, names = read_options(named, NEW, "evorl new", unnamed="folder")
@@ -129,13 +129,13 @@ def generate_from_arguments(arguments: Sequence[str]) -> list[Path]:
 
 
 def config_from_arguments(arguments: Sequence[str]) -> list[str] | list[Path]:
-    """Write the settings of an algorithm or simulator into ``app.yaml``; without these options, list both.
+    """Write the settings of an algorithm or simulator into ``app.yaml``; if neither is chosen, print lists of both.
 
     Returns:
         The names of the listed algorithms and experiments; or the backup of ``app.yaml`` in a list, empty if unchanged.
 
     Raises:
-        ValueError: the current folder is not an app, or an option is invalid.
+        ValueError: the app's settings file is missing or invalid, or an option is invalid.
     """
     named = without_flags(arguments, {**_FLAGS, "-l": "list=true", "--list": "list=true"})
     settings, _ = read_options(named, CONFIG, "evorl config")
@@ -199,7 +199,7 @@ def _kind_of(app: AppConfig) -> str | None:
 
 
 def _fill_spaces(file: Path, kind_name: str, environment: str) -> None:
-    """Write an environment and the spaces that its script reports into ``app.yaml``; if that fails, print the error."""
+    """Write an environment's name and spaces into ``app.yaml``; if its script fails, only the name, and print why."""
     text = file.read_text(encoding="utf-8")
     entry = environment_entry(KINDS[kind_name], False, {"name": in_one_line(environment)})
     file.write_text(with_entry(text, "environment", entry), encoding="utf-8")

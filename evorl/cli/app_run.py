@@ -25,7 +25,7 @@ _FLAGS = {
 
 
 def run_from_arguments(arguments: Sequence[str]) -> int:
-    """Run components of an app until its environments end; without environments, until one of its servers ends.
+    """Run components of an app until all its environments, or one of its required servers, have ended.
 
     Args:
         arguments: one or several of ``APP_COMPONENTS``, by default ``all``; and options of ``RUN``. Any other
@@ -35,8 +35,8 @@ def run_from_arguments(arguments: Sequence[str]) -> int:
         The exit status, 0.
 
     Raises:
-        SystemExit: a process failed (status 1), or a signal ended the run (128 plus its number, 130 for Ctrl-C).
-        ValueError: the current folder is not an app, or an option is invalid.
+        SystemExit: a required process failed (status 1), or a signal ended the run (128 plus its number).
+        ValueError: the app's settings file is missing or invalid, or an option is invalid.
     """
     rest = without_flags(arguments, _FLAGS)
     options = [word for word in rest if "=" not in word or word.partition("=")[0] in RUN]

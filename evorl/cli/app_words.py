@@ -1,4 +1,4 @@
-"""Short flags of the app commands, translated into ``name=value`` arguments."""
+"""Flags of the app commands, such as ``-a`` and ``--exploit``, translated into ``name=value`` arguments."""
 
 from __future__ import annotations
 

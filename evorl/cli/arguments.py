@@ -22,7 +22,7 @@ from evorl.runs.spec import RunSpec
 # Hydra flags that take a value.
 FLAGS_WITH_VALUE = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--cfg", "-c")
 FLAGS_WITH_VALUE += ("--package", "-p", "--experimental-rerun")
-# Settings with paths as values. A test derives this list from the config files and classes.
+# Settings with paths as values. A test compares this list with the descriptions of all settings.
 RUN_PATHS = tuple(sorted(RunSpec.keys("path")))
 HYDRA_PATHS = ("hydra.run.dir", "hydra.sweep.dir")
 PATHS = (
@@ -99,9 +99,9 @@ def given_text(argument: str) -> str:
 def with_literal_text(arguments: Sequence[str]) -> list[str]:
     """Return the arguments; in overrides, paths and text that Hydra cannot parse are quoted.
 
-    A path is literal, with exceptions that Hydra interprets: an empty value, ``null``, and, if no file of that name
-    exists, a quoted string, an interpolation (``${...}``) and a mapping as ``init_from``. In a sweep (``-m``), a path
-    with commas is a list of paths, unless a file of that name exists or the setting is in ``RUN_PATHS`` or
+    A path is literal, except that Hydra interprets an empty value, ``null``, a boolean as ``compilation_cache`` and, if
+    no such file exists, a quoted string, an interpolation (``${...}``) and a mapping as ``init_from``. In a sweep, a
+    path with commas is a list of paths, unless such a file exists or the setting is in ``RUN_PATHS`` or
     ``HYDRA_PATHS``. Values of other settings are quoted only if Hydra cannot parse them, such as ``title=Größe``.
 
     Args:

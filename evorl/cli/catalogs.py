@@ -163,7 +163,7 @@ def list_agents(
 
 
 def acts_in_boxes(workflow: Any, settings: Mapping[str, Any]) -> bool:
-    """Return True if the agent of a workflow class, with the settings of its file, acts only in Box spaces."""
+    """Return True if the agent of a workflow class, with the settings of an agent's file, acts only in Box spaces."""
     spaces = field_types(workflow)["agent"].acts_in
     # Critics of state-action pairs support categorical values only for continuous actions.
     is_categorical = settings.get("agent", {}).get("values") == "categorical"
@@ -188,7 +188,7 @@ def _all_envs() -> list[EnvInfo]:
 
 
 def _env_settings(name: str, folder: Path) -> dict[str, Any]:
-    """Return the entries of ``env`` in an environment's file and in the files of its defaults list, merged."""
+    """Return the section ``env`` of an environment's file, merged over the sections of the files in its defaults."""
     file = _read(folder / "env" / f"{name}.yaml")
     below = [entry.removeprefix("/env/") for entry in file.get("defaults", ()) if entry != "_self_"]
     settings = [_env_settings(entry, folder) for entry in below] + [file.get("env", {})]
@@ -213,7 +213,7 @@ def _tuned_by_agent(folder: Path) -> Mapping[str, tuple[str, ...]]:
 
 
 def _agent(name: str, folder: Path) -> AgentInfo:
-    """Describe an agent by its file and class; an inner agent or learner determines the actions and abilities."""
+    """Return the entry of an agent; an inner agent or learner, if any, determines its actions and abilities."""
     file = folder / "agent" / f"{name}.yaml"
     settings = _read(file)
     workflow = workflow_class(settings["workflow"])

@@ -87,7 +87,7 @@ def _check(settings: dict[str, Any]) -> None:
 
 
 def _chosen_checks(only: str, skip: str) -> list[Check]:
-    """Return the checks that ``only`` and ``skip`` select; raise ``ValueError`` for a pattern that matches no check."""
+    """Return the selected checks; raise ``ValueError`` if a pattern matches no check, or if all checks are skipped."""
     checks = all_checks()
     names = [check.name for check in checks]
     chosen = {}

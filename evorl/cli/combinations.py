@@ -34,7 +34,7 @@ def is_sweep(arguments: Sequence[str]) -> bool:
 
 
 def is_launched_sweep(arguments: Sequence[str]) -> bool:
-    """Return True for a sweep (``-m``) with settings of a Hydra launcher, which starts the runs, but no sweeper."""
+    """Return True for a sweep (``-m``) that satisfies ``is_sweep`` except for the settings of a Hydra launcher."""
     others = [argument for argument in arguments if not _is_of_launcher(argument)]
     return len(others) < len(arguments) and is_sweep(others)
 
@@ -98,7 +98,7 @@ def _shown(value: str) -> str:
 
 
 def describe_parallel_runs(runs: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> str | None:
-    """Suggest a command that trains all ``runs`` in parallel; ``None`` for one run, or if one program cannot do so."""
+    """Return a hint with a command that trains all ``runs`` in one program; ``None`` for one run, or if impossible."""
     overrides, varied = runs[0]
     texts = {name: list(dict.fromkeys(chosen[name] for _, chosen in runs)) for name in varied}
     values = {name: list(OmegaConf.create(f"[{', '.join(of_one)}]")) for name, of_one in texts.items()}
@@ -124,7 +124,7 @@ def describe_parallel_runs(runs: Sequence[tuple[Sequence[str], Mapping[str, str]
 
 
 def _steps_outside_jax(overrides: Sequence[str]) -> bool:
-    """Return True if the environment of a command line has, or may have, simulators outside JAX."""
+    """Return True if the environment of a command line runs, or may run, outside JAX."""
     for override in overrides:
         key, _, value = override.lstrip("+").partition("=")
         if key == "env" and value.partition("/")[0] in (*HOST_LIBRARIES, "atari", "user"):
@@ -136,7 +136,7 @@ def _steps_outside_jax(overrides: Sequence[str]) -> bool:
 
 @contextmanager
 def naming_setting(setting: Mapping[str, str]) -> Iterator[None]:
-    """Context that re-raises ``ValueError`` and ``OSError`` as ``ValueError``, prefixed with ``setting`` as text."""
+    """Context manager that re-raises ``ValueError`` and ``OSError`` as ``ValueError``, prefixed with ``setting``."""
     try:
         yield
     except (ValueError, OSError) as error:

@@ -87,7 +87,7 @@ class Option(NamedTuple):
         """Return the unchecked value of a text from the command line; for ``null``, ``None`` if null is accepted.
 
         Raises:
-            ValueError: the text is empty, or not valid YAML.
+            ValueError: the text is empty although ``empty`` is false, or the text is not valid YAML.
         """
         if not text.strip() and not self.empty:
             raise ValueError(f"{name} is empty: give it a value, or leave it out.")

@@ -47,7 +47,7 @@ def main(*command: str) -> None:
 
 
 def run(arguments: Sequence[str]) -> Any:
-    """Run the command named by the first argument, and return its result; ``None`` after printing a help text.
+    """Run the command that the first argument names; return its result, or ``None`` after printing help or the version.
 
     Raises:
         ValueError: the command does not exist.
@@ -77,7 +77,7 @@ def run(arguments: Sequence[str]) -> Any:
 
 
 def _naming_run(command: Command, arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with runs named as the command expects: ``render run=latest``, but ``watch latest``."""
+    """Return the arguments with ``run=`` added or removed as the command expects: ``render run=x``, but ``watch x``."""
     if command.usage.startswith(("<run>", "[<run>")):
         return [argument.removeprefix("run=") for argument in arguments]
     unnamed = [argument for argument in arguments if "=" not in argument and not argument.startswith(("-", "+", "~"))]

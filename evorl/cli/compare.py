@@ -37,7 +37,7 @@ def compare(arguments: Sequence[str], train_all: Callable[[Sequence[str]], None]
     Raises:
         ValueError: fewer than two different agents are named, an agent does not exist, or ``seeds`` is invalid.
         RunFolderError: the folder to resume contains no comparison, or is not trusted.
-        SystemExit: (raised by ``train``) a setting is invalid; or a training failed, after all others were trained.
+        SystemExit: a setting is invalid, or a training failed (others continue); ``ValueError`` with ``train_sweep``.
     """
     values = {argument.partition("=")[0]: given_text(argument) for argument in arguments if "=" in argument}
     if "resume" in values:

@@ -55,13 +55,13 @@ def completed_optimizer(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
-    """Compose the config of a run from overrides, as ``evorl train`` does."""
+    """Compose the config of a run from overrides, as ``evorl train`` does; invalid overrides raise Hydra's errors."""
     with initialize_configs():
         return compose("config", overrides=list(overrides))
 
 
 def initialize_configs() -> initialize_config_dir:
-    """Initialize Hydra with the config tree, whose files are completed when it reads them.
+    """Initialize Hydra with the config tree; the files are completed when Hydra reads them.
 
     Returns:
         A context manager; ``hydra.compose`` works within its context.
@@ -113,7 +113,7 @@ class FileConfigSource(file_config_source.FileConfigSource):
         return result
 
     def _read(self, config_path: str) -> ConfigResult:
-        """Read a file as Hydra does; raise ``ValueError`` if it is unreadable, not a mapping, or includes itself."""
+        """Read a file as Hydra does; raise ``ValueError`` unless it is a readable mapping with valid ``defaults``."""
         file = Path(self.path) / self._normalize_file_name(config_path)
         text = read_text_file(file, "a config")
         settings = read_yaml(text, str(file))
@@ -128,7 +128,7 @@ class FileConfigSource(file_config_source.FileConfigSource):
         return super().is_group(self._file_of(config_path)) or _NAMED.fullmatch(config_path) is not None
 
     def is_config(self, config_path: str) -> bool:
-        """Return True if the path is a file, or a short form with a value."""
+        """Return True if the path is a file, a short form with a value, or an environment of a library."""
         is_file = super().is_config(self._file_of(config_path))
         return is_file or _names_a_setting(config_path) or self._names_an_env(config_path)
 
@@ -189,7 +189,7 @@ def _completed(config: DictConfig, package: str) -> DictConfig:
 
 
 def _settle_factory(result: ConfigResult) -> None:
-    """Set ``library`` and ``name`` to null in an environment's file that names a ``factory`` instead."""
+    """In an environment's file with a ``factory``, set ``library`` and ``name`` to null unless the file sets them."""
     is_global = result.header.get("package") == "_global_"
     env = result.config.get("env") if isinstance(result.config, DictConfig) and is_global else result.config
     if isinstance(env, DictConfig) and "factory" in env:
@@ -256,5 +256,5 @@ def _own_settings(kind: str, base: type[PyTreeNode], settings: Mapping[str, Any]
 
 
 def _shared_settings(base: type[PyTreeNode]) -> set[str]:
-    """Return the settings that are kept if another kind is chosen; none for optimizers: good values differ by kind."""
+    """Return the names of settings kept when another kind is chosen; empty for optimizers, where good values differ."""
     return {field.name for field in dataclasses.fields(base)} if base is Archive else set()

@@ -19,7 +19,7 @@ RESULTS_FILE = "experiment/_results.json"  # recorded results of the tuned setti
 
 
 def config_folder() -> Path:
-    """Return the config tree: inside an installed package, or at the root of the source tree."""
+    """Return the folder of the config tree: inside an installed package, or at the root of the source tree."""
     package = Path(__file__).resolve().parent.parent
     installed = package / "configs"
     return installed if installed.is_dir() else package.parent / "configs"
@@ -39,7 +39,7 @@ def long_names(folder: Path) -> Mapping[str, str]:
 
 
 def as_filed(experiment: str, folder: Path) -> str:
-    """Return the file name of an experiment: ``ppo/hopper`` also for ``ppo/brax/hopper``; unchanged without a file."""
+    """Return an experiment's file name: ``ppo/hopper`` also for ``ppo/brax/hopper``; unchanged if no file exists."""
     names = [experiment, *_other_names(experiment, folder)]
     return next((name for name in names if (folder / "experiment" / f"{name}.yaml").is_file()), experiment)
 

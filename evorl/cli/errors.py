@@ -24,9 +24,9 @@ TRACEBACK_VARIABLE = "EVORL_TRACEBACK"
 
 @contextmanager
 def explained_errors(folder: Path) -> Iterator[None]:
-    """Context that prints an expected error as one sentence and exits with status 1; ``folder`` is the config tree.
+    """Print an expected error and exit with status 1, ``LOST_STATUS`` (lost process) or 128 + SIGPIPE (closed output).
 
-    If a process was lost, the status is ``LOST_STATUS``. Unexpected errors are raised; with ``EVORL_TRACEBACK=1``, all.
+    Unexpected errors, and with ``EVORL_TRACEBACK=1`` all errors, are re-raised. ``folder`` is the config tree.
     """
     try:
         yield
@@ -86,7 +86,7 @@ def _exit(error: Exception, text: str, status: int = 1) -> None:
 
 
 def _describe_machine_error(error: RuntimeError) -> str | None:
-    """Return an error of JAX about its platform or memory as one sentence; ``None`` for others, which are bugs."""
+    """Return an error of JAX about its platform or memory as a short text; ``None`` for other errors (bugs)."""
     text = str(error)
     platform = re.match(r"Unable to initialize backend '([^']*)': (.*?)\.? \(set JAX_PLATFORMS", text, re.DOTALL)
     if platform:

@@ -81,10 +81,10 @@ def named_run(named: RunSpec, overrides: Sequence[str], command: str) -> tuple[R
 
 @scope()
 def evaluate_run(named: RunSpec, overrides: Sequence[str] = ()) -> Evaluation:
-    """Load the best checkpoint of the run ``named.stored.run``, play ``eval_episodes`` episodes and print the metrics.
+    """Evaluate the best checkpoint of the run ``named.stored.run`` on ``eval_episodes`` episodes; print the metrics.
 
-    If no checkpoint has an evaluation score, the latest is loaded. A seed in ``overrides`` replaces the stored key of
-    evaluations, for other episodes. The records of the section ``evaluation`` are printed or written to the run folder.
+    If no checkpoint has a score, the latest is evaluated. A ``seed`` in ``overrides`` replaces the stored random key,
+    so that other episodes are played. The records of the section ``evaluation`` are printed or saved in the run folder.
 
     Raises:
         ValueError: no run is named, an override is invalid, or no checkpoint can be loaded.

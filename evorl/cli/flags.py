@@ -44,7 +44,7 @@ def refuse_unknown_flags(arguments: Sequence[str]) -> None:
 
 
 def _meant(words: Sequence[str]) -> str:
-    """Return the end of an error message: settings that choose these words, or an example if that is impossible."""
+    """Return the end of an error message: settings with the words as values, or an example if that is impossible."""
     folder = config_folder()
     groups = {group: config_names(folder / group) for group in _GROUPS}
     settings = {next((group for group in _GROUPS if word in groups[group]), ""): word for word in words}

@@ -29,7 +29,7 @@ def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], bool]
         default: parent folder of the sweep, if the arguments do not name one.
 
     Raises:
-        ValueError: an override has no enumerable values, or a run cannot be trained.
+        ValueError: the values of an override cannot be enumerated, or the config of a run is invalid.
         RunsFailed: a run failed; raised after the other runs, or after a stop.
     """
     of_launcher, arguments = split_launcher(arguments)

@@ -216,7 +216,7 @@ CONFIG = {
     "algorithm": Option(
         None, "algorithm, or tuned experiment, to write with its settings into file=; short form: -a", text=True
     ),
-    "env": Option(None, f"simulator ({_KINDS}) whose settings to write into file=; short form: -e", text=True),
+    "env": Option(None, f"simulator to write with its settings into file=: {_KINDS}; short form: -e", text=True),
     "list": Option(False, "only list the algorithms and simulators, the default without options; short form: -l"),
     "file": Option(APP_FILE, _FILE),
 }
@@ -249,14 +249,14 @@ ACT = {
     "web": Option(
         None, "address and port for WebSocket clients, robots, /healthz and /metrics; needs the extra serve", text=True
     ),
-    "token": Option(None, "token that clients send; env:NAME reads a variable; required for other machines", text=True),
+    "token": Option(
+        None, "token of clients; env:NAME reads an environment variable; required if others can connect", text=True
+    ),
     "cert": Option(None, "PEM file of a TLS certificate, used with key; null disables TLS", text=True),
-    "key": Option(None, "file of the certificate's private key", text=True),
+    "key": Option(None, "PEM file of the certificate's private key", text=True),
     "max_clients": Option(256, "maximum number of connected clients", whole(1, 100_000)),
     "max_frame": Option(2**24, "maximum size of a message in bytes", whole(64, 2**30)),
-    "idle_seconds": Option(
-        600.0, "disconnect a client after this many seconds without a message; 0 disables", _SECONDS
-    ),
+    "idle_seconds": Option(600.0, "seconds after which a silent client is disconnected; 0 disables", _SECONDS),
     "trust": Option(False, "allow code outside evorl that the run or file names; only for sources that you trust"),
 }
 
@@ -295,7 +295,7 @@ PLAY = {
     "max_steps": Option(1000, "maximum number of environment steps per episode", whole(1, LONGEST_AXIS)),
     "to": Option(None, "output .gif, .webp, .png or .mp4; null for a .gif in the folder play/ of the run", text=True),
     "screen": Option(False, "show a window, at the environment's frame rate, instead of writing a file"),
-    "frames": Option(200, "maximum number of frames; of more steps, evenly spaced ones are shown", NUM_FRAMES),
+    "frames": Option(200, "maximum number of frames; if there are more, evenly spaced ones are shown", NUM_FRAMES),
     "fps": Option(30, "environment steps shown per second", FPS),
     **POLICY,
 }

@@ -27,7 +27,7 @@ _GROUPS = ("agent", "env", "experiment", "evolution", "parameters")
 
 
 def evaluation_settings() -> list[str]:
-    """Return the settings of a stored run that an evaluation can change."""
+    """Return the names of the settings of a stored run that an evaluation can change."""
     of_run = RunSpec.keys("evaluates") - {"evaluation"}
     records = [f"evaluation.{field.name}" for field in dataclasses.fields(EvaluationRecords)]
     return ["eval_episodes", *sorted(of_run), "env.skill", *records]
@@ -43,7 +43,7 @@ def stored_run_settings(arguments: Sequence[str]) -> StoredRun:
     """Read the settings that name a stored run.
 
     Raises:
-        ValueError: the arguments contain a Hydra flag, cannot be parsed, or have an invalid value.
+        ValueError: a flag is given, or a value is invalid; for invalid syntax, Hydra raises ``OverrideParseException``.
     """
     flags = [argument for argument in arguments if argument.startswith("-")]
     if flags:
@@ -86,7 +86,7 @@ def read_changes(
 
     Args:
         config: config of the run, as plain data.
-        arguments: command-line arguments.
+        arguments: command-line arguments; settings of Hydra and of ``StoredRun``, such as ``run``, are skipped.
         allowed: settings that can be changed; ``None`` for all settings of the run.
 
     Returns:

@@ -50,7 +50,7 @@ def print_plan(arguments: Sequence[str], compose: Compose) -> None:
         compose: ``compose(arguments, task)`` calls ``task`` with the composed settings of a command line.
 
     Raises:
-        ValueError: the settings are invalid, name a run to resume or a Hydra sweeper, or need too much memory.
+        ValueError: the settings are invalid, need too much memory, or name a run to resume or a sweeper of Hydra.
     """
     arguments = [argument for argument in arguments if argument != PLAN]
     if names_a_run(arguments, "resume"):
@@ -107,7 +107,7 @@ def _print_runs(arguments: Sequence[str], compose: Compose) -> None:
 
 
 def _print_planned(spec: RunSpec, folder: Path | None, described: str = "") -> list[str]:
-    """Print the plans of a config's programs, and its files; return the names of programs that exceed the memory.
+    """Print the plans of a config's programs and the files of the run; return the names of programs that do not fit.
 
     Args:
         spec: settings of the run.
@@ -149,7 +149,7 @@ def _planned_run(spec: RunSpec) -> _Planned:
 
 
 def _planned_sweep(spec: RunSpec) -> Iterator[_Planned]:
-    """Yield the plan of each program of ``sweep=``; the settings at a time are halved until they fit in memory."""
+    """Yield the plan of each program of ``sweep=``; fewer settings are planned at a time if not all fit in memory."""
     sweep, settings, groups = sweep_groups(spec)
     run = SweepRun(Path(), sweep, groups, spec.num_seeds, spec.seed, spec.devices, print)
     described = f"{counted(len(settings), 'setting')} of {', '.join(sweep.over)}"

@@ -147,7 +147,7 @@ def compare(*agents: str, seeds: int = 10, **settings: object) -> Path | None:
         Path of the report; ``None`` if the trainings were stopped.
 
     Raises:
-        ValueError: an agent or a setting is unknown or invalid.
+        ValueError: an agent or a setting is unknown or invalid. (``RunFolderError`` for an invalid ``resume`` folder.)
         RunsFailed: a training failed; all others were trained.
     """
     number = {} if "resume" in settings else {"seeds": seeds}
@@ -232,15 +232,15 @@ def pack(run: str | Path = "latest", **options: Unpack[PackOptions]) -> Path:
     """Pack the policy of a run into one file: ``evorl.pack(folder, to="policy.zip")``, as ``evorl pack`` does.
 
     Args:
-        run: a run folder, its name below ``runs_folder``, or ``latest``.
+        run: a run folder, its name below ``runs_folder``, ``latest``, or the file or address of a packed policy.
         options: options of ``evorl pack``.
 
     Returns:
         Path of the file.
 
     Raises:
-        ValueError: an option is unknown or invalid.
-        RunFolderError: the run does not exist, or is corrupted.
+        ValueError: an option is unknown or invalid, or the checkpoint does not exist.
+        RunFolderError: the run does not exist, is corrupted or not trusted, or the file cannot be written.
     """
     return command(["pack", *_as_options({"run": run, **options})])
 
@@ -266,7 +266,7 @@ def _as_options(options: Mapping[str, Any]) -> list[str]:
 
 @contextmanager
 def _config_errors() -> Iterator[None]:
-    """Context that re-raises errors of Hydra as ``ValueError``, with the closest valid name."""
+    """Context manager that re-raises errors of Hydra as ``ValueError``, with the closest valid name."""
     try:
         yield
     except Exception as error:
@@ -277,7 +277,7 @@ def _config_errors() -> Iterator[None]:
 
 @contextmanager
 def _kept_arguments() -> Iterator[None]:
-    """Context that restores ``sys.argv`` and ``HYDRA_FULL_ERROR``, which a sweep changes for Hydra."""
+    """Context manager that restores ``sys.argv`` and ``HYDRA_FULL_ERROR``, which a sweep changes for Hydra."""
     full_error, before = os.environ.get("HYDRA_FULL_ERROR"), sys.argv[:]
     os.environ["HYDRA_FULL_ERROR"] = full_error or "1"  # otherwise Hydra prints errors and exits
     try:
@@ -298,7 +298,7 @@ def _trained(arguments: Sequence[str]) -> Trained:
 
 @contextmanager
 def _composed(arguments: Sequence[str]) -> Iterator[RunSpec]:
-    """Context that yields the settings composed from overrides; ``HydraConfig`` then describes the config files."""
+    """Context manager that yields the settings composed from overrides; ``HydraConfig`` describes the config files."""
     with initialize_configs():
         config = compose("config", overrides=list(arguments), return_hydra_config=True)
     before = HydraConfig.instance().cfg

@@ -161,7 +161,7 @@ def _library_of(env: Any) -> str | None:
 
 @contextlib.contextmanager
 def _pages_explained(kind: str) -> Iterator[None]:
-    """Context that extends a ``HostEnvError``: the format ``html`` shows MuJoCo bodies without a graphics library."""
+    """Context manager that adds advice to a ``HostEnvError``: ``format=html``, unless ``kind`` is already ``html``."""
     try:
         yield
     except HostEnvError as error:

@@ -44,7 +44,7 @@ def folder_of_runs(runs_folder: str, chosen: Mapping[str, Any]) -> Path:
 def title_of(spec: RunSpec, chosen: Mapping[str, Any]) -> str:
     """Return the run's title, by default its algorithm, environment and seeds: ``PPO on CartPole-v1, seed 0``.
 
-    If the agent's config file is named differently from its class, the title has the name of the file: ``ddpg on ...``.
+    If the agent's config file is named differently from its class, the title contains the file name: ``ddpg on ...``.
     """
     if spec.title:
         return spec.title
@@ -63,7 +63,7 @@ def origin_of_settings(chosen: Mapping[str, Any]) -> str | None:
     """Describe the origin of the settings: tuned for the environment, for its family, or general defaults.
 
     The recorded result of shipped settings is added, except for settings of a part of the agent, such as the members
-    of a population. ``None`` without an agent.
+    of a population. ``None`` if ``chosen``, the result of ``choices``, contains no agent.
     """
     if "agent" not in chosen:
         return None

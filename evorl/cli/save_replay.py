@@ -26,7 +26,7 @@ def save_replay_of_run(named: RunSpec, overrides: Sequence[str] = ()) -> None:
     """Write ``replay.npz`` and ``replay.json`` into the folder of the run ``named.stored.run``.
 
     Raises:
-        ValueError: no run is named, its algorithm is not off-policy, it has no checkpoint, or its buffer is empty.
+        ValueError: the algorithm is not off-policy, or checkpoint or transitions are missing; see also ``named_run``.
     """
     folder, spec, _ = named_run(named, overrides, "save-replay")
     workflow = workflow_from_config(spec.workflow_config())

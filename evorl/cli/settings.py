@@ -32,7 +32,7 @@ def workflow_settings(config: Mapping[str, Any], above: str = "") -> Iterator[Se
 
 
 def commented_settings(text: str) -> Iterator[Setting]:
-    """Yield path, value text (empty for parents) and comment of each setting in the text of a config file in YAML."""
+    """Yield path, value text (empty for parents) and comment of YAML settings, except ``defaults`` and ``hydra``."""
     parents: list[tuple[int, str]] = []
     in_block = ""  # the defaults list and Hydra's own settings are skipped
     for line in text.splitlines():

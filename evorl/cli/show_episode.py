@@ -84,7 +84,7 @@ def _path_of(settings: dict[str, Any]) -> Path:
 
 
 def _draw(target: Path, episode: Any, env: Any) -> None:
-    """Plot the first two components of an episode's achieved goals or observations; ``ValueError`` if not vectors."""
+    """Plot the first two components of achieved goals or observations; raise ``ValueError`` unless they are vectors."""
     shown = {"obs.achieved_goal": "goal", "obs.observation": "observation", "obs": "observation"}
     name = next((name for name in shown if name in episode.arrays), "obs")
     path, goals = episode.arrays.get(name, np.zeros(0)), episode.arrays.get("obs.desired_goal")

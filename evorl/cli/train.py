@@ -56,7 +56,7 @@ def serve(arguments: Sequence[str]) -> None:
     """Run ``evorl serve`` without ``run=``: train with remote simulators.
 
     Raises:
-        ValueError: the environment, or the run to resume, does not use remote simulators.
+        ValueError: the run to resume has no remote simulators. (For an invalid ``env``, ``train`` exits with status 1.)
     """
     values = _values_of(arguments)
     if values.get("resume", "null") not in ("", "null"):
@@ -135,7 +135,7 @@ def _run_sweep(arguments: Sequence[str], folder: Path | None, trust: bool) -> No
 
 
 def train_from_spec(spec: RunSpec, overrides: Sequence[str] = ()) -> float | None:
-    """Train a run, sweep or search in its folder; raise ``RunsFailed`` if runs of a sweep or search failed.
+    """Train a run, sweep or search; raise ``RunsFailed`` for failed runs, and exit after a stop in a Hydra sweep.
 
     Args:
         spec: settings of the run; with ``resume`` only ``spec.stored`` is used, the rest comes from the run folder.

@@ -27,7 +27,7 @@ from evorl.training.start import RunPlace, RunStart, Trained
 
 @scope()
 def train_run(spec: RunSpec, overrides: Sequence[str] = (), place: RunPlace | None = None) -> Trained:
-    """Train a run in its folder, or all runs of ``sweep=`` or ``search=``; return the result.
+    """Train a run, or all runs of ``sweep=`` or ``search=``; return the result. For errors see ``evorl.training.run``.
 
     Args:
         spec: settings of the run; with ``resume`` only ``spec.stored`` is used, the rest comes from the run folder.

@@ -51,7 +51,7 @@ def describe_unknown_key(key: str, error: BaseException | None, folder: Path) ->
 
 
 def _mapping_with_own_name(key: str) -> str | None:
-    """Return the argument ``x={name: module:Class, ...}`` of the command line that sets the key ``x.name``."""
+    """Return the argument ``x={name: module:Class, ...}`` of the command line for the key ``x.name``, or ``None``."""
     above, _, name = key.rpartition(".")
     pattern = re.compile(rf"{re.escape(above)}=\{{.*\bname:\s*['\"]?[\w.]+:\w+", re.DOTALL)
     arguments = sys.argv[1:] if above and name == "name" else []

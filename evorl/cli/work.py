@@ -19,7 +19,7 @@ from evorl.runs.spec import RunSpec
 
 @scope()
 def work_from_arguments(arguments: Sequence[str]) -> Worked:
-    """Run a worker until the server's training is over or a signal arrives; return its numbers of pushes.
+    """Run a worker until the server's training ends or a signal arrives; return the results of the worker.
 
     Args:
         arguments: address of the server, with default port 7000, and options of ``WORK``.

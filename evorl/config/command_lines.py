@@ -30,7 +30,7 @@ def as_setting(flag: str, following: str = "") -> str:
 
     Args:
         flag: argument that starts with dashes.
-        following: next argument, used as the value if the flag contains none. ``VALUE`` replaces a missing value.
+        following: next argument, the value if the flag contains no value; ``VALUE`` if it is empty, a flag or setting.
     """
     name, equals, value = flag.lstrip("-").partition("=")
     is_value = bool(following) and not following.startswith("--") and "=" not in following

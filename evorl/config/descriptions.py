@@ -17,7 +17,7 @@ Setting = tuple[str, Any, str]
 
 
 def field_descriptions(cls: type) -> dict[str, str]:
-    """Return the descriptions of the fields of a class and its bases, from the sections of their docstrings."""
+    """Return the descriptions in the sections ``Attributes`` and ``Settings`` of a class and its bases, by field."""
     texts: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         doc = inspect.cleandoc(vars(base).get("__doc__") or "") + "\n"

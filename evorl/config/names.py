@@ -191,7 +191,7 @@ def load_class(path: Any, setting: str, shipped: str | None = None) -> Any:
 
     Raises:
         ValueError: the class cannot be imported.
-        ForeignCodeError: the path comes from an untrusted source; nothing is imported.
+        ForeignCodeError: an untrusted source names it, and neither ``shipped`` nor the user allows it.
     """
     admit(str(path), setting, shipped)
     module_name, _, class_name = str(path).rpartition(".")

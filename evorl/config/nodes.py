@@ -68,7 +68,7 @@ def fields_from_config(
     """Read values for the fields of ``cls`` from a mapping.
 
     A nested mapping becomes a node of the class that annotates its field, or of the variant that it names if that class
-    has ``Variants``. A string abbreviates a mapping that has only a ``name``.
+    has ``Variants``. A string abbreviates a mapping that has only a ``name``, or is a key of the field's ``names``.
     ``float | Schedule`` accepts a number or a mapping. Missing settings of nested mappings have the values of the
     field's default.
 
@@ -146,7 +146,7 @@ def default_of(field: dataclasses.Field) -> Any:
 
 
 def _is_plain(value: Any, annotation: Any) -> bool:
-    """Return True if a value is not for the node of a union: ``None``; with ``float``, not a mapping or schedule."""
+    """Return True if the union ``annotation`` accepts the value as ``None`` or ``float``, without building a node."""
     members = typing.get_args(annotation)
     return (value is None and type(None) in members) or (float in members and not isinstance(value, Mapping | Schedule))
 

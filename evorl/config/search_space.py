@@ -143,7 +143,7 @@ def _checked_bounds(bounds: Any, workflow: PyTreeNode, path: str) -> tuple[float
 
 
 def range_of_number(workflow: PyTreeNode, path: str) -> str | None:
-    """Return the interval declared for a number, or for the schedule that it belongs to; ``None`` without one."""
+    """Return the interval declared for a number, or for the schedule that contains it; ``None`` if undeclared."""
     above, _, name = path.rpartition(".")
     node = _follow(workflow, above)
     if isinstance(node, Schedule) and name in ("start", "end"):
@@ -158,7 +158,7 @@ def _follow(node: Any, path: str) -> Any:
 
 
 def _explain_invalid(workflow: PyTreeNode, path: str, numbers: list[str]) -> str:
-    """Return the reason why a path cannot be searched, and the valid paths."""
+    """Return the reason why a path cannot be searched, and the valid paths or the setting to change."""
     above, _, name = path.rpartition(".")
     node = _follow(workflow, above)
     fields = {field.name: field for field in dataclasses.fields(node)} if dataclasses.is_dataclass(node) else {}

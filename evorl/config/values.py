@@ -90,10 +90,10 @@ def seed_number(value: Any, name: str = "seed") -> int:
 
 
 def seed_choice(value: Any, name: str = "seed_number") -> int | str:
-    """Return ``value`` as ``"best"``, or as the index of a run's seed: an integer from 0, or a string of digits.
+    """Return ``"best"`` unchanged, or the index of a run's seed as an int.
 
     Raises:
-        ValueError: ``value`` is neither.
+        ValueError: ``value`` is not ``"best"``, an integer from 0, or a string of at most 9 digits.
     """
     is_text = isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < _DIGITS_OF_SEED
     number = int(value) if is_text else value
@@ -126,7 +126,7 @@ def whole_number(value: Any, name: str, low: int, high: int) -> int:
 
 
 def _bound(number: int) -> str:
-    """Format a bound for messages; a power of two minus 1 is also shown as such."""
+    """Format a bound for messages; a large number of the form ``2^n - 1`` is also shown in this form."""
     power = (number + 1).bit_length() - 1
     return f"2^{power} - 1 = {number:,}" if power > 16 and number + 1 == 2**power else f"{number:,}"
 
@@ -196,7 +196,7 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
         value: value from YAML, the command line or Python.
         annotation: annotation of the field. Numbers, flags, names and tuples are checked, alone or in a union with
             ``None``. Integers must be positive; integral floats are accepted. For ``Mapping``, ``None`` is read as an
-            empty mapping. Values of other annotations are returned unchanged.
+            empty mapping; for ``CustomName``, a custom name is imported. Other values are returned unchanged.
         name: path of the setting, for messages.
         within: interval of a number, such as ``"[0, 1]"`` or ``"(0, inf)"``; any finite number by default.
 

@@ -136,7 +136,7 @@ def read_yaml(text: str, source: str) -> Any:
 
 
 def read_text_file(path: Path | str, expected: str = "a file of settings") -> str:
-    """Return the text of a user's file; ``expected`` describes the file in error messages.
+    """Return the text of a user's file, with Unix line ends; ``expected`` describes the file in error messages.
 
     Raises:
         ValueError: the file does not exist, is a folder, cannot be read or is not UTF-8; the message suggests a fix.

@@ -32,7 +32,7 @@ def compute_centered_ranks(fitness: jax.Array) -> jax.Array:
 
 
 def standardized_fitness(fitness: jax.Array) -> jax.Array:
-    """Scale fitness ``[P]`` to mean 0 and variance 1, with the worst finite value in place of non-finite ones."""
+    """Shift and scale fitness ``[P]`` to mean 0 and variance 1; non-finite values first become the worst finite one."""
     fitness = scaled_to_square(failures_to_worst(fitness))
     fitness = fitness - fitness[0]  # exactly 0 if all are equal; division would amplify rounding errors of the mean
     return (fitness - fitness.mean()) / (fitness.std() + 1e-8)
@@ -62,7 +62,7 @@ def fitness_shaping(name: str) -> Callable[[jax.Array], jax.Array]:
 
 
 def log_rank_weights(num_elites: int) -> jax.Array:
-    """Return weights ``ln(num_elites + 1/2) - ln i`` of ranks i = 1, 2, .., scaled to sum 1 (Hansen 2016, eq. 49)."""
+    """Return weights ``ln(num_elites + 1/2) - ln i``, i = 1 .. num_elites, scaled to sum 1 (Hansen 2016, eq. 49)."""
     weights = jnp.log(num_elites + 0.5) - jnp.log(jnp.arange(1, num_elites + 1))
     return weights / weights.sum()
 
@@ -124,6 +124,6 @@ def failures_to_minus_inf(fitness: jax.Array) -> jax.Array:
 
 
 def scaled_to_square(fitness: jax.Array) -> jax.Array:
-    """Scale fitness ``[P]`` down by a power of two to magnitudes below 2^60, whose squares are finite in float32."""
+    """Divide fitness ``[P]`` by a power of two if magnitudes reach 2^60, so that squares are finite in float32."""
     _, exponent = jnp.frexp(jnp.max(jnp.abs(fitness)))
     return jnp.ldexp(fitness, -jnp.maximum(exponent - 60, 0))

@@ -93,7 +93,7 @@ class GaussianStrategy(EvoOptimizer):
         return state.mean
 
     def noise_sums(self, state: PyTreeDict, *terms: tuple[jax.Array, int]) -> tuple[Params, ...]:
-        """Return ``sum_i w_i noise_i^k`` of this generation, injections included, for each term ``(w, k)``."""
+        """Return ``sum_i w_i noise_i^k``, injections included, for each term ``(w, k)``, with weights w ``[P]``."""
         sums_fn = mirrored_sums if self.mirror_sampling else weighted_sums
         sample_sums = functools.partial(sums_fn, rank=self.noise_rank)
         if "injected" not in state:

@@ -45,8 +45,8 @@ class ActionConversion(ByValue):
         agent_space: the space in which agents act.
 
     Raises:
-        NoActionConversion: the space is empty, mixes discrete spaces and Boxes, or has other parts; or it has more than
-            ``MAX_JOINT_ACTIONS`` combinations, a dimension with more than ``MAX_INTEGERS`` integers or beyond 32 bits.
+        NoActionConversion: the space is empty; its parts are not all discrete or all Boxes; there are more than
+            ``MAX_JOINT_ACTIONS`` combinations of choices; or an integer Box exceeds ``MAX_INTEGERS`` values or 32 bits.
     """
 
     def __init__(self, env_space: Space) -> None:
@@ -73,7 +73,7 @@ class ActionConversion(ByValue):
         return self.agent_space == self.env_space
 
     def to_env(self, action: Action) -> Any:
-        """Convert agents' actions ``[..., *agent_shape]`` to ``env_space``; they are unchanged if ``is_identity``."""
+        """Convert actions of agents, ``[..., *agent_space.shape]``, to actions of ``env_space``."""
         if self.is_identity:
             return action
         arrays = self._choices_of(action) if self._intervals is None else self._intervals.to_env(action)
@@ -144,7 +144,7 @@ def refusal_of(env_space: Space) -> str:
 
 
 def seen_by_agents(env: Any) -> Any:
-    """Return ``env`` with ``action_space`` replaced by the space in which agents act; ``step`` converts no actions."""
+    """Return ``env`` with the ``action_space`` of agents; its ``step`` still needs actions of the original space."""
     conversion = action_conversion(env.action_space)
     return env if conversion is None else _SeenByAgents(env, conversion.agent_space)
 

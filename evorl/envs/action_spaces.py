@@ -47,7 +47,7 @@ def describe_kinds(spaces: ActionSpaces) -> str:
 
 
 def kind_of(space: Space) -> ActionSpaces:
-    """Return the kind of a space; Discrete spaces not from 0, and Boxes in which no agent can act, are ``OTHERS``."""
+    """Return the kind of a space; a Box that is not flat, or in which no agent can act, counts as ``OTHERS``."""
     if isinstance(space, Discrete) and space.start == 0:
         return ActionSpaces.DISCRETE
     if isinstance(space, Box) and len(space.shape) == 1 and not refusal_of(space):

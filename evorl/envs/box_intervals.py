@@ -21,7 +21,7 @@ class NoActionConversion(ValueError):
 
 
 class BoxIntervals:
-    """Converts between vectors ``[A]`` of ``agent_space`` and arrays of Boxes, see ``ActionConversion``."""
+    """Converts vectors ``[A]`` of ``agent_space`` to arrays of ``boxes``, all Boxes in ``env_space``, and back."""
 
     def __init__(self, env_space: Space, boxes: Sequence[Box]) -> None:
         self._boxes = boxes

@@ -127,7 +127,7 @@ def make_brax_adapter(env_name: str, backend: str | None = None, arguments: tupl
         raise ValueError(no_such("backend of brax", backend, BACKENDS))
     if env_name == "swimmer":
         if backend != "generalized":
-            raise ValueError(f"brax swimmer runs on the backend 'generalized' only, got {backend!r}: use that backend.")
+            raise ValueError(f"brax swimmer runs on 'generalized' only, got {backend!r}: set backend=generalized.")
         _repair_fluid_forces()
     spec, options = ("brax", env_name, backend, arguments), from_hashable(arguments)
     check_options(f"brax {env_name}", options, parameter_names(registry[env_name]) | {"backend", "n_frames", "debug"})

@@ -98,7 +98,7 @@ def suggest_envs(
 
     Args:
         name: name that the user typed, with or without a library.
-        short_names: aliases of paths, ``{"hopper": "brax/hopper"}``, otherwise suggested in place of the paths.
+        short_names: aliases, ``{"hopper": "brax/hopper"}``, suggested for paths if ``name`` has no matching library.
         others: other valid values of ``env=``, such as names of config files.
     """
     prefix, _, rest = name.rpartition("/")
@@ -178,7 +178,7 @@ def _catalog() -> dict[str, list[Suggestion]]:
 
 
 def _key(name: str) -> str:
-    """Return the lowercase letters and digits of a name, without library, version and framework-specific words."""
+    """Return letters (in lower case) and digits of a name, without library, version and framework-specific words."""
     plain = _FAMILIES.sub("", _VERSION.sub("", name.rpartition("/")[2]))
     plain = re.sub(r"[^a-z0-9]", "", plain.lower())
     return _DECORATIONS.sub("", plain).removeprefix("mpe").removeprefix("dm") or plain

@@ -42,7 +42,7 @@ class CraftaxAdapter(EnvWithSpaces):
 
     Args:
         craftax_env: an environment of the library without autoreset.
-        params: its parameters; ``None`` for ``default_params``. Their ``max_timesteps`` is ignored.
+        params: parameters of ``craftax_env``; ``None`` for the default. Their ``max_timesteps`` is ignored.
         spec: hashable description of ``craftax_env`` and ``params``; adapters with equal ``spec`` are equal. Without
             ``spec``, adapters are equal only if they share the same objects ``craftax_env`` and ``params``.
     """

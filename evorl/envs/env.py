@@ -1,4 +1,4 @@
-"""The environment interface: pure functions ``reset`` and ``step``, which return the next state.
+"""The environment interface: pure functions ``reset`` and ``step``, which return an ``EnvState``.
 
 ``Env`` is a single environment. A vector environment (``evorl.envs.vector.VectorEnv``) steps B environments together,
 and restarts those whose episode has ended. Both use ``EnvState``, so a rollout does not depend on the library.
@@ -28,11 +28,11 @@ class AutoresetMode(enum.Enum):
 
     ``NORMAL``: the step that ends an episode also starts the next one, from a new random reset.
     ``FAST``: like ``NORMAL``, but all episodes of an environment start from the state of its first reset. Random
-    numbers drawn by later steps still differ. This mode compiles faster, but there are only B different start states.
-    No part of evorl uses it by default.
+    numbers of later steps still differ between episodes. This mode compiles faster, but has only B different start
+    states. No part of evorl uses it by default.
     ``DISABLED``: the ended environment freezes: later steps have reward 0, and ``done`` stays true. Ignore those steps.
-    ``ENVPOOL``: the step after the end is a reset step: it ignores its action, its reward is 0 and
-    ``info.is_reset_step`` is true.
+    ``ENVPOOL``: the step after the end of an episode is a reset step, which starts the next episode. It ignores its
+    action, its reward is 0 and ``info.is_reset_step`` is true.
     """
 
     NORMAL = "normal"
@@ -135,7 +135,7 @@ class Env(ByValue, abc.ABC):
 
     @property
     def goal_task(self) -> Any:
-        """Reward and success functions of goals, a ``GoalTask``; ``None`` without goals, or with unknown functions."""
+        """Reward and success functions of goals, a ``GoalTask``; ``None`` without goals or without known functions."""
         return None
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
@@ -242,7 +242,7 @@ class EnvWrapper(Env):
 
 
 def freeze_ended(env_state: EnvState, stepped: EnvState) -> EnvState:
-    """Return ``stepped``, except where ``env_state.done`` is true: there, the old state with reward 0.
+    """Return ``stepped``; where ``env_state.done`` is true, return ``env_state`` with reward 0 instead.
 
     Args:
         env_state: the state before the step; entries of its ``info`` that ``stepped`` lacks are dropped.

@@ -276,7 +276,7 @@ def _not_a_state(value: Any, where: str) -> str:
 
 
 def _source_location(error: BaseException) -> str:
-    """Return where in the user's files an error occurred, `` in my_envs.py, line 3 (`...`)``; empty if unknown."""
+    """Describe the line of the user's code that failed, as in `` in my_envs.py, line 3 (`...`)``; empty if unknown."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
     if not frames:
         return ""

@@ -101,7 +101,7 @@ def _number_problems(env: VectorEnv, start: Any, played: dict[str, Any]) -> Iter
 
 
 def _space_problems(env: VectorEnv, start: Any, played: dict[str, Any]) -> Iterator[str]:
-    """Yield a sentence on the first finite observation outside of the space, for each entry of the space."""
+    """Yield a message on the first finite observation outside of the space, for each entry of the space."""
     firsts, laters = _parts(env.obs_space, start), _parts(env.obs_space, played["obs"])
     for (space, name, first), (_, _, later) in zip(firsts, laters, strict=True):
         for moment, values, axes in (("after a reset", first, 1), ("after a step", later, 2)):
@@ -154,7 +154,7 @@ def _differences(played: dict[str, Any], again: dict[str, Any]) -> Iterator[str]
 
 
 def _trace_problems(env: Env) -> Iterator[str]:
-    """Yield a sentence if tracing ``reset`` or ``step`` twice gives different programs, due to state that changes."""
+    """Yield a message if tracing ``reset`` or ``step`` twice gives different programs, due to state that changes."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     state = jax.eval_shape(env.reset, key)
     for method, arguments in ((env.reset, (key,)), (env.step, (state, env.action_space.spec))):

@@ -32,7 +32,7 @@ class EnvPoolTask:
     Args:
         name: id of the task, such as ``Pong-v5``.
         max_episode_steps: time limit in steps; ``None`` for the registered limit.
-        metrics: entries of EnvPool's ``info`` to report, such as ``lives``.
+        metrics: entries of EnvPool's ``info`` for ``info.metrics``, such as ``lives``.
         options: options of the task, such as ``frame_skip``.
 
     Attributes:
@@ -82,7 +82,7 @@ class EnvPoolTask:
         self.info_spec = dict.fromkeys(metrics, ((), np.float32))
 
     def make_pool(self, seeds: np.ndarray, **sizes: int) -> Any:
-        """Create a pool with a simulator per seed in ``seeds``, uint64 ``[N]``, each folded to 31 bits.
+        """Create a pool of N simulators. ``seeds``, uint64 ``[N]``, are folded to 31 bits; ``sizes`` are pool options.
 
         Raises:
             ValueError: EnvPool cannot create the simulators.
@@ -175,7 +175,7 @@ def make_envpool_simulators(
         name: id of the task, such as ``Pong-v5`` or ``Hopper-v5``.
         num_envs: number of environments.
         max_episode_steps: time limit in steps; ``None`` for the registered limit.
-        metrics: entries of EnvPool's ``info`` to report, such as ``lives``.
+        metrics: entries of EnvPool's ``info`` for ``info.metrics``, such as ``lives``.
         num_threads: number of threads of the pool; 0 for EnvPool's default.
         reseed: see ``EnvPoolVectorEnv``.
         **options: options of the task.
@@ -203,7 +203,7 @@ def _quietly(pool: Any, space: str) -> Any:
 
 
 def _supported_action_space(name: str, space: Any) -> Any:
-    """Return Gymnasium's ``space``, but MultiDiscrete for a Box of integers; only Discrete and Box are supported."""
+    """Return ``space``, Discrete or Box; a Box of integers becomes MultiDiscrete. Raises ``ValueError`` for others."""
     import gymnasium.spaces as spaces
 
     if not isinstance(space, spaces.Discrete | spaces.Box):

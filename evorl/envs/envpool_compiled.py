@@ -34,7 +34,7 @@ class EnvPoolXlaEnv(VectorEnv):
     An EnvPool simulator needs an additional step, which ignores its action, to start its next episode. Each environment
     therefore has two simulators. One simulator plays; when its episode ends, the spare simulator, which waits at the
     start of an episode, replaces it in the same step. If a spare simulator is needed but has ended, all ended spare
-    simulators restart in one batch, padded with a third simulator of the other environments.
+    simulators restart in one batch; a third simulator of each other environment fills this batch.
 
     Start states depend on ``seed``, not on the key of ``reset``: EnvPool is seeded when a pool is created, and a
     program is compiled for one pool. A later reset continues the simulators' random streams. The same sequence of calls
@@ -80,7 +80,7 @@ class EnvPoolXlaEnv(VectorEnv):
         )
 
     def is_live(self, env_state: EnvState) -> bool:
-        """Return True if ``env_state`` follows the latest reset of this process; only the last state can be stepped."""
+        """Return True if ``env_state`` came after the latest reset. Of these states, only the last can be stepped."""
         token = np.asarray(env_state._internal.token).reshape(-1)
         return len(token) in self._pools and self._pools[len(token)].token == int(token[0])
 
@@ -107,7 +107,7 @@ class EnvPoolXlaEnv(VectorEnv):
         return self._pools[num_rows]
 
     def _reset_rows(self, seeds: jax.Array) -> PyTreeDict:
-        """Reset all simulators by a callback; return ``start``, ``token`` and ``saved``, given the seeds ``[B, 2]``."""
+        """Reset all simulators in a host callback; return ``start``, ``token`` and ``saved``. ``seeds``: ``[B, 2]``."""
         num_rows = seeds.shape[0]
 
         def reset(seeds: Any) -> PyTreeDict:
@@ -155,7 +155,7 @@ class EnvPoolXlaEnv(VectorEnv):
         return outcome | {"start": start, "token": token, "saved": saved}
 
     def _checked_position(self, token: jax.Array, is_valid: jax.Array) -> jax.Array:
-        """Return ``token``; raise an error if ``is_valid`` ``[B]`` is false for a simulator that is in another state.
+        """Return ``token``; raise ``HostEnvError`` unless ``is_valid`` ``[B]`` is true for all simulators.
 
         The next EnvPool call waits for this check, so that no result remains in a pool if the program fails here.
         """
@@ -187,7 +187,7 @@ class _Pool:
         self.token = 0
 
     def restart(self, seeds: np.ndarray) -> tuple[Any, Any]:
-        """Reset all simulators; return the observations of the first two sets. Sets ``token`` from ``seeds``."""
+        """Reset all simulators, derive ``token`` from ``seeds``, and return the observations of the first two sets."""
         self.token = zlib.crc32(seeds.tobytes(), os.getpid())
         self._pool.async_reset()
         batches = [self._pool.recv(reset=True) for _ in range(_SETS)]
@@ -242,7 +242,7 @@ def create_compiled_envpool_env(
     Args:
         name: id of the task, such as ``CartPole-v1``.
         seed: seed of the start states, see ``EnvPoolXlaEnv``.
-        metrics: entries of EnvPool's ``info`` to report, such as ``lives``.
+        metrics: entries of EnvPool's ``info`` for ``info.metrics``, such as ``lives``.
         num_threads: number of threads of the pool; 0 for EnvPool's default.
         **options: the fields of ``EnvOptions``, and the options of the task.
 

@@ -27,7 +27,7 @@ def create_env(
         config: a mapping with ``library``, ``name`` and any option below, or a name such as ``"brax/hopper"``. Keyword
             arguments other than ``None`` take precedence. Instead of ``library`` and ``name``, a mapping may have
             ``factory``, ``"package.module:function"``, see ``create_wrapped_user_env``.
-        library: ``"brax"`` ...; by default the prefix of ``name`` (``brax/...``), or the first that lists ``name``.
+        library: name of a library; by default the prefix of ``name`` (``brax/...``), or the first that lists ``name``.
         name: name of the environment in its library.
         **options: the fields of ``EnvOptions`` (``parallel``, ``autoreset_mode``, ``history`` ...), and the options of
             the library, such as ``backend`` of brax. ``None`` means the default.

@@ -55,12 +55,12 @@ def make_gymnasium_simulators(
     Args:
         name: an id such as ``Hopper-v5`` or ``ALE/Pong-v5``; ``package:Id-v0`` imports the package first.
         num_envs: number of environments.
-        vectorization: ``in_process`` steps environments sequentially; ``async`` uses a process for each, which is
+        vectorization: ``in_process`` steps environments sequentially; ``async`` steps each in its own process, which is
             faster if a step takes much longer than a millisecond.
         wrappers: names of ``gymnasium.wrappers``, innermost first, or mappings with a ``name`` and arguments.
         obs_key: only entry of dict observations to use; ``None`` uses the whole observation.
-        metrics: entries of the environment's ``info`` to report; every step must return them, as numbers.
-        goal_task: ``package.module:function`` that returns the goal task; ``None`` for the default of ``goal_task_of``.
+        metrics: entries of the environment's ``info`` for ``info.metrics``: numbers that every step must return.
+        goal_task: argument ``function`` of ``goal_task_of``, ``package.module:function`` or ``None``.
         terminal_on_life_loss: true ends episodes of Atari games at a lost life, see ``with_lives_as_episodes``.
         max_episode_steps: time limit in environment steps; ``None`` for the registered limit.
         action_repeat: number of environment steps per action.

@@ -53,7 +53,7 @@ def as_gymnasium(env: Env) -> gymnasium.Env:
             return jax.tree.map(np.asarray, self._state.obs), {}
 
         def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
-            """Take a step; the returned ``info`` has the scalar metrics of the environment."""
+            """Take a step; ``info`` has the scalar metrics. Raises ``ResetNeeded`` before the first ``reset``."""
             if self._state is None:
                 raise gymnasium.error.ResetNeeded("call reset before step.")
             dtypes = jax.tree.map(lambda spec: spec.dtype, env.action_space.spec)

@@ -68,12 +68,12 @@ def goal_task_of(env: Any, obs_space: Space, function: str | None = None) -> Goa
     Args:
         env: a Gymnasium environment.
         obs_space: its observation space, as an evorl space.
-        function: ``package.module:function`` of the user, which is called with ``env`` and returns a ``GoalTask``. A
-            user's environment may have the attribute ``goal_task`` instead.
+        function: ``package.module:function`` of the user, which is called with ``env`` and returns a ``GoalTask``.
+            ``None`` uses the environment's attribute ``goal_task``, or else the known task of Gymnasium-Robotics.
 
     Raises:
-        ValueError: ``function`` is set without goals in observations; goals are not vectors, end episodes, or move by
-            themselves; or the goal task has a wrong type or shape, or other rewards than the environment.
+        ValueError: ``function`` is set without goals in observations; goals are not vectors, end episodes, or change
+            within an episode; or the goal task has a wrong type or shape, or other rewards than the environment.
     """
     if not isinstance(obs_space, DictSpace) or not is_goal_space(obs_space):
         if function is not None:
@@ -123,7 +123,7 @@ def _known_task(single: Any, goal_space: Box) -> GoalTask | None:
 
 
 def _compare(task: GoalTask, env: Any) -> None:
-    """Raise ``ValueError`` if the task's rewards differ from ``env.compute_reward`` for sampled pairs of goals."""
+    """Raise ``ValueError`` if the task's rewards for sampled goals differ from ``env.compute_reward``, if it exists."""
     compute_reward = getattr(env.unwrapped, "compute_reward", None)
     if compute_reward is None:
         return

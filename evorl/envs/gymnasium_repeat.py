@@ -8,7 +8,7 @@ from typing import Any
 def with_repeated_actions(env: Any, num_repeats: int) -> Any:
     """Wrap a Gymnasium environment so that it applies each action ``num_repeats`` times, or until the episode ends.
 
-    The rewards are summed, as in ``evorl.envs.wrappers.ActionRepeatWrapper``. With 1 repeat, ``env`` is unchanged.
+    The rewards are summed, as in ``evorl.envs.wrappers.ActionRepeatWrapper``. For 1, ``env`` is returned unchanged.
 
     Args:
         env: a Gymnasium environment, including its time limit in environment steps.

@@ -18,10 +18,10 @@ def space_of(space: Any) -> Space:
     """Convert Gymnasium's observation space to an evorl space; float64 becomes float32, int64 becomes int32.
 
     Elements keep their values: discrete choices that start at 3 remain 3, 4 and so on. ``evorl.envs.wrappers.encoding``
-    one-hot encodes them for networks.
+    one-hot encodes them for networks. MultiBinary becomes an int8 ``Box`` of zeros and ones.
 
     Raises:
-        ValueError: observations are neither arrays nor dicts and tuples of arrays.
+        ValueError: the space is not Discrete, MultiDiscrete, MultiBinary, Box, or a tuple or dict of these.
     """
     import gymnasium.spaces as spaces
 

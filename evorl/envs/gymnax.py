@@ -73,7 +73,7 @@ class GymnaxAdapter(EnvWithSpaces):
 
     Args:
         gymnax_env: an instance of gymnax's ``Environment`` (gymnax 1.0 or later).
-        params: its parameters; ``None`` for ``default_params``. ``max_steps_in_episode`` is the time limit.
+        params: parameters of ``gymnax_env``; ``None`` for the default. ``max_steps_in_episode`` is the time limit.
         spec: hashable description of ``gymnax_env`` and ``params``; adapters with equal ``spec`` are equal. Without
             ``spec``, adapters are equal only if they share the same objects ``gymnax_env`` and ``params``.
 

@@ -71,7 +71,7 @@ class JaxmarlAdapter(EnvWithSpaces):
             copy: the library's world state if it has one, otherwise the concatenated observations of all agents.
 
     Raises:
-        ValueError: the agents have different spaces.
+        ValueError: the agents have different spaces, or spaces of a kind that evorl does not support.
     """
 
     def __init__(self, jaxmarl_env: Any, spec: Any = None, world_state: bool = False) -> None:

@@ -69,7 +69,7 @@ class JumanjiAdapter(EnvWithSpaces):
             adapters are equal only if they share the same ``jumanji_env`` object.
 
     Raises:
-        ValueError: rewards are not scalars, actions are not discrete, or each component of an action has a mask.
+        ValueError: rewards are not scalars, actions are not discrete, or components of an action have separate masks.
     """
 
     def __init__(self, jumanji_env: Any, spec: Any = None) -> None:

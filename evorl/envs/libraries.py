@@ -40,8 +40,8 @@ def available_envs() -> dict[str, tuple[str, ...]]:
 def short_title(title: str) -> str:
     """Return the name of an environment for the title of a run, with its library only if the name is ambiguous.
 
-    A name without a library refers to brax or gymnax, or is a name that neither of these lists. Other names have their
-    library appended: ``Pendulum-v1 (gymnasium)``; EnvPool's always, because Gymnasium has many of these names, too.
+    Environments of brax and gymnax keep their name. The library is appended to names that brax or gymnax also lists, as
+    in ``Pendulum-v1 (gymnasium)``, and to all names of EnvPool, because Gymnasium has many of these names, too.
 
     Args:
         title: ``gymnax/Pendulum-v1``, or ``package.module:function`` of a user's environment.

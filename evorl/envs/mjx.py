@@ -50,7 +50,7 @@ SOLVER_OPTIONS = ("iterations", "ls_iterations")
 
 
 class MjxState(PyTreeData):
-    """The fields of ``mjx.Data`` that a step reads or a task observes. Each substep computes all other fields.
+    """The fields of ``mjx.Data`` that a step reads or a task observes; each physics step computes the other fields.
 
     Attributes:
         qpos: generalized positions ``[nq]``.
@@ -146,7 +146,7 @@ class MjxAdapter(EnvWithSpaces, PhysicsEnv):
         return Physics(model, state.qpos, state.qvel, state.derived, self._bodies)
 
     def _outcome(self, model: Any, before: MjxState, after: MjxState, action: Action) -> EnvState:
-        """Return the ``EnvState`` after a step from ``before`` to ``after``, with observation, reward and end."""
+        """Return the ``EnvState`` after a step from ``before`` to ``after``, with observation, reward and flags."""
         task, physics = self.task, self._physics(model, after)
         moved = task.position(physics) - task.position(self._physics(model, before))
         velocity = moved / (model.opt.timestep * task.frame_skip)

@@ -121,7 +121,7 @@ class MujocoVectorEnv(HostVectorEnv):
         return np.concatenate(parts, axis=1).view(np.uint8)
 
     def set_state(self, state: np.ndarray) -> None:
-        """Restore a result of ``get_state``. Raises ``ValueError`` for another shape or dtype, as of another task."""
+        """Restore a result of ``get_state``. Raises ``ValueError`` for a state of another task or batch size."""
         expected = (self.num_envs, self.get_state().shape[1])
         if state.shape != expected or state.dtype != np.uint8:
             raise ValueError(

@@ -64,7 +64,7 @@ class BodyRenderer:
             raise _cannot_draw(self._name, error) from error
 
     def frame_of(self, qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray:
-        """Return the ``frame`` of bodies with coordinates ``qpos`` ``[nq]`` and velocities ``qvel`` ``[nv]``."""
+        """Return an image of bodies at positions ``qpos`` ``[nq]`` with velocities ``qvel`` ``[nv]``; see ``frame``."""
         self._data.qpos[:], self._data.qvel[:] = qpos, qvel
         self._mujoco.mj_forward(self._model, self._data)
         return self.frame(self._data)

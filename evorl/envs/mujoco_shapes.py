@@ -22,10 +22,10 @@ def shapes_of(model: Any) -> list[dict[str, Any]]:
     """Return the visible shapes of a ``mujoco.MjModel`` as JSON data.
 
     Returns:
-        For each shape its ``kind``; ``size``, half of its extent along its axes, in meters (capsule, cylinder: the
-        radius twice, half of the straight length; plane: 0 along infinite axes, then the grid spacing); ``body``, the
-        index in ``moving_bodies``, or -1 for the world; ``pos`` and ``quat`` in the frame of that body, the quaternion
-        w first; ``color``, red, green, blue and opacity from 0 to 1; ``bounds``, true if ``size`` is a bounding box.
+        A dict per shape. ``kind`` is a value of ``KINDS``. ``size`` is half of the extent along each axis, in meters
+        (capsule, cylinder: the radius twice, half of the straight length; plane: 0 along infinite axes, then the grid
+        spacing). ``body`` is an index in ``moving_bodies``, or -1 for the world. ``pos`` and ``quat`` (w first) are in
+        the frame of that body. ``color`` is RGBA, from 0 to 1. ``bounds`` is true if ``size`` is a bounding box.
     """
     indices = {int(body): index for index, body in enumerate(moving_bodies(model))}
     at_rest = _poses(model, model.qpos0)

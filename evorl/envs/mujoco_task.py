@@ -1,8 +1,8 @@
-"""Gym-style tasks on MuJoCo models: start states, observations, rewards and ends as in Gymnasium's version 5.
+"""Gym-style tasks on MuJoCo models: start states, observations, rewards and terminations of Gymnasium's version 5.
 
 A task consists of constants and formulas. ``evorl.envs.mujoco`` evaluates the formulas in NumPy for B environments at
-once, ``evorl.envs.mjx`` in ``jax.numpy`` for one environment. Shapes are for one environment; NumPy arrays have a
-leading axis B, except in ``start``. The fields of a task are its options, with the names of Gymnasium's arguments.
+once. ``evorl.envs.mjx`` evaluates them in ``jax.numpy`` for one environment. Shapes are for one environment; NumPy
+arrays have a leading axis B, except in ``start``. The fields of a task are its options, named as in Gymnasium.
 Gymnasium's documentation defines tasks and options: https://gymnasium.farama.org/environments/mujoco/.
 """
 
@@ -63,7 +63,7 @@ class Physics:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task(abc.ABC):
-    """Definition of a task: start state, observation, reward and end.
+    """Definition of a task: start state, observation, reward and termination.
 
     Attributes:
         model_file: name of the model file, which is part of Gymnasium.

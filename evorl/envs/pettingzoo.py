@@ -29,7 +29,7 @@ ENDS = ("all", "any")
 
 
 class PettingZooVectorEnv(HostVectorEnv):
-    """Copies of an environment with A agents as rows: agent a of copy c is row ``c * A + a``. All share one policy.
+    """Copies of an environment with A agents as rows: agent a of copy c is row ``c * A + a``. Agents share one policy.
 
     The rows of a copy start and end together. With ``ends="all"`` a copy ends when all agents have terminated, or when
     an agent is truncated. Until then a terminated agent observes zeros, has reward 0, and its actions are ignored, so
@@ -40,7 +40,7 @@ class PettingZooVectorEnv(HostVectorEnv):
         make: function that creates one copy.
         num_envs: number of rows, a multiple of A.
         ends: condition that ends a copy, ``"all"`` or ``"any"``.
-        metrics: entries of the agents' ``info`` to report; they are 0 for agents that have ended.
+        metrics: entries of the agents' ``info`` for ``info.metrics``; they are 0 for agents that have ended.
         name: name of the environment for messages.
 
     Raises:

@@ -95,8 +95,8 @@ def space_from_config(config: Any, name: str) -> Space:
 
     - ``{n: 3}``: one of 0, 1 and 2; ``{n: 3, start: -1}``: one of -1, 0 and 1.
     - ``{n: [2, 3]}``: several simultaneous choices; ``start`` is a number or a list with a number per choice.
-    - ``{shape: [4], low: -1, high: 1, dtype: float32}``: an array. A bound that is missing, or null in a list of
-      bounds, is infinite. ``dtype`` is float32 by default; 64-bit dtypes become 32-bit dtypes.
+    - ``{shape: [4], low: -1, high: 1, dtype: float32}``: an array. A bound is a number or nested lists of numbers; if
+      missing or null, it is infinite. ``dtype`` is float32 by default; 64-bit dtypes become 32-bit dtypes.
     - ``{a: {...}, b: {...}}``: a dict of spaces.
 
     Raises:

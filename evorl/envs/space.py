@@ -60,8 +60,8 @@ class Box(Space):
         low: lower bound, a number or an array that broadcasts to ``shape``; stored as a NumPy array.
         high: upper bound, in the same form.
         shape: shape of an element; by default the broadcast shape of the bounds.
-        dtype: any real dtype. Bounds beyond the range of an integer dtype become the limits of the dtype. Bounds beyond
-            the range of a float dtype, or of float32, in which JAX computes, become infinite.
+        dtype: any real dtype. Bounds beyond the range of an integer dtype become its limits. Bounds beyond the range of
+            a float dtype, or of float32, become infinite. ``sample`` raises ``ValueError`` for integers beyond 32 bits.
 
     Raises:
         ValueError: a lower bound exceeds its upper bound; the bounds exclude every number of the dtype; a bound is NaN
@@ -313,7 +313,7 @@ def _all_of(conditions: Any) -> jax.Array:
 
 
 def _sample_integers(key: jax.Array, low: np.ndarray, high: np.ndarray) -> jax.Array:
-    """Sample integers uniformly in ``[low, high]``; if the range has all 2**32 numbers, ``high`` is never drawn."""
+    """Sample integers uniformly in ``[low, high]``; if the range has 2**32 numbers, ``high`` is never drawn."""
     if not fits_32_bits(low, high):
         raise ValueError(f"JAX's 32 bits cannot represent all numbers from {low} to {high}: use bounds within int32.")
     low64, high64 = low.astype(np.int64), high.astype(np.int64)

@@ -37,7 +37,7 @@ def wrap_env(env: Env, **options: Any) -> VectorEnv:
         **options: the fields of ``EnvOptions``.
 
     Raises:
-        TypeError: ``env`` is a vector environment.
+        TypeError: ``env`` is a vector environment, or a ``OneEpisodeWrapper``.
         ValueError: an option is unknown, invalid or not supported by ``env``; or ``env`` violates ``Env``'s contract.
     """
     check_options("wrap_env", options, ())
@@ -61,7 +61,7 @@ def wrap_env(env: Env, **options: Any) -> VectorEnv:
 
 
 def put_wrappers(env: Env, chosen: EnvOptions, limit: int | None) -> Env:
-    """Apply all wrappers of ``chosen`` except randomization and skills; ``limit`` is the time limit in actions."""
+    """Apply all wrappers of ``chosen`` but randomization and skills; ``limit``: time limit in actions, or ``None``."""
     if action_conversion(env.action_space) is not None:
         env = ActionConversionWrapper(env)
     if chosen.action_repeat > 1:

@@ -48,7 +48,7 @@ def create_wrapped_user_env(factory: str, **options: Any) -> VectorEnv:
             ``Env``; all others are passed to the function.
 
     Raises:
-        ValueError: the module, function or option does not exist, or the result has a wrong type or violates ``Env``.
+        ValueError: the module, function or option does not exist, or the result is not a valid environment.
         HostEnvError: the function calls ``sys.exit``, or returns another number of environments than ``num_envs``.
     """
     function = load_named(factory, "env.factory")

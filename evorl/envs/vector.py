@@ -91,8 +91,8 @@ class VectorEnv(EnvWrapper):
         """Return the first states of B episodes.
 
         Args:
-            key: a scalar key, into which each environment folds its (global) index; or keys ``[B]``, one per
-                environment, used unchanged.
+            key: a scalar key, into which the (global) index of each row is folded; or keys ``[B]``, one per row, used
+                unchanged.
         """
         key = as_typed_key(key)
         if key.ndim == 0:
@@ -110,7 +110,7 @@ class VectorEnv(EnvWrapper):
         return self._continue(env_state, stepped) if self._goals is None else self._steered(env_state, action, stepped)
 
     def _steered(self, env_state: EnvState, action: Action, stepped: EnvState) -> EnvState:
-        """Return the next state; the goal setter chooses goals, and may change the reward and end of ``stepped``."""
+        """Return the next state, with goals of the setter, which may also change the reward or end the episode."""
         restarts = self.autoreset_mode is not AutoresetMode.DISABLED
         is_running = jnp.ones_like(env_state.done) if restarts else ~env_state.done
         stepped, step, remembered = self._goals.steer(env_state, action, stepped, is_running)
@@ -129,7 +129,7 @@ class VectorEnv(EnvWrapper):
         """Release the resources of the environments. JAX environments have no resources."""
 
     def show_physics(self) -> None:
-        """Include the output of ``physics`` in later states. States of JAX environments always include it."""
+        """Store the data of ``physics`` in later states. States of JAX environments always contain these data."""
 
     @compiled
     def partial_reset(self, env_state: EnvState, mask: jax.Array, key: Key) -> EnvState:
@@ -190,7 +190,7 @@ class VectorEnv(EnvWrapper):
         return stepped.replace(env_state=start.env_state, obs=start.obs), internal
 
     def _next_starts(self, internal: PyTreeDict, starts_now: jax.Array) -> tuple[PyTreeDict, PyTreeDict]:
-        """Return starts, valid where ``starts_now`` ``[B]``, and ``internal``, in which they are marked as consumed."""
+        """Return starts, valid where ``starts_now`` ``[B]`` is true, and ``internal`` with these marked as consumed."""
         if start_policy(self) == "every_step":
             # The stored starts are unchanged, so a loop over steps does not copy them.
             start = _start_of(self.starts_of(internal.key, internal.episode + 1))
@@ -285,13 +285,13 @@ VECTOR_ENVS: dict[AutoresetMode, type[VectorEnv]] = {
 
 
 def outer_state(inner: EnvState, next_obs: Any, is_reset_step: jax.Array, internal: PyTreeDict) -> EnvState:
-    """Return ``inner``, the batched state of ``env``, with ``internal``; the other arguments are added to ``info``."""
+    """Return ``inner``, the batched state of ``VectorEnv.env``, with ``internal`` and with the others in ``info``."""
     info = inner.info | {"next_obs": next_obs, "is_reset_step": is_reset_step}
     return inner.replace(info=info, _internal=internal)
 
 
 def without_step_info(env_state: EnvState) -> EnvState:
-    """Return a state without ``info.next_obs`` and ``info.is_reset_step``, which no step reads, as a loop carry."""
+    """Return a state without ``info.next_obs`` and ``info.is_reset_step``, for loops: no step reads these entries."""
     info = PyTreeDict({name: x for name, x in env_state.info.items() if name not in ("next_obs", "is_reset_step")})
     return env_state.replace(info=info)
 

@@ -104,7 +104,7 @@ class WrappedRow:
         return self._has_frames or self._wrapped.obs_space != self.obs_space
 
     def seen_steps(self, obs: Observation, next_obs: Observation, starts: Any) -> tuple[Observation, Observation]:
-        """Return the observations that the agent sees at recorded steps, and their successors, ``[N, ...]`` each.
+        """Return the agent's views of the observations before and after recorded steps, ``[N, ...]`` each.
 
         Args:
             obs: recorded observations of ``inner``, in the order of the steps, leaves ``[N, ...]``.

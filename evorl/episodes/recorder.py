@@ -19,7 +19,7 @@ _STEPS = re.compile(r"(\d{12})[_.]")
 
 
 class EpisodeRecorder(Recorder):
-    """Writes ``<steps>_<episode>.npz`` and ``.json`` (12 and 3 digits); with several seeds ``<steps>_seed_<i>_...``.
+    """Writes ``<steps>_<episode>.npz`` and ``.json`` (12 and 3 digits); with seeds ``<steps>_seed_<i>_<episode>``.
 
     Args:
         folder: output folder; created when the first episode is written.
@@ -55,7 +55,7 @@ class EpisodeRecorder(Recorder):
 def recorded_episodes(episodes: EvaluationMetrics, num_episodes: int) -> Iterator[tuple[int | None, int, SavedEpisode]]:
     """Yield seed index, episode index and ``SavedEpisode`` of the first ``num_episodes`` recorded episodes per seed.
 
-    The seed index is ``None`` if the evaluation has no seed axis.
+    The seed index is ``None`` if the evaluation has no seed axis. Without recorded steps, yield nothing.
     """
     if episodes.steps is None:
         return

@@ -36,10 +36,10 @@ def replay_episodes(
     """Play the episodes of each player; return ``(title, episode)`` for every episode, in the order of players.
 
     Args:
-        env: vector environment without automatic resets (``AutoresetMode.DISABLED``).
+        env: vector environment without automatic resets (``AutoresetMode.DISABLED``); its states then include physics.
         action_fn: function that selects actions, usually ``agent.evaluate_actions``.
         players: policies; episode i has the same random numbers for all of them.
-        key: key of the evaluation whose first episodes are played.
+        key: key of the evaluation; the first episodes of this evaluation are played.
     """
     env.show_physics()
     episodes = []

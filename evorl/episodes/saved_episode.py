@@ -30,7 +30,7 @@ class SavedEpisode:
     """An episode of T steps.
 
     Attributes:
-        about: description, JSON data; ``env`` is the config of the environment, ``length`` is T, ``return`` the return.
+        about: JSON data: ``env`` (config of the environment), ``length`` (T), ``return`` (a number), and other entries.
         arrays: arrays by name. Observations (``obs``, or ``obs.<entry>``) and physics states (``qpos``, ``qvel``; for
             brax ``q``, ``qd``) have T + 1 rows; actions, rewards and flags have T.
     """

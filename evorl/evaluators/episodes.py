@@ -77,7 +77,7 @@ class EpisodeOutcomes(PyTreeData):
     faults: jax.Array | None = None
 
     def with_step(self, step: jax.Array, alive: jax.Array, rewards: jax.Array, fields: PyTreeDict, played: Any) -> Self:
-        """Return outcomes after a step of ``alive`` episodes; ``rewards`` are discounted, ``played``: obs, actions."""
+        """Return outcomes after a step of ``alive`` episodes, given discounted ``rewards`` and ``(obs, actions)``."""
         return self.replace(
             faults=None if self.faults is None else self._faults_after(step, alive, rewards, *played),
             returns=self.returns + jnp.where(alive, rewards, 0.0),
@@ -99,7 +99,7 @@ class EpisodeOutcomes(PyTreeData):
         return jnp.where(is_open, fault, self.faults)
 
     def with_faults(self) -> Self:
-        """Return the outcomes with ``faults`` as documented; while episodes run, it is ``2 * step + kind``, ``[B]``."""
+        """Return the outcomes with ``faults`` as ``[B, 2]``; while episodes run, ``faults`` is ``2 * step + kind``."""
         if self.faults is None:
             return self
         is_fault = (self.faults != NO_FAULT) & (self.faults != _OF_POLICY)

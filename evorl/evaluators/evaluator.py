@@ -58,7 +58,7 @@ class Evaluator(PyTreeNode):
             raise ValueError("Evaluator needs a vectorized environment: wrap yours, as in VmapWrapper(env, num_envs).")
 
     def evaluate(self, agent_state: AgentState, key: Key, num_episodes: int) -> EvaluationMetrics:
-        """Play episodes and return results ``[num_episodes]``, which depend only on ``agent_state`` and ``key``."""
+        """Play one or more episodes; return results ``[num_episodes]``, determined by ``agent_state`` and ``key``."""
         if num_episodes < 1:
             raise ValueError(f"num_episodes must be at least 1, got {num_episodes}.")
         return _evaluate(self, agent_state, as_typed_key(key), num_episodes)

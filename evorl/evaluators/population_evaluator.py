@@ -27,10 +27,10 @@ class PopulationEvaluator(PyTreeNode):
 
     Attributes:
         env: vectorized environment; its ``num_envs`` is ignored.
-        num_episodes: number of episodes E per individual.
+        num_episodes: number of episodes E per individual, at least 1.
         max_episode_steps: episodes are truncated after this many steps.
         discount: the reward at step t is weighted by ``discount ** t``.
-        chunk: number of individuals evaluated at a time; ``None`` evaluates all together.
+        chunk: number of individuals evaluated at a time, at least 1; ``None`` evaluates all together.
         common_random_numbers: episode e uses the same random numbers for every individual, so that differences are
             due to the individuals.
         env_fields: names of entries of ``info`` to report, see ``play_episodes``.

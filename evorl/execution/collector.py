@@ -13,7 +13,7 @@ from evorl.types import PyTreeDict, State
 
 
 def collects_by_acting(workflow: Any) -> bool:
-    """Return True if one class defines the workflow's ``acting`` and ``collect``: ``collect`` then uses ``acting``."""
+    """Return True if ``acting`` and ``collect`` are defined in the same class: ``collect`` then uses ``acting``."""
     family = next((cls for cls in type(workflow).__mro__ if "acting" in vars(cls)), None)
     return family is not None and type(workflow).collect is vars(family).get("collect")
 

@@ -1,4 +1,4 @@
-"""Ends training early: at a score, after evaluations without improvement, or after a time."""
+"""Ends training early: at a target score, without improvement, after a time, or if a search prunes the trial."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class EarlyStop:
         progress: Mapping[str, Any] | None,
         judge: Callable[[int, float], str | None] = lambda *_: None,
     ) -> EarlyStop:
-        """Return the conditions, with ``num_worse`` from a checkpoint's ``progress`` (``None`` for a new run)."""
+        """Return an ``EarlyStop`` with ``num_worse`` from a checkpoint's ``progress`` (``None`` in a new run)."""
         return cls(settings, int((progress or {}).get("evaluations_since_best", 0)), judge=judge)
 
     def evaluated(self, timesteps: int, score: float, is_best: bool) -> None:

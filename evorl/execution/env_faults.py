@@ -202,7 +202,7 @@ def _describe_fault(workflow: Any, faults: np.ndarray, seed: int, member: int, i
 
 
 def refuse_faulty_rollout(env: Any, experience: SampleBatch) -> None:
-    """Raise ``HostEnvError`` if an environment returned non-finite values in an actor's rollout ``[T, B, ...]``."""
+    """Raise ``HostEnvError`` for non-finite values of a JAX environment in an actor's rollout ``[T, B, ...]``."""
     faults = None if env.steps_on_host else env_faults(experience)
     if faults is None or int(faults[0]) == _NONE:
         return

@@ -147,7 +147,7 @@ def _one_sample_reasons(workflow: Any, above: str) -> Iterator[str]:
 
 
 def _population_reasons(workflow: Any) -> Iterator[str]:
-    """Yield the reasons for one member; none if the search varies ``learning_starts`` or ``total_timesteps``."""
+    """Yield the reasons for one member; none if ``learning_starts``, ``total_timesteps`` or iteration lengths vary."""
     steps = workflow.timesteps_per_iteration
     if not steps:
         return

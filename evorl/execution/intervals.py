@@ -1,7 +1,7 @@
-"""Intervals between metric rows, evaluations and checkpoints; due iterations depend only on the settings of a run.
+"""Intervals between metric rows, evaluations and checkpoints, independent of time and of the speed of the machine.
 
-Intervals are environment steps. If all iterations have the same number of steps, iterations are counted; otherwise an
-event is due with the iteration that completes another interval.
+Settings are in environment steps. If all iterations have equally many steps, an interval is a number of iterations.
+Otherwise, an event is due after each iteration in which the steps reach another multiple of the interval.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Interval(Protocol):
         ...
 
     def until_due(self, iterations: int, timesteps: int, max_steps: int) -> int:
-        """Return a number of iterations, at least 1, within which the event can only be due after the last one.
+        """Return a number of iterations, at least 1: the event cannot be due before all of them are completed.
 
         Args:
             iterations: number of iterations so far.

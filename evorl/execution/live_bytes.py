@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from evorl.ops.platform import on_cpu
 from evorl.ops.traced_programs import programs_in, scan_sizes
 
-# Operations fused with the readers of their results. With JAX 0.11's ``one_minus_square``, estimates were too small.
+# Operations fused with the readers of their results. With ``one_minus_square`` of JAX 0.11, estimates are too small.
 _FUSED = frozenset(
     "abs acos acosh add and asin asinh atan atan2 atanh bitcast_convert_type broadcast_in_dim cbrt ceil clamp "
     "convert_element_type copy cos cosh div eq erf erf_inv exp exp2 expand_dims expm1 floor ge gt integer_pow iota "
@@ -31,7 +31,7 @@ _LOOPS = frozenset({"scan", "while"})
 
 
 def temporary_bytes(jaxpr: Any) -> int:
-    """Return the largest number of bytes that a program needs in addition to its arguments, on one device.
+    """Return the estimated peak bytes that a program needs in addition to its arguments, on one device.
 
     Args:
         jaxpr: program, a ``Jaxpr`` or ``ClosedJaxpr``.
@@ -109,7 +109,7 @@ def _is_var(var: Any) -> bool:
 
 
 def aval_bytes(aval: Any) -> int:
-    """Return the bytes of an array with this shape and dtype; a key has 8 bytes, a value without a shape 0.
+    """Return the bytes of an array with this shape and dtype: 8 per PRNG key, and 0 for a value without a shape.
 
     On a CPU, a bfloat16 number counts 4 bytes, because XLA computes it in float32.
     """

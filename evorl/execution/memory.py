@@ -83,7 +83,7 @@ def check_memory(workflow: Any, state: State, specs: State, available: int | Non
 
 
 def required_bytes(state: State, specs: State, execution: Execution) -> int:
-    """Return the minimum bytes of memory of a run, from the shapes and ``PartitionSpec``s of its state."""
+    """Return the minimum bytes that a run with this state needs, per accelerator or, on a CPU, per process."""
     return sum(array.num_bytes for array in _arrays(state, specs, execution))
 
 
@@ -119,14 +119,14 @@ def program_bytes(compiled: Any, num_devices: int) -> int | None:
 
 
 def _memory_for_run(available: int | None) -> tuple[int | None, str]:
-    """Return the bytes that a run may use (``None`` if unknown), by default derived from the memory; and a text."""
+    """Return the bytes that a run may use (``None`` if unknown), and a clause for messages that states this limit."""
     if available is not None:
         return available, f"{shown_bytes(available)} are available"
     machine = available_bytes()
     if machine is None:
         return None, ""
     share = int(MEMORY_SHARE * machine) - (_PROCESS_BYTES if on_cpu() else 0)
-    return max(0, share), f"the machine has {shown_bytes(machine)}, and a run may use {shown_bytes(max(0, share))}"
+    return max(0, share), f"a run may use only {shown_bytes(max(0, share))} of the total {shown_bytes(machine)}"
 
 
 def held_bytes(state: Any, specs: Any, execution: Execution) -> int:

@@ -34,7 +34,7 @@ class ProcessInfo:
             provides it.
         local_index: index of the process on its machine.
         local_count: number of processes on its machine, which share its cores.
-        devices: number of devices of the process; ``None`` uses its share of the cores, or one accelerator.
+        devices: number of devices of the process; ``None`` uses one accelerator, or its share of the CPU devices.
         command: the command that started the program, without the settings of the run.
     """
 
@@ -117,7 +117,7 @@ def _stop_with_launcher() -> None:
 
 
 def refuse_different_settings(settings: str) -> None:
-    """Check that all processes of the run call this function with the same text.
+    """Check that the text ``settings`` is the same in all processes of the run; all must call this function.
 
     Raises:
         ValueError: the settings of the processes differ.
@@ -133,7 +133,7 @@ def refuse_different_settings(settings: str) -> None:
 
 
 def describe_lost_process(error: BaseException, advice: str = "") -> str | None:
-    """Return a ``ProcessLost``'s text, or a text with ``advice`` if ``error`` means a lost process; else ``None``."""
+    """Return a message if ``error`` means that another process ended, else ``None``; ``advice`` ends a new message."""
     if not _has_joined():
         return None
     from evorl.ops import processes

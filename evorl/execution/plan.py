@@ -60,10 +60,10 @@ def plan_execution(
     Args:
         env: vectorized training environment.
         devices: ``"auto"`` uses as many devices as are worthwhile, at least one of each process; an integer is the
-            number of devices, divided evenly among processes. Nested workflows use one device.
+            number of devices, divided evenly among processes. Pass 1 for a nested workflow.
         num_seeds: number of seeds to run in parallel.
-        env_chunk: number of environments to step at a time; ``"auto"`` chooses a number that fits into the cache of a
-            CPU core, ``None`` steps all together.
+        env_chunk: number of environments to step at a time; ``None`` steps all together. ``"auto"`` chooses as many as
+            fit into the cache of a CPU core; on an accelerator, all.
         rules: requirements of the workflow.
         num_members: number of population members, which are sharded instead of environments; ``None`` without a
             population.
@@ -189,6 +189,6 @@ def item_size(x: Any) -> int:
 
 
 def describe_devices() -> str:
-    """Return a description of the devices: ``2 x cpu``, ``1 x NVIDIA H100 80GB HBM3``."""
+    """Return a description of the devices, such as ``2 x cpu`` or ``1 x NVIDIA H100 80GB HBM3``."""
     kinds = [device.device_kind for device in jax.devices()]
     return ", ".join(f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds))

@@ -46,7 +46,7 @@ class Preflight:
         num_devices: number of devices that share the state.
         state_bytes: bytes of the whole state in this machine's memory, or of the share of one accelerator.
         step_bytes: estimated bytes that an iteration needs in addition to the state.
-        process_bytes: bytes of the process without state and iteration, with the compiler; 0 for an accelerator.
+        process_bytes: bytes of the process and the compiler, without state and iteration; 0 for an accelerator.
         available: bytes of memory of this machine or of one accelerator; ``None`` if unknown.
         num_iterations: number of training iterations; ``None`` if iterations differ in length.
         steps_per_iteration: largest number of environment steps of an iteration, per seed.

@@ -56,7 +56,7 @@ def side_by_side(
     returns_state: bool = False,
     axis_name: str | None = None,
 ) -> Any:
-    """Return ``fn(state)``, mapped over N seeds or members of a population; results have a leading axis N.
+    """Return ``fn(state)``, mapped over N seeds or members; results except shared entries have a leading axis N.
 
     Args:
         fn: function of one seed or member; returns any results, or results and the state.
@@ -72,7 +72,7 @@ def side_by_side(
 
 
 def over_seeds(execution: Execution, fn: Callable[[State], Any], state: State, returns_state: bool = False) -> Any:
-    """Return ``fn(state)``, mapped over the seed axis if the run has one; results then have a leading axis S."""
+    """Return ``fn(state)``; if the run has a seed axis, use ``side_by_side``, with a leading axis S in the results."""
     return fn(state) if execution.num_seeds is None else side_by_side(fn, state, (), returns_state, LOCAL_SEED_AXIS)
 
 
@@ -155,7 +155,7 @@ def _known_option(name: str, value: Any) -> dict[str, Any]:
 class CompileThread(threading.Thread):
     """Compiles a program in the background. If compilation fails, the first call of the program raises the error.
 
-    If the process exits meanwhile, it first waits for the thread, because XLA would abort it otherwise.
+    A process that exits meanwhile first waits for this thread, because XLA would otherwise abort the process.
     """
 
     def __init__(self, lowered: Any, num_devices: int) -> None:
@@ -193,7 +193,7 @@ def compile_ahead(workflow: Trainable, key: Key) -> CompileThread:
 
 
 def lowered_training(workflow: Trainable, key: Key) -> Any:
-    """Return the lowered training program; once compiled, training reuses it. Raises as ``compile_ahead``."""
+    """Return the lowered training program; once compiled, training reuses it. Raise the errors of ``compile_ahead``."""
     state = laid_out(workflow, state_shapes(workflow, key))
     return training_program(workflow.execution.in_order).lower(workflow, state, 1)
 
@@ -274,7 +274,7 @@ def iterations_on_mesh(workflow: Trainable, state: State, num_iterations: jax.Ar
 
 
 def iterate_program(workflow: Trainable, state: State, num_iterations: int) -> tuple[PyTreeDict, State]:
-    """Run iterations and donate the state; return metrics ``[MAX_FOLD, ...]``, 0 in unused rows, and the new state."""
+    """Run iterations and donate the state; return ``MAX_FOLD`` rows of metrics, padded with 0, and the new state."""
     return training_program(workflow.execution.in_order)(workflow, state, num_iterations)
 
 
@@ -282,7 +282,7 @@ def iterate_program(workflow: Trainable, state: State, num_iterations: int) -> t
 def training_program(in_order: bool) -> Any:
     """Return the jitted function that ``iterate_program`` calls; see ``Execution`` for ``in_order``.
 
-    With ``in_order``, PPO on CartPole runs 1.1 times as fast (AMD EPYC, two threads); physics 0.88 to 1.0 times.
+    With ``in_order``, PPO on CartPole runs 1.1 times as fast, physics tasks 0.88 to 1.0 times (AMD EPYC, two threads).
     """
     options = _known_option("xla_cpu_scheduler_type", "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED") if in_order else {}
     return jax.jit(iterations_on_mesh, donate_argnames="state", compiler_options=options)
@@ -302,7 +302,7 @@ def _one_row(workflow: Trainable, state: State) -> tuple[PyTreeDict, State]:
 
 @jax.jit
 def evaluate_program(workflow: Trainable, state: State) -> Any:
-    """Return the metrics of an evaluation of every seed, with a leading axis S if any; the state is not donated."""
+    """Return the metrics of an evaluation, with a leading axis S if there is a seed axis; ``state`` is not donated."""
 
     def evaluate(workflow: Trainable, state: State) -> Any:
         return over_seeds(workflow.execution, workflow.evaluation, state)

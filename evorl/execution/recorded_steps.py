@@ -37,7 +37,7 @@ MAX_AT_ONCE = 65_536  # maximum number of transitions per call of the program th
 
 
 def check_recorded_steps(workflow: OffPolicyWorkflow, named: str, other_env: bool) -> None:
-    """Raise ``ReplayFileError`` if the file or data set ``named`` does not fit the workflow; see ``ReplaySettings``."""
+    """Raise ``ReplayFileError`` if ``named``, see ``ReplaySettings``, cannot be read or does not fit the workflow."""
     if workflow.num_sharing > 1:
         raise ReplayFileError("replay.load is not supported with shared_replay=true: remove one of the two.")
     dataset = _minari_dataset(named) if named.startswith("minari:") else None
@@ -74,7 +74,7 @@ def with_recorded_steps(workflow: OffPolicyWorkflow, state: State) -> State:
 
     With ``replay.mixed``, they are added to the buffer ``recorded_state`` instead. Each environment gets one contiguous
     piece of the transitions, so that only episodes at the boundaries are cut. If the number of transitions is not a
-    multiple of the number of environments, the first transitions are dropped.
+    multiple of the number of environments, the surplus at the start is dropped.
 
     Raises:
         ReplayFileError: the transitions cannot be read, or do not fit the workflow or its replay buffer.
@@ -155,7 +155,7 @@ def _stored_indices(replay: ReplayState) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _check_slots(workflow: OffPolicyWorkflow, dones: np.ndarray, named: str) -> None:
-    """Raise ``ReplayFileError`` if an environment's episodes, ending at ``dones`` ``[R, B]``, need too many slots."""
+    """Raise ``ReplayFileError`` if an environment has too few slots for its episodes, ended by ``dones`` ``[R, B]``."""
     buffer = workflow.replay_buffer
     if not isinstance(buffer, SlotReplayBuffer):
         return
@@ -225,12 +225,12 @@ def _named_leaves(stored: SampleBatch) -> list[tuple[str, Any]]:
 
 
 def _check_columns(spec: SampleBatch, columns: Mapping[str, Any], named: str) -> None:
-    """Raise ``ReplayFileError`` if a column is missing, or its shape or kind (float or not) differs from ``spec``."""
+    """Raise ``ReplayFileError`` if a column except ``dones`` is missing, or unlike ``spec`` in shape or dtype kind."""
     for name, leaf in _named_leaves(spec):
         if name == "dones":  # derived from termination and truncation
             continue
         if name not in columns:
-            raise ReplayFileError(f"{named} has no column {name!r}, which this agent and environment require.")
+            raise ReplayFileError(f"{named} has no column {name!r}: use a file of this agent and environment.")
         column = columns[name]
         if column.shape[1:] != leaf.shape or (column.dtype.kind in "iub") != (leaf.dtype.kind in "iub"):
             raise ReplayFileError(

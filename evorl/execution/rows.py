@@ -51,7 +51,7 @@ class RunningMeans:
         self.sums["iterations"] = self.sums.get("iterations", 0.0) + len(next(iter(flat.values()), ()))
 
     def take(self) -> dict[str, float | int]:
-        """Return the means and latest values since the last row, and reset them."""
+        """Return the means and latest values since the last row, by column name, and reset them."""
         sums, self.sums = self.sums, {}
         iterations = sums.pop("iterations", 0.0)
         row: dict[str, float | int] = {}
@@ -88,7 +88,7 @@ class SlidingScore:
         self._last: deque[tuple[float, float]] = deque(((mean, weight) for mean, weight in before), maxlen=over)
 
     def push(self, mean: float, weight: float) -> float:
-        """Add an evaluation; return ``sum(mean * weight) / sum(weight)``, or ``mean`` itself if it is not finite."""
+        """Add an evaluation; return the weighted mean of the last ``over``, or ``mean`` itself if it is not finite."""
         if self._last.maxlen == 1 or not math.isfinite(mean):
             return mean
         self._last.append((mean, weight))

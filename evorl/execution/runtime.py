@@ -34,11 +34,11 @@ def prepare_runtime(
     or seeds can be spread over the cores. The devices are fixed once JAX's backend has started.
 
     Args:
-        devices: ``"auto"`` or a number.
+        devices: number of CPU devices, over all processes; ``"auto"`` for one per core.
         compilation_cache: keep compiled programs on disk, so that the next start of the same run compiles little.
             ``True`` uses the user's cache folder, or the folder in ``JAX_COMPILATION_CACHE_DIR``; a path uses that
-            folder; ``False`` does not configure a cache. Other users cannot access the folder, because programs in it
-            are executed.
+            folder; ``False`` does not configure a cache. Programs in the folder are executed, so other users are denied
+            access, unless ``JAX_COMPILATION_CACHE_DIR`` names the folder.
         long_programs: True if a physics engine will be compiled. On a CPU, loops are then neither unrolled nor tiled,
             which reduces compile time by a third and memory by 0.1 GB at the same speed, but makes small programs
             slower.
@@ -85,7 +85,7 @@ def prepare_runtime(
 
 
 def prepare_for(spec: RunSpec) -> None:
-    """Set up JAX for the run ``spec``, see ``prepare_runtime``; programs of brax environments count as long."""
+    """Set up JAX for the run ``spec``, see ``prepare_runtime``; set ``long_programs`` for brax environments."""
     env = spec.workflow.get("env")
     prepare_runtime(
         spec.devices,
@@ -122,7 +122,7 @@ def _warn_once(text: str) -> None:
 
 
 def collect_garbage_seldom() -> None:
-    """Make Python collect garbage about a hundred times less often; only for processes that evorl starts.
+    """Make Python collect garbage about a hundred times less often. Call it only in processes that evorl starts.
 
     Tracing creates hundreds of thousands of long-lived objects, and each collection visits many of them: tracing PPO
     for hopper takes 3.8 s instead of 4.7.
@@ -159,7 +159,7 @@ def _set_xla_flags(long_programs: bool, deterministic: bool = False, several: bo
     """Set XLA flags for the whole process; the user's flags take precedence.
 
     Timeouts between devices of a CPU are raised to a week: by default XLA ends the process when a device waits for 40
-    seconds, as in a suspended terminal or on a sleeping laptop. With ``several`` processes, theirs are raised as well.
+    seconds, as in a suspended terminal or on a sleeping laptop. ``several`` also raises those between processes.
     """
     flags = {
         "--xla_cpu_collective_call_warn_stuck_timeout_seconds": "600",

@@ -31,7 +31,7 @@ class TrainingDiverged(ArithmeticError):
 
 
 class Checkpointer(Protocol):
-    """Saves states of a run; may also define ``wants`` to request checkpoints, see ``RunCheckpointer.wants``."""
+    """Saves states of a run; may define ``has_rules`` and ``wants`` to request saves, see ``RunCheckpointer``."""
 
     def save(self, state: State, progress: dict[str, Any], score: float | None) -> None:
         """Save a state.
@@ -81,7 +81,7 @@ class SessionRules:
 
     Attributes:
         intervals: intervals of rows, evaluations and checkpoints.
-        eval_episodes: number of episodes per evaluation: the weight of an evaluation in a score over several.
+        eval_episodes: number of episodes per evaluation, its weight in a score that averages several evaluations.
         steps_per_iteration: environment steps of an iteration, per seed; 0 if iterations differ.
         pace: measures the steps per second between rows; ``None`` if the loop sets ``steps_per_second`` itself.
         columns: returns additional columns of a row.
@@ -209,7 +209,7 @@ class RunSession:
             metrics: metrics of each iteration by name, ``[N]`` or ``[N, S]``.
 
         Raises:
-            TrainingDiverged: a metric is not finite.
+            TrainingDiverged: a metric is not finite, see ``refuse_divergence``.
         """
         self.iterations += iterations
         self.counted += steps
@@ -284,7 +284,7 @@ class RunSession:
         """Save a state, if there is a checkpointer.
 
         Raises:
-            TrainingDiverged: a parameter of an agent in the state is not finite.
+            TrainingDiverged: a parameter of an agent in the state is not finite, unless the rules allow it.
         """
         if self.checkpointer is None:
             return
@@ -323,7 +323,7 @@ class RunSession:
         return getattr(checkpointer, "has_rules", False) and processes.any_says(checkpointer.wants(score))
 
     def _refuse_broken_parameters(self, state: State) -> None:
-        """Raise ``TrainingDiverged`` if the last update made parameters non-finite although its loss was finite.
+        """Raise ``TrainingDiverged`` if a parameter is not finite although metrics are finite; the rules may allow it.
 
         Checks all agents in the state, including a population's members and its learners.
         """

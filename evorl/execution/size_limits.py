@@ -1,4 +1,4 @@
-"""Rejects sizes that would exceed the memory in any environment, before anything is built."""
+"""Rejects sizes in a config that are too large for any environment, before anything is built."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def refuse_hopeless_sizes(config: Mapping[str, Any]) -> None:
 
 
 def _refuse_bytes(name: str, number: int, bytes_of_each: int, what: str) -> None:
-    """Raise ``ValueError`` if ``number`` items exceed the memory; ``what`` names the items in the message."""
+    """Raise ``ValueError`` if ``number`` items of ``bytes_of_each`` bytes exceed the memory; ``what`` names them."""
     if number * bytes_of_each < MIN_CHECKED_BYTES:
         return
     available = available_bytes()

@@ -60,7 +60,7 @@ class Collector(Protocol):
         ...
 
     def stop_when(self, should_stop: Callable[[], bool]) -> None:
-        """Set a function that the collector polls while it waits for clients; once it is True, ``iterate`` ends early.
+        """Set a function to poll while the collector waits for clients; if it returns True, ``iterate`` ends early.
 
         Collectors without clients ignore the function.
         """
@@ -92,7 +92,7 @@ class Execution:
 
     @functools.cached_property
     def mesh(self) -> Mesh:
-        """Mesh of the first ``num_devices`` devices, with the same number from each process."""
+        """Mesh of ``num_devices`` devices: the first ``num_devices / P`` devices of each of the P processes."""
         return _mesh(self.num_devices, self.axis or DATA_AXIS)
 
 
@@ -147,7 +147,7 @@ class Trainable(Protocol):
 
     @property
     def log_interval(self) -> float:
-        """Environment steps between two rows of metrics, per seed."""
+        """Environment steps between two rows of metrics, per seed; 0 writes rows only at evaluations and at the end."""
         ...
 
     @property
@@ -170,15 +170,15 @@ class Trainable(Protocol):
         ...
 
     def setup(self, key: Key) -> State:
-        """Return the initial state of one seed; pure."""
+        """Return the initial state of one seed. A pure function."""
         ...
 
     def pure_step(self, state: Any) -> tuple[PyTreeDict, Any]:
-        """Run one iteration of one seed; return metrics and the new state; pure."""
+        """Run one iteration of one seed; return metrics and the new state. A pure function."""
         ...
 
     def evaluation(self, state: Any) -> PyTreeDict:
-        """Return the metrics of an evaluation of one seed; pure."""
+        """Return the metrics of an evaluation of one seed. A pure function."""
         ...
 
     def charts(self, state: Any) -> Mapping[str, Chart]:

@@ -262,7 +262,7 @@ class LearningRun:
         session.report_progress()
 
     def _until_due(self) -> int:
-        """Return the number of iterations until the next evaluation, checkpoint or the end."""
+        """Return the number of iterations until an evaluation, a checkpoint or the end of training may be due."""
         session = self.session
         max_steps = most_timesteps(self.workflow) * self.num_seeds
         intervals = filter(None, (self.intervals.evaluations, self.intervals.checkpoints))

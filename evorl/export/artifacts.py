@@ -38,7 +38,7 @@ class Written(NamedTuple):
 
 
 def export_policy(stored: StoredPolicy, formats: Sequence[str], to: str | Path | None = None) -> list[Written]:
-    """Write and check a file per format in folder ``to`` (default: the run's ``export``), or a file at path ``to``."""
+    """Export to folder ``to`` (default: the run's ``export``) or to a file; raise ``NotTheSame`` if outputs differ."""
     folder, names = stored.folder / "export", {name: f"policy.{FORMATS[name]}" for name in formats}
     if to is not None and len(formats) == 1 and Path(to).suffix:
         folder, names = Path(to).parent, {formats[0]: Path(to).name}
@@ -69,7 +69,7 @@ def export_policy(stored: StoredPolicy, formats: Sequence[str], to: str | Path |
 
 
 def html_page(stored: StoredPolicy) -> tuple[bytes, str]:
-    """Return the HTML page of a policy, and a text: how it differs from the policy, or why it was not checked.
+    """Return the HTML page of a policy, and a text: the page's difference from the policy, or why it was not checked.
 
     Raises:
         ValueError: the page does not support an operation of the policy.

@@ -65,7 +65,7 @@ def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
 
     Args:
         path: the file. A StableHLO file needs its description, ``<same name>.json``, in the same folder.
-        trust: allow custom calls other than ``KNOWN_CALLS``, which run native code, in a StableHLO program.
+        trust: accept a StableHLO program with custom calls, which run native code, other than ``KNOWN_CALLS``.
 
     Raises:
         RunFolderError: the file or its description is missing, too large, corrupted, not trusted or of another format.

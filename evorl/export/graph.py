@@ -93,13 +93,13 @@ class Graph:
         return output
 
     def reshape(self, x: Any, shape: Shape) -> Any:
-        """Return ``x`` with another shape; a value that already has the shape is returned unchanged."""
+        """Return ``x`` with another shape: a constant is reshaped now, a ``Value`` by an operation if necessary."""
         if isinstance(x, np.ndarray):
             return x.reshape(shape)
         return x if x.shape == tuple(shape) else self.add("reshape", [x], shape, x.dtype)
 
     def transpose(self, x: Any, permutation: Sequence[int]) -> Any:
-        """Return ``x`` with permuted axes; for the identity permutation, a value is returned unchanged."""
+        """Return ``x`` with permuted axes: a constant is transposed now, a ``Value`` by an operation if necessary."""
         if isinstance(x, np.ndarray):
             return x.transpose(permutation)
         if tuple(permutation) == tuple(range(len(permutation))):
@@ -138,7 +138,7 @@ class Graph:
 
 
 Dims: TypeAlias = Callable[[Any], Shape]  # converts a JAX shape, with a symbolic batch size, to a ``Shape``
-Rule: TypeAlias = Callable[[Graph, JaxprEqn, list[Any], Dims], Sequence[Any]]  # adds an operation, returns its outputs
+Rule: TypeAlias = Callable[[Graph, JaxprEqn, list[Any], Dims], Sequence[Any]]  # adds operations, returns outputs
 
 
 def as_operand(x: Any) -> Any:

@@ -79,7 +79,7 @@ def _script(policy: PortablePolicy, env: VectorEnv, about: Mapping[str, Any]) ->
 
 
 def checked_page(path: Path, policy: PortablePolicy, recorded: Recorded) -> Parity | None:
-    """Run the page's program with Node.js and compare its outputs with ``recorded``; ``None`` without Node.js.
+    """Run the page's program in Node.js and compare its outputs with ``recorded``; return ``None`` without Node.js.
 
     Raises:
         NotTheSame: Node.js fails or takes too long, or the shape of an output differs.
@@ -120,7 +120,7 @@ def node_command() -> str | None:
 
 
 def _observations(policy: PortablePolicy, env: VectorEnv) -> list[dict[str, np.ndarray]]:
-    """Return observations of a random policy, or sampled ones if ``observations_by_chance`` returns ``None``."""
+    """Return the result of ``observations_by_chance`` or, if that is ``None``, of ``drawn_observations``, by name."""
     names = [port.name for port in policy.observations]
     seen = observations_by_chance(env)
     if seen is not None:
@@ -130,7 +130,7 @@ def _observations(policy: PortablePolicy, env: VectorEnv) -> list[dict[str, np.n
 
 
 def _ranges(policy: PortablePolicy) -> list[list[float]]:
-    """Return slider ranges ``[low, high]`` of the numbers in an observation's first array; empty if more than 24."""
+    """Return a slider range ``[low, high]`` per number in an observation's first array; empty for more than 24."""
     drawn = drawn_observations(policy, np.random.default_rng(2), 200)[policy.observations[0].name]
     rows = drawn.reshape(len(drawn), -1).astype(np.float64)
     if rows.shape[1] > 24:

@@ -43,7 +43,7 @@ class Draw(NamedTuple):
 
 
 def called_by(eqn: JaxprEqn) -> ClosedJaxpr | None:
-    """Return the function that an operation calls; ``None`` if it calls none."""
+    """Return the function that an operation in ``CALLS`` calls; ``None`` for all other operations."""
     inner = eqn.params.get(CALLS.get(eqn.primitive.name, ""))
     if inner is None or isinstance(inner, ClosedJaxpr):
         return inner
@@ -60,7 +60,7 @@ def walk(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], apply: Apply)
         apply: ``apply(eqn, inputs)`` returns the outputs of an operation, or ``None`` for a call to be inlined.
 
     Raises:
-        TypeError: ``apply`` returns ``None`` for an operation that calls no function.
+        TypeError: ``apply`` returns ``None`` for an operation that is not in ``CALLS``.
     """
     values: dict[Any, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
 
@@ -99,14 +99,14 @@ def computed(eqn: JaxprEqn, inputs: Sequence[Any]) -> Sequence[Any]:
 
 
 class Opened:
-    """Wraps a function: its random numbers become arguments, and the operands of its argmaxes additional results.
+    """Function that takes its random numbers as arguments, and also returns the operands of its argmax operations.
 
     Args:
         fn: function whose arguments are arrays, and whose result is a flat list of arrays.
         specs: shapes and dtypes of the arguments.
 
     Attributes:
-        draws: random draws of the function, in order.
+        draws: one entry for each array of random numbers, in the order of sampling.
     """
 
     def __init__(self, fn: Callable[..., Sequence[jax.Array]], specs: Sequence[jax.ShapeDtypeStruct]) -> None:
@@ -128,7 +128,7 @@ class Opened:
         return [x if isinstance(x, frozenset) else frozenset() for x in results]
 
     def __call__(self, args: Sequence[Any], draws: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Return the results and, for each, the operand of its argmax or ``None``; ``draws`` has an array per draw."""
+        """Return the results, and for each the operand of its argmax or ``None``; ``draws`` are the random numbers."""
         return self._run(args, list(draws))
 
     def _run(self, args: Sequence[Any], draws: list[Any] | None) -> tuple[list[Any], list[Any]]:

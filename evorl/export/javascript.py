@@ -32,7 +32,7 @@ RUNTIME = resources.files("evorl.export").joinpath("runtime.js").read_text(encod
 
 
 def function_text(name: str, graph: Graph, inputs: Sequence[str], outputs: Sequence[str]) -> str:
-    """Return ``const <name> = ...;``, which defines a function from an object of flat arrays, by name, to another one.
+    """Return ``const <name> = ...;``: a JavaScript function from flat input arrays to flat output arrays, each by name.
 
     Args:
         name: name of the function.

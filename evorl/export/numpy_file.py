@@ -59,7 +59,7 @@ def step(@ARGUMENTS@):
 class Policy:
     """Function from observations to actions that keeps the policy's memory of the episode until ``reset``.
 
-    An observation of several entries is a dict or tuple, as the environment returns it. ``seed``: for sampled actions.
+    An observation of several entries is a dict or tuple, as in the environment. ``seed`` is for sampled actions.
     """
 
     def __init__(self, seed=0):
@@ -191,7 +191,7 @@ def _docstring(title: str) -> str:
 
 
 class _Writer:
-    """Writes operations as lines of Python, and collects the constants, which the end of the file defines."""
+    """Writes operations as lines of Python, and collects the constants, which are defined at the end of the file."""
 
     def __init__(self) -> None:
         self.names: dict[int, str] = {}

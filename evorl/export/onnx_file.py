@@ -142,7 +142,7 @@ class _Writer:
         self._constants_by_id: dict[int, tuple[str, np.ndarray]] = {}  # keeps arrays alive, so that no id is reused
 
     def read(self, x: Any) -> str:
-        """Return the name of a value or a constant."""
+        """Return the name of a value or of a constant; a new constant is added to the model."""
         if isinstance(x, Value):
             return self.names[id(x)]
         if id(x) not in self._constants_by_id:

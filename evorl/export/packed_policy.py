@@ -107,7 +107,7 @@ def _secrets(settings: dict[str, Any]) -> list[str]:
 
 
 def _without_dataset(run: dict[str, Any]) -> dict[str, Any]:
-    """Return the config without its data set, if any: ``replay.load`` becomes ``None``, and ``offline`` False."""
+    """Return the config without its data set, if any: set ``replay.load`` to ``None`` and ``offline`` to False."""
     replay = run.get("replay")
     if not isinstance(replay, dict) or replay.get("load") is None:
         return run
@@ -117,7 +117,7 @@ def _without_dataset(run: dict[str, Any]) -> dict[str, Any]:
 def _checkpoint(folder: RunFolder, which: str | int, trust: bool) -> tuple[dict[str, bytes], dict[str, Any], list[str]]:
     """Return the files of the checkpoint, its description, and messages about corrupted checkpoints.
 
-    The files contain only the entries of the state that evaluations and animations read: no optimizer state, no replay.
+    The files contain only the entries of the state that evaluations and animations read: no optimizer or replay state.
     """
     spec = stored_spec(folder, trust, {"devices": 1, "evaluation": None, "actors": None}, can_be_overridden=False)
     prepare_for(spec)
@@ -150,7 +150,7 @@ def _page(folder: RunFolder, step: int, trust: bool) -> tuple[bytes | None, str]
 
 
 def _records(run: RecordedRun) -> dict[str, bytes]:
-    """Return files: records of a run's starts (shortened paths in commands) and, if present, metrics and report."""
+    """Return files by name: the run's starts, with shortened paths in commands, and any metrics and report."""
     starts = [{**start, "command": without_folders(str(start.get("command")))} for start in run.starts]
     files = {policy_archive.ABOUT: _json({"starts": starts})}
     if run.folder.metrics_csv.is_file():

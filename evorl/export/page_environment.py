@@ -31,8 +31,8 @@ class PageEnvironment:
     """An environment that a page can run, with deterministic steps.
 
     Attributes:
-        program: JavaScript function ``environment``: from state and action to next observation, ``reward``,
-            ``termination`` and next state.
+        program: source of the JavaScript function ``environment``, which maps state and action to the next
+            observation, ``reward``, ``termination`` and the next state.
         inputs: names of the function's inputs.
         outputs: names of the function's outputs.
         starts: ``NUM_STARTS`` starts of episodes, each with its observation and state: arrays by name.
@@ -51,7 +51,7 @@ def page_environment(policy: PortablePolicy, env: VectorEnv) -> PageEnvironment 
 
     Returns:
         The environment; ``None`` if it is not written in JAX, has several agents, simulates physics, has random keys or
-        more than ``MAX_NUMBERS`` numbers in its state, samples in its steps, or has an unsupported operation.
+        more than ``MAX_NUMBERS`` numbers in its state, has random steps, or has an unsupported operation.
     """
     inner = WrappedRow(env).inner
     if env.steps_on_host or env.num_agents > 1 or isinstance(inner, PhysicsEnv):

@@ -136,7 +136,7 @@ def _distance(actual: np.ndarray, expected: np.ndarray) -> float:
 
 
 def drawn_observations(policy: PortablePolicy, rng: np.random.Generator, num_rows: int) -> dict[str, np.ndarray]:
-    """Sample ``num_rows`` observations by name: floats from the normalizer, if any, all others from the spaces."""
+    """Sample observations ``[num_rows, ...]`` by name: floats from the normalizer, if any; others from the spaces."""
     spaces = leaf_spaces(policy.obs_space)
     known = policy.normalizer or [None] * len(spaces)
     drawn = {}

@@ -20,8 +20,8 @@ LIBRARY = "gymnasium"
 def environment_of(stored: StoredPolicy, asked: str | None) -> tuple[str, dict[str, Any]]:
     """Return the id of the Gymnasium environment to play in, and its options.
 
-    If ``asked`` is an id, with or without ``gymnasium/``, the options are empty. If ``asked`` is ``None``, both are
-    from the run's config; for a run in gymnax, the id is that of the environment it reimplements, with empty options.
+    If ``asked`` is an id, with or without ``gymnasium/``, the options are empty. If ``asked`` is ``None``, id and
+    options are from the run's config; a gymnax environment has the id of its Gymnasium original, and no options.
 
     Raises:
         ValueError: the run's environment is not available in Gymnasium, and ``asked`` is ``None``.
@@ -53,7 +53,7 @@ def simulators_of(name: str, options: dict[str, Any], render_mode: str) -> HostV
 
 
 def check_fits(stored: StoredPolicy, simulators: HostVectorEnv, name: str) -> None:
-    """Raise ``ValueError`` if shapes of observations or actions differ from the policy's, or discrete spaces do."""
+    """Raise ``ValueError`` if a space of ``simulators`` and the policy's differ in shape or, if discrete, in values."""
     ours, theirs = stored.policy, simulators
     for what, expected, found in (
         ("observations", ours.obs_space, theirs.obs_space),

@@ -14,7 +14,7 @@ from evorl.serving.switchboard import Switchboard
 
 
 class PolicyServer:
-    """Serves a policy from its construction until ``close``.
+    """Serves a policy to network clients, from the construction of this object until ``close``.
 
     Args:
         stored: ``StoredPolicy`` or ``ExportedPolicy`` to serve.

@@ -57,7 +57,7 @@ class PortablePolicy:
         obs_space: observation space of the environment without wrappers.
         action_space: action space of the environment without wrappers.
         action_repeat: number of environment steps per action.
-        normalizer: mean and standard deviation of each of ``observations``; ``None`` if not available in their shapes.
+        normalizer: mean and standard deviation of each of ``observations``; ``None`` if not known in these shapes.
     """
 
     observations: tuple[Port, ...]

@@ -70,7 +70,7 @@ def _product(shape: Sequence[int | None]) -> int | None:
 
 
 def convolve(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
-    """Convert ``conv_general_dilated`` to one matrix product of all windows (im2col)."""
+    """Convert ``conv_general_dilated`` to one matrix product of all windows with the kernel (im2col)."""
     params, (x, kernel) = eqn.params, inputs
     how, num_axes = params["dimension_numbers"], len(x.shape) - 2
     is_plain = all(n == 1 for n in (*params["lhs_dilation"], *params["rhs_dilation"]))

@@ -11,7 +11,7 @@ PLATFORMS = ("cpu", "cuda", "tpu")
 
 
 def stablehlo_bytes(policy: PortablePolicy) -> bytes:
-    """Serialize a policy for ``jax.export.deserialize(...).call``, a function from a dict of inputs to one of outputs.
+    """Serialize a policy; ``jax.export.deserialize(...).call`` then maps a dict of inputs to a dict of outputs.
 
     One file serves any batch size, on CPU, CUDA and TPU.
 

@@ -190,7 +190,7 @@ class LoadedPolicy:
         """Reset the memory at the start of an episode.
 
         Args:
-            ended: bool ``[B]``, True where an episode has ended; ``None`` for all, after which B may change.
+            ended: bool ``[B]``, True where an episode has ended; ``None`` resets all, and the next call may change B.
         """
         if ended is None or self._memory is None:
             self._memory = None

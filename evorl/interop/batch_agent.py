@@ -13,8 +13,8 @@ class BatchAgent(abc.ABC):
     Each worker creates its own instance.
 
     Attributes:
-        wants_history: if True, the agent is called with ``history``, a list of steps so far in the current episodes,
-            or in the current slice of them: dicts of all outputs and of the entries of a transition except ``dones``.
+        wants_history: if True, the agent is called with ``history``, a list with a dict for each step so far in the
+            current episodes or slice: the outputs of the agent, and the entries of a transition except ``dones``.
     """
 
     wants_history: ClassVar[bool] = False

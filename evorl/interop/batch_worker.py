@@ -21,7 +21,7 @@ Seeds: TypeAlias = tuple[int, ...]
 
 
 class Acquired(NamedTuple):
-    """Steps that a worker acquired in R of its B environments, in which an episode was running at the start.
+    """Steps of a worker in those R of its B environments in which an episode was running at the start.
 
     Attributes:
         transitions: transitions, leaves ``[R, T, ...]``, T being the largest length; zeros after the end of an episode.

@@ -28,7 +28,7 @@ class HostAgent:
 
     Attributes:
         agent_info: latest ``agent_info`` passed to ``collect``, such as an exploration rate or the index of a policy;
-            leaves ``[B, ...]`` in a vector environment; ``None`` before.
+            leaves ``[B, ...]`` in a vector environment; ``None`` before the first one.
         gives_agent_actions: True if actions are in the format of evorl's agents (``evorl.envs.action_conversion``):
             they are stored unchanged, and converted for the environment. Otherwise they are the environment's actions.
         wants_history: True if ``step`` has a keyword ``history``: the transitions so far in this call of ``collect``.
@@ -55,14 +55,14 @@ class HostAgent:
         return extras
 
     def terminal(self, ended: Any = True) -> None:
-        """Handle the end of an episode, or of each where ``ended``, bool ``[B]`` in a vector environment, is True."""
+        """Handle the end of an episode; in a vector environment, of each where ``ended``, bool ``[B]``, is True."""
 
     def eval_step(self, obs: Any) -> Any:
         """Return the action for an observation in an evaluation; by default the action of ``step``."""
         return self.step(obs)[0]
 
     def eval_start(self, started: Any = True) -> None:
-        """Handle the start of an evaluation episode, or of each where ``started`` is True, as in ``terminal``."""
+        """Handle the start of an evaluation episode; in a vector environment, where ``started``, ``[B]``, is True."""
 
     def update(self, batch: Any) -> Any:
         """Learn from a batch, or from a list of batches if the runner samples several.

@@ -19,7 +19,7 @@ from evorl.metrics import EvaluationMetrics
 
 
 def play_on_host(env: Any, agent: Any, num_episodes: int, seed: int = 0, keep_steps: int = 0) -> EvaluationMetrics:
-    """Play ``num_episodes`` episodes with ``agent.eval_step``; return their returns, lengths and recorded steps.
+    """Play ``num_episodes`` episodes with ``agent.eval_step``; return episode returns, lengths and recorded steps.
 
     In a vector environment, all environments play the same number of episodes, or one more, so that short episodes are
     not counted more often than long ones.

@@ -24,7 +24,7 @@ _NUMBERS_AHEAD = 2**16  # maximum number of integers in one block, unless a sing
 
 
 class HostRing:
-    """The latest transitions of B environments; that of environment ``b`` in row ``t`` has the index ``t * B + b``.
+    """Ring of the latest transitions of B environments; row ``t`` of environment ``b`` has the index ``t * B + b``.
 
     Args:
         num_rows: R, number of time steps stored.

@@ -187,7 +187,7 @@ class ReplayMemory:
         """Return the transitions, or the sequences, at indices ``[N]``.
 
         Raises:
-            ValueError: nothing is stored yet, or an index is out of range.
+            ValueError: nothing is stored yet, or an index is outside the capacity.
         """
         state, indices = self._stored(), self._checked(indices)
         if isinstance(state, HostRing):
@@ -202,8 +202,8 @@ class ReplayMemory:
                 entries by name, leaves ``[N, ...]``.
 
         Raises:
-            ValueError: ``indices`` are missing or out of range, an entry is unknown or has another shape, the buffer
-                has no priorities for ``errors``, or nothing is stored yet.
+            ValueError: ``indices`` are missing or outside the capacity, an entry is unknown or has another shape, the
+                buffer has no priorities for ``errors``, or nothing is stored yet.
         """
         entries = dict(changes)
         indices = entries.pop("indices", None)

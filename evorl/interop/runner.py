@@ -47,7 +47,7 @@ class Runner:
         warm_up_by: source of actions during the warm-up: ``agent`` or ``random``.
         burn_in: number of random steps before the warm-up that are not stored, for example to initialize an
             environment's running statistics.
-        eval_env: environment for evaluations; by default a copy of ``env``; simulators cannot be copied.
+        eval_env: environment for evaluations; by default a copy of ``env``. Required for a ``HostVectorEnv``.
         num_steps: number of steps in a transition, see ``Collector``.
         done_means: meaning of ``dones``, see ``Collector``.
         info_names: entries of the environment's ``info`` to store.
@@ -152,7 +152,7 @@ class Runner:
     def step(self) -> Any:
         """Collect and store a rollout; return a sample of the replay memory or, without one, the rollout.
 
-        The result is that of ``transform``, or ``None`` if nothing can be sampled yet, or no transition is complete.
+        The result is transformed by ``transform``, or ``None`` if nothing can be sampled or no transition is complete.
         """
         self.prepare()
         collected = self._collect(self.agent, self._rollout_length)

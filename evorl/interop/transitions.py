@@ -88,7 +88,7 @@ def as_columns(steps: Sequence[Step], done_means: str) -> PyTreeDict:
     If a step both terminates and truncates an episode, it counts as a termination.
 
     Raises:
-        ValueError: shapes or extras of steps differ, a value is not a number or exceeds 32 bits, or a name is reserved.
+        ValueError: shapes or extras differ, values are not numbers, integers exceed 32 bits, or a name is reserved.
     """
     obs, actions, rewards, next_obs, termination, truncation, extras = zip(*steps, strict=True)
     # the common case for short rollouts

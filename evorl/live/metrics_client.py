@@ -27,7 +27,7 @@ class MetricsClient:
         address: URL of the page, ``http://127.0.0.1:7002``.
         token: access token of the page; ``None`` if it requires none.
         client: name of this client in the server's log; ``None`` for no name.
-        seconds: seconds between two batches.
+        seconds: minimum seconds between two batches that ``scalar`` sends.
         timeout: timeout of a request in seconds.
 
     Raises:
@@ -59,10 +59,10 @@ class MetricsClient:
         self.flush()
 
     def scalar(self, name: str, y: float, x: float | None = None) -> None:
-        """Add a point to a curve; without a step ``x``, the server uses the largest step that it knows.
+        """Buffer a point of a curve, and send the buffer if due; without a step ``x``, the server uses its largest one.
 
         Raises:
-            ConnectionError: the server rejected a request (the message states why), or is not ``evorl watch``.
+            ConnectionError: the server rejected a request, which clears the buffer, or is not ``evorl watch``.
         """
         self._waiting.append({"name": name, "y": float(y)} | ({} if x is None else {"x": float(x)}) | self._client)
         while len(self._waiting) > MAX_WAITING:
@@ -72,7 +72,7 @@ class MetricsClient:
             self.flush()
 
     def histogram(self, name: str, values: Sequence[float], x: float | None = None) -> None:
-        """Send all buffered points, then a histogram, which is lost if the server is down; raises as ``scalar``."""
+        """Send buffered points, then a histogram of ``values``, lost if the server is down; raises as ``scalar``."""
         self.flush()
         if not self._waiting and self._takes(name):
             item = {"name": name, "values": [float(value) for value in values]} | ({} if x is None else {"x": float(x)})
@@ -90,7 +90,7 @@ class MetricsClient:
                 self._waiting.popleft()
 
     def _takes(self, name: str) -> bool:
-        """Return True if the metric is enabled, by a list requested once from the server; False if this fails."""
+        """Return True if the server's list, requested until received, enables the metric; False without this list."""
         if self._enabled is None:
             self._enabled = self._ask("/api/enabled")
         if self._enabled is None:
@@ -99,10 +99,10 @@ class MetricsClient:
             return bool(self._enabled["metrics"].get(name, self._enabled["enable_unknown_metrics"]))
         except (TypeError, KeyError, AttributeError) as error:
             self._enabled = None
-            raise ConnectionError(f"{self._address} does not answer like a page of evorl watch.") from error
+            raise ConnectionError(f"{self._address} does not answer like evorl watch: check the address.") from error
 
     def _ask(self, path: str, body: Any = None) -> Any:
-        """Return the response; ``None`` if the server cannot be reached or requests a retry."""
+        """Send a request and return the JSON response; ``None`` if the server cannot be reached or requests a retry."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._address + path, data, self._headers)
         try:

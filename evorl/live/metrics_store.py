@@ -41,7 +41,7 @@ class EnabledMetrics:
 
     Attributes:
         enable_unknown_metrics: True if metrics missing in ``metrics`` are accepted.
-        metrics: names of metrics, with True if accepted.
+        metrics: for each name, True if the metric is accepted, False if it is dropped.
 
     Raises:
         ValueError: a setting has the wrong type.
@@ -61,7 +61,7 @@ class EnabledMetrics:
         return bool(self.metrics.get(name, self.enable_unknown_metrics))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the selection as JSON for clients, which then do not send disabled metrics."""
+        """Return the selection as JSON data for clients, which then do not send disabled metrics."""
         return {"enable_unknown_metrics": self.enable_unknown_metrics, "metrics": dict(self.metrics)}
 
 
@@ -139,7 +139,7 @@ class MetricsStore:
             client: name of the client, for the log.
 
         Returns:
-            True if the metric is enabled.
+            True if the point was stored, False if the metric is disabled.
 
         Raises:
             MetricsRefusedError: ``y`` or ``x`` is not finite or too large, the name is invalid, or a limit is reached.
@@ -190,7 +190,7 @@ class MetricsStore:
             return list(self._curves.get(name, ()))
 
     def histograms(self, name: str) -> list[Histogram]:
-        """Return the last histograms of a metric, the newest last; empty for an unknown metric."""
+        """Return the last ``KEPT_HISTOGRAMS`` histograms of a metric, the newest last; empty for an unknown metric."""
         with self._lock:
             return list(self._histograms.get(name, ()))
 

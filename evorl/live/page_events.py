@@ -20,7 +20,7 @@ class PageEvents:
     """Event streams of all open pages.
 
     Args:
-        changes: returns the changes since a version (-1: everything); its entry ``version`` is the new version.
+        changes: returns a dict of the changes since a version (-1: everything), with the new version as ``version``.
         most: maximum number of open pages.
     """
 

@@ -18,7 +18,7 @@ async def serving(
     """Serve the page within a context.
 
     Args:
-        page: page; its guard contains the address to listen on.
+        page: page to serve, at the address ``page.guard.bind``.
         port: port; 0 selects a free port.
         tls: see ``evorl.sockets.access.tls_context``; ``None`` disables TLS.
         limits: limits of connections; ``None`` for 256 simultaneous connections.

@@ -21,7 +21,7 @@ def store_scalars(store: MetricsStore, body: bytes, count: Counted) -> int:
     Args:
         store: receives the points up to the first rejected one.
         body: JSON body of the request, one point or a list.
-        count: called before points are stored, with the number of points - 1 (a request counts as 1); raises to reject.
+        count: called once before storing, with the number of points - 1 (the request counted as 1); raises to reject.
 
     Returns:
         The number of stored points; points of disabled metrics are not stored.
@@ -35,13 +35,13 @@ def store_scalars(store: MetricsStore, body: bytes, count: Counted) -> int:
 
 
 def store_histograms(store: MetricsStore, body: bytes, count: Counted) -> int:
-    """Store histograms as ``store_scalars`` stores points; ``values`` replaces ``y``, 100 values count as one point."""
+    """Store histograms as ``store_scalars`` stores points: ``values`` replaces ``y``; 100 values count as a point."""
     items = _items(body, _HISTOGRAM)
     for item in items:
         if not isinstance(item["values"], list) or len(item["values"]) > MAX_VALUES:
-            raise MetricsRefusedError(f"values: expected a list of at most {MAX_VALUES:,} numbers.")
+            raise MetricsRefusedError(f"values: expected at most {MAX_VALUES:,} numbers, got {item['values']!s:.60}.")
         if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in item["values"]):
-            raise MetricsRefusedError("values: expected only numbers.")
+            raise MetricsRefusedError(f"values: expected only numbers, got {item['values']!s:.60}.")
     count(sum(len(item["values"]) // 100 for item in items))
     return sum(store.histogram(item["name"], item["values"], item.get("x"), _client(item)) for item in items)
 
@@ -69,7 +69,7 @@ def _client(item: Mapping[str, Any]) -> str | None:
     if client is None:
         return None
     if not isinstance(client, str) or len(client) > LONGEST_CLIENT or not client.isprintable():
-        raise MetricsRefusedError(f"client: expected a string of at most {LONGEST_CLIENT} printable characters.")
+        raise MetricsRefusedError(f"client: expected up to {LONGEST_CLIENT} printable characters, got {client!r:.60}.")
     return client
 
 

@@ -122,7 +122,7 @@ def merge_spans(folder: Path | str) -> Path:
         The path of the file, ``trace.json`` in the folder.
 
     Raises:
-        RunFolderError: the folder cannot be written.
+        RunFolderError: a file in the folder cannot be read or written.
     """
     folder = Path(folder)
     events = []

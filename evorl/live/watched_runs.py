@@ -89,7 +89,7 @@ class WatchedRuns:
         return ", ".join(self._places or [str(self._root)])
 
     def refresh(self) -> bool:
-        """Read all runs that changed since the last call.
+        """Read all runs that changed since the last call; raise ``RunFolderError`` if a place no longer exists.
 
         Returns:
             True if any run has changed.
@@ -107,7 +107,7 @@ class WatchedRuns:
         return [summary for _, summary in sorted(self._summaries.items()) if summary.version > since]
 
     def curve(self, index: int, metric: str, most: int | None = None) -> dict[str, Any] | None:
-        """Return a curve, JSON-serializable: its points, the curves of its seeds, and its spread, see ``_band``.
+        """Return a curve as JSON data, with the curves of its seeds and a band of one standard deviation (``_band``).
 
         Args:
             index: index of the run.
@@ -115,7 +115,7 @@ class WatchedRuns:
             most: approximate maximum number of points, see ``thinned``; ``None`` for all.
 
         Returns:
-            The curve, with points ``[step, value]``; ``None`` if the run or the metric does not exist.
+            A dict with ``points`` ``[step, value]``, ``seeds`` and ``spread``; ``None`` for an unknown run or metric.
         """
         run = self._recorded(index)
         try:

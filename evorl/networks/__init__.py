@@ -1,4 +1,4 @@
-"""Network modules: torsos (stacks of layers), and heads for policies, values and action values."""
+"""Network modules: torsos (stacks of layers), recurrent cells, and heads for policies, values and action values."""
 
 from typing import TYPE_CHECKING
 

@@ -26,8 +26,8 @@ class Dense:
 
     Attributes:
         size: number of outputs.
-        activation: activation of this layer; ``None`` uses the torso's.
-        batch_norm: normalize over the batch before the activation, see ``BatchRenorm``; the layer then has no bias.
+        activation: activation of this layer; ``None`` for that of the torso.
+        batch_norm: batch normalization before the activation, ``BatchRenorm(warmup=None)``; the layer has no bias.
         rms_norm: normalize the root mean square of each output vector before the activation.
     """
 
@@ -51,7 +51,7 @@ class BatchRenormalization:
 
 
 class ResidualModule(nn.Module):
-    """Base of residual blocks, ``[..., F] -> [..., F]``, after an embedding ``[..., O] -> [..., F]``.
+    """Base class of residual blocks, ``[..., F] -> [..., F]``, after an optional embedding, ``[..., O] -> [..., F]``.
 
     Attributes:
         num_blocks: number of residual blocks.
@@ -127,14 +127,14 @@ class BroBlocks(ResidualModule):
 
 
 class Scaler(nn.Module):
-    """Multiply each feature by a learned factor (SimbaV2, section 4.1), ``[..., F] -> [..., F]``.
+    """Layer that multiplies each feature by a learned factor (SimbaV2, section 4.1), ``[..., F] -> [..., F]``.
 
     The factor is ``scale * initial / stored``, where the parameter ``scale`` starts at ``stored``: with the same
     learning rate, a smaller ``stored`` makes the factor change faster.
 
     Attributes:
         initial: initial value of the factors.
-        stored: initial value of the parameter.
+        stored: initial value of the parameter ``scale``.
     """
 
     initial: float
@@ -147,7 +147,7 @@ class Scaler(nn.Module):
 
 
 def _of_unit_length(x: jax.Array) -> jax.Array:
-    """Scale vectors ``[..., F]`` to Euclidean norm 1."""
+    """Scale vectors ``[..., F]`` to Euclidean norm 1; zero vectors are unchanged."""
     # Equal to x / max(norm, 1e-8), with a finite gradient at 0.
     return x * jax.lax.rsqrt(jnp.maximum(jnp.square(x).sum(axis=-1, keepdims=True), 1e-16))
 
@@ -155,10 +155,10 @@ def _of_unit_length(x: jax.Array) -> jax.Array:
 class HypersphereBlocks(ResidualModule):
     """Blocks whose features are vectors of length 1, and the dense layer of a SimbaV2 head (SimbaV2, section 4).
 
-    A block moves ``x`` towards ``y = unit(Dense(F)(relu(Scaler(Dense(4 F)(x)))))`` by learned fractions: it is ``unit(x
-    + Scaler(y - x))``, where ``unit`` scales to length 1. The embedding appends a constant to preserve the length of
-    its input: ``unit(Scaler(Dense(unit([x, 3]))))``. The last layer is ``Scaler(Dense(F)(x))``. No dense layer has a
-    bias. Optimizers should have ``projection: unit_norm``.
+    A block moves ``x`` towards ``y = unit(Dense(F)(relu(Scaler(Dense(4 F)(x)))))`` by learned fractions: the output is
+    ``unit(x + Scaler(y - x))``, where ``unit`` scales to length 1. The embedding ``unit(Scaler(Dense(unit([x, 3]))))``
+    appends a constant so that the length of its input is not lost. The last layer is ``Scaler(Dense(F)(x))``. No dense
+    layer has a bias. Optimizers should have ``projection: unit_norm``.
     """
 
     @nn.compact

@@ -25,7 +25,7 @@ class Conv(nn.Conv):
 def convolution(
     filters: int, size: int, stride: int, border: str, orthogonal: bool, scale: float, *, dtype: Dtype = "float32"
 ) -> nn.Conv:
-    """Return a convolution over square windows, ``[N, H, W, C] -> [N, H', W', filters]``, with zero biases.
+    """Return a convolution over square windows, ``[N, H, W, C] -> [N, H', W', filters]``, with zero initial biases.
 
     Args:
         filters: number of output channels.

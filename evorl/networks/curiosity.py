@@ -1,6 +1,6 @@
 """Networks of intrinsic rewards: the models of ICM, E3B, RND and DIAYN.
 
-Their inputs are observations ``[..., *observation]``. All modules compare by value.
+Their inputs are observations ``[..., *observation]``, and in ICM also actions. All modules compare by value.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Recycled(NamedTuple):
 
     Attributes:
         params: parameters with new weights of dormant units.
-        is_new: bools with the structure of ``params``, True for entries that are new or set to zero.
+        is_new: bool arrays with the structure and shapes of ``params``, True for entries that are new or set to zero.
         share: fraction of hidden units that are dormant, float32 scalar.
     """
 
@@ -49,7 +49,7 @@ def check_recyclable(network: nn.Module, where: str) -> None:
 def recycle_dormant_units(
     network: nn.Module, params: Params, inputs: tuple[Any, ...], threshold: jax.Array | float, key: Key
 ) -> Recycled:
-    """Return new parameters with recycled dormant units, for a network that ``check_recyclable`` accepts.
+    """Recycle the dormant units of a network that ``check_recyclable`` accepts; biases of these units become 0.
 
     Args:
         network: network with a torso of dense layers, followed by one or more dense heads.

@@ -1,4 +1,4 @@
-"""Gated Transformer-XL as a recurrent cell: attends to recent steps of the episode; gates replace residual sums.
+"""Gated Transformer-XL as a recurrent cell: attention to recent steps, with gates in place of residual connections.
 
 The cell has the methods of ``evorl.networks.recurrent.GRU`` for single steps, and ``unroll`` for sequences.
 """
@@ -163,7 +163,7 @@ class _Gate(nn.Module):
 
 
 def _product(equation: str, x: jax.Array, y: jax.Array, dtype: Dtype) -> jax.Array:
-    """Return the product of ``numpy.einsum``, computed in ``dtype`` and converted to float32, like its gradients."""
+    """Return ``einsum(equation, x, y)``, computed in ``dtype`` and converted to float32, as are its gradients."""
     return jnp.einsum(equation, x.astype(dtype), y.astype(dtype)).astype(jnp.float32)
 
 

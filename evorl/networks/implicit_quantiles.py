@@ -37,7 +37,7 @@ class ImplicitQNetwork(QNetwork):
 
         ``fractions`` default to midpoints. ``key`` samples the noise of noisy heads; ``None`` disables the noise.
         """
-        assert self.num_actions is not None, "quantiles are those of discrete actions"
+        assert self.num_actions is not None, "implicit quantile networks support only discrete actions: set num_actions"
         hidden = torso_output(self.torso, obs, self.observation_ndim)[..., None, :]
         if fractions is None:  # constants, so that exported policies need no cosine
             midpoints = (np.arange(self.num_fractions) + 0.5) / self.num_fractions
@@ -51,7 +51,7 @@ class ImplicitQNetwork(QNetwork):
 
 
 def implicit(network: QNetwork, num_fractions: int) -> ImplicitQNetwork:
-    """Return an implicit quantile network with the torso and heads of ``network``, which has no atoms."""
+    """Return an implicit quantile network with the settings of ``network``, except ``num_atoms``, which is ignored."""
     return ImplicitQNetwork(
         network.torso.clone(parent=None),
         network.num_actions,

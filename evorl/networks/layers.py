@@ -46,11 +46,11 @@ def kernel_initializer(orthogonal: bool, scale: float) -> jax.nn.initializers.In
 def orthogonal_matrix(
     key: Key, shape: Sequence[int], dtype: jax.typing.DTypeLike = jnp.float32, scale: float = 1.0
 ) -> jax.Array:
-    """Return ``scale`` times a random matrix, orthonormal along its shorter side; leading axes merge into rows.
+    """Return ``scale`` times a random matrix with orthonormal rows or columns; all axes but the last count as rows.
 
-    Computed as the polar factor of a normal random matrix by Newton-Schulz iteration (Higham 2008, eq. 8.20), which
-    uses only matrix products. QR decomposition takes seconds to compile. On a CPU with several devices, its batch form
-    can deadlock on threads held by another device.
+    If there are more rows than columns, the columns are orthonormal. The polar factor of a normal random matrix is
+    computed by Newton-Schulz iteration (Higham 2008, eq. 8.20), which uses only matrix products. QR decomposition takes
+    seconds to compile, and its batch form can deadlock on a CPU with several devices.
     """
     rows = math.prod(shape[:-1])
     x = jax.random.normal(key, (rows, shape[-1]), jnp.float32)
@@ -77,7 +77,7 @@ MANY_ROWS, MANY_INPUTS = 256, 32
 def _with_transposed_inputs(x: jax.Array, kernel: jax.Array) -> jax.Array:
     """Return ``x @ kernel``, ``[N, I] x [I, O] -> [N, O]``; the kernel's gradient is computed as ``copy(x.T) @ g``.
 
-    On a CPU, XLA's matrix multiplication reads ``x.T`` from ``x``, which is up to 1.6 times slower than a copy first.
+    On a CPU, XLA's matrix multiplication reads ``x.T`` from ``x``; copying ``x.T`` first is up to 1.6 times faster.
     """
     return x @ kernel
 
@@ -125,8 +125,8 @@ def rounded(layer: Any, outputs: jax.Array) -> jax.Array:
 def _float32_sums(x: jax.Array, kernel: jax.Array) -> jax.Array:
     """Return ``x @ kernel``, ``[..., I] x [I, O] -> [..., O]``, of bfloat16 arrays, in float32.
 
-    Sums are not rounded, and gradients are products of bfloat16 arrays: otherwise they would be products of float32
-    arrays, several times slower on a GPU.
+    Sums are not rounded. Gradients are also products of bfloat16 arrays, because products of float32 arrays are
+    several times slower on a GPU.
     """
     return jnp.matmul(x, kernel, preferred_element_type=jnp.float32)
 
@@ -156,7 +156,7 @@ class Dense(nn.Dense):
     """Flax's dense layer, except that existing parameters of the right shape are used directly.
 
     Flax traces the initializer at each use of a layer to check the shapes of its parameters, which this class avoids.
-    The kernel may be a ``PerturbedMatrix``.
+    In layers of the function ``dense``, the kernel may be a ``PerturbedMatrix``.
     """
 
     @nn.nowrap
@@ -181,12 +181,12 @@ def dense(size: int, orthogonal: bool, scale: float, name: str | None = None, **
 
 
 def he_normal_dense(size: int, dtype: Dtype = "float32") -> nn.Dense:
-    """Return a dense layer with zero biases and normal weights of gain sqrt(2) (He et al. 2015)."""
+    """Return a dense layer with normal initial weights of gain sqrt(2) (He et al. 2015) and initial biases 0."""
     return Dense(size, kernel_init=_he_normal, dtype=compute_dtype(dtype), **_PERTURBABLE)
 
 
 def dense_kernels(network: nn.Module, params: Params, *inputs: Any) -> Params:
-    """Return a tree like ``params``, True for kernels of float32 ``dense`` layers: these may be ``PerturbedMatrix``.
+    """Return a tree like ``params``, True for kernels that may be a ``PerturbedMatrix``: in float32 ``dense`` layers.
 
     Args:
         network: any module; it is traced, not run.

@@ -26,11 +26,11 @@ MIN_MODULUS, MAX_PHASE = 0.9, math.pi / 10
 def linear_scan(decays: jax.Array, inputs: jax.Array, first: jax.Array) -> jax.Array:
     """Return all ``h_t = decays_t h_{t-1} + inputs_t``, ``[T, ...]``, along the first axis, with ``h_{-1} = first``.
 
-    Uses a parallel scan (Blelloch 1990) of logarithmic depth. On a CPU, sequential steps are faster: 128 steps
-    of ``[16, 64]`` take 0.16 ms instead of 0.56, and 2.6 instead of 6.6 with the gradient.
+    Accelerators use a parallel scan (Blelloch 1990) of logarithmic depth. A CPU uses sequential steps, which are
+    faster there: 128 steps of ``[16, 64]`` take 0.16 ms instead of 0.56, and 2.6 ms instead of 6.6 with the gradient.
 
     Args:
-        decays: factors, broadcastable to ``inputs``; a zero discards all earlier steps, as at the start of an episode.
+        decays: factors ``[T, ...]``, broadcastable to ``inputs``; 0, as at an episode's start, discards earlier steps.
         inputs: ``[T, ...]``.
         first: state before the first step, ``[...]``.
     """
@@ -57,7 +57,7 @@ class MinGRU(nn.Module):
 
     The biases of the gates set the initial time constants of the units, geometrically spaced up to about ``horizon``
     (after Tallec & Ollivier 2018). The weights of a unit's candidate are scaled by ``sqrt((2 - z) / z)``, where ``z``
-    is its initial gate, so that all units have the same variance for white noise, like ``gamma`` of an ``LRU``.
+    is its initial gate, so that all units have the same variance for white-noise inputs, as with ``gamma`` in ``LRU``.
     Otherwise a unit that remembers 100 steps would add only a hundredth of each input, too little to learn from.
 
     Attributes:
@@ -104,7 +104,7 @@ class MinGRU(nn.Module):
         Args:
             state: state before the first step, ``[B, size]``.
             inputs: result of the method ``inputs``, ``[T, B, 2 size]``.
-            starts: true where an episode starts with that step, ``[T, B]``: the state is zero there before the step.
+            starts: True where a step is the first of an episode, ``[T, B]``; the state is zeros before such a step.
         """
         update, candidates = jnp.split(inputs, 2, axis=-1)
         decays = jnp.where(starts[..., None], 0.0, 1.0 - update)
@@ -117,9 +117,9 @@ class LRU(nn.Module):
 
     ``h_t = lambda h_{t-1} + gamma B x_t`` and ``y_t = Re(C h_t) + D x_t``, where the diagonal ``lambda`` is complex,
     ``exp(-exp(nu) + i exp(theta))``, with a modulus below 1 for all parameters. ``gamma`` is initially
-    ``sqrt(1 - |lambda|^2)``, so that all units have the same variance for white noise; it is learned. The output is
-    ``g * sigmoid(W g + b)`` with ``g = gelu(y)`` (Smith et al. 2023), because ``y`` is linear in all inputs.
-    States are two real arrays: replay buffers and exported policies have no complex numbers.
+    ``sqrt(1 - |lambda|^2)``, so that all units have the same variance for white-noise inputs; it is learned. The output
+    is ``g * sigmoid(W g + b)`` with ``g = gelu(y)`` (Smith et al. 2023), because ``y`` itself is linear in all inputs.
+    States are two real arrays, because replay buffers and exported policies do not support complex numbers.
 
     Attributes:
         size: number of complex units, and of outputs.
@@ -173,7 +173,7 @@ class LRU(nn.Module):
         Args:
             state: state before the first step, leaves ``[B, size]``.
             inputs: result of the method ``inputs``, ``[T, B, 3 size]``.
-            starts: true where an episode starts with that step, ``[T, B]``: the state is zero there before the step.
+            starts: True where a step is the first of an episode, ``[T, B]``; the state is zeros before such a step.
         """
         real_x, imaginary_x, skipped = jnp.split(inputs, 3, axis=-1)
         modulus, phase = jnp.exp(-jnp.exp(self.nu)), jnp.exp(self.theta)
@@ -210,7 +210,7 @@ def _scan_at_once(modulus: jax.Array, phase: jax.Array, goes_on: jax.Array, inpu
 
 
 def _steps(eigenvalues: Parts, goes_on: jax.Array, inputs: Parts, first: Parts) -> Parts:
-    """Like ``_scan_at_once``, step by step; ``eigenvalues`` are real and imaginary parts, ``[size]``."""
+    """Compute ``_scan_at_once`` step by step; ``eigenvalues`` contains real and imaginary parts, ``[size]``."""
 
     def one_step(state: Parts, row: tuple[jax.Array, Parts]) -> tuple[Parts, Parts]:
         keeps, (real_x, imaginary_x) = row
@@ -224,7 +224,7 @@ def _steps(eigenvalues: Parts, goes_on: jax.Array, inputs: Parts, first: Parts) 
 
 @jax.custom_jvp
 def _scan_in_sequence(eigenvalues: Parts, goes_on: jax.Array, inputs: Parts, first: Parts) -> Parts:
-    """Like ``_steps``, with a gradient whose loop contains only multiplications and additions.
+    """Compute the states as ``_steps`` does, with a gradient whose loop only multiplies and adds.
 
     On a CPU, with gradients, this takes half the time of ``_scan_at_once``, which rotates the states of every step.
     """

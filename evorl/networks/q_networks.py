@@ -27,7 +27,7 @@ class QNetwork(nn.Module):
         output_scale: gain of the head's initial weights.
         num_atoms: size of the last axis; ``None`` omits it.
         dueling: compute action values as state value plus advantages minus mean advantage (Wang et al. 2016, eq. 9).
-        noisy: the heads have learned noise, sampled with the argument ``key``: one key, one per row, or ``None``.
+        noisy: the heads have learned noise, sampled with ``key``: one key, one per row, or ``None`` for no noise.
     """
 
     torso: nn.Module
@@ -67,7 +67,7 @@ class QNetwork(nn.Module):
 class PredictiveQNetwork(nn.Module):
     """Distribution of the return of an action, computed from an embedding of observation and action.
 
-    An auxiliary head predicts the next embedding and the reward from the same embedding (Voelcker et al. 2025,
+    An auxiliary head predicts the next embedding, then the reward, from this embedding (Voelcker et al. 2025,
     https://arxiv.org/abs/2507.11019, section 4.3).
 
     Attributes:
@@ -121,7 +121,7 @@ class EnsembleQNetwork(nn.Module):
 
     @nn.nowrap
     def member(self) -> QNetwork:
-        """Return the network of one member, whose parameters are slices of the entry ``members``."""
+        """Return the network of one member; its parameters are entries along axis 0 of the ensemble's ``members``."""
         torso = self.torso.clone(parent=None)
         return QNetwork(torso, self.num_actions, self.observation_ndim, self.output_scale, self.num_atoms)
 

@@ -1,7 +1,7 @@
 """Recurrent networks: a torso, a recurrent cell and a head.
 
-The state of a cell is a pytree of arrays ``[..., *]``, zeros at the start of an episode. Real numbers are float32
-in every network; a cell that computes in bfloat16 rounds only the operands of matrix multiplications.
+The state of a cell is a pytree of arrays ``[..., *]``, zeros at the start of an episode. Its floats are float32,
+also for a cell that computes in bfloat16: the cell rounds only the operands of matrix multiplications.
 """
 
 from __future__ import annotations
@@ -210,9 +210,9 @@ def assemble(
     head: Callable[[nn.Module, int], nn.Module],
     observation_ndim: int,
 ) -> nn.Module:
-    """Build a network from a torso, an optional cell, additional layers and a head.
+    """Build a network of a torso, a recurrent cell (if not ``None``), the layers ``head_layers`` and a head.
 
-    ``head`` creates a network, such as a ``PolicyNetwork``, from a torso and the number of axes of its inputs.
+    The function ``head`` builds a network, such as a ``PolicyNetwork``, from a torso and its number of input axes.
     """
     if cell is None:
         return head(torso.clone(layers=torso.layers + head_layers), observation_ndim)
@@ -222,7 +222,7 @@ def assemble(
 
 
 def computing_in(network: nn.Module, dtype: Dtype) -> nn.Module:
-    """Return a network whose layers and cells compute in ``dtype``; it has the same parameters."""
+    """Return a copy of a network whose layers and cells compute in ``dtype``; the parameters are the same."""
     changes: dict[str, Any] = {"dtype": dtype} if isinstance(network, Torso | Cell) else {}
     for field in dataclasses.fields(network):
         value = getattr(network, field.name)
@@ -239,7 +239,7 @@ def build_cell(config: Any) -> Cell | None:
     as in ``GRU``, and optionally ``unroll``, as in ``MinGRU``.
 
     Raises:
-        ValueError: the cell or an option is unknown, or a value is invalid.
+        ValueError: the cell or an option is unknown, a value is invalid, or a user-defined cell lacks a method.
     """
     if config is None:
         return None

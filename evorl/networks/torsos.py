@@ -32,7 +32,7 @@ from evorl.networks.layers import DTYPES, BatchRenorm, Dtype, compute_dtype, den
 
 @dataclasses.dataclass(frozen=True)
 class Convolution:
-    """Convolution over the two axes before the channels, followed by the activation.
+    """Settings of a convolution over the two axes before the channels, followed by the activation.
 
     Attributes:
         filters: number of output channels.
@@ -51,7 +51,7 @@ class Convolution:
 
 @dataclasses.dataclass(frozen=True)
 class ResidualStage:
-    """Convolution, pooling to half the size, and residual blocks (Espeholt et al. 2018, figure 3, right).
+    """Settings of a convolution, pooling to half the size, and residual blocks (Espeholt et al. 2018, figure 3, right).
 
     Attributes:
         filters: number of channels of all convolutions.
@@ -237,9 +237,9 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
     ``{batch_renorm: {warmup: 1000, momentum: 0.99}}`` or just ``batch_renorm``, ``batch_norm``, ``flatten``,
     ``layer_norm`` and ``rms_norm``. A layer may override the ``activation``: ``{dense: {size: 64, activation: elu}}``;
     ``{dense: {size: 64, batch_norm: true}}``, or ``rms_norm``, normalizes before the activation. ``{simba: 2}`` is two
-    residual blocks, as are ``simba_v2``, ``bro`` and ``flash``, see ``evorl.networks.blocks``; a dense layer with
-    default settings directly before the blocks is their embedding. A user-defined layer (Flax module or function) is
-    ``package.module:name``, or ``{name: package.module:name, size: 64}`` with settings; no activation follows it.
+    residual blocks; other kinds are ``simba_v2``, ``bro`` and ``flash``, see ``evorl.networks.blocks``. A dense layer
+    with default settings directly before the blocks is their embedding. A user-defined layer (Flax module or function)
+    is ``package.module:name``, or ``{name: package.module:name, size: 64}`` with settings; no activation follows it.
 
     Args:
         options: options from a config.
@@ -248,7 +248,7 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
 
     Raises:
         ValueError: an option, layer, activation or dtype is unknown, or has a wrong value; there are too many layers;
-            ``flatten`` is missing after convolutions; or a layer needs running statistics that are not kept.
+            the order is not convolutions, ``flatten``, dense layers; or required running statistics are not kept.
     """
     options = {**defaults, **options}
     known = ("torso", "activation", "layer_norm", "orthogonal", "dtype")

@@ -57,14 +57,14 @@ def virtually_normalized(network: nn.Module, params: Params, *reference: Any) ->
 
 
 def check_normalizable(torso: Torso) -> None:
-    """Raise ``ValueError`` for a torso without hidden layers, or with other normalization layers."""
+    """Raise ``ValueError`` if a torso has no hidden layers, or already normalizes them, as residual blocks do."""
     layers = torso.layers
     normalizing = [x for x in layers if x in NORMALIZATIONS or has_statistics(x) or isinstance(x, ResidualBlocks)]
     normalizing += [x for x in layers if getattr(x, "rms_norm", False)]
     if torso.layer_norm or normalizing:
         raise ValueError(
-            "virtual_batch normalizes hidden layers, but agent.network already does, by layer_norm or batch_renorm, "
-            "rms_norm, or blocks such as simba and bro: remove these from agent.network, or set virtual_batch=null."
+            "virtual_batch normalizes hidden layers, but agent.network already does, by rms_norm, batch_norm, "
+            "layer_norm or batch_renorm, or by blocks such as simba: remove these, or set virtual_batch=null."
         )
     if not layers or set(layers) == {"flatten"}:
         raise ValueError(

@@ -1,1 +1,1 @@
-"""Pure functions on arrays; each formula of the package is implemented once, here."""
+"""Shared building blocks: formulas on arrays, optimizers, pytrees, random keys, devices and terminal text."""

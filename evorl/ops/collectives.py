@@ -183,7 +183,7 @@ def _on_raw_data(x: jax.Array, fn: Callable[[jax.Array], jax.Array]) -> jax.Arra
 
 
 def joined_under_vmap(rows_fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``rows_fn``, a function of rows ``[N, ...]``; ``vmap`` over S calls it once, with ``[S * N, ...]``."""
+    """Return ``rows_fn``, a function of rows ``[N, ...]``, which ``vmap`` over S calls once, with ``[S * N, ...]``."""
     batch_fn = jax.custom_batching.custom_vmap(rows_fn)
 
     @batch_fn.def_vmap

@@ -83,7 +83,7 @@ class NoiseRepetition(PyTreeNode):
     exponent: Annotated[float, Within("[0, inf)")] = 2.0
 
     def initial_state(self, action_size: int) -> PyTreeDict:
-        """Return the recurrent state of one environment at the start of an episode."""
+        """Return an environment's initial recurrent state: ``noise``, zeros ``[action_size]``, and ``remaining``, 0."""
         return PyTreeDict(noise=jnp.zeros(action_size), remaining=jnp.zeros((), jnp.int32))
 
     def next_noise(self, key: Key, recurrent_state: PyTreeDict) -> tuple[jax.Array, PyTreeDict]:
@@ -133,7 +133,7 @@ class ActionNoise(PyTreeNode):
         return jnp.asarray(value_at(self.scale, progress)) if isinstance(self.scale, Schedule) else None
 
     def initial_state(self, action_size: int) -> Any:
-        """Return the recurrent state of one environment at the start of an episode; ``None`` for stateless noise."""
+        """Return the initial recurrent state of one environment; ``None`` for Gaussian noise without ``max_scale``."""
         recurrent_state = PyTreeDict()
         if self.kind == "ornstein_uhlenbeck":
             recurrent_state.noise = jnp.zeros(action_size)
@@ -147,7 +147,7 @@ class ActionNoise(PyTreeNode):
         Args:
             key: one key, or one per environment.
             actions: actions of the policy.
-            recurrent_state: recurrent state of each environment, leaves ``[..., *]``; ``None`` for stateless noise.
+            recurrent_state: state of each environment, leaves ``[..., *]``, or ``None``, as in ``initial_state``.
         """
         noise_key, scale_key = split_rows(key)
         scale: Any = value_at(self.scale, 0.0)  # a schedule's initial value, unless replaced by ``at_progress``

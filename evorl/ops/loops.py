@@ -47,7 +47,7 @@ def repeated(
         update: body of the loop.
         carry: initial state of the loop, a pytree of arrays.
         num_updates: number of iterations, an int or a traced int32; may be 0.
-        between: smallest and largest nonzero ``num_updates``, which differ by at most 1; ``None`` if unknown.
+        between: ``(n, n)`` or ``(n, n + 1)``: ``num_updates`` is one of these numbers, or 0; ``None`` if unknown.
     """
     if isinstance(num_updates, int):
         between = num_updates, num_updates

@@ -16,7 +16,7 @@ QUARTERS = 4  # of a sub-population: winners, unchanged members, hosts of migran
 
 
 def check_sub_populations(num_members: int, frequencies: tuple[int, ...], explore: str = "perturb") -> None:
-    """Raise ``ValueError`` unless members form two or more sub-populations with equal quarters, and explore=perturb."""
+    """Raise ``ValueError`` unless members form at least 2 sub-populations of equal quarters, and explore is perturb."""
     if explore != "perturb":
         raise ValueError(f"exploit=multi_frequency needs explore=perturb, got {explore}, which needs random pairs.")
     if len(frequencies) < 2 or min(frequencies) < 1:

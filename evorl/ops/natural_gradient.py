@@ -120,7 +120,7 @@ class TrustRegion(PyTreeNode):
         max_kl_factor: multiple of max_kl that ``accept_by=divergence`` accepts; the other criteria ignore it.
         backtrack_factor: factor by which each trial shortens the step of the previous trial; 0.5 halves the step.
         max_trials: maximum number of trials; if none is accepted, the parameters do not change.
-        growth: factor by which an adaptive search lengthens its first step after a search accepted its first trial.
+        growth: factor by which an adaptive search lengthens its first step if the last search accepted its first trial.
     """
 
     max_kl: Annotated[float, Within("(0, inf)")] = 0.01

@@ -98,7 +98,7 @@ class Optimizer(PyTreeNode):
             package.module:function for a user-defined one, whose first argument is the learning rate.
         learning_rate: step size, a number or a schedule.
         max_grad_norm: gradients with a larger global norm are scaled down to this norm; ``None`` disables clipping.
-        epsilon: constant for numerical stability, for optimizers with one; ``None`` for the optimizer's default.
+        epsilon: constant for numerical stability; some optimizers ignore it. ``None`` for the optimizer's default.
         beta1: decay rate of the first moment in adam and its variants; ``None`` for the optimizer's default.
         weight_decay: decoupled weight decay (Loshchilov & Hutter 2019); ``None`` for the optimizer's default, which is
             nonzero for some, such as adamw.
@@ -213,7 +213,7 @@ class PartOptimizer(Optimizer):
 
     Attributes:
         part: path in the parameters, such as ``value`` or ``optimizer/value``; other parts keep their learning rate.
-        scale: multiple of the learning rate.
+        scale: factor by which the learning rate of this part is multiplied.
     """
 
     part: str = ""
@@ -257,7 +257,7 @@ def gradient_step(
 
 
 def standardize(values: jax.Array, weights: jax.Array | float = 1.0) -> jax.Array:
-    """Scale ``values`` to mean 0 and variance 1 over the batch on all devices.
+    """Shift and scale ``values`` to mean 0 and variance 1 over the batch on all devices.
 
     ``weights``, of mean 1 and the shape of ``values``, are weights of the values in the mean and in the variance.
     """

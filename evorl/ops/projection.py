@@ -32,7 +32,7 @@ def unit_norm_kernels(params: Params) -> Params:
 
     The projected leaves are called ``kernel``: ``[..., inputs, outputs]`` in dense layers, with any leading axes such
     as an ensemble's, and ``[..., height, width, inputs, outputs]`` in convolutions. All other leaves, such as biases
-    and gains, are unchanged.
+    and gains, are unchanged, and so are units with only zero weights.
     """
 
     def projected(path: tuple, x: jax.Array) -> jax.Array:

@@ -1,7 +1,7 @@
 """Returns and advantages, all computed by the same backward recursion with different coefficients.
 
-All inputs are time-major, ``[T, ...]`` with any trailing batch axes. ``values[t]`` estimates the value of ``obs_t``,
-``next_values[t]`` the value of its *true* successor (the last observation of an episode, not the first of the next).
+All inputs are time-major, ``[T, ...]`` with any trailing batch axes. ``values[t]`` is the estimated value of ``obs_t``.
+``next_values[t]`` is that of the *true* next observation: the last of an episode, not the first of the next one.
 ``terminations[t]`` is true if the MDP ended with step ``t``: such steps do not bootstrap. ``dones[t]`` is true if the
 episode ended for any reason: the recursion stops there, and unless the episode terminated, the step bootstraps from
 ``next_values[t]``, like the last step of the window. Flags may be bools or floats.

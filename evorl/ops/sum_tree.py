@@ -54,8 +54,8 @@ def set_weights(tree: SumTree, indices: jax.Array, weights: jax.Array) -> SumTre
     """Return the tree with the weights at ``indices`` replaced.
 
     Args:
-        indices: int32 ``[N]``; if an index is repeated, an arbitrary one of its new weights is stored. Indices beyond
-            the tree are ignored.
+        indices: int32 ``[N]``; if an index is repeated, an arbitrary one of its new weights is stored. Indices of at
+            least ``num_weights``, rounded up to a multiple of ``FAN_OUT``, are ignored.
         weights: new weights, ``[N]`` or a number, non-negative.
     """
     weights = jnp.broadcast_to(weights, indices.shape)

@@ -29,7 +29,7 @@ class ServerLost(ConnectionError):
 
 
 class ParameterClient:
-    """Calls the commands of a parameter server.
+    """Calls the commands of a parameter server; every command can raise the errors of ``request``.
 
     Pushes are numbered: a push that is repeated because the connection broke before its response is not applied again.
 
@@ -105,7 +105,7 @@ class ParameterClient:
         return self._checked("pull", answer, _PROGRESS), body
 
     def push(self, body: bytes, *, step: int, updates: int, steps: int, **statistics: Any) -> dict[str, Any]:
-        """Send a gradient or a delta (parameter change); ``accepted`` in the response is false if it was dropped.
+        """Send a gradient or a delta (parameter change); ``accepted`` in the response is false if the push was dropped.
 
         Args:
             body: serialized gradient or delta, followed by the agent's other arrays, see ``ServedParameters.rest_of``.

@@ -133,7 +133,7 @@ class ParameterCommands:
         return self._progress(), self._flat() + rest
 
     def n_step(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Return progress, ``pushes``, worker settings, and ``workers`` and mean return ``score`` of recent pushes."""
+        """Return progress, number of ``pushes`` and recent ``workers``, mean return ``score``, and worker settings."""
         ended = sum(x.episodes[0] for x in self._recent)
         return self._progress() | {
             "pushes": self.pushes,
@@ -146,7 +146,7 @@ class ParameterCommands:
         }, b""
 
     def checkpoint(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Save a checkpoint; ``saved`` in the response is the number of accepted pushes that it contains."""
+        """Save a checkpoint and return its number of pushes, ``saved``; raise ``CommandRefused`` without ``save``."""
         if self._save is None:
             raise CommandRefused("this server saves no checkpoints: it was started without a checkpointer.")
         return self._progress() | {"saved": self._save()}, b""
@@ -158,7 +158,7 @@ class ParameterCommands:
         return self._progress(), json.dumps(self.worker_config).encode()
 
     def push(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Apply a gradient or a delta unless it is repeated or dropped; raise ``CommandRefused`` if it is invalid."""
+        """Apply a push unless it is repeated or dropped; return ``accepted``. Raise ``CommandRefused`` if invalid."""
         record = PushRecord.from_header(header, self._max_steps, self._names)
         last, answer = self._answers.get(record.worker, (-1, {}))
         if record.sequence <= last:

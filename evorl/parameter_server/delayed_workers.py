@@ -115,7 +115,7 @@ class _Ticks:
         self._turns[worker] += 1
 
     def next_push(self) -> None:
-        """Advance to the next push; after the last push of a tick, the workers that pushed in it pull again."""
+        """Finish the next iteration and push its result, if any; after the last of a tick, its workers pull again."""
         now, worker = heapq.heappop(self._due)
         params, step, updates = self._pulled.pop(worker)
         work = self._workers[worker].work(params, step)

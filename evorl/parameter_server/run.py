@@ -24,7 +24,7 @@ from evorl.workflows.workflow import Workflow
 
 
 class ParameterRun:
-    """Run of a parameter server: ``iterations`` counts accepted pushes, ``timesteps`` the steps of applied pushes.
+    """Run of a parameter server. Its ``iterations`` are accepted pushes; its ``timesteps`` are steps of applied pushes.
 
     The saved state has an entry ``agent_state``, as in a workflow, so such a run can be evaluated, watched and exported
     like any other; the entry ``parameter_server`` contains the state of the server.

@@ -164,7 +164,7 @@ def push(
 
 
 def pull(state: ParameterServerState) -> tuple[Params, int]:
-    """Return copies of the current parameters, and the server's step, the ``worker_step`` of the next push."""
+    """Return copies of the current parameters, and the server's step, the next push's ``worker_step``."""
     return copied(state.params), int(state.step)
 
 
@@ -223,7 +223,7 @@ def _compensated(
 
 
 def _stepped(settings: ParameterServerSettings, state: ParameterServerState, sent: Params) -> ParameterServerState:
-    """Take one optimizer step, or add a delta; isolated by barriers, so that all modes compute the same bits."""
+    """Take one optimizer step, or add a delta. Barriers isolate the step, so that all modes compute the same bits."""
     params, sent = jax.lax.optimization_barrier((state.params, sent))
     opt_state = state.opt_state
     if settings.send == "delta":

@@ -58,7 +58,7 @@ class CommandConnection(FrameConnection):
 
     @property
     def is_within_request(self) -> bool:
-        """True if a part of an incomplete frame was received."""
+        """True if a part of an incomplete frame was received and no response is pending."""
         return not self.is_answering and (bool(self._buffer) or self._header is not None)
 
     def receive(self, data: bytes) -> None:
@@ -139,7 +139,7 @@ class CommandServer(FrameServer):
 
     Args:
         commands: commands by name.
-        bind: address and port, ``127.0.0.1:7001``; port 0 selects a free port.
+        bind: address and port, such as ``127.0.0.1:7001``; port 0 selects a free port.
         token: access token that every connection must send first; ``None`` for no authentication.
         limits: limits of every connection; ``None`` for defaults with an idle timeout of 24 hours.
         tls: TLS context of encrypted connections; ``None`` for unencrypted ones.

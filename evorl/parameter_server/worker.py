@@ -89,7 +89,7 @@ class ServedParameters:
     """Partition of an agent's state into parameters on the server and other arrays, which stay with the workers.
 
     Attributes:
-        owned: by the name of each optimizer, a tree of the indices of its parameters in the leaves of ``params``.
+        owned: for each optimizer, by name, a tree with the indices of its parameters among the leaves of ``params``.
     """
 
     owned: Mapping[str, Any]

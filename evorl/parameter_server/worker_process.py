@@ -22,7 +22,7 @@ from evorl.serving.training_server import TrainingServer
 
 
 def work_for(config: Mapping[str, Any], address: str, serve: Any, **settings: Any) -> Worked:
-    """Run ``work`` with a server's ``config``; for ``env=remote``, with a ``TrainingServer`` (settings ``serve``)."""
+    """Run ``work(**settings)`` with a server's ``config``; ``serve`` sets up a ``TrainingServer`` if ``env=remote``."""
     settings["seed"] = seed_number(config.get("seed", 0))
     workflow = workflow_from_config(config)
     check_supported(workflow)
@@ -42,7 +42,7 @@ def work_for(config: Mapping[str, Any], address: str, serve: Any, **settings: An
 
 
 def check_worker_config(config: Mapping[str, Any], address: str, trust: Any) -> None:
-    """Check the config received from a server.
+    """Check the ``config`` received from the server at ``address``; ``trust`` allows code outside evorl.
 
     Raises:
         ValueError: the config is incomplete, has interpolations, or names code outside evorl and ``trust`` is false.

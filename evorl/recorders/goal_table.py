@@ -52,7 +52,7 @@ class GoalTableRecorder(Recorder):
 
 
 def goal_table(episodes: EvaluationMetrics) -> dict[str, np.ndarray]:
-    """Return columns by name: goals (``GOALS``) ``[N, G]``, successes, returns, lengths ``[N]``, N over all seeds.
+    """Return columns for N episodes of all seeds: ``GOALS`` ``[N, G]``; success, success_ever, return, length ``[N]``.
 
     Raises:
         ValueError: the goals of these episodes were not recorded.

@@ -23,7 +23,7 @@ class _StrictFileHandler(logging.FileHandler):
 
 
 class LogRecorder(Recorder):
-    """Writes the start of the run, messages and evaluations, one line each. A resumed run appends to the same file.
+    """Writes the start of the run, messages and evaluations to ``path``, one line each. A resumed run appends lines.
 
     Raises:
         RunFolderError: the disk is full or read-only, or the file is a symbolic link.

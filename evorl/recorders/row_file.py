@@ -26,7 +26,7 @@ class RowFile:
     A kill can only leave an incomplete last line, which is dropped when the file is opened again.
 
     Raises:
-        RunFolderError: the disk is full or read-only, or the path is a symbolic link.
+        RunFolderError: the disk is full or read-only, the file is not UTF-8, or the path is a symbolic link.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -63,7 +63,7 @@ class RowFile:
         """Return the rows of a CSV file, each a dict of texts by column.
 
         Raises:
-            RunFolderError: the file is not CSV, or a row does not have a cell for each column.
+            RunFolderError: the file is not CSV, column names repeat, or a row does not have a cell for each column.
         """
         header, rows = self.table()
         for number, row in enumerate(rows, start=2):
@@ -193,7 +193,7 @@ class CsvRecorder(Recorder):
         self._file.close()
 
     def _iterations(self, header: list[str], rows: list[list[str]]) -> list[int]:
-        """Return the iteration of each row, and check that every row has a cell for each column."""
+        """Return the iteration of each row; raise ``RunFolderError`` for a row with missing or non-numeric cells."""
         if "iterations" not in header:
             raise self._file.damaged("it has no column 'iterations'")
         column, iterations = header.index("iterations"), []

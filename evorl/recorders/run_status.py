@@ -131,7 +131,7 @@ def format_return(row: Row, name: str, side_by_side: str | None = None) -> str:
 
 
 def spread_column(columns: Iterable[str], name: str) -> tuple[str, int]:
-    """Return the column of the standard deviation of return ``name``, and its number of seeds, 0 if over episodes."""
+    """Return the column of the standard deviation of ``name``, and the number of seeds; 0 if it is over episodes."""
     num_seeds = sum(column.startswith(f"{name}_seed_") for column in columns)
     return f"{name}_std_over_seeds" if num_seeds else f"{name}_std", num_seeds
 

@@ -37,7 +37,7 @@ def make_recorder(
 
     Args:
         folder: the run folder.
-        title: title of the run on the screen and in images; ``None`` for the name in its plan.
+        title: title of the run on the screen, in the log and in images; ``None`` for the name in its plan.
         progress: show progress on the screen.
         live: true for a panel, false for plain lines; ``None`` for a panel only on a terminal or in a notebook.
         tensorboard: write TensorBoard events.

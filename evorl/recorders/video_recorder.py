@@ -30,9 +30,9 @@ main()
 class VideoRecorder(Recorder):
     """Starts ``evorl render`` on the run every ``interval`` steps, one process at a time, without waiting for it.
 
-    A process renders the best checkpoint (the latest if none has a score), and names the file after its steps. No
-    process starts if that checkpoint has been rendered already. The process computes on the CPU, because training uses
-    the accelerator. It trusts the config (``trust=true``), because this process has already loaded it.
+    A process renders the best checkpoint (the latest if none has a score); the file name contains the checkpoint's
+    steps. No process starts if that checkpoint has been rendered already. The process computes on the CPU, because
+    training uses the accelerator, and trusts the config (``trust=true``), because training has already loaded it.
 
     Args:
         folder: the run folder; files are written to its folder ``videos``.

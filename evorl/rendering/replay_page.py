@@ -110,7 +110,7 @@ def _write(path: Path, title: str, note: str, body: str, width: int) -> None:
 
 
 def _scene(each: Shown, env: VectorEnv, num_frames: int) -> dict[str, Any]:
-    """Return the data of an episode for the page: its frames, cumulative returns, and the poses of moving bodies."""
+    """Return an episode's data for the page: frames, returns, body poses; raise ``ValueError`` without positions."""
     if each.episode is None:
         raise ValueError(f"{each.title} has no recorded positions of bodies, so it cannot be shown as a scene.")
     qpos, _ = physics_in(each.episode, env)

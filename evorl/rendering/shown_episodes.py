@@ -57,7 +57,7 @@ def shown_episodes(
         size: image height, in pixels.
         num_frames: number of images per episode, see ``seen_live``; other renderers draw any moment on request.
         num_steps: maximum number of steps shown of each episode; ``None`` for whole episodes.
-        as_bodies: True renders MuJoCo bodies; False yields these episodes without images, for replay pages.
+        as_bodies: for environments with a MuJoCo model, True renders the bodies; False yields no images (replay pages).
 
     Raises:
         HostEnvError: no graphics library works, or a simulator failed or returned ``None`` instead of an image.
@@ -249,7 +249,7 @@ def _rendering_env(env: VectorEnv, config: Mapping[str, Any] | str) -> Any:
 
 
 def _fitted(picture: np.ndarray, size: int, source: str) -> np.ndarray:
-    """Return an image resized to the height ``size``; ``ValueError`` unless it is uint8 ``[height, width, 3]``."""
+    """Resize an image to the height ``size``; raise ``ValueError`` unless it is uint8 ``[height, width, 3]``."""
     from PIL import Image
 
     if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:

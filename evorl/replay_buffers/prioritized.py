@@ -50,7 +50,7 @@ class PrioritizedReplayBuffer(UniformReplayBuffer):
         )
 
     def add(self, state: Any, batch: Any, mask: jax.Array | None = None) -> PrioritizedReplayState:
-        """Add ``batch``, leaves ``[T, B, ...]``; new transitions get the largest priority so far."""
+        """Add the steps of ``batch``, ``[T, B, ...]``, where ``mask`` is True, with the largest priority so far."""
         rows, _ = rows_to_write(state, jax.tree.leaves(batch)[0].shape[0], mask)
         indices = rows[:, None] * self.num_envs + jnp.arange(self.num_envs, dtype=jnp.int32)
         indices = jnp.where(rows[:, None] == DROPPED, DROPPED, indices).reshape(-1)
@@ -58,7 +58,7 @@ class PrioritizedReplayBuffer(UniformReplayBuffer):
         return add_rows(state, batch, mask).replace(priorities=priorities)
 
     def draw_indices(self, state: Any, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
-        """Sample ``(rows, envs)`` of ``num`` transitions, int32 ``[num]`` each, in proportion to their priorities."""
+        """Sample ``(rows, envs)`` of transitions, int32 ``[num]`` each, in proportion to ``priority ** exponent``."""
         index = find(state.priorities, jax.random.uniform(as_typed_key(key), (num,)))
         return index // self.num_envs, index % self.num_envs
 

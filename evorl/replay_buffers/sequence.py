@@ -103,7 +103,7 @@ class SequenceReplayBuffer(UniformReplayBuffer):
 
 
 class PrioritizedSequenceReplayBuffer(SequenceReplayBuffer, PrioritizedReplayBuffer):
-    """Ring of the latest transitions that samples starts of complete sequences by priority.
+    """Ring of the latest transitions that samples starts of complete sequences with replacement, by priority.
 
     A sequence gets the largest priority so far when its last step is added, and 0 when its first step is overwritten.
     """
@@ -122,7 +122,7 @@ class PrioritizedSequenceReplayBuffer(SequenceReplayBuffer, PrioritizedReplayBuf
         return new_state.replace(priorities=set_weights(state.priorities, indices.reshape(-1), weights))
 
     def draw_indices(self, state: Any, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
-        """Sample ``(rows, envs)`` of the starts of ``num`` sequences, int32 ``[num]`` each, by priority."""
+        """Sample ``(rows, envs)`` of sequence starts, int32 ``[num]``, in proportion to ``priority ** exponent``."""
         shares = jax.random.uniform(as_typed_key(key), (num,))
         index = jnp.where(state.priorities.total > 0.0, find(state.priorities, shares), 0)
         return index // self.num_envs, index % self.num_envs

@@ -182,7 +182,7 @@ _OF_THE_ONE_ABOVE = ("start", "end", "name", "kind", "share", "policy", "value")
 
 
 def short_names(settings: Sequence[str]) -> dict[str, str]:
-    """Return the shortest distinct ends of dotted names, by name.
+    """Return, for each dotted name, its shortest end that no other name has.
 
     A generic last part, such as ``start``, is shown with the part before.
     """
@@ -238,7 +238,7 @@ def varied_settings(runs: Sequence[RecordedRun]) -> list[str]:
 
 
 def differing_settings(runs: Sequence[RecordedRun]) -> list[str]:
-    """Return the settings that differ between these runs, except seeds, in the order of the configs."""
+    """Return the settings that differ between runs, except workflow, environment and seeds, in the configs' order."""
     all_settings = [settings_of(run) for run in runs]
     names = dict.fromkeys(name for settings in all_settings for name in settings if name not in _IDENTITY)
     return [name for name in names if len({settings.get(name, ABSENT) for settings in all_settings}) > 1]

@@ -48,7 +48,7 @@ class Improvement(NamedTuple):
 
 
 def scores_by_label(groups: Sequence[Group]) -> dict[str, dict[str, np.ndarray]]:
-    """Return the scores of every label by environment, ``[S]`` each."""
+    """Return the scores ``[S]`` of all groups, by label and then by environment."""
     scores: dict[str, dict[str, np.ndarray]] = {}
     for group in groups:
         scores.setdefault(group.label, {})[group.env] = group.scores
@@ -101,9 +101,9 @@ def draw_profiles(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]]
 
 
 def improvements(groups: Sequence[Group]) -> list[Improvement]:
-    """Return comparisons of labels that share an environment, the label that more probably scores higher first.
+    """Compare each pair of labels that share an environment; ``better`` is the label that more probably scores higher.
 
-    With more than ``ALL_PAIRS`` labels, only the best by interquartile mean, always first, is compared with the others.
+    With more than ``ALL_PAIRS`` labels, only the best by interquartile mean is compared with the others, as ``better``.
     """
     scores = scores_by_label(groups)
     scaled = on_one_scale(scores)
@@ -119,7 +119,7 @@ def improvements(groups: Sequence[Group]) -> list[Improvement]:
 
 
 def improvement(better: str, than: str, scores: Mapping[str, Mapping[str, np.ndarray]]) -> Improvement | None:
-    """Compare two labels over the environments of both; ``None`` without a common environment."""
+    """Compare two labels over their common environments; return ``None`` without a common environment."""
     shared = [env for env in scores[better] if env in scores[than]]
     if not shared:
         return None
@@ -168,7 +168,7 @@ def draw_sweep(runs: Sequence[RecordedRun], settings: Sequence[str], metric: str
 
     Args:
         runs: runs in one environment, which all recorded the metric.
-        settings: settings that differ between them.
+        settings: settings that differ between the runs; the first ``MAX_AXES`` are drawn.
         metric: column of ``metrics.csv``.
         name: name of the chart, unique on the page.
     """

@@ -55,7 +55,7 @@ def draw_returns(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]],
 
 
 def draw_metrics(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]], name: str) -> Element | None:
-    """Draw a small chart for each of the learner's metrics, losses first; ``None`` without metrics.
+    """Draw small charts of up to ``MAX_SMALL`` metrics of the learner, losses first; return ``None`` without metrics.
 
     Args:
         groups: groups of one algorithm in one environment.
@@ -92,7 +92,7 @@ def draw_metrics(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]],
 
 
 def draw_speeds(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]], name: str) -> Element | None:
-    """Draw environment steps per second during training, one line per run; ``None`` if no run recorded them."""
+    """Draw environment steps per second, one line per run; return ``None`` if no run recorded them."""
     timed = [(group, run.timings["time/steps_per_second"]) for group in groups for run in group.runs[:MAX_LINES]
              if "time/steps_per_second" in run.timings]  # fmt: skip
     if not timed:

@@ -35,7 +35,7 @@ class Medium(NamedTuple):
 
 
 def media_of(run: RecordedRun) -> list[Medium]:
-    """Return the last ``MAX_PER_FOLDER`` images and videos, by name, of a run folder and of each folder inside.
+    """Return images and videos of a run: from each of its folders, the last ``MAX_PER_FOLDER`` in order of file name.
 
     The learning curve is omitted, because the page draws it. Files behind symbolic links are omitted: pages are
     shared, and a link in an untrusted folder may lead to any of the reader's files.

@@ -1,4 +1,4 @@
-"""A self-contained HTML page on one or many runs: tables, charts, images, and the commands to repeat them."""
+"""A self-contained HTML page on one or many runs: tables, charts, images, and the commands that repeat the runs."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ MAX_CHARTS = 8  # maximum number of loss charts
 MAX_LISTED = 20
 _METHOD = (
     "IQM is the interquartile mean of the last values of the seeds: the best and the worst quarter are discarded "
-    "(with fewer than four seeds it is their mean). Intervals are 95 % percentile bootstrap intervals: seeds are drawn "
-    "within each environment; they require three seeds, and with few seeds they are too narrow. P(X > Y) is the "
-    "probability that a seed of X scores more than a seed of Y. Source: Agarwal et al. 2021, Deep reinforcement "
+    "(with fewer than four seeds it is their mean). Intervals are 95 % percentile bootstrap intervals: seeds are "
+    "resampled within each environment. Intervals require three seeds, and are too narrow for few seeds. P(X > Y) is "
+    "the probability that a seed of X scores more than a seed of Y. Source: Agarwal et al. 2021, Deep reinforcement "
     "learning at the edge of the statistical precipice."
 )
 
@@ -50,7 +50,7 @@ class Report:
     Attributes:
         runs: runs, which all recorded the metric.
         groups: groups of these runs.
-        title: title of the page; ``None`` for the title of a single run, else one made of algorithms and environments.
+        title: title of the page; ``None`` uses the title of a single run, or names of algorithms and environments.
         notes: sentences about runs that were omitted.
         by: settings that the user grouped by, shown on the page.
     """

@@ -97,12 +97,12 @@ class RecordedRun:
 
     @property
     def total_timesteps(self) -> int | None:
-        """Environment steps of the whole run; ``None`` if unknown."""
+        """Environment steps per seed of the whole run; ``None`` if unknown."""
         return self.state.total_timesteps or self.total_of_config
 
     @property
     def total_of_config(self) -> int | None:
-        """Environment steps of the whole run in its config; ``None`` if unknown."""
+        """Environment steps per seed of the whole run, from its config; ``None`` if unknown."""
         total = self.config.get("total_timesteps")
         return int(total) if isinstance(total, int | float) and math.isfinite(total) else None
 
@@ -231,7 +231,7 @@ def named(folders: Sequence[RunFolder], root: Path | None = None) -> list[Record
 
     Args:
         folders: the run folders.
-        root: folder that contains all runs; by default the lowest such folder.
+        root: folder that contains all runs; by default the lowest such folder, or two levels above a single run.
     """
     paths = list(dict.fromkeys(folder.path for folder in folders))
     if root is None or root in paths:
@@ -280,7 +280,7 @@ def _table(path: Path) -> Iterable[dict[str, float]]:
 
 
 def curves_in(rows: Iterable[Mapping[str, float]]) -> dict[str, Curve]:
-    """Return each column of ``rows`` as a curve over ``timesteps``, without non-finite values."""
+    """Return each column of ``rows``, except counters, as a curve over ``timesteps``, without non-finite values."""
     points: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         for name, value in row.items():

@@ -21,7 +21,7 @@ class Filters(NamedTuple):
     """Filters for runs; ``None`` accepts all.
 
     Attributes:
-        algorithm: algorithm of the run, case-insensitive.
+        algorithm: algorithm of the run, with or without ``meta/``, case-insensitive.
         env: part of the environment's name, or the name chosen on the command line, case-insensitive.
         state: ``"running"``, ``"stopped"``, ``"finished"`` or ``"failed"``.
     """
@@ -74,7 +74,7 @@ _BY_NUMBER = ("return", "best", "steps", "newest")  # largest first
 
 
 def readable(runs: Iterable[RecordedRun]) -> tuple[list[RecordedRun], list[str]]:
-    """Return the runs with readable config and metrics, and a message for each run that cannot be read."""
+    """Return the readable runs, and a message for each unreadable one; skip folders with another program's config."""
     selected, notes = [], []
     for run in runs:
         try:

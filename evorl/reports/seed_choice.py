@@ -54,7 +54,7 @@ def _described(number: int, num_seeds: int | None) -> str:
 
 
 def _returns_of_seeds(folder: Path, num_seeds: int, timesteps: int) -> list[float]:
-    """Return each seed's return in the last evaluation up to ``timesteps``; -inf for values that are not finite."""
+    """Return each seed's return in the last evaluation up to ``timesteps``; -inf for seeds without a finite return."""
     returns = [-math.inf] * num_seeds
     try:
         curves = RecordedRun(RunFolder(folder), folder.name).curves

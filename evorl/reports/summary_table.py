@@ -25,11 +25,11 @@ HEADING = (
 
 
 def summary_rows(groups: Sequence[Group]) -> list[dict[str, Any]]:
-    """Return a row for each group, by ``COLUMNS``; ``None`` for unknown values.
+    """Return a row for each group: a dict with the keys ``COLUMNS`` and ``None`` for unknown values.
 
     ``iqm``, ``low``, ``high`` and ``mean`` are over the last values of the seeds. ``best`` is the best value of any run
-    (the mean over its seeds) and ``steps`` the largest of any run. ``steps_per_second`` is the median and ``seconds``
-    the sum over the runs.
+    (the mean over its seeds), and ``steps`` the largest number of steps per seed of any run. ``steps_per_second`` is
+    the median and ``seconds`` the sum over the runs.
     """
     rows = []
     for group in groups:
@@ -54,7 +54,7 @@ def _largest(values: Iterable[float]) -> float | None:
 
 
 def as_csv(groups: Sequence[Group]) -> str:
-    """Return the table as CSV; reading the floats gives the same bits."""
+    """Return the table as CSV, with floats in full precision."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -63,7 +63,7 @@ def as_csv(groups: Sequence[Group]) -> str:
 
 
 def as_cells(row: dict[str, Any]) -> list[str]:
-    """Return a row as shown on the page, by ``HEADING``."""
+    """Return the cells of a row as shown on the page, in the order of ``HEADING``."""
     interval = "-" if row["low"] is None else f"[{number(row['low'])}, {number(row['high'])}]"
     speed = "-" if row["steps_per_second"] is None else format_steps(float(f"{row['steps_per_second']:.3g}"))
     return [

@@ -36,7 +36,7 @@ _PLAIN = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
 def variable(color: str) -> str:
-    """Return the style-sheet variable of a color."""
+    """Return the CSS expression of a color of the figures, ``var(--<name>)``."""
     return f"var(--{_VARIABLES[color]})"
 
 

@@ -64,7 +64,7 @@ class SweptSetting(RecordedRun):
 
     @functools.cached_property
     def state(self) -> RunState:
-        """Status of the setting: finished once the sweep has stored its best setting, before that stopped."""
+        """Status of the setting: finished if the sweep has stored its best setting, otherwise stopped."""
         return RunState(FINISHED if (self.folder.path / "best").exists() else STOPPED, self.total_of_config)
 
     @functools.cached_property

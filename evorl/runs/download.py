@@ -111,7 +111,7 @@ def check_address(address: str, after: str | None = None) -> bool:
 
     Args:
         address: the address.
-        after: address that redirected to ``address``; from HTTPS only to HTTPS. ``None`` without a redirection.
+        after: address that redirected to ``address``, ``None`` for none; HTTPS may redirect only to HTTPS.
 
     Raises:
         RunFolderError: ``address`` is malformed, has a user or password, or is neither HTTPS nor HTTP of this machine.
@@ -124,7 +124,7 @@ def check_address(address: str, after: str | None = None) -> bool:
     except ValueError as error:
         raise RunFolderError(f"{shown} is not an address: {error}.") from error
     if is_private:
-        raise RunFolderError(f"{parts.scheme}://{host}: addresses with a user name or password are not accepted.")
+        raise RunFolderError(f"{parts.scheme}://{host}: remove the user name and password, which are not accepted.")
     if not host or parts.scheme not in ("https", "http"):
         raise RunFolderError(f"{shown} is not an HTTPS address: expected https://<host>/<file>.")
     is_local = _is_this_machine(host)

@@ -32,7 +32,7 @@ ALIKE = 0.6  # minimum similarity, from 0 to 1, of names that are suggested
 
 @dataclasses.dataclass(frozen=True)
 class RunFolder:
-    """The paths of one run.
+    """Paths of one run.
 
     Attributes:
         path: the run folder.
@@ -42,87 +42,87 @@ class RunFolder:
 
     @property
     def config(self) -> Path:
-        """The composed config, YAML; its presence makes a folder a run folder."""
+        """Path of the composed config, YAML; a folder with this file is a run folder."""
         return self.path / "config.yaml"
 
     @property
     def metrics_csv(self) -> Path:
-        """The metrics without timings, CSV, one line per row of metrics."""
+        """Path of the metrics without timings, CSV, one line per row of metrics."""
         return self.path / "metrics.csv"
 
     @property
     def metrics_jsonl(self) -> Path:
-        """All metrics, including timings, JSON Lines, one object per row of metrics."""
+        """Path of all metrics, including timings, JSON Lines, one object per row of metrics."""
         return self.path / "metrics.jsonl"
 
     @property
     def tensorboard(self) -> Path:
-        """The folder of TensorBoard events."""
+        """Path of the folder of TensorBoard events."""
         return self.path / "tensorboard"
 
     @property
     def checkpoints(self) -> Path:
-        """The folder of checkpoints."""
+        """Path of the folder of checkpoints."""
         return self.path / "checkpoints"
 
     @property
     def replay(self) -> Path:
-        """The common path of the two files of a saved replay buffer, without ``.npz`` and ``.json``."""
+        """Common path of the two files of a saved replay buffer, without ``.npz`` and ``.json``."""
         return self.path / "replay"
 
     @property
     def learning_curve(self) -> Path:
-        """The plot of the learning curve, PNG."""
+        """Path of the plot of the learning curve, PNG."""
         return self.path / "learning_curve.png"
 
     @property
     def eval_goals(self) -> Path:
-        """The goals of evaluation episodes, CSV, one line per episode."""
+        """Path of the goals of evaluation episodes, CSV, one line per episode."""
         return self.path / "eval_goals.csv"
 
     @property
     def episodes(self) -> Path:
-        """The folder of saved evaluation episodes, see ``evorl.episodes.saved_episode``."""
+        """Path of the folder of saved evaluation episodes, see ``evorl.episodes.saved_episode``."""
         return self.path / "episodes"
 
     @property
     def plots(self) -> Path:
-        """The folder of plotted evaluation episodes, PNG, see ``evorl.recorders.projection_recorder``."""
+        """Path of the folder of plotted evaluation episodes, PNG, see ``evorl.recorders.projection_recorder``."""
         return self.path / "plots"
 
     @property
     def about(self) -> Path:
-        """Command, versions and devices of each start of the run, JSON, see ``evorl.runs.about``."""
+        """Path of a JSON file about each start of the run: command, versions, devices; see ``evorl.runs.about``."""
         return self.path / "about.json"
 
     @property
     def state(self) -> Path:
-        """The status of the run, JSON, see ``evorl.runs.run_state``."""
+        """Path of the status of the run, JSON, see ``evorl.runs.run_state``."""
         return self.path / "state.json"
 
     @property
     def videos(self) -> Path:
-        """The folder of animations, see ``evorl.rendering``."""
+        """Path of the folder of animations, see ``evorl.rendering``."""
         return self.path / "videos"
 
     @property
     def sweep_table(self) -> Path:
-        """The result of every setting of a run with ``sweep=``, CSV; only such a run has this file."""
+        """Path of the results of all settings, CSV; only a run with ``sweep=`` has this file."""
         return self.path / "sweep.csv"
 
     @property
     def sweep_evaluations(self) -> Path:
-        """Every evaluation of every setting of a run with ``sweep=``, CSV."""
+        """Path of all evaluations of all settings, CSV; only a run with ``sweep=`` has this file."""
         return self.path / "evaluations.csv"
 
     @property
     def search_table(self) -> Path:
-        """The result of every trial of a run with ``search=``, CSV; only such a run has this file."""
+        """Path of the results of all trials, CSV; only a run with ``search=`` has this file."""
         return self.path / "search.csv"
 
     @property
     def log(self) -> Path:
-        """The messages of the run, with times."""
+        """Path of the log: the messages of the run, with times."""
         return self.path / "run.log"
 
     @classmethod
@@ -205,7 +205,7 @@ class RunFolder:
     def find(cls, which: Path | str, root: Path | str) -> Self:
         """Return the run that ``resume=<which>`` names: ``latest``, a path, or the name of a run below ``root``.
 
-        A folder of runs, such as ``runs/ppo-cartpole`` or ``runs``, stands for its run with the most recent checkpoint.
+        In a folder of runs, such as ``runs/ppo-cartpole`` or ``runs``, find the run with the most recent checkpoint.
 
         Raises:
             RunFolderError: no folder matches, or the folder of runs (``root`` for ``latest``) has no checkpoint.
@@ -256,8 +256,8 @@ class RunFolder:
 
         Args:
             trust: True if the config may name code outside evorl. If False, such names are rejected, and the config is
-                marked as untrusted: workflows and environments built from this config, a copy or a part load code
-                outside evorl only by names that the caller has changed.
+                marked as untrusted: workflows and environments built from the config, or from a copy or part, may load
+                code outside evorl only where the caller has changed the name in the config.
 
         Raises:
             RunFolderError: the file is not plain YAML; or ``trust`` is False, and the config names code outside evorl.

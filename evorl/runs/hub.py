@@ -44,7 +44,7 @@ class HubAddress(NamedTuple):
 
 
 def download_from_hub(address: str) -> Path:
-    """Download ``policy.zip`` from a repository into the user's cache, unless it is already there; return its path.
+    """Download ``policy.zip`` from an address ``hf://...`` into the user's cache, unless it is there; return its path.
 
     Raises:
         RunFolderError: the address is invalid; the file does not exist, is too large or cannot be downloaded or stored.

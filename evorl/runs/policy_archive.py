@@ -240,7 +240,7 @@ def _check_entries(entries: list[zipfile.ZipInfo]) -> None:
 
 
 def _check_manifest(contents: Mapping[str, bytes]) -> None:
-    """Raise ``ValueError`` unless the files match the manifest, in their names and digests."""
+    """Raise ``ValueError`` unless the manifest is valid and matches the names and digests of the files."""
     if MANIFEST not in contents:
         raise ValueError(f"it has no {MANIFEST}")
     manifest = json.loads(contents[MANIFEST])

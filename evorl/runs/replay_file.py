@@ -28,7 +28,7 @@ _PER_STEP = {"rewards": "fiu", "termination": "b", "truncation": "b"}  # allowed
 
 
 class ReplayFileError(ValueError):
-    """Raised for a file of transitions that is missing, corrupted or incompatible; the message suggests a fix."""
+    """Raised for a file of transitions that is missing, corrupted or incompatible; the message states the reason."""
 
 
 def write_replay_file(path: Path, columns: Mapping[str, np.ndarray], env: str | None) -> dict[str, Any]:

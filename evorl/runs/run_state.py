@@ -69,7 +69,7 @@ class HeldState:
             self._file = file
 
     def write(self, state: RunState) -> None:
-        """Acquire the lock and replace the stored state. If a kill empties the file, ``read_state`` reads the log."""
+        """Acquire the lock, see ``hold``, and replace the stored state. A kill meanwhile may leave an empty file."""
         self.hold()
         assert self._file is not None, "hold() opens the file"
         with writing_to(self.path.parent):
@@ -135,7 +135,7 @@ def is_held(path: Path | str, instead: bool = True) -> bool:
 
 
 def _locked(file: IO[Any], kind: int, instead: bool = True) -> bool:
-    """Try to lock a file; return True if this succeeded, ``instead`` if the file system has no locks."""
+    """Try to lock a file; return False if another lock prevents it, ``instead`` if the file system has no locks."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except OSError as error:

@@ -66,7 +66,7 @@ class RunSpec(Part):
         search: settings to search with Optuna, one run per trial, such as {over: {discount: {low: 0.9, high: 0.999}},
             trials: 30}; null for no search
         serve: settings of the server to which the simulators of env=remote connect; null for the default settings
-        parameters: settings of evorl serve-parameters, a file of configs/parameters; null for no parameter server
+        parameters: settings of the parameter server of evorl serve-parameters, see configs/parameters; null for none
         stored: a stored run that the command continues or evaluates
         init_from: start a new run with the parameters of another run; init_from=<run> is short for
             init_from.run=<run>
@@ -151,7 +151,7 @@ class RunSpec(Part):
 
     @classmethod
     def parts(cls) -> Iterator[tuple[str, type]]:
-        """Yield the path of each section of the settings, empty or with a trailing dot, and the section's class."""
+        """Yield ``(prefix, class)`` of each section of the settings; a prefix is empty or ends with a dot."""
         yield "", cls
         for field in dataclasses.fields(cls):
             part = field.metadata.get("part")

@@ -24,7 +24,7 @@ def setting(default: Any = dataclasses.MISSING, *, read: Reader | None = None, *
 
 
 def read_seconds_or_steps(unit: str) -> Reader:
-    """Return a reader of nonnegative numbers; ``unit``, such as ``seconds``, is used in its error message."""
+    """Return a function that checks a nonnegative number; its error message names ``unit``, such as ``seconds``."""
 
     def read(value: Any, name: str) -> float:
         try:
@@ -55,7 +55,7 @@ def _read_runs_folder(value: Any, name: str) -> str:
 
 
 def _read_tracker(value: Any, name: str, keys: tuple[str, ...], example: str) -> bool | Mapping[str, Any]:
-    """Read the settings of an experiment tracker: true, false or a mapping with these keys."""
+    """Read the settings of an experiment tracker: a mapping with only ``keys``, true, or false (also for null)."""
     if value is None or isinstance(value, bool):
         return bool(value)
     if not isinstance(value, Mapping):
@@ -248,7 +248,7 @@ class RecorderSettings(Part):
 
 
 def read_recorders(value: Any, name: str) -> RecorderSettings:
-    """Read the section ``recorders``."""
+    """Read the section ``recorders``, a mapping; raise ``ValueError`` if it is invalid."""
     return _read_part(RecorderSettings, value, name, "{progress: true, wandb: false}")
 
 
@@ -268,7 +268,7 @@ class StopSettings(Part):
 
 
 def read_stop(value: Any, name: str) -> StopSettings:
-    """Read the section ``stop``."""
+    """Read the section ``stop``, a mapping or ``None``; raise ``ValueError`` if it is invalid."""
     return _read_part(StopSettings, {} if value is None else value, name, "{at: 475}, {patience: 5} or {hours: 2}")
 
 

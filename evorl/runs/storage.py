@@ -33,7 +33,7 @@ _SYNTAX = frozenset("[]*?\\")  # characters with a special meaning in paths of O
 
 
 def write_checkpoint(path: Path, state: Any, about: Mapping[str, Any]) -> None:
-    """Write a state, its structure and its description ``about`` (JSON, with ``iterations``) into a new folder.
+    """Write a state and its structure, and ``about`` (with ``iterations``, ``score``, ``progress``), into a new folder.
 
     If there are several processes, each writes its part of the arrays, and the first one everything else.
 

@@ -20,7 +20,7 @@ SMALL = "small"
 
 
 class CheckpointError(ValueError):
-    """Raised for a missing or corrupted checkpoint, or one with a different structure; the message suggests a fix."""
+    """Raised for a missing or corrupted checkpoint, or one with a different structure; the message states why."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +127,7 @@ def pack(state: Any, large: float = LARGE) -> tuple[dict[str, Any], dict[str, in
 
 
 def unpack(spec: LeafSpec, template: Any, arrays: dict[str, Any], offset: int | None) -> Any:
-    """Return a leaf of its template's type from ``arrays``; a large leaf (``offset=None``) is removed from ``arrays``.
+    """Return a leaf from ``arrays``, in the type of ``template``; a large leaf (``offset=None``) is removed there.
 
     Raises:
         CheckpointError: a small leaf extends beyond the end of the common array.

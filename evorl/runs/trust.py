@@ -136,7 +136,7 @@ def refuse_foreign_code(
 
 
 def distrust_config(config: Any, folder: Path | str, overrides: Collection[str] = ()) -> None:
-    """Make ``evorl.config.gate`` admit only code of evorl and names from the user, until its current ``scope`` ends.
+    """Make ``evorl.config.gate`` admit only code of evorl and names from the user, until the ``gate.scope`` ends.
 
     Args:
         config: config of the run, with the changes of the command line.

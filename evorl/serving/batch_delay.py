@@ -19,7 +19,7 @@ TURNS_BETWEEN_TRIALS = 32  # calls of has_paused between two trial pauses while 
 
 
 class BatchDelay:
-    """Pauses before a batch if on average enough requests arrived during earlier pauses.
+    """Pauses before a batch if on average enough requests arrived during earlier pauses; otherwise only in rare trials.
 
     It never pauses when every client has a pending request, so a single client never waits. A pause blocks the whole
     thread, which leaves the core to simulators on the same machine.
@@ -30,7 +30,7 @@ class BatchDelay:
         self._before: int | None = None  # pending requests at the beginning of the pause
 
     def has_paused(self, num_asked: int, num_clients: int) -> bool:
-        """Pause if worthwhile, or for a trial. If True is returned, the caller reads new requests and calls again."""
+        """Pause if worthwhile, or for a trial. After a pause, return True: then read requests and call again."""
         if self._before is not None:
             self._gain += SHARE_OF_NEW * (num_asked - self._before - self._gain)
             self._before = None

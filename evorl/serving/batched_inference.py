@@ -31,7 +31,7 @@ class ActionRequest(NamedTuple):
         session: number of the session, never reused by the server.
         slot: row of the session in the table of slots.
         step: number of earlier requests of the session.
-        obs: current observation, NumPy arrays with the structure of the observation space and without a batch axis.
+        obs: current observation (the previous one if a terminal state was not sent), NumPy arrays without a batch axis.
         reward: reward of the last action; 0 at the start of an episode.
         starts: true if this is the first observation of an episode.
         terminated: true if the task ended the episode.
@@ -58,7 +58,7 @@ class Slots(PyTreeData):
     Attributes:
         env_state: environment states of the episodes, including the state of wrappers.
         actions: last action sent to each simulator.
-        policy_extras: policy extras of these actions.
+        policy_extras: extra outputs of the policy for these actions, such as log-probabilities.
     """
 
     env_state: Any
@@ -80,7 +80,7 @@ class ActionBatch(NamedTuple):
 
 
 class BatchedInference:
-    """Answers action requests with an agent; its programs are compiled for batches of 1, 4, 16 and 64 requests.
+    """Computes the actions of an agent for requests, with programs for batches of 1, 4, 16 and 64 requests.
 
     Args:
         workflow: provides the agent and the environment wrappers.
@@ -101,7 +101,7 @@ class BatchedInference:
         self.step_template: Any = None
 
     def publish(self, acting: Acting) -> None:
-        """Set the policy of all later actions."""
+        """Use the policy of ``acting``, which ``workflow.acting`` returned, for all later actions."""
         # The key is passed as a plain array: each array costs 1 to 2 microseconds per call, but a typed key costs 30.
         self._acting = Flat.of(acting.replace(key=pack(acting.key, num_axes=0)))
         if self._slots is None:
@@ -115,7 +115,7 @@ class BatchedInference:
                 self.step_template = jax.eval_shape(pack, shapes[2])
 
     def compile_all(self, exploit: Sequence[bool] = (False, True)) -> None:
-        """Compile in advance for every batch size and each value of ``exploit``, so that no client waits for it."""
+        """Compile for every batch size and value of ``exploit``, so that no client waits; call ``publish`` before."""
         for greedy in exploit:
             for size in bucket_sizes(min(self._num_slots, MAX_BATCH)):
                 self.ask([self._padding_request(greedy)] * size)
@@ -126,7 +126,7 @@ class BatchedInference:
         return ActionRequest(0, self._num_slots, 0, obs, 0.0, True, False, False, exploit, None)
 
     def ask(self, requests: Sequence[ActionRequest]) -> ActionBatch:
-        """Answer at most ``MAX_BATCH`` requests of different sessions; ``exploit`` must be the same in all of them."""
+        """Return the actions for 1 to ``MAX_BATCH`` requests of different sessions, all with the same ``exploit``."""
         return self.run(self.inputs(requests), requests[0].exploit)
 
     def inputs(self, requests: Sequence[ActionRequest]) -> Flat:

@@ -56,7 +56,7 @@ class EvorlClient {
     return new EvorlAgent(this, sid);
   }
 
-  /** Open the socket in at most `retry` attempts, 0.5 to 6 seconds apart. Requests do so until `close` is called. */
+  /** Open the socket in at most `retry` attempts, 0.5 to 6 s apart. Requests also open it until `close` is called. */
   connect(retry = 6) {
     this.#closed = false;
     if (this.#socket === null) {
@@ -172,7 +172,7 @@ class EvorlAgent {
    * Resolve to the action for a state; null after the last state of an episode.
    *
    * @param {?number} reward reward of the last action; null at the beginning of an episode
-   * @param {?(Array|ArrayBufferView)} state numbers in nested arrays or in a typed array
+   * @param {?(Array|ArrayBufferView)} state numbers in nested arrays or in a typed array; null only if terminal
    * @param {boolean} terminal true if the episode is over
    * @param {object} more further entries: {truncated: true} if only a time limit has ended the episode
    */

@@ -35,19 +35,19 @@ __all__ = [
 
 
 class AgentProxyException(Exception):
-    """Raised for a missing connection, for an invalid address or message, and for an error response of the server."""
+    """Raised for a missing or lost connection, a timeout, an invalid address or message, or an error response."""
 
 
 class AgentProxy:
-    """Client side of one connection to an agent server. Requests wait for a response, or raise ``AgentProxyException``.
+    """Client of an agent server. A request waits for its response, and raises ``AgentProxyException`` if it fails.
 
     Args:
         address: ``"host:port"`` or ``(host, port)``; anything else raises ``AgentProxyException``.
         token: access token of the server, sent with ``init``; None if the server requires none.
         ssl_context: TLS context, which also determines if the host name is checked; None for no encryption.
-        timeout: seconds to wait for the connection or a response, which may follow a policy update; None for no limit.
+        timeout: seconds to wait for the connection or a response (policy updates delay responses); None for no limit.
         limits: size limits of requests and responses.
-        seed: seed of the random pauses between connection attempts.
+        seed: seed of the random pauses between connection attempts; None for an arbitrary one.
         sleep: function that sleeps for a number of seconds.
     """
 
@@ -66,7 +66,7 @@ class AgentProxy:
             host, port = address.rsplit(":", 1) if isinstance(address, str) else address
             self.address = (host.strip("[]"), int(port))
         except (AttributeError, TypeError, ValueError):
-            raise AgentProxyException("can't parse server address.") from None
+            raise AgentProxyException(f"can't parse server address {address!r}: expected host:port.") from None
         self.metrics = AgentMetrics(self)
         self._token, self._ssl_context, self._timeout, self._limits = token, ssl_context, timeout, limits
         self._random, self._sleep = random.Random(seed), sleep
@@ -75,7 +75,7 @@ class AgentProxy:
 
     @property
     def is_connected(self) -> bool:
-        """True from a successful ``connect`` until ``disconnect`` or an error closes the connection."""
+        """True from a successful ``connect`` until ``disconnect`` or a failed transfer of a request or response."""
         return self._socket is not None
 
     def connect(self, retry: int = 6) -> None:
@@ -121,11 +121,11 @@ class AgentProxy:
         return self._ask({"command": "init", "exploit": bool(exploit), **more})
 
     def update(self, reward: Any, state: Any, terminal: bool = False, **more: Any) -> Any:
-        """Return the action for a state; None if ``terminal`` or ``truncated`` is true.
+        """Return the action (a number, list, array, or a dict or list of these); None if ``terminal`` or ``truncated``.
 
         Args:
             reward: reward of the last action, a number; None at the beginning of an episode.
-            state: numbers, nested lists, a NumPy array, an ``Image``, or a dict of these; None only if ``terminal``.
+            state: number, nested list, array, ``Image`` or dict of these, else TypeError; None only if ``terminal``.
             terminal: true if the episode is over.
             more: additional entries of the request. Servers of this package read ``truncated``: true if the episode
                 was ended by a time limit, not by the task; ``state`` is then required.
@@ -143,7 +143,7 @@ class AgentProxy:
             self._socket = None
 
     def send_metric(self, method: str, name: str, y: Any, x: Any = None) -> Any:
-        """Send a metric; ``method`` is "scalar" or "histogram", as in ``metrics.scalar`` and ``metrics.histogram``."""
+        """Send a metric and return "done"; ``method`` is "scalar" or "histogram", see ``AgentMetrics``."""
         data = [{"method": method, "name": name, "y": y, "x": x}]
         return self._ask({"command": "update_metrics", "data": data})
 
@@ -189,7 +189,7 @@ def _meaning(answer: dict[str, Any]) -> Any:
 
 
 class AgentMetrics:
-    """Sends metrics of a simulator, as ``proxy.metrics``; ``x`` is a step, None for the current step of the server."""
+    """Sends metrics, as ``metrics`` of an ``AgentProxy``. ``x`` is a step; None means the server's current step."""
 
     def __init__(self, proxy: AgentProxy) -> None:
         self._proxy = proxy

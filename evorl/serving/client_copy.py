@@ -1,7 +1,7 @@
 """Single-file client: ``evorl.serving.rlx`` and ``evorl.serving.client`` joined, without the rest of the package.
 
-``python -m evorl.serving.client_copy evorl_client.py`` writes the file, or prints it if no path is given; ``evorl new``
-copies it into the folders that it creates.
+``python -m evorl.serving.client_copy evorl_client.py`` writes the file; without a path, the command prints it.
+``evorl new`` copies the file into new app folders.
 """
 
 from __future__ import annotations

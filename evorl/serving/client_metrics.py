@@ -10,10 +10,10 @@ from evorl.serving.session import SessionError
 
 
 class ClientMetrics:
-    """Stores metrics of clients in a ``MetricsStore``; metrics without a step get the current step of the learner.
+    """Stores metrics of clients; those without a step get the largest step so far, of the learner or a client.
 
     Args:
-        folder: folder for the files, which is created when the first metric arrives.
+        folder: folder of the ``MetricsStore``, created with the first metric; existing files are continued.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -28,7 +28,7 @@ class ClientMetrics:
         self.history.close()
 
     def store(self, method: str, name: str, y: Any, x: float | None) -> None:
-        """Store a number (``method="scalar"``) or several (``"histogram"``) at step ``x``; ``None``: the current step.
+        """Store ``y`` as a "scalar" or "histogram" (``method``) at step ``x``; ``None`` for the largest step so far.
 
         Raises:
             SessionError: the metric is rejected; the message is meant for the client.

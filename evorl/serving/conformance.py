@@ -2,7 +2,7 @@
 
 The client under test is an echo program of about twenty lines that uses the client library; the page "Clients" of the
 guide describes its rules. It sends every action back as the next state, which shows the server how the library decodes
-and encodes each value. Four strings are commands: ``terminal``, ``reset``, ``metric`` and ``end``.
+and encodes each value. The actions ``terminal``, ``reset``, ``metric`` and ``end`` are commands to the program.
 """
 
 from __future__ import annotations
@@ -124,12 +124,12 @@ class Conversation:
             raise CheckFailedError("an open connection", "the end of the connection") from None
 
     def expect_silence(self, seconds: float) -> None:
-        """Raise ``CheckFailedError`` if the client sends anything within ``seconds``."""
+        """Raise ``CheckFailedError`` if the client sends anything, or closes the connection, within ``seconds``."""
         if self._pending or self._read(time.monotonic() + seconds) is not None:
             raise CheckFailedError("nothing before the answer", "a further message or the end of the connection")
 
     def expect_end(self) -> None:
-        """Raise ``CheckFailedError`` unless the client closes the connection without sending anything more."""
+        """Raise ``CheckFailedError`` unless the client closes the connection in time, without sending anything more."""
         data = self._read(time.monotonic() + self._seconds)
         if data is None:
             raise CheckFailedError("the end of the connection", f"an open connection after {self._seconds:g} seconds")
@@ -196,7 +196,7 @@ def run_checks(
         listener: listening socket.
         seconds: timeout of a connection and of each message in seconds.
         start: ends the previous client, starts the client for one check, and returns a function that returns True while
-            it runs. ``None`` for a client that reconnects by itself; the first connection then has no timeout.
+            that client runs. ``None`` for a client that reconnects by itself; the first connection then has no timeout.
 
     Yields:
         The result of each check.

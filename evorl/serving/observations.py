@@ -21,8 +21,8 @@ class ObservationError(ValueError):
 def observation_from(state: Any, space: Space, name: str = "state") -> Any:
     """Convert a received ``state``, called ``name`` in errors, to arrays with the structure and dtypes of ``space``.
 
-    Floats for an integer Box are rounded; if none exceeds 1 and the Box is uint8 up to 255, they are an image and are
-    first multiplied by 255. An empty state for a Box of shape (1,) becomes 1. Box bounds are not checked.
+    Floats for an integer Box are rounded. If the Box is uint8 up to 255 and no float exceeds 1, the state is an image,
+    which is first multiplied by 255. An empty state for a Box of shape (1,) becomes 1. Box bounds are not checked.
 
     Raises:
         ObservationError: the structure, shape or type is wrong, or a number is not finite or out of range.

@@ -16,7 +16,7 @@ _DTYPE = re.compile(r"[<>|=]?[biuf]\d{1,2}|[<>|=]?\?|bool|u?int\d{1,2}|float\d{2
 
 
 def pack_message(message: Any) -> bytes:
-    """Encode a message or a list of messages. Unpaired surrogates, which JSON can contain, are escaped."""
+    """Encode a message or a list of messages; escape unpaired surrogates. Raise ``TypeError`` for unsupported types."""
     import msgpack
 
     packed = msgpack.packb(message, default=_as_map, use_bin_type=True, unicode_errors="backslashreplace")
@@ -83,7 +83,7 @@ def _as_array(entries: dict[Any, Any]) -> Any:
     if not all(isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in shape):
         raise ProtocolError(f"the shape of an array must contain non-negative integers, got {shape!r}.")
     if not isinstance(data, bytes) or len(data) != math.prod(shape) * kind.itemsize:
-        raise ProtocolError(f"data of a {kind.name} array {list(shape)} must be bytes, with the right number of bytes.")
+        raise ProtocolError(f"data of {kind.name}{list(shape)} must be {math.prod(shape) * kind.itemsize} bytes.")
     return np.frombuffer(data, kind).reshape(shape)
 
 

@@ -51,7 +51,7 @@ class PolicyInference:
         self._policy, self._rows = policy, rows
 
     def ask(self, requests: Sequence[ActionRequest]) -> ActionBatch:
-        """Return the actions for requests of different clients; ``steps`` is ``None``."""
+        """Return the actions for requests of different clients; ``ActionBatch.steps`` is ``None``."""
         policy, rows = self._policy, self._rows
         size = next(size for size in bucket_sizes(len(requests)) if size >= len(requests))
         padded = [*requests, *[requests[0]._replace(slot=self._num_slots, starts=True)] * (size - len(requests))]

@@ -29,7 +29,7 @@ def with_training_server(workflow: Workflow, spec: RunSpec) -> Workflow:
 
 
 def refuse_serve_settings() -> None:
-    """Raise the ``ValueError`` for settings in ``serve`` of a training run in a local environment."""
+    """Raise ``ValueError``, which states that settings of ``serve`` do not apply to training in a local environment."""
     raise ValueError(
         "serve applies only to env=remote, whose simulators connect over the network: use evorl train without settings "
         "of serve to train in this environment, or evorl serve env=remote to wait for simulators."

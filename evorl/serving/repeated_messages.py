@@ -106,7 +106,7 @@ def layout_of(payload: bytes, message: Mapping[str, Any]) -> Layout | None:
 def _spans(payload: bytes, start: int, value: Any) -> Iterator[tuple[int, int, str]]:
     """Yield the positions of the numbers of a value whose type byte is at ``start``, then the end of the value.
 
-    Yield nothing for a dict, an image, a Boolean array, and a list that is long or contains anything but floats.
+    Yield nothing for dicts, images, Boolean arrays, and lists that are longer than ``MAX_ITEMS`` or not only floats.
     """
     kind, end = payload[start], start + 1
     if kind in _NUMBERS:

@@ -43,12 +43,12 @@ class Limits:
     max_frame: int = 16 * 2**20  # maximum bytes of a payload
     max_depth: int = 16  # maximum nesting depth of lists and dicts
     max_axes: int = 8  # maximum number of axes of an array
-    max_values: int = 2**19  # maximum number of values, with nested ones: Python needs ten times their encoded size
+    max_values: int = 2**19  # maximum number of values, with nested ones; decoded values take ten times the memory
 
 
 @dataclass(frozen=True)
 class Image:
-    """An image to send: its Pillow mode (``L``, ``RGB`` ...), its size in pixels, and the bytes of its rows."""
+    """Image: Pillow mode (``L``, ``RGB``, ...), width and height in pixels, and bytes of the rows, top row first."""
 
     mode: str
     width: int

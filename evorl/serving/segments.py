@@ -22,7 +22,7 @@ class Row:
     Attributes:
         steps: steps so far.
         cuts: for each step, true if the episode was cut off after it.
-        oldest: version of the policy that acted in the first step.
+        oldest: version of the current policy when the first step was added.
         is_over: true if the last step ended its episode.
     """
 
@@ -36,8 +36,8 @@ class Row:
 class Segments:
     """Cuts the steps of simulators into segments of ``length`` steps, and returns batches of ``num_rows`` segments.
 
-    If a simulator disconnects, another one continues its segment. A cut between the two marks that the steps are not
-    consecutive. An action without a reported outcome does not count as a step.
+    If a simulator disconnects or resets, the next simulator that needs a segment continues it. A cut marks that the
+    steps are not consecutive. An action without a reported outcome does not count as a step.
 
     Args:
         length: number of steps T of a segment.
@@ -64,7 +64,7 @@ class Segments:
         self._full: collections.deque[Row] = collections.deque()
 
     def add(self, session: int, step: StepRef, ends: bool) -> None:
-        """Add a session's step (with ``max_lag=0``, only of the current policy); ``ends`` marks the episode's end."""
+        """Add a step, which ends the session's episode if ``ends``; ``max_lag=0`` skips steps of older policies."""
         if self.max_lag == 0 and self._acted.get(session, self.version) < self.version:
             (self._playing.discard if ends else self._playing.add)(session)
             return
@@ -84,7 +84,7 @@ class Segments:
         self._acted[session] = self.version
 
     def cut(self, session: int) -> None:
-        """Cut the segment of a session: its next step does not continue the last one."""
+        """Release the segment of a session; another session can continue it. Mark a cut unless the episode is over."""
         self._acted.pop(session, None)
         self._playing.discard(session)
         row = self._open.pop(session, None)

@@ -16,7 +16,7 @@ _ADVICE = "set serve.token=... here and the same token in all clients"
 
 
 class ServeSettings(PyTreeNode):
-    """Settings of a server for simulators: addresses, access, limits and profiling.
+    """Settings of a server for simulators: addresses, access, limits, profiling. Invalid values raise ``ValueError``.
 
     Attributes:
         bind: address and port for the RLX protocol over TCP.
@@ -31,7 +31,7 @@ class ServeSettings(PyTreeNode):
         idle_seconds: a client is disconnected after this many seconds without a message; 0 disables the timeout.
         max_messages_per_second: maximum message rate of one client; 0 for no limit.
         max_policy_lag: maximum age, in updates, of the policy that collected the data of a batch; null for 1, or for no
-            limit if the algorithm corrects for the lag. With 0 all clients wait for each update.
+            limit if the algorithm can learn from older policies. With 0 all training clients wait for each update.
         eval_seconds: maximum seconds that an evaluation waits for episodes of clients that act greedily (exploit=true).
         profile_dir: folder for trace.json, a Chrome trace of the server's operations; null disables profiling.
     """

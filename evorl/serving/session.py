@@ -25,7 +25,7 @@ MAX_STEP = 2.0**53  # maximum step of a metric: float64 represents all integers 
 
 
 class Host(Protocol):
-    """Interface of a server to its sessions."""
+    """Interface of a server to its sessions; ``token`` is ``None`` if clients need none."""
 
     obs_space: Space
     action_space: Space
@@ -61,7 +61,7 @@ class SessionError(ValueError):
 
 
 class Refused(SessionError):
-    """Raised for a rejection that ends the session: a wrong token, or a full server."""
+    """Raised for a rejection that ends the session, for example because of a wrong token or a full server."""
 
 
 class Session:

@@ -96,9 +96,9 @@ class TrainingServer(ByValue):
     def iterate(
         self, workflow: Any, state: State, num_iterations: int, message: Callable[[str], None]
     ) -> tuple[PyTreeDict | None, State]:
-        """Run ``num_iterations``, or fewer after a stop; return ``(metrics [N, ...], state)``. The state is donated.
+        """Run N = ``num_iterations`` iterations, or fewer after a stop; return ``(metrics [N, ...], state)``.
 
-        The metrics are ``None`` if no iteration was completed. ``RuntimeError`` means that the inference failed.
+        The metrics are ``None`` for N = 0. ``state`` is donated. A failure of the inference raises ``RuntimeError``.
         """
         rows: list[PyTreeDict] = []
         steps = int(state.iterations) * workflow.timesteps_per_iteration
@@ -120,7 +120,7 @@ class TrainingServer(ByValue):
         return stacked_rows(rows) if rows else None, state
 
     def evaluate(self, workflow: Any, state: State, message: Callable[[str], None] = lambda _: None) -> PyTreeDict:
-        """Return statistics of episodes of greedy clients (``exploit``); NaN if no episode ends in ``eval_seconds``."""
+        """Return statistics of episodes of greedy clients (``exploit``); NaN if none ends within ``eval_seconds``."""
         acting, _ = _peek(workflow, state)
         self._publish(acting, message)
         self.switchboard.begin_evaluation()
@@ -188,7 +188,7 @@ def reason_not_served(workflow: Any) -> str | None:
     """Return the reason why remote simulators cannot train a workflow; ``None`` if they can.
 
     Args:
-        workflow: built for ``env=remote``.
+        workflow: workflow that was built for ``env=remote``.
     """
     name = type(workflow).__name__
     if not workflow.agent.learns:

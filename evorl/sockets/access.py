@@ -14,7 +14,7 @@ _LOCAL_NAMES = ("localhost",)
 
 
 def host_and_port(address: Any, name: str) -> tuple[str, int]:
-    """Return host and port of ``127.0.0.1:7001``, ``[::1]:7001`` or ``:7001``, whose host is 127.0.0.1.
+    """Return host and port of an address such as ``127.0.0.1:7001`` or ``[::1]:7001``; the default host is 127.0.0.1.
 
     Args:
         address: text to split.
@@ -30,7 +30,7 @@ def host_and_port(address: Any, name: str) -> tuple[str, int]:
 
 
 def is_this_machine(host: str) -> bool:
-    """Return True if an address is reachable from this machine only."""
+    """Return True if a host is ``localhost`` or a loopback address, which other machines cannot reach."""
     try:
         return host in _LOCAL_NAMES or ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -79,7 +79,7 @@ class FrameServer:
 
     Args:
         make_connection: creates the protocol of one connection.
-        bind: address and port, ``127.0.0.1:7001``; port 0 selects a free port.
+        bind: address and port, such as ``127.0.0.1:7001``; port 0 selects a free port.
         limits: limits of every connection.
         token: access token that the connections require; ``None`` for no authentication.
         tls: TLS context of encrypted connections; ``None`` for unencrypted ones.

@@ -35,7 +35,7 @@ class ConnectionLimits:
         request_seconds: seconds from the start of a connection, with its TLS handshake, to its first complete request.
         frame_seconds: seconds from the first to the last byte of a later request; also the longest time in which a
             client may leave responses unread.
-        idle_seconds: seconds without a request or a pending response; 0 for no timeout.
+        idle_seconds: maximum seconds without a request or a pending response; 0 for no timeout.
     """
 
     connections: int = 1024
@@ -211,7 +211,7 @@ class SocketServer:
 
     Args:
         make_protocol: creates the protocol of one connection.
-        limits: limits of every connection.
+        limits: limits of every connection; ``None`` for the defaults of ``ConnectionLimits``.
         name: name of the server, for the log.
 
     Attributes:

@@ -29,7 +29,7 @@ def settings_at_once(
     Args:
         make_rows: returns the workflow of the first ``n`` settings.
         num_settings: total number of settings.
-        memory: memory limit of the process in bytes; ``None`` for the fraction ``SHARE`` of the machine's memory.
+        memory: memory limit of the process in bytes; ``None`` for ``SHARE`` of the memory (no limit if unknown).
     """
     total = memory or SHARE * (available_bytes() or math.inf)
     if total == math.inf:

@@ -104,7 +104,7 @@ class OptunaStudy:
 
     @property
     def trials(self) -> list[Trial]:
-        """Started trials in order, except trials without a complete setting, because the process was killed."""
+        """Started trials in order; a trial is missing if its process was killed before the setting was complete."""
         states = self._optuna.trial.TrialState
         names = {states.COMPLETE: "finished", states.FAIL: "failed", states.PRUNED: "pruned"}
         failures = self._study.user_attrs

@@ -143,7 +143,7 @@ class Part:
 
 
 def joined_states(states: Sequence[State], num_rows: int) -> State:
-    """Concatenate the rows of states and pad to ``num_rows`` with the last row; ``iterations`` is that of the first."""
+    """Concatenate the rows of states and pad to ``num_rows`` with the last row; keep ``iterations`` of the first."""
     rows = [State({name: x for name, x in state.items() if name != "iterations"}) for state in states]
     joined = State(concatenate_trees(rows))
     last = len(joined.numbers) - 1

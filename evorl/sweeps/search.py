@@ -1,4 +1,4 @@
-"""``search=``: Optuna search with one ordinary run per trial, for settings that cannot share a compiled program."""
+"""``search=``: Optuna search with one ordinary run per trial, so trials do not have to share a compiled program."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def search_settings(
 
     Raises:
         ValueError: a setting is invalid.
-        RunFolderError: another process runs the search.
+        RunFolderError: another process runs the search, its journal is corrupted, or its folder cannot be written.
         ImportError: Optuna is not installed.
     """
     settings = check_search(spec, check_build)

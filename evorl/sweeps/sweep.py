@@ -138,7 +138,7 @@ def spec_of(spec: RunSpec, setting: Mapping[str, Any], **others: Any) -> RunSpec
     """Return ``spec`` with ``setting`` and ``others``; by default one seed and device, no ``evaluation``, no actors.
 
     Raises:
-        ValueError: a value contains ``${``: settings of a trial are read from a file that may be untrusted.
+        ValueError: a value is invalid, or contains ``${``: a trial's settings may come from an untrusted file.
     """
     for path, value in setting.items():
         if "${" in str(value):

@@ -103,12 +103,12 @@ def warm_start_from(run: str, spec: RunSpec, workflow: Workflow) -> tuple[RunSpe
     """Load the initial parameters from ``run``: a run folder, ``latest``, or the file or address of a packed policy.
 
     Returns:
-        The settings, with ``latest`` in ``init_from`` replaced by the path of the run; and the parameters.
+        The settings, with ``init_from.run`` replaced by the path of the run's folder; and the parameters.
 
     Raises:
         ValueError: the parameters do not fit the workflow.
         RunFolderError: the run does not exist.
-        ForeignCodeError: ``run`` is an address that comes from settings of an untrusted source.
+        ForeignCodeError: ``run`` is an address from settings of an untrusted source, and the user does not allow it.
     """
     chosen = spec.init_from
     if is_address(run):

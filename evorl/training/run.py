@@ -147,7 +147,7 @@ def _notices(
     checkpointer: RunCheckpointer,
     progress: dict[str, Any] | None,
 ) -> Iterable[str]:
-    """Return the messages before the first iteration; first truncate the records of a resumed run to its checkpoint."""
+    """Truncate the records of a resumed run to its checkpoint, and return the messages before the first iteration."""
     if progress:
         recorder.resume_at(progress["iterations"])
         resumed = f"Resuming {folder.path} at {progress['timesteps']:,} steps."
@@ -159,7 +159,7 @@ def _notices(
 
 @contextmanager
 def _noticing_removal(watched: WatchedFolder) -> Iterator[None]:
-    """Context that replaces an ``OSError`` by ``FolderMissing`` if the run folder was removed."""
+    """Context manager that replaces an ``OSError`` by ``FolderMissing`` if the run folder was removed."""
     try:
         yield
     except OSError as error:
@@ -178,7 +178,7 @@ def _close_recorder(recorder: Recorder, watched: WatchedFolder) -> None:
 
 @contextmanager
 def _failures_explained(folder: RunFolder, checkpointer: RunCheckpointer, spec: RunSpec) -> Iterator[None]:
-    """Context that adds a resume command or the folder to errors of divergence and lost processes; logs divergence."""
+    """Context manager that adds the folder or resume command to divergence (also logged) and lost-process errors."""
     try:
         yield
     except TrainingDiverged as error:

@@ -44,7 +44,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         rollout_length: steps of every environment per iteration.
         updates_per_iteration: gradient updates per iteration; may be a fraction: 0.25 is one update every 4 iterations.
         batch_size: transitions per update.
-        n_step: number of rewards summed in an n-step transition, fewer at the end of an episode.
+        n_step: number of rewards summed in a transition, fewer at the end of an episode or of the stored steps.
         prioritized: sample transitions by their last absolute temporal-difference error instead of uniformly.
         priority_exponent: priority exponent alpha (Schaul et al. 2016): 0 samples uniformly, 1 in proportion to errors.
         importance_exponent: importance-sampling exponent beta (Schaul et al. 2016): 0 is uncorrected, 1 unbiased.
@@ -56,7 +56,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         offline: learn only from the recorded transitions of ``replay.load``; timesteps of training then count updates.
         resets: numbers of updates after which networks and optimizers are reinitialized; the replay buffer is kept.
         redo_interval: number of updates between two recyclings of dormant units (ReDo); ``None`` disables recycling.
-        redo_threshold: a unit is dormant if its mean absolute activation is at most this fraction of its layer's.
+        redo_threshold: a unit is dormant if its mean absolute activation is at most this fraction of its layer's mean.
         num_sharing: number of population members that share the replay buffer; set by the population.
     """
 
@@ -91,7 +91,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Rollouts (unless offline), also of older policies, and nonconsecutive ones if steps are independent."""
+        """Accepts rollouts, also of older policies, unless offline; nonconsecutive ones if steps are independent."""
         return Capabilities(
             rollouts=not self.offline and collects_by_acting(self),
             lag=True,
@@ -297,7 +297,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
             keys: random keys for sampling from the replay buffer and for the updates.
             num_updates: number of updates, an int or int32, from 0 to ``most_updates``.
             progress: completed fraction of training.
-            between: smallest and largest nonzero number of updates; ``None`` if unknown. See ``repeated``.
+            between: smallest and largest nonzero number of updates; ``None`` if unknown. See ``loops.repeated``.
         """
         draw = partial(draw_from_both, self) if "recorded_state" in state else self.draw_batches
         batches, rows, envs = draw(state, keys[0], progress)

@@ -103,7 +103,7 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Rollouts, unless each starts new episodes; also of older policies if the losses correct for them (V-trace).
+        """Accepts rollouts unless each starts new episodes, and rollouts of older policies if losses correct for them.
 
         Normalized rewards and episodic bonuses need consecutive rollouts, because they depend on earlier rollouts.
         """

@@ -74,7 +74,7 @@ def recycle_if_due(
 
 
 def _recycled(network: Any, params: Any, inputs: tuple[Any, ...], threshold: Any, key: Key) -> Recycled:
-    """Recycle units of a network, or of each ensemble member according to that member's activities."""
+    """Recycle units of a network, or of each ensemble member according to that member's activations."""
     if not isinstance(network, EnsembleQNetwork):
         return recycle_dormant_units(network, params, inputs, threshold, key)
     members, keys = params["params"]["members"], jax.random.split(key, network.num_critics)

@@ -189,7 +189,7 @@ class Workflow(PyTreeNode, Generic[S]):
         """Return the initial state, computed by one compiled program.
 
         Args:
-            key: seed s, a key, or one key per seed. With s, number i of several seeds equals a run of ``s + i``.
+            key: seed s (an int), a key, or one key per seed. With s, seed i of several seeds equals a run of ``s + i``.
 
         Raises:
             ValueError: the state does not fit in memory; the message names the setting or array that is too large.

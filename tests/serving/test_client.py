@@ -69,7 +69,7 @@ def test_addresses(address: Any, parsed: tuple[str, int]) -> None:
 
 @pytest.mark.parametrize("address", ["localhost", "localhost:", ":x", 7001, ("localhost",), None])
 def test_an_address_that_is_none(address: Any) -> None:
-    assert error_of(lambda: AgentProxy(address)) == "can't parse server address."
+    assert error_of(lambda: AgentProxy(address)) == f"can't parse server address {address!r}: expected host:port."
 
 
 def test_without_a_connection() -> None:

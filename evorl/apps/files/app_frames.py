@@ -17,7 +17,7 @@ def small_frame(
     Args:
         frame: ``[height, width, channels]`` or ``[height, width]``, 0 to 255.
         size: height and width of the result; ``None`` keeps the size of the crop.
-        grey: convert frames of three channels to one; others keep their channels.
+        grey: True to convert frames of three channels to one; other frames keep their channels.
         crop: ``[top, left, height, width]`` of the region to keep; ``None`` keeps the whole frame.
 
     Returns:

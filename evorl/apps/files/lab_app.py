@@ -32,8 +32,8 @@ ACTION_SETS = {"small": 3, "medium": 6, "full": 11}  # number of leading entries
 class LabTraining(TrainingBase):
     """Episodes of a DeepMind Lab level.
 
-    Options in ``app.yaml``, below ``environment``: ``level`` (a level of the package, or the path of your own map),
-    ``actions`` (small, medium or full), ``action_repeat``, ``width``, ``height``, ``fps``, ``frames``, ``seed``.
+    Options in ``app.yaml``, explained there: ``level`` (a level of the package, or the path of your own map),
+    ``actions`` (small, medium or full), ``action_repeat``, ``width``, ``height``, ``fps``, ``frames`` and ``seed``.
 
     Args:
         options: options of the app.

@@ -199,7 +199,7 @@ class Archive(PyTreeNode):
         return jax.tree.map(lambda x: x[cells], state.solutions)
 
     def cell_fitness(self, fitness: jax.Array, descriptors: jax.Array) -> jax.Array:
-        """Return the best fitness in each cell, ``[num_cells]``, -inf if empty, given the values of all solutions."""
+        """Return the best fitness in each cell, ``[num_cells]``, -inf if empty; inputs are as in ``ArchiveState``."""
         return fitness
 
     def qd_score(self, state: ArchiveState, offset: jax.Array | float = 0.0) -> jax.Array:

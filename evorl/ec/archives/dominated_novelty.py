@@ -45,7 +45,7 @@ class DominatedNoveltyArchive(GridArchive):
         return self.capacity
 
     def add(self, state: ArchiveState, solutions: Params, fitness: jax.Array, descriptors: jax.Array) -> ArchiveState:
-        """Return the state with the ``capacity`` solutions of largest novelty among stored solutions and candidates.
+        """Return the state with the ``capacity`` solutions of largest ``novelty``, of stored solutions and candidates.
 
         For arguments and errors see ``Archive.add``. Ties go to stored solutions.
         """

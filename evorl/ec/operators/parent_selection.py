@@ -68,7 +68,7 @@ def tournament_selection(key: Key, fitness: jax.Array, num_selected: int, tourna
 def proportional_selection(key: Key, weights: jax.Array, num_selected: int) -> jax.Array:
     """Sample individuals with replacement in proportion to their weights (roulette wheel, Holland 1975).
 
-    With a bool mask as weights, it samples uniformly from the individuals marked True.
+    If the weights are a bool mask, individuals marked True are sampled with equal probability.
 
     Args:
         key: a single key, or one key per sample, ``[num_selected]``.

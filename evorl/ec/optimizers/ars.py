@@ -23,7 +23,7 @@ class ARS(LowRankStrategy):
     """Augmented random search.
 
     Attributes:
-        pop_size: number of individuals P, two per direction; must be even.
+        pop_size: number of individuals P, two with opposite noise per direction; must be even.
         num_elites: number b of best directions used for the update; ``None`` uses all P / 2.
         learning_rate: step size alpha.
         noise_std: standard deviation nu of the samples.

@@ -252,7 +252,7 @@ class CovarianceAdaptation(EvoOptimizer):
         return advance(state, self._in_one_scale(new), holds)
 
     def _in_one_scale(self, state: PyTreeDict) -> PyTreeDict:
-        """Return the state with a covariance near scale 1. The distribution only changes if sigma leaves its bounds."""
+        """Return the state scaled to a ``spread`` near 1; the distribution changes only if sigma is clipped."""
         exponent = power_of_two_near(self.spread(state))
         exponent = jnp.where(jnp.abs(exponent) > MAX_EXPONENT, exponent, 0)
         sigma = jnp.ldexp(state.sigma, exponent)

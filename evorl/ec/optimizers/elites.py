@@ -1,4 +1,4 @@
-"""Default number of elites of a population."""
+"""Number of elites of a population: its default and its valid range."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ class OpenES(LowRankStrategy):
         noise_std_schedule: standard deviation of the samples, as a function of the generation.
         mirror_sampling: sample pairs of individuals with opposite noise.
         rank: rank of the noise of weight matrices; ``None`` for independent entries.
-        optimizer_name: name of an optax optimizer, such as adam or sgd; or package.module:function for a user-defined
-            one, whose first argument is the learning rate.
+        optimizer_name: name of an optax optimizer, such as adam or sgd, except fromage and rprop; or
+            package.module:function for a user-defined one, whose first argument is the learning rate.
         weight_decay: decoupled weight decay; ``None`` for the optimizer's default, which is nonzero for adamw.
         fitness_shaping_fn: transform of the fitness: centered_ranks, standardized or raw; in Python, a function.
         optimizer: optimizer ``optimizer_name`` with learning rate 1. ``tell`` applies ``weight_decay``, if set, and

@@ -1,4 +1,4 @@
-"""CMA-ES with a diagonal covariance (Ros & Hansen 2008), linear in time and memory in the number of parameters."""
+"""CMA-ES with a diagonal covariance (Ros & Hansen 2008); time and memory are linear in the number of parameters."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def make_bit_flip(num_bits: int = 15) -> GoalWrapper:
     """Create bit flipping. The step that reaches the goal has reward 0 and ends the episode; other rewards are -1.
 
     Args:
-        num_bits: number of bits; ``create_wrapped_goal_env`` also uses it as the default time limit.
+        num_bits: number of bits, at least 1; ``create_wrapped_goal_env`` uses it as the default time limit, too.
     """
     bits = Bits(num_bits)
     return GoalWrapper(bits, bits._obs_space, all_of_it, MinusOneUntil(_is_equal), _is_equal, terminate_on_success=True)

@@ -90,14 +90,14 @@ class PointInMaze(Env):
 
     @property
     def action_space(self) -> Box:
-        """Velocities along x and y, ``Box(-1, 1)`` of shape ``[2]``."""
+        """Moves along x and y, as fractions of ``STEP``: ``Box(-1, 1)`` of shape ``[2]``."""
         return Box(-1.0, 1.0, (2,))
 
     def reset(self, key: Key) -> EnvState:
         return observed(self.places.sample(key))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """Move the point along x, then along y; a wall stops each of the two moves."""
+        """Move the point along x, then along y; each of the two moves stops at a wall."""
         position = env_state.env_state + self.places.middle
         move = STEP * jnp.clip(action, -1.0, 1.0)
         x = self._moved(position[0], move[0], lambda x: (position[1], x))

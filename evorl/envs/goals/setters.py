@@ -75,7 +75,7 @@ class AchievedGoals(GoalSetter):
     Other episodes keep the goal that the environment chooses.
 
     Attributes:
-        share: probability that an episode gets the goal of an earlier episode; 0 while the goal buffer is empty.
+        share: probability of setting a goal achieved in an earlier episode; 0 while the goal buffer is empty.
         capacity: size of the goal buffer; a full buffer evicts its oldest goal.
     """
 
@@ -107,7 +107,7 @@ class CurriculumGoals(GoalSetter):
 
     Attributes:
         own_share: probability of keeping the environment's own goal, which is always kept while the buffer is empty.
-        num_candidates: number of candidates per episode.
+        num_candidates: number of candidates for each goal.
         width: standard deviation of kernel and noise, as a fraction of the side lengths of the (bounded) goal space.
         capacity: size of the goal buffer; a full buffer evicts its oldest goal.
     """
@@ -143,7 +143,7 @@ class CurriculumGoals(GoalSetter):
         return step, memory.with_goal(step.next_obs.achieved_goal, True, step.ends_goal)
 
     def _rate_of_success(self, memory: _GoalMemory, candidates: jax.Array, sides: jax.Array) -> jax.Array:
-        """Estimate success rates ``[C]`` with a Gaussian kernel around each candidate; the prior is half a failure."""
+        """Estimate success rates ``[C]`` with a Gaussian kernel around each candidate, and half a failure as prior."""
         distances = (candidates[:, None] - memory.goals) / (self.width * sides)  # [C, K, G]
         weights = jnp.where(memory.is_filled, jnp.exp(-0.5 * jnp.sum(jnp.square(distances), axis=-1)), 0.0)
         return (weights * memory.is_reached).sum(axis=-1) / (weights.sum(axis=-1) + 0.5)

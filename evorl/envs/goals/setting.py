@@ -72,10 +72,10 @@ class GoalSetter(abc.ABC):
 
     @abc.abstractmethod
     def start(self, memory: Any, task: GoalTask, obs: Observation, key: Key) -> tuple[jax.Array, Any]:
-        """Return a goal and the new memory; ``obs`` is the first observation of this goal, still with the old goal."""
+        """Return the goal to set and the new memory; ``obs`` is the current observation, with the goal set so far."""
 
     def after(self, memory: Any, task: GoalTask, step: GoalStep, key: Key) -> tuple[GoalStep, Any]:
-        """Return ``step``, possibly changed, and the new memory, after a step. By default, nothing changes."""
+        """Return ``step``, possibly changed, and the new memory. Called after each step; by default, no change."""
         del task, key
         return step, memory
 
@@ -115,7 +115,7 @@ class GoalsOfRows:
     def steer(
         self, env_state: EnvState, action: Action, stepped: EnvState, mask: jax.Array
     ) -> tuple[EnvState, GoalStep, PyTreeDict]:
-        """Call ``setter.after`` where ``mask`` ``[B]`` is True; return the changed state, step, memory and keys."""
+        """Call ``setter.after`` where ``mask`` ``[B]`` is True; return changed ``stepped`` and step, memory, keys."""
 
         def one(memory: Any, key: Key, step: GoalStep, counts: jax.Array) -> tuple[GoalStep, Any, Key]:
             key, step_key = jax.random.split(key)

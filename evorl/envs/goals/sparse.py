@@ -14,7 +14,7 @@ from evorl.types import Action, Observation, PyTreeDict
 
 @dataclasses.dataclass(frozen=True)
 class Within:
-    """Success function: True if the Euclidean distance between achieved and desired goal is at most ``distance``."""
+    """Success function: returns true if ``achieved`` and ``desired`` are at most ``distance`` (Euclidean) apart."""
 
     distance: float
 
@@ -24,7 +24,7 @@ class Within:
 
 @dataclasses.dataclass(frozen=True)
 class MinusOneUntil:
-    """Reward function: 0 for a step that reaches the goal according to ``success_fn``, else -1."""
+    """Reward function: returns 0 for a step that reaches the goal according to ``success_fn``, otherwise -1."""
 
     success_fn: SuccessFn
 

@@ -42,7 +42,7 @@ def put_observation(space: Space, batch: Any, row: int, obs: Any, name: str = "o
             put_observation(member, batch[entry], row, obs[entry], f"{name} {entry!r}")
     elif isinstance(space, TupleSpace):
         if not isinstance(obs, tuple | list) or len(obs) != len(space.spaces):
-            raise HostEnvError(f"{name} must be a tuple of {len(space.spaces)}, got {_described(obs)}.")
+            raise HostEnvError(f"{name} must be a tuple of {len(space.spaces)} entries, got {_described(obs)}.")
         for i, member in enumerate(space.spaces):
             put_observation(member, batch[i], row, obs[i], f"{name}[{i}]")
     elif type(obs) is np.ndarray and obs.dtype == space.dtype and obs.shape == space.shape:

@@ -49,7 +49,7 @@ class HostRow(EnvWithSpaces):
         return self._env_state(None, self.blank_answer().replace(obs=key))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """Return the state with the result in ``env_state.env_state``, and with ``action`` as its new ``env_state``."""
+        """Return the result in ``env_state.env_state`` as a state; its own entry ``env_state`` is ``action``."""
         return self._env_state(action, env_state.env_state)
 
     def blank_answer(self) -> PyTreeDict:

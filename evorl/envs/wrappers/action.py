@@ -52,8 +52,8 @@ class ActionRepeatWrapper(Wrapper):
     Args:
         env: a single environment.
         num_repeats: environment steps per action.
-        max_episode_steps: time limit in environment steps, ``None`` for none. If it is not a multiple of
-            ``num_repeats``, the last action before the limit is applied fewer times; ``EpisodeWrapper`` truncates.
+        max_episode_steps: time limit in environment steps, or ``None``. If it is not a multiple of ``num_repeats``,
+            the last action before the limit is applied fewer times. An outer ``EpisodeWrapper`` must end the episode.
         on_host: true if ``env`` is a simulator on the host, which repeats the actions and sums the rewards itself.
     """
 

@@ -26,7 +26,7 @@ class GoalWrapper(Wrapper):
 
     Args:
         env: a single environment.
-        goal_space: space of the goals, a ``Box`` of vectors; must be bounded unless the environment observes goals.
+        goal_space: space of the goals, a ``Box`` of vectors. It must be bounded unless the environment observes goals.
         achieved_goal_fn: function that returns the achieved goal, given the ``EnvState`` of ``env`` after a reset or a
             step; ``None`` if observations have the entry ``achieved_goal``.
         reward_fn: see ``GoalTask``.

@@ -18,14 +18,14 @@ from evorl.types import Action, Key, Observation, PyTreeDict
 
 
 class ObsFlattenWrapper(ChangesObservations, Wrapper):
-    """Flattens an observation to one vector: discrete entries are one-hot encoded, all arrays raveled and concatenated.
+    """Flattens an observation to one vector: one-hot encodes discrete entries, then ravels and concatenates all arrays.
 
     If all arrays have the same dtype, the vector has this dtype. Otherwise it is float32, and pixels (uint8) are
     divided by 255, as networks expect. Observations with an ``action_mask`` become a dict of the vector
     (``observation``) and the unchanged mask. See ``evorl.envs.wrappers.encoding``.
 
     Raises:
-        TypeError: a space inside the observation space is not one of evorl's.
+        TypeError: a space inside the observation space is not one of evorl's, or a goal is not a ``Box``.
     """
 
     hides_goals = "env.flatten_obs joins observation and goals to one vector"
@@ -37,7 +37,7 @@ class ObsFlattenWrapper(ChangesObservations, Wrapper):
         members = leaf_spaces(self._encoded_space)
         for member in members:
             if not isinstance(member, Box):
-                raise TypeError(f"cannot flatten {member!r}: use spaces of evorl.envs.")
+                raise TypeError(f"cannot flatten {member!r}: use spaces of evorl.envs, and Boxes for goals.")
         dtypes = {member.dtype for member in members}
         self._dtype = dtypes.pop() if len(dtypes) == 1 else np.dtype(np.float32)
         low, high = (

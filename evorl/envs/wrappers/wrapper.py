@@ -12,8 +12,8 @@ from evorl.types import Action, Key, Observation
 class Wrapper(EnvWrapper):
     """A wrapper of a single environment; the base class changes nothing.
 
-    A wrapper stores its parameters as hashable attributes: two wrappers are equal if types, parameters and wrapped
-    environments are equal. It stores values that later steps need in ``EnvState._internal``, under unique names.
+    A wrapper stores its parameters as hashable attributes: two wrappers are equal if their types, parameters
+    and environments are equal. It stores values for later steps in ``EnvState._internal``, under unique names.
 
     Raises:
         TypeError: ``env`` is not an ``Env``, is a vector environment, or is a wrapper that must be outermost.

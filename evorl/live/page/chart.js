@@ -169,7 +169,7 @@ function tell(box, svg, series, scale, label, event) {
 
 /**
  * Draw curves.
- * series: [{label, slot, points: [[x, y]], seeds: [points], spread: [[x, low, high]]}]
+ * series: [{label, slot (index of color and dashes), points: [[x, y]], seeds: [points], spread: [[x, low, high]]}]
  * label: {x, y, unit}; weight: smoothing weight in [0, 1), 0 for no smoothing; box: element for the values under the pointer.
  */
 export function drawCurves(svg, series, label, weight, box) {
