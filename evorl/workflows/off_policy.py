@@ -297,7 +297,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
             keys: random keys for sampling from the replay buffer and for the updates.
             num_updates: number of updates, an int or int32, from 0 to ``most_updates``.
             progress: completed fraction of training.
-            between: smallest and largest nonzero number of updates; ``None`` if unknown. See ``loops.repeated``.
+            between: ``(n, n)`` or ``(n, n + 1)``: values of ``num_updates`` other than 0; ``None`` if unknown.
         """
         draw = partial(draw_from_both, self) if "recorded_state" in state else self.draw_batches
         batches, rows, envs = draw(state, keys[0], progress)
