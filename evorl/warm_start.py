@@ -212,11 +212,14 @@ def _parts_to_load(
     Raises:
         ValueError: a requested part is not in both agents, or the agents have no common part.
     """
+    common = [name for name in here if name in there]
+    if requested is not None and not requested:
+        raise ValueError(f"parts is empty: choose from {', '.join(common)}, or None for all of them.")
     for name in requested or ():
         for where, parts in ((str(run), there), ("this run's agent", here)):
             if name not in parts:
                 raise ValueError(f"init_from.parts: {no_such(f'part in {where}', name, parts)}")
-    loaded = [name for name in here if name in there and (requested is None or name in requested)]
+    loaded = [name for name in common if requested is None or name in requested]
     if not loaded:
         raise ValueError(
             f"{run} has {', '.join(there)}, but this run's agent has {', '.join(here) or 'no parameters'}: the agents "
@@ -236,16 +239,14 @@ def _parts_to_load(
 def _compare(part: str, there: Leaves, here: Leaves, loaded: Sequence[str], run: Path | str) -> None:
     """Raise ``ValueError`` if a part's arrays differ in name, shape or dtype; either run may lack a ``log_std``."""
     for path in dict.fromkeys([*there, *here]):
-        if path.rpartition("/")[2] == _SPREAD and not (path in there and path in here):
+        before, after = there.get(path), here.get(path)
+        is_common = before is not None and after is not None
+        if str(before) == str(after) or (path.rpartition("/")[2] == _SPREAD and not is_common):
             continue
         name = f"{part}/{path}" if path else part
-        if path in there and path in here and str(there[path]) == str(here[path]):
-            continue
-        if path in there and path in here:
-            difference = f"{name} is {there[path]} in {run} but {here[path]} here"
-        else:
-            leaves, only = (there, str(run)) if path in there else (here, "this run")
-            difference = f"{name} ({leaves[path]}) is only in {only}"
+        difference = f"{name} is {before} in {run} but {after} here"
+        if not is_common:
+            difference = f"{name} ({before or after}) is only in {'this run' if before is None else run}"
         others = [other for other in loaded if other.removeprefix("target_") != part.removeprefix("target_")]
         advice = f"Omit {part} with init_from.parts=[{', '.join(others)}], or use" if others else "Use"
         raise ValueError(f"init_from: {difference}. {advice} an environment with the same spaces and the same network.")

@@ -156,6 +156,8 @@ def test_what_does_not_fit_is_told_with_both_shapes(
         warm_start(small("ppo", "CartPole-v1", agent={"network": {"torso": [8]}, "normalize_obs": True}), folder)
     with raises_naming(ValueError, "init_from.parts", "'polcy'", "'policy'"):
         warm_start(ppo, folder, ["polcy"])
+    with raises_naming(ValueError, "parts is empty", "policy, value"):
+        warm_start(ppo, folder, [])
     with raises_naming(ValueError, "no common part"):
         warm_start(small("dqn"), folder)
     with raises_naming(CheckpointError, "complete checkpoint"):

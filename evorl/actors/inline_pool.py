@@ -17,6 +17,8 @@ class InlinePool(ActorPool):
         settings_of: returns the settings of the worker for an actor's number; called whenever an actor starts.
     """
 
+    can_hang = False
+
     def __init__(self, worker: type[ActorWorker], settings_of: Callable[[int], Any]) -> None:
         super().__init__(worker, settings_of)
         self._workers: dict[int, ActorWorker] = {}

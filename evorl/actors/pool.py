@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 STARTING_SECONDS = 180.0  # time limit for an actor's imports and the construction of its worker
 SILENT_SECONDS = 6.0  # an actor without a heartbeat for this long counts as hung
@@ -31,6 +31,8 @@ class ActorPool(abc.ABC):
         worker: class of an ``ActorWorker``; other processes import it by its name.
         settings_of: returns the settings of the worker for an actor's number; called whenever an actor starts.
     """
+
+    can_hang: ClassVar[bool] = True  # False if actors only run within ``answers``: a waiting request is never late
 
     def __init__(self, worker: type[ActorWorker], settings_of: Callable[[int], Any]) -> None:
         self._worker, self._settings_of = worker, settings_of

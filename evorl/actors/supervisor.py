@@ -19,7 +19,8 @@ class Supervisor:
     Args:
         pool: pool in which the actors run.
         count: number of actors.
-        timeout: maximum seconds per request, except an actor's first; an actor that takes longer is replaced.
+        timeout: maximum seconds per request, except an actor's first; an actor that takes longer is replaced, except
+            in an ``InlinePool``.
         message: callback that receives a message when an actor is replaced.
     """
 
@@ -78,7 +79,7 @@ class Supervisor:
         for number, (request, sent_at) in list(self._requests.items()):
             reason = self._pool.why_dead(number)
             late = time.monotonic() - sent_at
-            if reason is None and number in self._has_answered and late > self._timeout:
+            if reason is None and self._pool.can_hang and number in self._has_answered and late > self._timeout:
                 reason = f"did not answer for {late:.0f} s (limit: actors.timeout, or timeout of a Batcher)"
             if reason is None:
                 continue

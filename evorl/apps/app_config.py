@@ -109,11 +109,6 @@ class AppConfig:
         return [python, *command[1:]] if command[0] in ("python", "python3") else command
 
 
-def package_version() -> str:
-    """Return the installed version of evorl."""
-    return installed_version()
-
-
 def read_app(file: str | Path = APP_FILE, variables: Mapping[str, str] = os.environ) -> AppConfig:
     """Read the settings of an app.
 
@@ -157,7 +152,7 @@ def read_app(file: str | Path = APP_FILE, variables: Mapping[str, str] = os.envi
 
 def check_version(config: Mapping[str, Any], name: str) -> None:
     """Raise ``ValueError``, naming both versions, unless ``version`` is the installed version of evorl."""
-    installed = package_version()
+    installed = installed_version()
     if "version" not in config:
         raise ValueError(
             f"{name} does not state the version of evorl that it was made for: add the line version: {installed}"
@@ -173,7 +168,11 @@ def _argument_list(command: Any) -> list[str]:
     """Return a command as an argument list; a string is split as a shell would, but never passed to a shell."""
     example = "as in run: [python, environment/bandit_app.py]"
     if isinstance(command, str):
-        command = shlex.split(command, posix=os.name != "nt")
+        try:
+            command = shlex.split(command, posix=os.name != "nt")
+        except ValueError as error:
+            reason = f"{error} in {command!r}: write a list, {example}"
+            raise ValueError(f"environment.run in {APP_FILE} cannot be split: {reason}.") from error
     if not isinstance(command, list) or not command:
         raise ValueError(f"environment.run must be the command that starts the simulator, {example}; got {command!r}.")
     return [str(argument) for argument in command]

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evorl.apps.app_config import APP_FILE, package_version
+from evorl.apps.app_config import APP_FILE
 from evorl.apps.app_text import as_entry, with_values
 from evorl.apps.kinds import IMAGE_KINDS, KINDS, Kind
 from evorl.apps.wheel import write_wheel
+from evorl.distribution import installed_version
 from evorl.serving.client_copy import client_text
 
 _FILES = Path(__file__).resolve().parent / "files"
@@ -73,7 +74,7 @@ def make_app(folder: Path, kind_name: str, agent: str, training: Mapping[str, An
         raise ValueError(f"{folder} already exists: choose another name, or change the app in it with evorl generate.")
     kind = KINDS[kind_name]
     sections = [
-        _HEAD.format(version=package_version(), agent=agent),
+        _HEAD.format(version=installed_version(), agent=agent),
         f"agent: {agent} # list them with evorl config\n",
         training_entry(training),
         f"{environment_entry(kind, in_boxes)}",

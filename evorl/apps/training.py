@@ -8,7 +8,7 @@ from typing import Any
 
 from evorl.apps.app_config import APP_FILE, AppConfig
 from evorl.config.command_lines import as_arguments, as_override
-from evorl.runs.trust import foreign_names, refuse_composed_code
+from evorl.runs.trust import foreign_names, refuse_composed_code, settable
 
 # Keys that an override sets to a name, as in ``optimizer=sgd``: each entry of their mapping is a separate override.
 _CHOSEN = re.compile(r"agent|env|replay|evolution|inner|learner|(?:\w+\.)*(?:\w*optimizer|archive)")
@@ -39,13 +39,14 @@ def refuse_named_code(app: AppConfig, extra: Collection[str]) -> None:
 
     Args:
         app: the app, possibly from an untrusted source.
-        extra: arguments of the user's command; a setting that the user repeats there is accepted.
+        extra: arguments of the user's command; settings that the user gives there are accepted.
 
     Raises:
         ValueError: a setting names code from outside evorl.
     """
     names = foreign_names(app.training) if app.algorithm is None else {}
-    if names := {path: name for path, name in names.items() if f"{path}={name}" not in extra}:
+    given = {word.partition("=")[0].lstrip("+") for word in extra}
+    if names := {path: name for path, name in names.items() if settable(path) not in given}:
         raise ValueError(
             f"training in {APP_FILE} would run code outside evorl: {as_arguments(names)}. If you "
             f"trust it, {_GIVE_WORDS[0].lower()}{_GIVE_WORDS[1:]}"

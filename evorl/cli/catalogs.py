@@ -11,7 +11,7 @@ from typing import Any, Literal
 from evorl.algorithms.pbt import PBTWorkflow
 from evorl.assembly import complete_config, workflow_class
 from evorl.cli.config_tree import AGENT_PARTS, config_folder, config_names, family_files, long_names, settings_file
-from evorl.cli.options import FAMILIES
+from evorl.cli.options import ACTIONS, FAMILIES
 from evorl.config.names import no_such
 from evorl.config.values import dotted_keys, field_types
 from evorl.config.yaml_text import read_text_file, read_yaml
@@ -111,16 +111,18 @@ def list_envs(
         actions: only environments with a known ``action_space`` of this kind; others are known only after creation.
 
     Raises:
-        ValueError: the library or the agent does not exist.
+        ValueError: the library, the agent or the kind of actions does not exist.
     """
     folder, envs = config_folder(), _all_envs()
     if library is not None and library not in (libraries := sorted({env.library for env in envs})):
         raise ValueError(no_such("environment library", library, libraries))
     if agent is not None and agent not in (agents := config_names(folder / "agent")):
         raise ValueError(no_such("agent", agent, agents))
+    spaces = {None: "", "discrete": "Discrete", "continuous": "Box"}  # beginnings of the selected action spaces
+    if actions not in spaces:
+        raise ValueError(no_such("kind of actions", actions, ACTIONS))
     envs = [env for env in envs if text.lower() in f"{env.name} {env.path}".lower() and library in (None, env.library)]
-    if actions is not None:
-        envs = [env for env in envs if env.action_space.startswith("Discrete" if actions == "discrete" else "Box")]
+    envs = [env for env in envs if env.action_space.startswith(spaces[actions])]
     envs = [dataclasses.replace(env, tuned=_tuned_agents(env.name, folder)) for env in envs]
     return [env for env in envs if agent is None or agent in env.tuned]
 

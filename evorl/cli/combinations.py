@@ -105,10 +105,8 @@ def describe_parallel_runs(runs: Sequence[tuple[Sequence[str], Mapping[str, str]
     flat = [value for of_one in values.values() for value in of_one]
     if len(runs) == 1 or not all(isinstance(value, int | float) and not isinstance(value, bool) for value in flat):
         return None
-    if _steps_outside_jax(overrides):
-        return None
     seeds = values.pop("seed", [])
-    if any(is_shared(name) for name in values):
+    if _steps_outside_jax(overrides) or any(is_shared(name) for name in values):
         return None
     if seeds and seeds != list(range(seeds[0], seeds[0] + len(seeds))):
         return None
@@ -136,10 +134,11 @@ def _steps_outside_jax(overrides: Sequence[str]) -> bool:
 
 @contextmanager
 def naming_setting(setting: Mapping[str, str]) -> Iterator[None]:
-    """Context manager that re-raises ``ValueError`` and ``OSError`` as ``ValueError``, prefixed with ``setting``."""
+    """Context manager that raises Hydra's errors, ``ValueError`` and ``OSError`` as ``ValueError`` with ``setting``."""
     try:
         yield
-    except (ValueError, OSError) as error:
-        text = describe_config_error(error, config_folder()) if is_of_config(error) else str(error)
-        described = describe_setting(setting)
-        raise ValueError(f"{described}: {text}" if described else text) from error
+    except Exception as error:
+        if not (of_config := is_of_config(error)) and not isinstance(error, ValueError | OSError):
+            raise
+        text = describe_config_error(error, config_folder()) if of_config else str(error)
+        raise ValueError(": ".join(filter(None, (describe_setting(setting), text)))) from error

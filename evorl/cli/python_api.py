@@ -148,7 +148,7 @@ def compare(*agents: str, seeds: int = 10, **settings: object) -> Path | None:
 
     Raises:
         ValueError: an agent or a setting is unknown or invalid. (``RunFolderError`` for an invalid ``resume`` folder.)
-        RunsFailed: a training failed; all others were trained.
+        RunsFailed: a training failed, now or before; raised after the other trainings, or after a stop.
     """
     number = {} if "resume" in settings else {"seeds": seeds}
     with _config_errors(), _kept_arguments():

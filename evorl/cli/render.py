@@ -93,9 +93,8 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
     prepare_for(spec)
     workflow = workflow_from_config(spec.workflow_config())
     checkpointer = RunCheckpointer(folder.checkpoints)
-    which = request.checkpoint
-    if which == "best" and checkpointer.best_step is None:
-        which = "latest"
+    has_none = request.checkpoint == "best" and checkpointer.best_step is None
+    which = "latest" if has_none else request.checkpoint
     try:
         state, progress = restore(workflow, checkpointer, spec.seed, which, played_entries(workflow))
         for notice in checkpointer.notices:
@@ -135,12 +134,9 @@ def _prepare_to_draw(env: Any, kind: str) -> None:
 
     Gymnasium renders with pygame, which also needs dummy drivers for video and audio.
     """
-    for name, value in {
-        "SDL_VIDEODRIVER": "dummy",
-        "SDL_AUDIODRIVER": "dummy",
-        "PYGAME_HIDE_SUPPORT_PROMPT": "1",
-    }.items():
-        os.environ.setdefault(name, value)
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     library = _library_of(env)
     if kind == "html" and library in _OF_BODIES:
         os.environ["MUJOCO_GL"] = "disable"  # a page needs no renderer, and a missing one would raise an error
@@ -150,9 +146,7 @@ def _prepare_to_draw(env: Any, kind: str) -> None:
 
 
 def _is_drawn_by_mujoco(env: Any) -> bool:
-    if _library_of(env) != "gymnasium":
-        return False
-    return is_drawn_by_mujoco(str(env.get("name")))
+    return _library_of(env) == "gymnasium" and is_drawn_by_mujoco(str(env.get("name")))
 
 
 def _library_of(env: Any) -> str | None:
@@ -204,7 +198,7 @@ def _draw(request: Request, folder: RunFolder, spec: RunSpec, workflow: Workflow
 def _write(request: Request, target: Path, title: str, shown: Sequence[Shown], workflow: Workflow) -> None:
     env = workflow.eval_env
     if request.format == "html" and env.mujoco_model is not None and all(each.episode for each in shown):
-        num_boxes = write_body_page(target, title, shown, env, request.frames)
+        num_boxes = write_body_page(target, title, shown, env, request.frames, request.fps)
         if num_boxes:
             print(f"{num_boxes} meshes or height fields are shown as their bounding boxes.")
         return

@@ -44,8 +44,8 @@ def train_sweep(arguments: Sequence[str]) -> None:
     """Run the sweep of ``evorl train -m ...`` or ``resume=<sweep>``, and raise errors instead of printing them.
 
     Raises:
-        ValueError: a setting is invalid, or the arguments name no sweep.
-        RunsFailed: a run failed; all others were trained.
+        ValueError: a setting is invalid, or the arguments name no sweep. (``RunFolderError``: an invalid ``resume``.)
+        RunsFailed: a run failed, now or before; raised after the other runs, or after a stop.
     """
     with scope():
         if not _plans_or_sweeps(overrides_first(list(arguments))):
@@ -71,9 +71,10 @@ def serve(arguments: Sequence[str]) -> None:
 def serve_parameters(arguments: Sequence[str]) -> None:
     """Run ``evorl serve-parameters``: train with ``parameters=server`` unless ``parameters`` or ``resume`` is set."""
     values = _values_of(arguments)
-    if values.get("resume"):
+    resumes = values.get("resume", "null") not in ("", "null")
+    if resumes:
         refuse_ordinary_run(values["resume"], values.get("runs_folder", "runs"))
-    train(arguments if {"resume", "parameters"} & values.keys() else ["parameters=server", *arguments])
+    train(arguments if resumes or "parameters" in values else ["parameters=server", *arguments])
 
 
 def _values_of(arguments: Sequence[str]) -> dict[str, str]:

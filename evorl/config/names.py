@@ -199,6 +199,8 @@ def load_class(path: Any, setting: str, shipped: str | None = None) -> Any:
         raise ValueError(f"{setting}={path!r}: {_no_such_in_main(class_name)}")
     try:
         return getattr(_import_for(module_name, f"{setting}={path}"), class_name)
+    except ForeignCodeError:
+        raise
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(
             f"{setting}={path!r} names no class that can be imported ({error}): use the form package.module.Class."

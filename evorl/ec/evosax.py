@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from evorl.config.names import no_such
+from evorl.config.values import positive
 from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.fitness_shaping import is_flat
 from evorl.ec.noise import noise_rows
@@ -42,7 +43,7 @@ class EvosaxStrategy(EvoOptimizer):
 
     Raises:
         ValueError: the strategy or one of its parameters is unknown (the message suggests valid names), or the
-            strategy does not support ``pop_size``.
+            strategy does not support ``pop_size`` or ``num_populations``.
     """
 
     pop_size: int
@@ -56,13 +57,13 @@ class EvosaxStrategy(EvoOptimizer):
     def __post_init__(self) -> None:
         if self.strategy not in strategy_names():
             raise ValueError(no_such("strategy of evosax", self.strategy, strategy_names()))
-        if self.strategy in _NEEDS_GROUPS and self.pop_size % self.num_populations:
+        if self.strategy in _NEEDS_GROUPS and self.pop_size % positive(self.num_populations, "num_populations"):
             raise ValueError(
                 f"pop_size={self.pop_size} cannot be divided into num_populations={self.num_populations} equal parts: "
                 f"choose a multiple of {self.num_populations}."
             )
         try:
-            fields = self._default_params({"x": jnp.zeros(2)}).__dataclass_fields__
+            fields = self._build({"x": jnp.zeros(2)})[1].__dataclass_fields__
         except AssertionError as error:
             raise ValueError(f"evosax's {self.strategy} with pop_size={self.pop_size}: {error}") from error
         for name in self.params:
@@ -142,13 +143,10 @@ class EvosaxStrategy(EvoOptimizer):
         return inner.replace(std=jnp.full_like(inner.std, std))
 
     def _params(self, solution: Params) -> Any:
-        params = self._default_params(solution)
+        params = self._build(solution)[1]
         if "std_init" in params.__dataclass_fields__:
             params = params.replace(std_init=self.initial_std)
         return params.replace(**self.params)
-
-    def _default_params(self, solution: Params) -> Any:
-        return self._build(solution)[1]
 
     def _means(self, solution: Params) -> Params:
         """Return the initial mean; for strategies with subpopulations a copy for each, ``[num_populations, ...]``."""

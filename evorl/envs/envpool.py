@@ -137,17 +137,19 @@ class EnvPoolVectorEnv(HostVectorEnv):
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """Step all simulators; see ``HostVectorEnv.step``. Raises ``RuntimeError`` before the first ``reset``."""
-        if self._pool is None:
-            raise RuntimeError(f"{self._task.name} was stepped before the first reset: call reset first.")
-        obs, reward, termination, truncation, info = self._pool.step(self._task.pool_actions(actions))
+        obs, reward, termination, truncation, info = self._started("step").step(self._task.pool_actions(actions))
         return self._task.observed(obs), reward, termination, truncation, self._task.metrics(info)
 
     def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> Any:
-        """Restart the simulators where ``mask`` is True; the seeds are ignored."""
-        del seeds
-        obs, info = self._pool.reset(np.flatnonzero(mask).astype(np.int32))
-        rows = info["env_id"]
-        return _spread(self._task.observed(obs), rows, self.num_envs)
+        """Restart the simulators where ``mask`` is True; the seeds are ignored. Raises ``RuntimeError`` as in step."""
+        obs, info = self._started("partial_reset").reset(np.flatnonzero(mask).astype(np.int32))
+        return _spread(self._task.observed(obs), info["env_id"], self.num_envs)
+
+    def _started(self, method: str) -> Any:
+        """Return the pool. Raises ``RuntimeError``, which names the called ``method``, before the first ``reset``."""
+        if self._pool is None:
+            raise RuntimeError(f"{self._task.name} got {method} before the first reset: call reset first.")
+        return self._pool
 
     def render(self) -> np.ndarray | None:
         """Return an image of the first environment; ``None`` before a reset, or without ``render_mode: rgb_array``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -91,18 +92,16 @@ def _make_one(
 ) -> Any:
     import gymnasium
 
-    if name.startswith("ALE/"):
-        import ale_py
-
-        gymnasium.register_envs(ale_py)
     if name.startswith(ROBOTICS):
         register_robotics()
     try:
+        if name.startswith("ALE/"):
+            gymnasium.register_envs(importlib.import_module("ale_py"))
         env = gymnasium.make(name, **{"disable_env_checker": True, **kwargs})  # evorl.envs.host checks results
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         if ":" in name:
             raise ValueError(f"{name} names a package that cannot be imported: {error}") from error
-        extra = "box2d" if "Box2D" in str(error) else "gymnasium"
+        extra = "atari" if name.startswith("ALE/") else "box2d" if "Box2D" in str(error) else "gymnasium"
         raise ImportError(f"{name} needs a package that is not installed (the extra {extra}): {error}") from error
     except gymnasium.error.UnregisteredEnv as error:
         raise ValueError(
@@ -283,14 +282,10 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
         super().__init__(single, num_envs, obs_key, metrics, goal_task)
         single.close()
         # Workers are spawned, because forking a process with JAX's threads can hang.
-        makes: Any = functools.partial(
-            CheckedAnswers, make, obs_key, tuple(metrics)
-        )  # Any: Gymnasium's types allow only its own wrappers
+        # Any: Gymnasium's types allow only its own wrappers.
+        makes: Any = functools.partial(CheckedAnswers, make, obs_key, tuple(metrics))
         self._env = AsyncVectorEnv(
-            [makes] * num_envs,
-            shared_memory=True,
-            context="spawn",
-            autoreset_mode=AutoresetMode.DISABLED,
+            [makes] * num_envs, shared_memory=True, context="spawn", autoreset_mode=AutoresetMode.DISABLED
         )
 
     def reset(self, seeds: np.ndarray) -> Any:

@@ -1,7 +1,7 @@
 """Reward functions of Gymnasium's goal environments in JAX, so that compiled updates can recompute rewards.
 
 The environments' own ``compute_reward`` uses NumPy. This module knows the distance-based tasks of Gymnasium-Robotics:
-Fetch, HandReach, PointMaze and AntMaze. It compares each reward function with ``compute_reward`` before use.
+Fetch, HandReach, PointMaze and AntMaze. It compares reward functions of goals alone with ``compute_reward`` before use.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 from evorl.config.names import explain_missing_package, load_named
 from evorl.envs.goals.sparse import Within
 from evorl.envs.goals.task import GoalTask, RewardFn, is_goal_space
+from evorl.envs.gymnasium_spaces import action_space_of
 from evorl.envs.space import Box, DictSpace, Space
 from evorl.types import Action, Observation
 
@@ -54,10 +55,8 @@ def register_robotics() -> None:
     import gymnasium
 
     requirement = ("environments of robots and mazes with goals", "gymnasium_robotics", "gymnasium-robotics>=1.4")
-    with (
-        explain_missing_package(*requirement),
-        contextlib.redirect_stderr(io.StringIO()),
-    ):  # suppresses notices of other packages
+    # Redirection suppresses notices of other packages.
+    with explain_missing_package(*requirement), contextlib.redirect_stderr(io.StringIO()):
         import gymnasium_robotics
     gymnasium.register_envs(gymnasium_robotics)
 
@@ -105,7 +104,7 @@ def goal_task_of(env: Any, obs_space: Space, function: str | None = None) -> Goa
             "reset_target=true lets the simulator move its goal during an episode, but an episode must have one goal: "
             "remove reset_target."
         )
-    _compare(task, env)
+    _compare(task, env, obs_space.spaces["observation"])
     return task
 
 
@@ -122,8 +121,11 @@ def _known_task(single: Any, goal_space: Box) -> GoalTask | None:
     return GoalTask(goal_space, PayOfDistance("away" if kind == "sparse" else "minus", threshold), Within(threshold))
 
 
-def _compare(task: GoalTask, env: Any) -> None:
-    """Raise ``ValueError`` if the task's rewards for sampled goals differ from ``env.compute_reward``, if it exists."""
+def _compare(task: GoalTask, env: Any, observation_space: Space) -> None:
+    """Raise ``ValueError`` if the task's rewards for sampled goals differ from ``env.compute_reward``, if it exists.
+
+    Rewards that depend on the action or the observation are not compared, because ``compute_reward`` gets neither.
+    """
     compute_reward = getattr(env.unwrapped, "compute_reward", None)
     if compute_reward is None:
         return
@@ -131,11 +133,15 @@ def _compare(task: GoalTask, env: Any) -> None:
     desired = rng.uniform(-1.0, 1.0, (_NUM_COMPARED, *task.goal_space.shape))
     away = rng.normal(size=desired.shape)
     away *= np.geomspace(1e-3, 3.0, _NUM_COMPARED)[:, None] / np.linalg.norm(away, axis=1, keepdims=True)
-    achieved = desired + away
+    achieved, blank = desired + away, (action_space_of(env.action_space)[0].zeros(), observation_space.zeros())
+    rewards_of = jax.vmap(task.reward_fn, (0, 0, None, None))
+    goals = jnp.asarray(achieved, jnp.float32), jnp.asarray(desired, jnp.float32)
+    task_rewards, others = (
+        np.asarray(rewards_of(*goals, *rest)) for rest in (blank, jax.tree.map(jnp.ones_like, blank))
+    )
+    if not np.array_equal(task_rewards, others, equal_nan=True):
+        return
     theirs = np.asarray([float(compute_reward(a, d, {})) for a, d in zip(achieved, desired, strict=True)])
-    # These reward functions do not use actions and observations, which are unknown here.
-    rewards_of = jax.vmap(lambda a, d: task.reward_fn(a, d, None, None))
-    task_rewards = np.asarray(rewards_of(jnp.asarray(achieved, jnp.float32), jnp.asarray(desired, jnp.float32)))
     if not np.allclose(task_rewards, theirs, rtol=1e-4, atol=1e-5):
         worst = int(np.abs(task_rewards - theirs).argmax())
         raise ValueError(

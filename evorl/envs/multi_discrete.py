@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.envs.space import Space
-from evorl.ops.trees import shape_and_dtype
+from evorl.envs.space import Space, sample_integers
+from evorl.envs.space_bounds import elements_within, require_int32
 
 
 class MultiDiscrete(Space):
@@ -18,10 +18,10 @@ class MultiDiscrete(Space):
     Args:
         sizes: number of values of each choice, an array with the shape of an element.
         start: smallest value of each choice, a number or an array that broadcasts to that shape.
-        dtype: an integer dtype.
+        dtype: an integer dtype; the values must be within int32, too.
 
     Raises:
-        ValueError: a choice has no values, ``start`` does not broadcast, or the dtype cannot represent all values.
+        ValueError: a choice has no values, ``start`` does not broadcast, or a value is out of range of dtype or int32.
     """
 
     def __init__(self, sizes: Any, start: Any = 0, dtype: Any = np.int32) -> None:
@@ -30,9 +30,10 @@ class MultiDiscrete(Space):
         self.start = np.array(np.broadcast_to(np.asarray(start, np.int64), self.sizes.shape))
         if (self.sizes < 1).any():
             raise ValueError(f"MultiDiscrete needs at least one value per choice, got sizes={sizes}.")
-        room, last = np.iinfo(self._dtype), self.start + self.sizes - 1
-        if (self.start < room.min).any() or (last > room.max).any():
+        room, last = np.iinfo(self._dtype), self.start + self.sizes.astype(object) - 1
+        if np.any(self.start < room.min) or np.any(last > room.max):
             raise ValueError(f"{self._dtype} cannot represent all elements of MultiDiscrete({sizes}, start={start}).")
+        require_int32("MultiDiscrete", self.start, last)
         for array in (self.sizes, self.start):
             array.setflags(write=False)
 
@@ -46,25 +47,14 @@ class MultiDiscrete(Space):
         """NumPy dtype of one element."""
         return self._dtype
 
-    @property
-    def spec(self) -> jax.ShapeDtypeStruct:
-        """Shape of one element, and its dtype in JAX: 64-bit dtypes become 32-bit, unless JAX enables 64 bits."""
-        return shape_and_dtype(self.shape, self.dtype)
-
     def sample(self, key: jax.Array) -> jax.Array:
         """Return an element with independent, uniformly distributed choices."""
-        numbers = jax.random.randint(key, self.shape, 0, self.sizes.astype(np.int32), jnp.int32)
-        return (numbers + self.start.astype(np.int32)).astype(self._dtype)
+        numbers = sample_integers(key, self.start, self.start + self.sizes - 1)
+        return numbers.astype(jax.dtypes.canonicalize_dtype(self._dtype))
 
     def contains(self, x: Any) -> jax.Array:
         """Return true where ``x`` is an element; false for a wrong shape, floats and bools."""
-        x = jnp.asarray(x)
-        batch_ndim = x.ndim - len(self.shape)
-        if batch_ndim < 0 or x.shape[batch_ndim:] != self.shape or not np.issubdtype(x.dtype, np.integer):
-            return jnp.zeros(x.shape[: max(batch_ndim, 0)], jnp.bool_)
-        last = (self.start + self.sizes - 1).astype(np.int32)
-        inside = (x >= self.start.astype(np.int32)) & (x <= last)
-        return jnp.all(inside, axis=tuple(range(batch_ndim, x.ndim)))
+        return elements_within(x, self.start, self.start + self.sizes - 1, (jnp.integer,))
 
     def _identity(self) -> tuple:
         return (self.shape, self._dtype.str, self.sizes.tobytes(), self.start.tobytes())

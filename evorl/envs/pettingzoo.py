@@ -102,13 +102,15 @@ class PettingZooVectorEnv(HostVectorEnv):
         return batch
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """Step all copies; see ``HostVectorEnv.step``. Raises ``HostEnvError`` if a copy failed."""
+        """Step all copies; see ``HostVectorEnv.step``. Raises ``HostEnvError`` if a copy failed or was never reset."""
         converted = batch_rows(self.action_space, self._convert_actions(actions))
         rewards = np.zeros(self._has_ended.shape, np.float32)
         termination, truncation = np.zeros_like(self._has_ended), np.zeros_like(self._has_ended)
         metrics = {name: np.zeros(self._has_ended.shape, np.float32) for name in self.info_spec}
         batch = blank_observations(self.obs_space, self.num_envs)
         for copy, env in enumerate(self._envs):
+            if not hasattr(env, "agents"):
+                raise HostEnvError(f"copy {copy} got step before its first reset: call reset first.")
             acting = list(env.agents)
             rows = {agent: converted[copy * len(self._agents) + i] for i, agent in enumerate(self._agents)}
             sent = {agent: rows[agent] for agent in acting}
@@ -149,13 +151,9 @@ class PettingZooVectorEnv(HostVectorEnv):
     ) -> bool:
         """Record the agents of a copy that have terminated or left; return True if the copy's episode is over."""
         left = self._envs[copy].agents
-        cuts = np.array(
-            [bool(truncated.get(agent, False)) and not terminated.get(agent, False) for agent in self._agents]
-        )
-        has_ended = [
-            agent in acting and (bool(terminated.get(agent, False)) or agent not in left) for agent in self._agents
-        ]
-        ends = np.array(has_ended) & ~cuts
+        is_cut = [bool(truncated.get(agent)) and not terminated.get(agent) for agent in self._agents]
+        has_ended = [agent in acting and (bool(terminated.get(agent)) or agent not in left) for agent in self._agents]
+        cuts, ends = np.array(is_cut), np.array(has_ended) & ~np.array(is_cut)
         self._has_ended[copy] |= ends
         if self._ends_with_first:
             return bool(ends.any() or cuts.any() or not left)

@@ -7,6 +7,7 @@ are observations or actions of a single environment, without batch axes. For a b
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.envs.space_bounds import check_size, filled_bound, fits_32_bits, known_bound, require_int32
+from evorl.envs.space_bounds import check_size, elements_within, filled_bound, fits_32_bits, known_bound, require_int32
 from evorl.ops.trees import shape_and_dtype
 from evorl.types import ByValue, PyTreeDict, is_entry_name
 
@@ -36,9 +37,12 @@ class Space(ByValue, abc.ABC):
         """NumPy dtype of one element; for a dict or tuple space, a dict or tuple of dtypes."""
 
     @property
-    @abc.abstractmethod
     def spec(self) -> Any:
-        """``jax.ShapeDtypeStruct`` of one element in JAX; for a dict or tuple space, a dict or tuple of the structs."""
+        """``jax.ShapeDtypeStruct`` of one element in JAX; for a dict or tuple space, a dict or tuple of the structs.
+
+        64-bit dtypes become 32-bit, unless JAX enables 64 bits.
+        """
+        return shape_and_dtype(self.shape, self.dtype)
 
     @abc.abstractmethod
     def sample(self, key: jax.Array) -> Any:
@@ -91,11 +95,6 @@ class Box(Space):
         return self._dtype
 
     @property
-    def spec(self) -> jax.ShapeDtypeStruct:
-        """Shape of one element, and its dtype in JAX: 64-bit dtypes become 32-bit, unless JAX enables 64 bits."""
-        return shape_and_dtype(self.shape, self.dtype)
-
-    @property
     def is_bounded(self) -> bool:
         """True if every bound is finite."""
         return bool(np.all(np.isfinite(self.low)) and np.all(np.isfinite(self.high)))
@@ -103,7 +102,7 @@ class Box(Space):
     def sample(self, key: jax.Array) -> jax.Array:
         """Return an element: uniform between finite bounds, exponential from a single bound, otherwise normal."""
         if self._dtype == np.bool_ or np.issubdtype(self._dtype, np.integer):
-            return _sample_integers(key, self.low, self.high)
+            return sample_integers(key, self.low, self.high)
         return self._sample_floats(key).astype(jax.dtypes.canonicalize_dtype(self._dtype))
 
     def _sample_floats(self, key: jax.Array) -> jax.Array:
@@ -123,15 +122,8 @@ class Box(Space):
 
     def contains(self, x: Any) -> jax.Array:
         """Return true where ``x`` is within the bounds; false for a wrong shape, NaN, and floats in integer Boxes."""
-        x = jnp.asarray(x)
-        batch_ndim = x.ndim - len(self.shape)
-        wrong_kind = np.issubdtype(x.dtype, np.floating) and not np.issubdtype(self._dtype, np.floating)
-        if batch_ndim < 0 or x.shape[batch_ndim:] != self.shape or wrong_kind:
-            return jnp.zeros(x.shape[: max(batch_ndim, 0)], jnp.bool_)
-        common = jax.dtypes.canonicalize_dtype(jnp.promote_types(x.dtype, self._dtype))
-        x = x.astype(common)
-        inside = (x >= self.low.astype(common)) & (x <= self.high.astype(common))
-        return jnp.all(inside, axis=tuple(range(batch_ndim, x.ndim)))
+        number = jnp.number if jnp.issubdtype(self._dtype, jnp.floating) else jnp.integer
+        return elements_within(x, self.low, self.high, (jnp.bool_, number))
 
     def _identity(self) -> tuple:
         return self._key
@@ -168,11 +160,6 @@ class Discrete(Space):
         """Always int32."""
         return np.dtype(np.int32)
 
-    @property
-    def spec(self) -> jax.ShapeDtypeStruct:
-        """Shape and dtype of one element."""
-        return jax.ShapeDtypeStruct((), self.dtype)
-
     def sample(self, key: jax.Array) -> jax.Array:
         """Return a uniformly distributed element."""
         drawn = jax.random.randint(key, (), 0, self.n, jnp.int32)
@@ -180,10 +167,7 @@ class Discrete(Space):
 
     def contains(self, x: Any) -> jax.Array:
         """Return true where ``x`` is one of the integers; floats and bools are never elements."""
-        x = jnp.asarray(x)
-        if not np.issubdtype(x.dtype, np.integer):
-            return jnp.zeros(x.shape, jnp.bool_)
-        return (x >= self.start) & (x - self.start < self.n)
+        return elements_within(x, np.array(self.start), np.array(self.start + self.n - 1), (jnp.integer,))
 
     def _identity(self) -> tuple:
         return (self.n, self.start)
@@ -289,11 +273,7 @@ class TupleSpace(Space):
 
 def leaf_spaces(space: Space) -> list[Any]:
     """Return the innermost spaces of nested dict and tuple spaces, in the order of the leaves of ``space.spec``."""
-    if isinstance(space, DictSpace):
-        return [leaf for member in space.spaces.values() for leaf in leaf_spaces(member)]
-    if isinstance(space, TupleSpace):
-        return [leaf for member in space.spaces for leaf in leaf_spaces(member)]
-    return [space]
+    return leaf_values(space, space)  # the entries of a nested space have the structure of its elements
 
 
 def leaf_values(space: Space, value: Any) -> list[Any]:
@@ -306,17 +286,16 @@ def leaf_values(space: Space, value: Any) -> list[Any]:
 
 
 def _all_of(conditions: Any) -> jax.Array:
-    result = jnp.asarray(True)
-    for condition in conditions:
-        result = result & condition
-    return result
+    return functools.reduce(jnp.logical_and, conditions, jnp.asarray(True))
 
 
-def _sample_integers(key: jax.Array, low: np.ndarray, high: np.ndarray) -> jax.Array:
-    """Sample integers uniformly in ``[low, high]``; if the range has 2**32 numbers, ``high`` is never drawn."""
+def sample_integers(key: jax.Array, low: np.ndarray, high: np.ndarray) -> jax.Array:
+    """Sample integers uniformly in ``[low, high]``. Raises ``ValueError`` if JAX has no dtype for all of them."""
     if not fits_32_bits(low, high):
         raise ValueError(f"JAX's 32 bits cannot represent all numbers from {low} to {high}: use bounds within int32.")
     low64, high64 = low.astype(np.int64), high.astype(np.int64)
     span = np.minimum(high64 - low64 + 1, 2**32 - 1).astype(np.uint32)
     offset = jax.random.randint(key, low.shape, np.zeros_like(span), span, jnp.uint32)
+    if (is_whole := high64 - low64 == 2**32 - 1).any():  # uint32 cannot represent the span; randint uses keys 0 and 1
+        offset = jnp.where(is_whole, jax.random.bits(jax.random.fold_in(key, 2), low.shape, jnp.uint32), offset)
     return (offset + low64.astype(np.uint32)).astype(jax.dtypes.canonicalize_dtype(low.dtype))

@@ -67,6 +67,28 @@ def fits_32_bits(low: np.ndarray, high: np.ndarray) -> bool:
     return bool(np.all(low >= room.min) and np.all(high <= room.max))
 
 
+def elements_within(x: Any, low: np.ndarray, high: np.ndarray, kinds: Sequence[Any]) -> jax.Array:
+    """Return bools, true where the elements ``[..., *shape]`` of ``x`` are within the bounds, arrays of this shape.
+
+    They are false for a wrong shape, and for a dtype outside of ``kinds``, such as ``jnp.integer``. Integers of any
+    dtype are compared exactly.
+    """
+    x = x if isinstance(x, np.ndarray) and np.issubdtype(x.dtype, np.integer) else jnp.asarray(x)
+    batch_ndim = x.ndim - low.ndim
+    is_of_kind = any(jnp.issubdtype(x.dtype, kind) for kind in kinds)
+    if batch_ndim < 0 or x.shape[batch_ndim:] != low.shape or not is_of_kind:
+        return jnp.zeros(x.shape[: max(batch_ndim, 0)], jnp.bool_)
+    if np.issubdtype(x.dtype, np.integer) and np.issubdtype(low.dtype, np.integer):
+        room = np.iinfo(x.dtype)  # a common dtype may need 64 bits, which JAX lacks
+        first, last = (np.array(np.clip(bound.astype(object), room.min, room.max), x.dtype) for bound in (low, high))
+        inside = (x >= first) & (x <= last) & (low <= room.max) & (high >= room.min)
+    else:
+        common = jax.dtypes.canonicalize_dtype(jnp.promote_types(x.dtype, low.dtype))
+        x = x.astype(common)
+        inside = (x >= low.astype(common)) & (x <= high.astype(common))
+    return jnp.all(inside, axis=tuple(range(batch_ndim, x.ndim)))
+
+
 def require_int32(name: str, first: Any, last: Any) -> None:
     """Raise ``ValueError`` unless the integers ``first`` to ``last`` fit into int32; ``name`` is the kind of space."""
     info = np.iinfo(np.int32)

@@ -79,11 +79,12 @@ def _plotted(keeping: EvaluationRecords, env: VectorEnv) -> tuple[str, tuple[int
     if quantity == "observation" and isinstance(space, DictSpace):
         space = space.spaces.get("observation", space)
     if not isinstance(space, Box) or len(space.shape) != 1:
-        raise ValueError(f"evaluation.plot_episodes plots components of a vector, but the {quantity} is {space}.")
+        raise ValueError(
+            f"evaluation.plot_episodes plots components of a vector, but the {quantity} is {space}: set "
+            "env.flatten_obs=true, or evaluation.plot_episodes=null."
+        )
     (size,) = space.shape
-    chosen = keeping.plot_dimensions
-    if chosen is None:
-        chosen = tuple(range(min(2, size)))
+    chosen = tuple(range(min(2, size))) if keeping.plot_dimensions is None else keeping.plot_dimensions
     if max(chosen) >= size:
         raise ValueError(
             f"evaluation.plot_dimensions must be one or two indices from 0 to {size - 1}, as in [0, 1]; got {chosen!r}."

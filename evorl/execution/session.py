@@ -195,7 +195,7 @@ class RunSession:
         return self._saved_at == self.iterations
 
     def should_stop(self) -> bool:
-        """Return True if any process of the run has received a stop request, or met a condition of ``early_stop``."""
+        """Return True if any process received a stop request or meets ``early_stop``; all processes must call it."""
         requested = processes.any_says(self._should_stop is not None and self._should_stop())
         return self.early_stop.is_met() or requested
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import JaxprEqn
 
@@ -29,10 +30,8 @@ def dot(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]
         return [graph.reshape(_matrices(graph, *factors, dtype), shape)]
     left = graph.transpose(left, [*left_batch, *left_free, *left_in])
     right = graph.transpose(right, [*right_batch, *right_in, *right_free])
-    batch, inner = (
-        left.shape[: len(left_batch)],
-        _product(right.shape[len(right_batch) : len(right_batch) + len(right_in)]),
-    )
+    batch = left.shape[: len(left_batch)]
+    inner = _product(right.shape[len(right_batch) : len(right_batch) + len(right_in)])
     num_left = _product(left.shape[len(batch) : len(batch) + len(left_free)])
     num_right = _product(right.shape[len(batch) + len(right_in) :])
     left, right = graph.reshape(left, (*batch, num_left, inner)), graph.reshape(right, (*batch, inner, num_right))
@@ -97,7 +96,8 @@ def pool(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any
     params, x = eqn.params, inputs[0]
     if any(n != 1 for n in (*params["base_dilation"], *params["window_dilation"])):
         raise NoRule("the policy pools over dilated windows, which is not supported: use format=jax.")
-    x = padded(graph, x, [(int(a), int(b)) for a, b in params["padding"]], -np.inf)
+    lowest = -np.inf if jnp.issubdtype(x.dtype, np.floating) else np.iinfo(x.dtype).min
+    x = padded(graph, x, [(int(a), int(b)) for a, b in params["padding"]], lowest)
     first, *others = _windows(graph, x, params["window_dimensions"], params["window_strides"])
     for other in others:
         first = graph.add("max", [first, other], first.shape, first.dtype)

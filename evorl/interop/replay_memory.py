@@ -187,7 +187,7 @@ class ReplayMemory:
         """Return the transitions, or the sequences, at indices ``[N]``.
 
         Raises:
-            ValueError: nothing is stored yet, or an index is outside the capacity.
+            ValueError: nothing is stored yet, or nothing is stored at an index.
         """
         state, indices = self._stored(), self._checked(indices)
         if isinstance(state, HostRing):
@@ -202,8 +202,8 @@ class ReplayMemory:
                 entries by name, leaves ``[N, ...]``.
 
         Raises:
-            ValueError: ``indices`` are missing or outside the capacity, an entry is unknown or has another shape, the
-                buffer has no priorities for ``errors``, or nothing is stored yet.
+            ValueError: ``indices`` are missing, nothing is stored at an index or at all, an entry is unknown or has
+                another shape, or the buffer has no priorities for ``errors``.
         """
         entries = dict(changes)
         indices = entries.pop("indices", None)
@@ -233,17 +233,17 @@ class ReplayMemory:
         self._state = state
 
     def _stored(self) -> ReplayState | HostRing:
-        if self._state is None:
+        if self._state is None or not len(self):
             raise ValueError("nothing is stored yet: store transitions first.")
         return self._state
 
     def _checked(self, indices: Any) -> np.ndarray:
-        """Return indices as int32; raise ``ValueError`` if one is out of range."""
-        checked, room = np.asarray(indices), self._num_rows * self._num_envs
-        if checked.size and not (checked.min() >= 0 and checked.max() < room):
+        """Return indices as int32; raise ``ValueError`` if nothing is stored at one of them."""
+        checked = np.asarray(indices)
+        if checked.size and not (checked.min() >= 0 and checked.max() < len(self)):
             raise ValueError(
-                f"indices of stored transitions must be from 0 to {room - 1}, as returned by store and in each batch; "
-                f"got {checked.min()} to {checked.max()}."
+                f"indices of stored transitions must be from 0 to {len(self) - 1}, as returned by store and in each "
+                f"batch; got {checked.min()} to {checked.max()}."
             )
         return checked.astype(np.int32)
 
@@ -273,16 +273,13 @@ class ReplayMemory:
 def _as_stored(entries: Mapping[str, Any], data: PyTreeDict, leading: tuple[int, ...]) -> dict[str, Any]:
     """Convert new values of entries to arrays of the stored shapes, leaves ``[*leading, ...]``."""
 
-    def as_stored(name: str) -> Any:
-        def convert(storage: jax.Array, new: Any) -> np.ndarray:
-            array, shape = np.asarray(new), (*leading, *storage.shape[2:])
-            if array.shape != shape:
-                raise ValueError(f"new values of {name} must have shape {list(shape)}, got {list(array.shape)}.")
-            return array
+    def convert(name: str, storage: jax.Array, new: Any) -> np.ndarray:
+        array, shape = np.asarray(new), (*leading, *storage.shape[2:])
+        if array.shape != shape:
+            raise ValueError(f"new values of {name} must have shape {list(shape)}, got {list(array.shape)}.")
+        return array
 
-        return jax.tree.map(convert, data[name], entries[name])
-
-    return {name: as_stored(name) for name in entries}
+    return {name: jax.tree.map(functools.partial(convert, name), data[name], new) for name, new in entries.items()}
 
 
 def _with_rows(x: np.ndarray, count: int) -> np.ndarray:

@@ -1,7 +1,8 @@
 """Metrics client for simulators: sends metrics to the live page over HTTP, using only the standard library.
 
 Disabled metrics are not sent. Points are sent in batches; while the server cannot be reached they are buffered up to a
-limit. A simulator therefore does not fail if the page is down, and waits at most for the timeout of a request.
+limit, and its rate limit makes the batches smaller. A simulator therefore does not fail if the page is down, and waits
+at most for the timeout of one request.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import urllib.error
 import urllib.request
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, Self
 
 MAX_WAITING = 10_000  # maximum number of buffered points; beyond it the oldest are dropped
@@ -48,8 +50,10 @@ class MetricsClient:
         self._address, self._timeout, self._seconds = address.rstrip("/"), timeout, seconds
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         self._client = {} if client is None else {"client": client}
-        self._enabled: dict[str, Any] | None = None
-        self._waiting: deque[dict[str, Any]] = deque()
+        self._enabled: Any = None  # the server's list of enabled metrics; None until it is received
+        self._waiting: deque[dict[str, Any]] = deque(maxlen=MAX_WAITING)
+        self._at_once = AT_ONCE  # maximum number of points of the next request
+        self._is_rate_limited = False  # true if the last request exceeded the server's rate limit
         self._next = time.monotonic() + seconds
 
     def __enter__(self) -> Self:
@@ -64,37 +68,41 @@ class MetricsClient:
         Raises:
             ConnectionError: the server rejected a request, which clears the buffer, or is not ``evorl watch``.
         """
-        self._waiting.append({"name": name, "y": float(y)} | ({} if x is None else {"x": float(x)}) | self._client)
-        while len(self._waiting) > MAX_WAITING:
-            self._waiting.popleft()
-            self.dropped += 1
+        point = {"name": name, "y": float(y)} | ({} if x is None else {"x": float(x)}) | self._client
+        self.dropped += len(self._waiting) == MAX_WAITING
+        self._waiting.append(point)
         if time.monotonic() >= self._next:
             self.flush()
 
     def histogram(self, name: str, values: Sequence[float], x: float | None = None) -> None:
         """Send buffered points, then a histogram of ``values``, lost if the server is down; raises as ``scalar``."""
         self.flush()
-        if not self._waiting and self._takes(name):
+        if not self._waiting and self._knows_names() and self._takes(name):
             item = {"name": name, "values": [float(value) for value in values]} | ({} if x is None else {"x": float(x)})
             self._ask("/api/histograms", item | self._client)
 
     def flush(self) -> None:
         """Send all buffered points, or keep them if the server is down; raises as ``scalar`` does."""
         self._next = time.monotonic() + self._seconds
-        while self._waiting:
-            batch = [self._waiting[i] for i in range(min(AT_ONCE, len(self._waiting)))]
+        while self._waiting and self._knows_names():
+            batch = list(islice(self._waiting, self._at_once))
             taken = [point for point in batch if self._takes(point["name"])]
-            if self._enabled is None or (taken and self._ask("/api/scalars", taken) is None):
+            if not taken or self._ask("/api/scalars", taken) is not None:
+                for _ in batch:
+                    self._waiting.popleft()
+                self._at_once = min(AT_ONCE, 2 * self._at_once)
+            elif self._is_rate_limited and len(taken) > 1:
+                self._at_once = len(taken) // 2
+            else:
                 return  # the server cannot be reached: retry later
-            for _ in batch:
-                self._waiting.popleft()
+
+    def _knows_names(self) -> bool:
+        """Request the server's list of enabled metrics until it is received; return False without it."""
+        self._enabled = self._enabled or self._ask("/api/enabled")
+        return self._enabled is not None
 
     def _takes(self, name: str) -> bool:
-        """Return True if the server's list, requested until received, enables the metric; False without this list."""
-        if self._enabled is None:
-            self._enabled = self._ask("/api/enabled")
-        if self._enabled is None:
-            return False
+        """Return True if the server's list enables the metric."""
         try:
             return bool(self._enabled["metrics"].get(name, self._enabled["enable_unknown_metrics"]))
         except (TypeError, KeyError, AttributeError) as error:
@@ -103,6 +111,7 @@ class MetricsClient:
 
     def _ask(self, path: str, body: Any = None) -> Any:
         """Send a request and return the JSON response; ``None`` if the server cannot be reached or requests a retry."""
+        self._is_rate_limited = False
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._address + path, data, self._headers)
         try:
@@ -111,6 +120,7 @@ class MetricsClient:
         except urllib.error.HTTPError as error:
             with error:
                 reason = error.read(2000).decode(errors="replace")
+            self._is_rate_limited = error.code == 429
             if error.code in (408, 429, 500, 502, 503, 504):
                 return None
             self._waiting.clear()

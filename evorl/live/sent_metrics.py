@@ -35,14 +35,14 @@ def store_scalars(store: MetricsStore, body: bytes, count: Counted) -> int:
 
 
 def store_histograms(store: MetricsStore, body: bytes, count: Counted) -> int:
-    """Store histograms as ``store_scalars`` stores points: ``values`` replaces ``y``; 100 values count as a point."""
+    """Store histograms like ``store_scalars``: ``values`` replaces ``y``, and 100 values count as one more point."""
     items = _items(body, _HISTOGRAM)
     for item in items:
         if not isinstance(item["values"], list) or len(item["values"]) > MAX_VALUES:
             raise MetricsRefusedError(f"values: expected at most {MAX_VALUES:,} numbers, got {item['values']!s:.60}.")
         if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in item["values"]):
             raise MetricsRefusedError(f"values: expected only numbers, got {item['values']!s:.60}.")
-    count(sum(len(item["values"]) // 100 for item in items))
+    count(len(items) - 1 + sum(len(item["values"]) // 100 for item in items))
     return sum(store.histogram(item["name"], item["values"], item.get("x"), _client(item)) for item in items)
 
 

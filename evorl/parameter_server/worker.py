@@ -114,7 +114,7 @@ class ServedParameters:
         return agent_state.replace(params=structure.unflatten(leaves))
 
     def rest_of(self, agent_state: AgentState) -> list[Any]:
-        """Return an agent's other arrays, such as target networks and observation statistics, without random keys."""
+        """Return the arrays that are not on the server, such as target networks and statistics, but no random keys."""
         leaves, is_rest = self._split(agent_state)
         return [leaf for leaf, rest in zip(leaves, is_rest, strict=True) if rest]
 

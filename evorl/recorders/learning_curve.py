@@ -81,10 +81,14 @@ def draw_learning_curve(metrics_csv: Path | str, picture: Path | str, title: str
 
 
 def read_curves(metrics_csv: Path | str) -> Curves:
-    """Return the finite values of every metric with their environment steps, ``name -> (steps, values)``."""
+    """Return the finite values of every metric with their environment steps, ``name -> (steps, values)``.
+
+    Raises:
+        RunFolderError: the file is corrupted; see ``RowFile.metrics``.
+    """
     curves: Curves = {}
-    for row in RowFile(metrics_csv).records():
-        extend_curves(curves, {name: float(text) for name, text in row.items() if text})
+    for row in RowFile(metrics_csv).metrics():
+        extend_curves(curves, row)
     return curves
 
 

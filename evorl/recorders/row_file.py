@@ -9,6 +9,7 @@ import contextlib
 import csv
 import io
 import json
+import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -70,6 +71,22 @@ class RowFile:
             if len(row) != len(header):
                 raise self.damaged(f"line {number} is not a row of {len(header)} numbers")
         return [dict(zip(header, row, strict=True)) for row in rows]
+
+    def metrics(self) -> list[dict[str, float]]:
+        """Return the rows of a CSV file of metrics, each a dict of numbers by column, without empty cells.
+
+        Raises:
+            RunFolderError: see ``records``; or a cell is not a number, or a row has no valid number of timesteps.
+        """
+        table = []
+        for number, row in enumerate(self.records(), start=2):
+            try:
+                table.append({name: float(text) for name, text in row.items() if text})
+            except ValueError as error:
+                raise self.damaged(f"line {number}: {error}") from error
+            if not 0 <= table[-1].get("timesteps", math.nan) < 2**63:
+                raise self.damaged(f"line {number} has no valid number of timesteps")
+        return table
 
     def damaged(self, reason: str) -> RunFolderError:
         """Build the error for a corrupted file; ``reason`` describes the problem."""
@@ -151,7 +168,20 @@ def as_number(name: str, value: Any) -> int | float:
         ) from error
 
 
-class CsvRecorder(Recorder):
+class _FileRecorder(Recorder):
+    """Recorder with one file, which is open from the start of a run to its end."""
+
+    def __init__(self, path: Path | str) -> None:
+        self._file = RowFile(path)
+
+    def start(self, plan: RunPlan) -> None:
+        self._file.open()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class CsvRecorder(_FileRecorder):
     """Writes one line per row and one column per metric, except timings (``time/*``).
 
     Columns are in the order of their first appearance. A later column is added to the header, and is empty in earlier
@@ -162,9 +192,7 @@ class CsvRecorder(Recorder):
         TypeError: a value is not a number.
     """
 
-    def __init__(self, path: Path | str) -> None:
-        self._file = RowFile(path)
-        self._columns: list[str] | None = None
+    _columns: list[str] | None = None
 
     def resume_at(self, iterations: int) -> None:
         header, rows = self._file.table()
@@ -177,9 +205,6 @@ class CsvRecorder(Recorder):
         self._file.replace(map(as_line, table) if rows else [])
         self._columns = None
 
-    def start(self, plan: RunPlan) -> None:
-        self._file.open()
-
     def write(self, row: Row) -> None:
         values = {name: repr(as_number(name, value)) for name, value in row.items() if not name.startswith(TIMED)}
         if self._columns is None:
@@ -189,33 +214,25 @@ class CsvRecorder(Recorder):
             self._add_columns(new)
         self._file.append(as_line(values.get(name, "") for name in self._columns))
 
-    def close(self) -> None:
-        self._file.close()
-
     def _iterations(self, header: list[str], rows: list[list[str]]) -> list[int]:
         """Return the iteration of each row; raise ``RunFolderError`` for a row with missing or non-numeric cells."""
         if "iterations" not in header:
             raise self._file.damaged("it has no column 'iterations'")
-        column, iterations = header.index("iterations"), []
+        column = header.index("iterations")
         for number, row in enumerate(rows, start=2):
-            if len(row) != len(header) or not row[column].isdecimal() or not all(map(_is_number_or_empty, row)):
+            try:
+                numbers = [float(cell or 0) for cell in row]
+            except ValueError:
+                numbers = []
+            if len(numbers) != len(header) or not row[column].isdecimal():
                 raise self._file.damaged(f"line {number} is not a row of {len(header)} numbers")
-            iterations.append(int(row[column]))
-        return iterations
+        return [int(row[column]) for row in rows]
 
     def _add_columns(self, new: list[str]) -> None:
         assert self._columns is not None, "write() has read the columns"
         rows = self._file.lines()[1:]
         self._columns = [*self._columns, *new]
         self._file.replace([as_line(self._columns), *(row + "," * len(new) for row in rows)])
-
-
-def _is_number_or_empty(text: str) -> bool:
-    try:
-        float(text or 0)
-    except ValueError:
-        return False
-    return True
 
 
 def as_line(cells: Iterable[str]) -> str:
@@ -225,7 +242,7 @@ def as_line(cells: Iterable[str]) -> str:
     return text.getvalue()
 
 
-class JsonlRecorder(Recorder):
+class JsonlRecorder(_FileRecorder):
     """Writes one JSON object per row.
 
     Non-finite values are written as ``NaN``, ``Infinity`` and ``-Infinity``, which Python's ``json`` reads.
@@ -235,23 +252,14 @@ class JsonlRecorder(Recorder):
         TypeError: a value is not a number.
     """
 
-    def __init__(self, path: Path | str) -> None:
-        self._file = RowFile(path)
-
     def resume_at(self, iterations: int) -> None:
         lines = self._file.lines()
         earlier = [line for i, line in enumerate(lines, start=1) if self._iteration(i, line) <= iterations]
         if len(earlier) < len(lines):
             self._file.replace(earlier)
 
-    def start(self, plan: RunPlan) -> None:
-        self._file.open()
-
     def write(self, row: Row) -> None:
         self._file.append(json.dumps({name: as_number(name, value) for name, value in row.items()}))
-
-    def close(self) -> None:
-        self._file.close()
 
     def _iteration(self, number: int, line: str) -> int:
         try:

@@ -1,7 +1,7 @@
 "use strict";
 // Draws the scenes of a replay page: shapes consist of flat faces, painted back to front.
 const data = JSON.parse(document.getElementById("data").textContent);
-const FOV = 45 * Math.PI / 180, NEAR = 0.05, FRAMES_PER_SECOND = 25;
+const FOV = 45 * Math.PI / 180, NEAR = 0.05;
 const view = {azimuth: 90, elevation: -20, distance: data.distance * 1.15};
 const numBodies = Math.max(-1, ...data.shapes.map(s => s.body)) + 1;
 
@@ -191,8 +191,8 @@ document.onkeydown = e => {
 function tick(now) {
   if (isPlaying) {
     const seconds = before === null ? 0 : Math.min(0.2, (now - before) / 1000);
-    moment += seconds * FRAMES_PER_SECOND * perFrame * Number(speed.value);
-    if (moment > last + FRAMES_PER_SECOND * perFrame) moment = 0; // pause for a second at the end
+    moment += seconds * data.fps * perFrame * Number(speed.value);
+    if (moment > last + data.fps * perFrame) moment = 0; // pause for a second at the end
     drawAll();
   }
   before = now;

@@ -36,7 +36,7 @@ figcaption.end{color:#8c9096}canvas,img{display:block;width:100%;touch-action:no
 """
 
 
-def write_body_page(path: Path, title: str, shown: Sequence[Shown], env: VectorEnv, num_frames: int) -> int:
+def write_body_page(path: Path, title: str, shown: Sequence[Shown], env: VectorEnv, num_frames: int, fps: float) -> int:
     """Write a page with a rotatable scene of MuJoCo bodies for each episode.
 
     Args:
@@ -45,6 +45,7 @@ def write_body_page(path: Path, title: str, shown: Sequence[Shown], env: VectorE
         shown: episodes with recorded MuJoCo positions (``qpos``) and velocities.
         env: environment whose ``mujoco_model`` describes the bodies.
         num_frames: maximum number of frames per episode.
+        fps: frames per second at the speed 1×.
 
     Returns:
         Number of meshes and height fields, which are drawn as bounding boxes.
@@ -59,8 +60,10 @@ def write_body_page(path: Path, title: str, shown: Sequence[Shown], env: VectorE
     data = {
         "shapes": shapes,
         "distance": round(min(4.0, float(model.stat.extent)), 3),
+        "fps": fps,
         "tiles": [_scene(each, env, num_frames) for each in shown],
     }
+    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")  # a script element cannot contain ``<``
     note = "Drag to rotate, scroll to zoom, space to pause."
     if num_bounds:
         note += f" {num_bounds} meshes or height fields are shown as their bounding boxes."
@@ -72,7 +75,7 @@ def write_body_page(path: Path, title: str, shown: Sequence[Shown], env: VectorE
         "</select></div>"
     )
     body = (
-        f'{controls}<div id="tiles"></div><script type="application/json" id="data">{_as_json(data)}</script>'
+        f'{controls}<div id="tiles"></div><script type="application/json" id="data">{text}</script>'
         f"<script>{script}</script>"
     )
     _write(path, title, note, body, 200 if len(shown) > 3 else 320)
@@ -129,8 +132,3 @@ def _scene(each: Shown, env: VectorEnv, num_frames: int) -> dict[str, Any]:
         "reach": round(float(reach), 5),
         "poses": base64.b64encode((numbers * _LARGEST).round().astype("<i2").tobytes()).decode(),
     }
-
-
-def _as_json(data: Any) -> str:
-    """Return JSON in which ``<`` is escaped, so that a script element of a page can contain it."""
-    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")

@@ -18,6 +18,7 @@ import numpy as np
 from evorl.config.command_lines import user_path
 from evorl.config.values import plain
 from evorl.ops.terminal_text import escaped
+from evorl.recorders.learning_curve import Curves, extend_curves
 from evorl.recorders.row_file import RowFile
 from evorl.recorders.run_status import EVALUATION, TRAINING, best_evaluation
 from evorl.runs.about import read_starts
@@ -25,7 +26,6 @@ from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
 from evorl.runs.run_state import FINISHED, RUNNING, RunState, read_state
 
-_NO_METRICS = ("iterations", "timesteps")
 _RECORDS = ("metrics.csv", "run.log", "state.json")
 
 
@@ -118,7 +118,7 @@ class RecordedRun:
         Raises:
             RunFolderError: the file cannot be read as a table of numbers.
         """
-        return curves_in(_table(self.folder.metrics_csv))
+        return curves_in(RowFile(self.folder.metrics_csv).metrics())
 
     @functools.cached_property
     def timings(self) -> dict[str, Curve]:
@@ -143,8 +143,7 @@ class RecordedRun:
     @functools.cached_property
     def timesteps(self) -> int:
         """Environment steps per seed at the last row; 0 without rows."""
-        steps = [int(curve.steps[-1]) for curve in self.curves.values()]
-        return max(steps, default=0)
+        return max((int(curve.steps[-1]) for curve in self.curves.values()), default=0)
 
     @functools.cached_property
     def seconds(self) -> float | None:
@@ -266,24 +265,9 @@ def _has_records(folder: Path) -> bool:
     return not of_many and any((folder / name).is_file() for name in _RECORDS)
 
 
-def _table(path: Path) -> Iterable[dict[str, float]]:
-    """Yield the rows of a table of numbers, without the last one if a kill left it incomplete."""
-    file = RowFile(path)
-    for number, row in enumerate(file.records(), start=2):
-        try:
-            numbers = {name: float(text) for name, text in row.items() if text}
-        except ValueError as error:
-            raise file.damaged(f"line {number}: {error}") from error
-        if not 0 <= numbers.get("timesteps", math.nan) < 2**63:
-            raise file.damaged(f"line {number} has no valid number of timesteps")
-        yield numbers
-
-
 def curves_in(rows: Iterable[Mapping[str, float]]) -> dict[str, Curve]:
     """Return each column of ``rows``, except counters, as a curve over ``timesteps``, without non-finite values."""
-    points: dict[str, list[tuple[float, float]]] = {}
+    curves: Curves = {}
     for row in rows:
-        for name, value in row.items():
-            if name not in _NO_METRICS and math.isfinite(value):
-                points.setdefault(name, []).append((row["timesteps"], value))
-    return {name: Curve(*np.array(pairs, np.float64).T) for name, pairs in points.items()}
+        extend_curves(curves, row)
+    return {name: Curve(*np.array(points, np.float64)) for name, points in curves.items()}

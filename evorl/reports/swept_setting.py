@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from evorl.config.values import plain
@@ -14,7 +15,7 @@ from evorl.recorders.row_file import RowFile
 from evorl.recorders.run_status import EVALUATION
 from evorl.reports.recorded_run import Curve, RecordedRun, curves_in, is_sweep
 from evorl.runs.files import RunFolderError
-from evorl.runs.run_state import FINISHED, STOPPED, RunState
+from evorl.runs.run_state import FINISHED, RunState, read_state
 
 _SHOWN = 80  # maximum number of characters of a cell in a message
 
@@ -64,21 +65,24 @@ class SweptSetting(RecordedRun):
 
     @functools.cached_property
     def state(self) -> RunState:
-        """Status of the setting: finished if the sweep has stored its best setting, otherwise stopped."""
-        return RunState(FINISHED if (self.folder.path / "best").exists() else STOPPED, self.total_of_config)
+        """Status of the setting: finished if the sweep stored its best setting or logged its results, else stopped."""
+        has_best = (self.folder.path / "best").exists()
+        state = FINISHED if has_best else read_state(self.folder.state, self.folder.log).state
+        return RunState(state, self.total_of_config)
 
     @functools.cached_property
     def curves(self) -> dict[str, Curve]:
-        """Curves of every evaluation metric: its mean over seeds, and the value of each seed."""
-        file = RowFile(self.folder.sweep_evaluations)
-        try:
-            return curves_in(
-                {_metric(name): float(text) for name, text in row.items() if text and name != "setting"}
-                for row in _rows(file.path)
-                if row["setting"] == str(self.number)
-            )
-        except (ValueError, KeyError) as error:
-            raise file.damaged(f"setting {self.number}: {error}") from error
+        """Curves of every evaluation metric: its mean over seeds, and the value of each seed.
+
+        Raises:
+            RunFolderError: the table of evaluations is corrupted.
+        """
+        path = self.folder.sweep_evaluations
+        return curves_in(
+            {_metric(name): value for name, value in row.items() if name != "setting"}
+            for row in (_evaluations(path, path.stat().st_mtime_ns) if path.is_file() else ())
+            if row["setting"] == self.number
+        )
 
 
 def settings_or_itself(sweep: RecordedRun) -> list[RecordedRun]:
@@ -93,7 +97,7 @@ def settings_or_itself(sweep: RecordedRun) -> list[RecordedRun]:
     over = varied.get("over", varied) if isinstance(varied, Mapping) else {}
     paths = list(over) if isinstance(over, Mapping) else []
     settings: list[RecordedRun] = []
-    for row in _rows(sweep.folder.sweep_table):
+    for row in RowFile(sweep.folder.sweep_table).records():
         if not {"setting", *paths} <= set(row) or not re.fullmatch(r"\d{1,9}", row["setting"], re.ASCII):
             raise RunFolderError(f"{sweep.folder.sweep_table} is not a table of the settings of {sweep.name}.")
         values = tuple((path, row[path]) for path in paths)
@@ -110,10 +114,9 @@ def _metric(column: str) -> str:
 
 
 @functools.lru_cache(maxsize=8)
-def _read(path: str, changed: int) -> list[dict[str, str]]:
-    return RowFile(path).records()
-
-
-def _rows(path: Any) -> list[dict[str, str]]:
-    """Return the rows of a table, cached until the file changes."""
-    return _read(str(path), path.stat().st_mtime_ns) if path.is_file() else []
+def _evaluations(path: Path, changed: int) -> list[dict[str, float]]:
+    """Return the rows of ``evaluations.csv``, cached until ``changed``, its time of modification, differs."""
+    rows = RowFile(path).metrics()
+    if not all("setting" in row for row in rows):
+        raise RowFile(path).damaged("a row has no setting")
+    return rows

@@ -87,7 +87,7 @@ def minari_conversion(dataset: Any, agent_space: Space | None = None) -> ActionC
     try:
         conversion = ActionConversion(action_space_of(dataset.action_space)[0])
     except ValueError as error:
-        raise ReplayFileError(f"agents cannot learn from the actions of this data set: {error}") from error
+        raise ReplayFileError(f"agents cannot learn from this data set, use another: {error}") from error
     if agent_space is not None and conversion.agent_space != agent_space:
         raise ReplayFileError(
             f"the action space of this data set, {dataset.action_space}, is {conversion.agent_space!r} for agents, but "

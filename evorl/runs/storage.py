@@ -53,7 +53,8 @@ def write_arrays(
     path: Path, arrays: Mapping[str, Any], structure: Sequence[Mapping[str, Any]], about: Mapping[str, Any]
 ) -> None:
     """Write a checkpoint as ``write_checkpoint`` does, from the results of ``pack`` and ``structure_of``."""
-    ocp = _import_orbax()
+    import orbax.checkpoint as ocp
+
     if is_first():
         path.mkdir(parents=True)
     wait_for_all()
@@ -111,29 +112,29 @@ def read_arrays(path: Path, specs: list[LeafSpec], templates: list[Any], offsets
 
     Raises:
         CheckpointError: the checkpoint is corrupted.
+        RunFolderError: the path is not supported with several processes.
     """
-    ocp = _import_orbax()
+    import orbax.checkpoint as ocp
+
+    as_numpy = ocp.RestoreArgs(restore_type=np.ndarray)
     restore_args: dict[str, Any] = {}
     for spec, template in zip(specs, templates, strict=True):
         if spec.path in offsets:
-            restore_args[SMALL] = ocp.RestoreArgs(restore_type=np.ndarray)
+            restore_args[SMALL] = as_numpy
         elif not spec.is_empty:
             sharding = getattr(template, "sharding", None)
-            restore_args[large_name(spec.path)] = (
-                ocp.RestoreArgs(restore_type=np.ndarray)
-                if sharding is None
-                else ocp.ArrayRestoreArgs(sharding=sharding)
-            )
+            args = as_numpy if sharding is None else ocp.ArrayRestoreArgs(sharding=sharding)
+            restore_args[large_name(spec.path)] = args
     if not restore_args:
         return {}
-    try:
-        with _quiet(), _plain_path(path) as plain:
-            only_these = ocp.args.PyTreeRestore(
-                item=dict.fromkeys(restore_args, 0), restore_args=restore_args, partial_restore=True
-            )
+    only_these = ocp.args.PyTreeRestore(
+        item=dict.fromkeys(restore_args, 0), restore_args=restore_args, partial_restore=True
+    )
+    with _quiet(), _plain_path(path) as plain:
+        try:
             return dict(_array_store(ocp).restore(plain / "state", args=only_these))
-    except Exception as error:  # the array store raises various exceptions on corrupted files
-        raise damaged(path, f"{type(error).__name__}: {str(error)[:200]}") from error
+        except Exception as error:  # the array store raises various exceptions on corrupted files
+            raise damaged(path, f"{type(error).__name__}: {str(error)[:200]}") from error
 
 
 def read_structure(path: Path) -> tuple[list[LeafSpec], dict[str, int]]:
@@ -192,19 +193,13 @@ def _plain_path(path: Path) -> Iterator[Path]:
         return
     if are_several():  # processes synchronize by the path
         raise RunFolderError(
-            f"{path} cannot store a checkpoint of several processes: choose a runs_folder without any of "
-            f"{' '.join(sorted(_SYNTAX))} in its path."
+            f"{path} cannot be a checkpoint of several processes: choose a runs_folder, or rename its folder, without "
+            f"any of {' '.join(sorted(_SYNTAX))} in the path."
         )
     with tempfile.TemporaryDirectory(prefix="evorl-") as folder:
         link = Path(folder) / "checkpoint"
         link.symlink_to(path, target_is_directory=True)
         yield link
-
-
-def _import_orbax() -> Any:
-    import orbax.checkpoint as ocp
-
-    return ocp
 
 
 @contextlib.contextmanager

@@ -88,6 +88,12 @@ def foreign_names(config: Any) -> dict[str, str]:
     return {path: value for path, value in texts if _is_foreign(path, value)}
 
 
+def confirmation(config: Any) -> dict[str, str]:
+    """Return settings of a command line that allow ``foreign_names``: these names, or ``trust`` if one is in a list."""
+    names = foreign_names(config)
+    return names if all(path == settable(path) for path in names) else {"trust": "true"}
+
+
 def settable(path: str) -> str:
     """Return the name by which a command line sets the value at ``path``; for an entry of a list, the list's name."""
     return _ENTRY.split(path, maxsplit=1)[0]
@@ -97,7 +103,7 @@ def _is_foreign(path: str, value: str) -> bool:
     *above, key = path.split(".")
     if path in ("compilation_cache", "recorders.mlflow.uri"):  # holds programs, receives the metrics
         return True
-    if (above or [key])[0] in RunSpec.keys("names_no_code"):
+    if (above or [key])[0] in RunSpec.keys("names_no_code") and not path.startswith("recorders.own."):
         return False
     if key == "workflow":
         return not is_of(value, SHIPPED_WORKFLOWS)

@@ -84,6 +84,7 @@ class RlxConnection(FrameConnection):
                 self.num_requests += 1
                 self._rate.take(self._now())
                 session.receive(self._messages.decode(payload))
+                self.is_answering = session.is_waiting
                 if session.has_begun and not self.has_begun:
                     self.has_begun = True
                     self._reader = FrameReader(self._settings.max_frame)
@@ -112,6 +113,7 @@ class RlxConnection(FrameConnection):
 
     def reply(self, message: dict[str, Any]) -> None:
         """Send a message if the connection is open."""
+        self.is_answering = self._session.is_waiting
         self.send(frame(encode(message)))
 
 

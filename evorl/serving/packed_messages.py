@@ -82,8 +82,10 @@ def _as_array(entries: dict[Any, Any]) -> Any:
         raise ProtocolError(f"the shape of an array must be a list of at most {MAX_AXES} sizes, got {shape!r}.")
     if not all(isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in shape):
         raise ProtocolError(f"the shape of an array must contain non-negative integers, got {shape!r}.")
-    if not isinstance(data, bytes) or len(data) != math.prod(shape) * kind.itemsize:
-        raise ProtocolError(f"data of {kind.name}{list(shape)} must be {math.prod(shape) * kind.itemsize} bytes.")
+    size = math.prod(shape) * kind.itemsize
+    if not isinstance(data, bytes) or len(data) != size:
+        got = len(data) if isinstance(data, bytes) else type(data).__name__
+        raise ProtocolError(f"data of {kind.name}{list(shape)} must be {size} bytes, got {got}.")
     return np.frombuffer(data, kind).reshape(shape)
 
 

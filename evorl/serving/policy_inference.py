@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from evorl.serving.batched_inference import ActionBatch, ActionRequest, bucket_sizes
+from evorl.serving.batched_inference import MAX_BATCH, ActionBatch, ActionRequest, bucket_sizes
 
 
 class PolicyInference:
@@ -30,11 +30,9 @@ class PolicyInference:
         self._compile(self._policy, self._rows)
 
     def _compile(self, policy: Any, rows: Any) -> None:
-        ports = {port.name: port for port in policy.inputs}
-        for size in bucket_sizes(self._num_slots):
-            jax.block_until_ready(
-                rows({name: np.zeros((size, *port.shape), port.dtype) for name, port in ports.items()})
-            )
+        for size in bucket_sizes(min(self._num_slots, MAX_BATCH)):
+            zeros = {port.name: np.zeros((size, *port.shape), port.dtype) for port in policy.inputs}
+            jax.block_until_ready(rows(zeros))
 
     def swap(self, policy: Any) -> None:
         """Compile a new policy, then replace the old one; the memory of the clients is kept.
@@ -66,12 +64,10 @@ class PolicyInference:
         }
         inputs |= {name: memory[slots] for name, memory in self._memory.items()}
         if policy.draws:
-            drawn = [self._drawn(policy, request) for request in padded]
+            seeds = [[self._seed, request.session, request.step] for request in padded]
+            drawn = [policy.drawn(np.random.default_rng(seed), 1) for seed in seeds]
             inputs |= {name: np.concatenate([each[name] for each in drawn]) for name in drawn[0]}
         outputs = jax.device_get(rows(inputs))
         for name, memory in self._memory.items():
             memory[slots] = outputs[f"next_{name}"]
         return ActionBatch(policy.action_of(outputs), None)
-
-    def _drawn(self, policy: Any, request: ActionRequest) -> dict[str, np.ndarray]:
-        return policy.drawn(np.random.default_rng([self._seed, request.session, request.step]), 1)

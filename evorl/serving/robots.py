@@ -6,6 +6,7 @@ Messages are MessagePack in WebSocket frames. The server sends the first frame, 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -32,21 +33,19 @@ async def talk_to_robot(socket: web.WebSocketResponse, switchboard: Switchboard,
     """
     from aiohttp import WSMsgType
 
-    robot = _Robot(switchboard)
+    await socket.send_bytes(pack_message(dict(metadata)))
     try:
-        await socket.send_bytes(pack_message(dict(metadata)))
-        async for frame in socket:
-            if frame.type != WSMsgType.BINARY:
-                break
-            started = time.perf_counter()
-            action = await robot.act(unpack_message(frame.data))
-            response = {"actions": action, "server_timing": {"infer_ms": 1e3 * (time.perf_counter() - started)}}
-            await socket.send_bytes(pack_message(response))
+        with contextlib.closing(_Robot(switchboard)) as robot:
+            async for frame in socket:
+                if frame.type != WSMsgType.BINARY:
+                    break
+                started = time.perf_counter()
+                action = await robot.act(unpack_message(frame.data))
+                response = {"actions": action, "server_timing": {"infer_ms": 1e3 * (time.perf_counter() - started)}}
+                await socket.send_bytes(pack_message(response))
     except (ProtocolError, SessionError) as error:
         await socket.send_str(str(error))
         await socket.close(code=1011, message=str(error).encode()[:120])
-    finally:
-        robot.close()
 
 
 class _Robot:
@@ -56,9 +55,7 @@ class _Robot:
         self._answer: asyncio.Future[dict[str, Any]] | None = None
         self._space = switchboard.obs_space
         self._session = Session(switchboard, self._take, trusted=True)
-        self._replies: list[dict[str, Any]] = []
         self._session.receive({"command": "init", "exploit": True})
-        self._refuse_errors(self._replies.pop())
 
     async def act(self, message: Any) -> Any:
         if not isinstance(message, Mapping):
@@ -68,12 +65,12 @@ class _Robot:
             raise ProtocolError(f"{RESET} must be true or false, got {starts!r}.")
         if starts:
             self._session.receive({"command": "reset"})
-            self._replies.clear()
         self._answer = asyncio.get_running_loop().create_future()
         update = {"command": "update", "reward": 0.0, "state": self._state_of(message), "terminal": False}
         self._session.receive(update)
         answer = await self._answer
-        self._refuse_errors(answer)
+        if answer["response"] == "error":
+            raise Refused(answer["message"])
         return answer["data"]
 
     def _state_of(self, message: Mapping[str, Any]) -> Any:
@@ -88,15 +85,8 @@ class _Robot:
         raise ProtocolError(f"this policy takes one array, got {len(parts)}: use the name {' or '.join(ONLY_NAMES)}.")
 
     def _take(self, answer: dict[str, Any]) -> None:
-        if self._answer is not None and not self._answer.done():
+        if self._answer is not None and not self._answer.done():  # not the response to init or reset
             self._answer.set_result(answer)
-        else:
-            self._replies.append(answer)
-
-    @staticmethod
-    def _refuse_errors(answer: Mapping[str, Any]) -> None:
-        if answer["response"] == "error":
-            raise Refused(answer["message"])
 
     def close(self) -> None:
         self._session.close()

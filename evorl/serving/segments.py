@@ -22,7 +22,7 @@ class Row:
     Attributes:
         steps: steps so far.
         cuts: for each step, true if the episode was cut off after it.
-        oldest: version of the current policy when the first step was added.
+        oldest: version of the oldest policy that chose an action of the segment.
         is_over: true if the last step ended its episode.
     """
 
@@ -42,13 +42,13 @@ class Segments:
     Args:
         length: number of steps T of a segment.
         num_rows: number of segments B of a batch.
-        max_lag: a segment is dropped if it began more than this number of policy versions ago; ``None`` keeps all. With
-            0, only steps of the current policy are used.
+        max_lag: a segment is dropped if the policy of one of its actions is older than this number of versions;
+            ``None`` keeps all. With 0, only steps of the current policy are used.
         joins_only_at_starts: true if only a new episode may continue the segment of another simulator. Recurrent agents
             need this, because their state after a cut does not belong to the running episode.
 
     Attributes:
-        dropped: number of segments dropped so far because of their age.
+        dropped: number of segments dropped so far because of their age, also if their first step was already too old.
         version: version of the current policy.
     """
 
@@ -64,15 +64,18 @@ class Segments:
         self._full: collections.deque[Row] = collections.deque()
 
     def add(self, session: int, step: StepRef, ends: bool) -> None:
-        """Add a step, which ends the session's episode if ``ends``; ``max_lag=0`` skips steps of older policies."""
-        if self.max_lag == 0 and self._acted.get(session, self.version) < self.version:
+        """Add a step, which ends the session's episode if ``ends``; a step older than ``max_lag`` is skipped."""
+        acted = self._acted.get(session, self.version)
+        if self.max_lag is not None and self.version - acted > self.max_lag:
             (self._playing.discard if ends else self._playing.add)(session)
+            self.dropped += self.max_lag > 0  # with 0, every update skips the steps in progress, as documented
             return
         row = self._open.get(session)
         if row is None:
             joins = self._left and not (self._joins_only_at_starts and session in self._playing)
-            row = self._open[session] = self._left.popleft() if joins else Row(self.version)
+            row = self._open[session] = self._left.popleft() if joins else Row(acted)
         (self._playing.discard if ends else self._playing.add)(session)
+        row.oldest = min(row.oldest, acted)
         row.steps.append(step)
         row.cuts.append(False)
         row.is_over = ends
@@ -100,12 +103,7 @@ class Segments:
 
     @property
     def is_ready(self) -> bool:
-        """Drop segments that are too old, then return True if there are enough for a batch."""
-        if self.max_lag is not None:
-            young = [row for row in self._full if self.version - row.oldest <= self.max_lag]
-            self.dropped += len(self._full) - len(young)
-            if len(young) < len(self._full):
-                self._full = collections.deque(young)
+        """True if there are enough complete segments for a batch."""
         return len(self._full) >= self.num_rows
 
     def take(self) -> tuple[list[np.ndarray], np.ndarray, float]:
@@ -125,14 +123,12 @@ class Segments:
         return arrays, cuts, float(np.mean([self.version - row.oldest for row in rows]))
 
     def new_policy(self) -> None:
-        """Increment the policy version, and drop incomplete segments that are already too old."""
+        """Increment the policy version, and drop segments, complete or not, that are now too old."""
         self.version += 1
         if self.max_lag is None:
             return
-        for session, row in list(self._open.items()):
-            if self.version - row.oldest > self.max_lag:
-                del self._open[session]
-                self.dropped += 1
-        young = [row for row in self._left if self.version - row.oldest <= self.max_lag]
-        self.dropped += len(self._left) - len(young)
-        self._left = collections.deque(young)
+        oldest = self.version - self.max_lag
+        self.dropped += sum(row.oldest < oldest for row in (*self._open.values(), *self._left, *self._full))
+        self._open = {session: row for session, row in self._open.items() if row.oldest >= oldest}
+        self._left = collections.deque(row for row in self._left if row.oldest >= oldest)
+        self._full = collections.deque(row for row in self._full if row.oldest >= oldest)

@@ -28,7 +28,8 @@ class ServeSettings(PyTreeNode):
         max_clients: maximum number of simultaneous simulators.
         max_frame: maximum size of a message in bytes.
         hello_seconds: seconds within which a client must send init, and a web client its first complete request.
-        idle_seconds: a client is disconnected after this many seconds without a message; 0 disables the timeout.
+        idle_seconds: a client that waits for no action is disconnected after this many seconds without a message; 0
+            disables the timeout.
         max_messages_per_second: maximum message rate of one client; 0 for no limit.
         max_policy_lag: maximum age, in updates, of the policy that collected the data of a batch; null for 1, or for no
             limit if the algorithm can learn from older policies. With 0 all training clients wait for each update.

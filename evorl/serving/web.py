@@ -208,7 +208,6 @@ class Conversation:
         self._in_lists = isinstance(messages, list)
         messages = messages if self._in_lists else [messages]
         now = asyncio.get_running_loop().time()
-        self._patience.note_request(now)
         self._rate.take(now, len(messages))
         for message in messages:
             if not isinstance(message, Mapping):
@@ -237,6 +236,7 @@ class Conversation:
         self._patience.has_begun |= session.has_begun
 
     def _say(self, sid: Any, answer: dict[str, Any]) -> None:
+        self._patience.note_request(asyncio.get_running_loop().time())
         self._out.append(answer if sid is None else {"sid": sid, **answer})
         self._has_some.set()
 
@@ -260,7 +260,10 @@ class Conversation:
         """Close the connection once a timeout of the client has expired."""
         while True:
             await asyncio.sleep(min(1.0, self._server.settings.hello_seconds / 2))
-            if self._patience.is_over(asyncio.get_running_loop().time()):
+            now = asyncio.get_running_loop().time()
+            if any(session.is_waiting for session in self._sessions.values()):
+                self._patience.note_request(now)  # silence begins after the response
+            if self._patience.is_over(now):
                 await self._socket.close(code=1008, message=b"timed out")
                 return
 

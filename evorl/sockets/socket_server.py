@@ -110,7 +110,7 @@ class GuardedConnection(asyncio.Protocol):
         self._transport: Any = None
         self._patience: Patience | None = None
         self._unread_since: float | None = None
-        self._num_requests = 0
+        self._progress = (0, False)
         self._now = asyncio.get_running_loop().time
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -150,8 +150,9 @@ class GuardedConnection(asyncio.Protocol):
         if patience is None:
             return
         patience.has_begun = inner.has_begun
-        if inner.num_requests != self._num_requests or inner.is_answering:
-            self._num_requests = inner.num_requests
+        progress = (inner.num_requests, inner.is_answering)
+        if progress != self._progress or inner.is_answering:  # silence begins after the response
+            self._progress = progress
             patience.note_request(now)
         if inner.is_within_request:
             patience.note_part(now)

@@ -27,6 +27,7 @@ from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.recorder import Recorder, RunPlan
 from evorl.runs.rescue import WatchedFolder
+from evorl.runs.run_state import RESULTS_IN
 from evorl.runs.spec import RunSpec
 from evorl.sweeps.grouping import Group, grouped
 from evorl.sweeps.part import Part
@@ -86,7 +87,7 @@ def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
             if _has_diverged(returns[member])
         )
         if len(failures) == len(settings):
-            tell(f"Every setting diverged. All are in {table}.")
+            tell(f"Every setting diverged. {RESULTS_IN}{table}")
             return Trained(None, False, folder.path, failures)
         best = ranked(returns, range(len(settings)))[0]
         path = _keep_best(run, replace(spec, title=start.title), settings[best], best, folder)

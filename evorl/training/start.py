@@ -15,7 +15,7 @@ from evorl.ops.processes import is_first
 from evorl.runs.about import add_start, describe_start
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
-from evorl.runs.trust import foreign_names
+from evorl.runs.trust import confirmation
 
 
 class RunPlace(NamedTuple):
@@ -101,5 +101,5 @@ class RunStart:
 def resume_command(folder: RunFolder, spec: RunSpec) -> str:
     """Return the command that resumes a run, including names of code that the user must confirm."""
     trust = {"trust": "true"} if is_address(spec.init_from.run or "") else {}  # a trial may download it again
-    names = as_arguments({"resume": str(folder.path), **foreign_names(spec.as_config()), **trust})
+    names = as_arguments({"resume": str(folder.path), **confirmation(spec.as_config()), **trust})
     return f"{train_command()} {names}"

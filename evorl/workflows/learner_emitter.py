@@ -87,5 +87,5 @@ class LearnerEmitter(PyTreeNode):
     def _draw(self, learned: LearnerState, key: Key, num_batches: int) -> SampleBatch:
         num_drawn = num_batches * self.batch_size
         drawn = self.learner.replay_buffer.sample(learned.replay_state, key, num_drawn)
-        batch = SampleBatch(obs=drawn.obs, actions=drawn.actions, extras=PyTreeDict(weights=jnp.ones(num_drawn)))
+        batch = drawn.replace(extras=PyTreeDict(weights=jnp.ones(num_drawn)))
         return split_leading_axis(batch, num_batches, self.batch_size)

@@ -55,7 +55,7 @@ class ReplaySettings(PyTreeNode):
     def check(self, workflow: OffPolicyWorkflow) -> None:
         """Raise ``ValueError`` if the settings are incompatible with each other or with the workflow."""
         collected = workflow.timesteps_per_iteration * workflow.num_sharing
-        if workflow.replay_capacity < collected:
+        if workflow.replay_capacity < collected and not workflow.offline:
             raise ValueError(
                 f"replay_capacity={workflow.replay_capacity} is too small: one iteration has {collected} transitions. "
                 f"Choose {collected} or more."

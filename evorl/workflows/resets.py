@@ -29,7 +29,7 @@ def check_renewal(workflow: OffPolicyWorkflow) -> None:
 
 
 def with_counts(workflow: OffPolicyWorkflow, opt_state: Any) -> Any:
-    """Return ``opt_state``; with resets or recycling, ``PyTreeDict(optimizers, num_updates[, dormant_share])``."""
+    """Wrap ``opt_state`` in a dict with the update count (and dormant share), if resets or recycling are enabled."""
     if not workflow.resets and workflow.redo_interval is None:
         return opt_state
     shares = {} if workflow.redo_interval is None else {"dormant_share": jnp.zeros(())}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from evorl.actors import supervisor
+from evorl.actors.inline_pool import InlinePool
 from evorl.envs.host.host_vector_env import HostEnvError
 from tests.support.errors import raises_naming
 
@@ -40,3 +42,28 @@ def test_an_actor_that_dies_again_and_again_ends_the_run() -> None:
     with raises_naming(HostEnvError, "actor 0", "SIGSEGV", "6 times"):
         actors.take([0])
     assert len(messages) == supervisor.MAX_DEATHS == pool.started - 1
+
+
+class Slow:
+    """A worker that responds after 0.05 s."""
+
+    def __init__(self, settings: Any) -> None:
+        pass
+
+    def answer(self, number: int) -> int:
+        time.sleep(0.05)
+        return number
+
+    def close(self) -> None:
+        pass
+
+
+def test_inline_actors_that_wait_for_their_turn_are_not_replaced() -> None:
+    messages: list[str] = []
+    actors = supervisor.Supervisor(InlinePool(Slow, lambda _: None), 3, 0.04, messages.append)
+    for _ in range(2):
+        for number in range(3):
+            actors.submit(number, (number,))
+        assert [actors.take([number]) for number in range(3)] == [(0, 0), (1, 1), (2, 2)]
+    assert messages == []
+    actors.close()

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from evorl.apps.app_config import package_version, read_app
+from evorl.apps.app_config import read_app
+from evorl.distribution import installed_version
 from tests.support.errors import raises_naming
 
 RIGHT = f"""\
-version: {package_version()}
+version: {installed_version()}
 agent: ppo
 environment: {{run: [python, a.py], name: x}}
 """
@@ -57,10 +58,10 @@ def test_a_command_is_words_or_a_text_and_python_is_ours(tmp_path: Path) -> None
     ("change", "parts"),
     [
         (
-            ("version: " + package_version(), "version: 0.0.9"),
-            ("evorl 0.0.9", f"evorl {package_version()}"),
+            ("version: " + installed_version(), "version: 0.0.9"),
+            ("evorl 0.0.9", f"evorl {installed_version()}"),
         ),
-        (("version: " + package_version(), ""), (f"version: {package_version()}",)),
+        (("version: " + installed_version(), ""), (f"version: {installed_version()}",)),
         (("agent: ppo", "algorithm: {pth: x}"), ("entry of algorithm", "'pth'", "'path'")),
         (("agent: ppo", ""), ("agent", "got null")),
         (("agent: ppo", "agent: ppo\nserver: {bind: 7001}"), ("server.bind", "127.0.0.1:7001, got 7001")),
@@ -72,6 +73,8 @@ def test_a_command_is_words_or_a_text_and_python_is_ours(tmp_path: Path) -> None
         (("agent: ppo", "agent: ppo\nrun: {infinite_run: 1}"), ("run.infinite_run", "true or false", "got 1")),
         (("agent: ppo", "agent: ppo\nparameters: {servers: 0}"), ("parameters.servers", "got 0")),
         (("run: [python, a.py]", "run: []"), ("environment.run", "command", "[]")),
+        (("run: [python, a.py]", "run: python \"it's"), ("environment.run", "app.yaml", "No closing quotation")),
+        (("run: [python, a.py]", "run: python it's"), ("environment.run", "app.yaml", "No closing quotation", "list")),
     ],
 )
 def test_errors_say_what_came_and_what_to_do(change: tuple[str, str], parts: tuple[str, ...], tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from evorl.apps.app_config import package_version, read_app
+from evorl.apps.app_config import read_app
 from evorl.apps.app_files import make_app, write_algorithm, write_containers
 from evorl.apps.kinds import KINDS
+from evorl.distribution import installed_version
 from tests.support.apps import ROOT
 from tests.support.errors import raises_naming
 from tests.support.rlx_server import BanditServer
@@ -72,7 +73,7 @@ def test_an_algorithm_comes_with_its_settings(tmp_path: Path) -> None:
 def test_containers_take_their_addresses_from_variables_alone(tmp_path: Path) -> None:
     wheel, docker, compose, ignored = write_containers(tmp_path, ROOT / "configs")
     assert f'"/wheels/{wheel.name}[serve]"' in docker.read_text()
-    assert package_version() in wheel.name
+    assert installed_version() in wheel.name
     assert "runs/" in ignored.read_text().splitlines()
     services = yaml.safe_load(compose.read_text())["services"]
     assert services["server"]["environment"]["EVORL_SERVER_BIND"] == "0.0.0.0:7001"

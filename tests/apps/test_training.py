@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
 from omegaconf import OmegaConf
 
 from evorl.apps.app_config import AppConfig, read_app
 from evorl.apps.app_files import make_app
 from evorl.apps.kinds import default_training
-from evorl.apps.training import as_overrides, own_configs, training_words
+from evorl.apps.training import as_overrides, own_configs, refuse_named_code, training_words
 from evorl.cli.app_agents import agent_facts, check_training
 from evorl.cli.composition import compose_config
+from tests.support.errors import raises_naming
 
 
 def app_of(tmp_path: Path, agent: str, kind: str) -> AppConfig:
@@ -55,3 +58,21 @@ def test_an_algorithm_of_its_own_is_named_by_a_folder_and_left_to_the_server(tmp
         "env.obs_space={shape: [1], dtype: float32, low: -2, high: 2}",
         "env.action_space={n: 2}",
     ]
+
+
+@pytest.mark.parametrize(
+    ("training", "setting", "replacement"),
+    [
+        ({"optimizer": {"name": "theirs:sgd"}}, "optimizer.name", "my_parts:sgd"),
+        ({"recorders": {"own": ["os:system"]}}, "recorders.own", "[]"),
+        ({"recorders.own": [{"name": "os:system"}]}, "recorders.own", "[my_parts:Recorder]"),
+        ({"agent": {"network": {"torso": [8, "theirs:Layer"]}}}, "agent.network.torso", "[8]"),
+    ],
+)
+def test_code_that_an_app_names_is_refused_unless_the_user_gives_the_setting(
+    training: dict[str, Any], setting: str, replacement: str, tmp_path: Path
+) -> None:
+    app = replace(app_of(tmp_path, "ppo", "empty"), training=training)
+    with raises_naming(ValueError, "app.yaml", "outside evorl", setting, "trust it"):
+        refuse_named_code(app, ["seed=1", f"{setting}_other=1"])
+    refuse_named_code(app, ["seed=1", f"{setting}={replacement}"])

@@ -120,3 +120,9 @@ def test_agents_are_filtered(agents: dict[str, AgentInfo]) -> None:
     assert "cartpole" in agents["ppo"].tuned
     with raises_naming(ValueError, "'offpolicy'", "'off-policy'"):
         evorl.list_agents(family="offpolicy")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("actions", ["box", "Discrete", "", "discret"])
+def test_an_unknown_kind_of_actions_is_rejected(actions: str) -> None:
+    with raises_naming(ValueError, repr(actions), "discrete", "continuous"):
+        evorl.list_envs(actions=actions)  # pyright: ignore[reportArgumentType]

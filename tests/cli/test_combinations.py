@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from hydra.errors import ConfigCompositionException, MissingConfigException, OverrideParseException
+from omegaconf.errors import ConfigAttributeError
 
 from evorl.cli.combinations import (
     combinations,
     describe_parallel_runs,
     is_launched_sweep,
     is_sweep,
+    naming_setting,
     split_arguments,
     split_launcher,
 )
@@ -93,3 +96,25 @@ def test_a_launcher_may_start_the_runs_of_a_sweep(arguments: list[str], is_launc
     of_launcher, others = split_launcher(arguments)
     assert sorted([*of_launcher, *others]) == sorted(arguments)
     assert all("launcher" in argument for argument in of_launcher)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("it is wrong"),
+        OSError("it is wrong"),
+        ConfigCompositionException("it is wrong"),
+        OverrideParseException("a", "it is wrong"),
+        MissingConfigException("it is wrong"),
+        ConfigAttributeError("it is wrong"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_of_a_composition_name_the_setting(error: Exception) -> None:
+    with raises_naming(ValueError, "agent.nope=1: ", "it is wrong"), naming_setting({"agent.nope": "1"}):
+        raise error
+
+
+def test_other_errors_are_passed_on() -> None:
+    with pytest.raises(KeyError), naming_setting({"seed": "1"}):
+        raise KeyError("seed")

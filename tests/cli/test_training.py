@@ -105,3 +105,14 @@ def test_training_without_settings_is_the_example_of_the_first_steps(
     assert capsys.readouterr().out == f"No settings given, running: evorl train {' '.join(commands.EXAMPLE)}\n"
     assert f"evorl train {' '.join(commands.EXAMPLE)} " in (ROOT / "docs/guide/first_steps.md").read_text()
     assert f"TRAIN   ?= {' '.join(commands.EXAMPLE)}\n" in (ROOT / "Makefile").read_text()
+
+
+@pytest.mark.parametrize(
+    ("serve", "default"), [(commands.serve, "env=remote"), (commands.serve_parameters, "parameters=server")]
+)
+@pytest.mark.parametrize("value", ["", "null"])
+def test_a_server_that_resumes_no_run_starts_one(serve, default: str, value: str, monkeypatch) -> None:
+    seen: list[list[str]] = []
+    monkeypatch.setattr(commands, "train", seen.append)
+    serve([f"resume={value}", "seed=1"])
+    assert seen == [[default, f"resume={value}", "seed=1"]]

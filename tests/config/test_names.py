@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from evorl.config.gate import ForeignCodeError, distrust, grant, scope
 from evorl.config.names import did_you_mean, explain_missing_package, load_class, load_named, no_such
 from tests.support.errors import raises_naming
 
@@ -86,3 +87,18 @@ def test_a_long_list_of_names_is_cut_at_a_name() -> None:
     listed, _, others = message.partition("Available: ")[2].removesuffix(" others.").rpartition(" and ")
     assert listed.split(", ") == names[: len(listed.split(", "))]
     assert len(listed.split(", ")) + int(others) == 1_000
+
+
+@pytest.mark.parametrize(
+    "text", ["admit('os:system', 'inner')", "\ndef __getattr__(name):\n    admit('os:system', name)"]
+)
+def test_a_rejection_by_the_gate_keeps_its_type(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    name = f"rejected_{len(text)}"
+    (tmp_path / f"{name}.py").write_text(f"from evorl.config.gate import admit\n{text}\n")
+    for load, path in ((load_class, f"{name}.Part"), (load_named, f"{name}:part")):
+        with scope():
+            distrust("a test")
+            grant([path])
+            with raises_naming(ForeignCodeError, "os:system", "trust=true"):
+                load(path, "part")

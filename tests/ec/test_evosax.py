@@ -85,6 +85,8 @@ def test_numbers_of_a_strategy_by_name(strategy: EvosaxStrategy) -> None:
         ({"strategy": "CMAES"}, ("'CMAES'", "'CMA_ES'")),
         ({"params": PyTreeDict(c_men=0.1)}, ("CMA_ES", "'c_men'", "'c_mean'")),
         ({"strategy": "SV_CMA_ES", "pop_size": 6}, ("pop_size=6", "num_populations=4")),
+        ({"strategy": "SV_CMA_ES", "num_populations": 0}, ("num_populations", "got 0")),
+        ({"strategy": "SV_Open_ES", "num_populations": -2}, ("num_populations", "got -2")),
         ({"strategy": "Open_ES", "pop_size": 5}, ("Open_ES", "pop_size=5", "even")),
     ],
 )

@@ -168,9 +168,12 @@ def test_errors_in_words(name: str, options: dict, message: tuple[str, ...]) -> 
         make_envpool_simulators(name, 2, **options)
 
 
-def test_step_before_reset_is_refused() -> None:
-    with raises_naming(RuntimeError, "CartPole-v1", "reset"):
-        make_envpool_simulators("CartPole-v1", 2).step(np.zeros(2, np.int32))
+def test_calls_before_reset_are_refused() -> None:
+    env = make_envpool_simulators("CartPole-v1", 2)
+    with raises_naming(RuntimeError, "CartPole-v1", "step before", "call reset"):
+        env.step(np.zeros(2, np.int32))
+    with raises_naming(RuntimeError, "CartPole-v1", "partial_reset before", "call reset"):
+        env.partial_reset(np.array([True, False]), np.zeros(2, np.uint64))
 
 
 def test_converts_arrays_of_jax_too() -> None:

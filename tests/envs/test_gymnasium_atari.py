@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from evorl.assembly import as_paid_by_the_environment
 from evorl.cli.composition import compose_config
@@ -61,3 +63,9 @@ def test_a_game_as_configured() -> None:
     np.testing.assert_array_equal(state.obs[..., :3], before[..., 1:])
     assert (state.obs[..., 3] != before[..., 3]).any()
     env.close()
+
+
+def test_a_missing_ale_py_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ale_py", None)
+    with raises_naming(ImportError, "ALE/Pong-v5", "the extra atari", "ale_py"):
+        create_env("gymnasium/ALE/Pong-v5")

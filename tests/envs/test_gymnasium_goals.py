@@ -95,6 +95,35 @@ def test_refusals_are_in_words(options: dict[str, Any], message: tuple[str, ...]
         create_env(f"gymnasium/{MAZE}", **options)
 
 
+@pytest.mark.parametrize("read", ["action", "observation", "both"])
+def test_rewards_may_depend_on_the_action_and_the_observation(read: str) -> None:
+    """They cannot be compared with the environment's function of the goals, but hindsight can compute them."""
+    env = create_env(f"gymnasium/{MAZE}", goal_task=f"{__name__}:paid_by_{read}")
+    assert env.goal_task is not None
+    state = env.reset(jax.random.key(0))
+    action = np.ones((1, *env.action_space.shape), np.float32)
+    stepped = env.step(state, action)
+    expected = {"action": 2.0, "observation": np.asarray(stepped.obs.observation)[0, 0]}
+    np.testing.assert_allclose(stepped.reward, [expected.get(read, sum(expected.values()))], rtol=1e-5)
+    env.close()
+
+
+def _paid(reward_fn: Any) -> GoalTask:
+    return GoalTask(Box(-1.0, 1.0, (2,)), reward_fn, Within(0.45))
+
+
+def paid_by_action(env: gymnasium.Env) -> GoalTask:
+    return _paid(lambda achieved, desired, action, observation: action.sum())
+
+
+def paid_by_observation(env: gymnasium.Env) -> GoalTask:
+    return _paid(lambda achieved, desired, action, observation: observation[0])
+
+
+def paid_by_both(env: gymnasium.Env) -> GoalTask:
+    return _paid(lambda achieved, desired, action, observation: action.sum() + observation[0])
+
+
 def of_other_goals(env: gymnasium.Env) -> GoalTask:
     return GoalTask(Box(-1.0, 1.0, (3,)), MinusOneUntil(Within(0.5)), Within(0.5))
 

@@ -217,6 +217,25 @@ def test_missing_library_of_an_environment_is_told(monkeypatch: pytest.MonkeyPat
         make_pettingzoo_simulators("tests/needy-v0", 3)
 
 
+class Unstarted(WalkGame):
+    """Has the attribute ``agents`` only after a reset, like PettingZoo's own environments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.agents
+
+
+def test_step_before_reset_is_refused() -> None:
+    env = make_pettingzoo_simulators("tests.envs.test_pettingzoo:Unstarted", 6)
+    with raises_naming(HostEnvError, "copy 0", "step before", "call reset"):
+        env.step(np.ones(6, np.int32))
+    env.partial_reset(~SECOND_COPY, SIX_SEEDS)
+    with raises_naming(HostEnvError, "copy 1", "call reset"):
+        env.step(np.ones(6, np.int32))
+    env.reset(SIX_SEEDS)
+    assert len(env.step(np.ones(6, np.int32))[1]) == 6
+
+
 def test_failure_of_a_copy_names_its_rows() -> None:
     env = make_pettingzoo_simulators(GAME, 6, fails_at=2)
     env.reset(SIX_SEEDS)

@@ -37,6 +37,8 @@ def samples(space: Space) -> np.ndarray:
         Discrete(5),
         Discrete(4, start=-2),
         MultiDiscrete([[2, 3], [1, 4]], start=[[0, -3], [7, 1]]),
+        MultiDiscrete([2**32, 2**31], start=[-(2**31), 0]),
+        MultiDiscrete([3, 300], dtype=np.int64),
         DictSpace({"b": Discrete(2), "a": Box(0, 1, (2,))}),
         TupleSpace([Discrete(3), Box(0, 1)]),
     ],
@@ -58,7 +60,7 @@ def test_samples_are_elements(space: Space) -> None:
 def eval_copy(space: Space) -> Space:
     """Build an equal space from the space's attributes."""
     if isinstance(space, MultiDiscrete):
-        return MultiDiscrete(space.sizes.tolist(), space.start.tolist())
+        return MultiDiscrete(space.sizes.tolist(), space.start.tolist(), space.dtype)
     if isinstance(space, Box):
         return Box(space.low, space.high, space.shape, space.dtype)
     if isinstance(space, Discrete):
@@ -81,6 +83,19 @@ def test_sample_distributions() -> None:
     wide = samples(Box(-(2**31), 2**31 - 1, (), np.int32))
     assert wide.min() < -(2**30)
     assert wide.max() > 2**30
+
+
+def test_a_range_of_all_numbers_is_sampled_with_its_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A range of 2**32 numbers draws 32 random bits; other ranges of the same Box keep their samples."""
+    mixed = Box([-(2**31), 0, -7], [2**31 - 1, 9, 2**31 - 1], dtype=np.int32)
+    span = np.array([2**32 - 1, 10, 2**31 + 7], np.uint32)
+    expected = jax.random.randint(KEYS[0], (3,), np.zeros(3, np.uint32), span, jnp.uint32).astype(jnp.int32)
+    np.testing.assert_array_equal(mixed.sample(KEYS[0])[1:], (expected + jnp.array([0, 0, -7]))[1:])
+    for bits in (0, 2**32 - 1):
+        monkeypatch.setattr(jax.random, "bits", lambda key, shape, dtype, bits=bits: jnp.full(shape, bits, dtype))
+        assert mixed.sample(KEYS[0])[0] == (2**31 - 1 if bits else -(2**31))
+        assert Box(0, 2**32 - 1, (), np.uint32).sample(KEYS[0]).item() == bits
+        assert MultiDiscrete([2**32], -(2**31)).sample(KEYS[0])[0] == bits - 2**31
 
 
 FAR = [1e39, 1e300, np.finfo(np.float64).max, np.inf]
@@ -152,6 +167,41 @@ def test_contains() -> None:
     assert not pair.contains((1,))
 
 
+INTEGER_DTYPES = [np.int8, np.uint8, np.int16, np.int32, np.uint32, np.int64, np.uint64]
+
+
+@pytest.mark.parametrize("is_numpy", [True, False])
+@pytest.mark.parametrize(
+    ("space", "low", "high"),
+    [
+        (Discrete(3), 0, 2),
+        (Discrete(300, -5), -5, 294),
+        (Discrete(2**28, -(2**31)), -(2**31), -(2**31) + 2**28 - 1),
+        (Discrete(5, 2**31 - 5), 2**31 - 5, 2**31 - 1),
+        (MultiDiscrete([300], -5), -5, 294),
+        (MultiDiscrete([2**32], -(2**31)), -(2**31), 2**31 - 1),
+        (MultiDiscrete([200], dtype=np.uint8), 0, 199),
+        (Box(-5, 300, (1,), np.int32), -5, 300),
+        (Box(0, 200, (1,), np.uint8), 0, 200),
+        (Box(0, 2**32 - 1, (1,), np.uint32), 0, 2**32 - 1),
+        (Box(0, 2**64 - 1, (1,), np.uint64), 0, 2**64 - 1),
+    ],
+)
+def test_integers_of_any_dtype_are_compared_exactly(space: Space, low: int, high: int, is_numpy: bool) -> None:
+    numbers = {bound + step for bound in (low, high, 0, 2**7, 2**8, 2**31, 2**32) for step in (-1, 0, 1)}
+    for dtype in INTEGER_DTYPES if is_numpy else INTEGER_DTYPES[:5]:
+        room = np.iinfo(dtype)
+        fitting = sorted(number for number in {*numbers, room.min, room.max} if room.min <= number <= room.max)
+        x: Any = np.array(fitting, dtype).reshape(-1, *space.shape)
+        expected = [low <= number <= high for number in fitting]
+        np.testing.assert_array_equal(space.contains(x if is_numpy else jnp.asarray(x)), expected, str(np.dtype(dtype)))
+
+
+def test_bfloat16_is_a_float_dtype() -> None:
+    assert Box(-1, 1, (), jnp.bfloat16).contains(0.5)
+    assert not Box(0, 1, (), np.int8).contains(jnp.bfloat16(0.5))
+
+
 def test_value_equality() -> None:
     assert len({Box(0, 1, (2,)), Box(0, [1, 1]), Box(np.zeros(2), 1)}) == 1
     assert Box(0, 1, (2,)) != Box(0, 1, (3,))
@@ -210,6 +260,15 @@ def test_bad_arguments() -> None:
         Discrete(2, start=2**31 - 1)
     with raises_naming(ValueError, "int32", "MultiDiscrete([8589934592]"):
         MultiDiscrete([2**33])
+    for sizes, start, dtype in (
+        ([2**33], 0, np.int64),
+        ([2**63 - 1], 9, np.int64),
+        ([3, 2], [1, 2**31 - 1], np.uint32),
+    ):
+        with raises_naming(ValueError, "MultiDiscrete", "int"):
+            MultiDiscrete(sizes, start, dtype)
+    with raises_naming(ValueError, "MultiDiscrete", "int32", "start near 0"):
+        MultiDiscrete([2**33], dtype=np.int64)
     with raises_naming(ValueError, "at least one value", "[2, 0]"):
         MultiDiscrete([2, 0])
 

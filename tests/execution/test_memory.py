@@ -61,7 +61,7 @@ def test_what_does_not_fit_is_refused_at_once(
 ) -> None:
     started = time.monotonic()
     built = workflow.build_from_config(config)
-    with raises_naming(ValueError, "memory", "machine has 16 GB", "may use 12.1 GB", *parts):
+    with raises_naming(ValueError, "memory", "may use only 12.1 GB of the total 16 GB", *parts):
         built.init(0)
     with raises_naming(ValueError, *parts):
         programs.compile_ahead(built, jax.random.key(0))

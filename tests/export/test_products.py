@@ -47,3 +47,15 @@ def test_a_product_of_rows_with_themselves() -> None:
     rows = np.random.default_rng(1).standard_normal((4, 3, 5)).astype(np.float32)
     actual = numpy_step(portable_function(fn, (3, 5)))({"obs": rows})["action"]
     np.testing.assert_allclose(actual, jax.vmap(fn)(rows), atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+def test_the_padding_of_a_maximum_never_is_the_maximum(dtype: type, padding: str) -> None:
+    def fn(x: jax.Array) -> jax.Array:
+        lowest = -np.inf if dtype is np.float32 else np.iinfo(dtype).min
+        return lax.reduce_window(x.astype(dtype), np.asarray(lowest, dtype), lax.max, (3, 3), (2, 2), padding)
+
+    rows = np.random.default_rng(1).integers(-99, -1, (4, 5, 4)).astype(np.float32)
+    actual = numpy_step(portable_function(fn, (5, 4)))({"obs": rows})["action"]
+    np.testing.assert_array_equal(actual, jax.vmap(fn)(rows))

@@ -234,8 +234,8 @@ def test_what_does_not_fit_is_refused_in_words() -> None:
         ("new values of obs", "shape [2, 5]", "got [2]"): lambda: memory.update({"indices": [0, 1], "obs": [1, 2]}),
         ("indices", "got ['logp']"): lambda: memory.update({"logp": [1.0]}),
         ("'logg'", "'logp'"): lambda: memory.update({"indices": [0], "logg": [1.0]}),
-        ("0 to 9", "got -1 to 3"): lambda: memory.take([-1, 3]),
-        ("0 to 9", "got 10 to 10"): lambda: memory.update({"indices": [10]}),
+        ("0 to 3", "got -1 to 3"): lambda: memory.take([-1, 3]),
+        ("0 to 3", "got 10 to 10"): lambda: memory.update({"indices": [10]}),
         ("called indices", "rename"): lambda: ReplayMemory(memory.buffer).store({**batch, "indices": batch["actions"]}),
         ("UniformReplayBuffer", "priorities"): lambda: memory.update({"indices": [0], "errors": [1.0]}),
     }
@@ -249,3 +249,19 @@ def test_what_does_not_fit_is_refused_in_words() -> None:
     rows = ReplayMemory(UniformReplayBuffer(capacity=12, num_envs=3))
     with raises_naming(ValueError, "axes [T, 3]"):
         rows.store(_rows(0, 2, 4))
+
+
+@pytest.mark.parametrize("kind", [UniformReplayBuffer, PrioritizedReplayBuffer, SequenceReplayBuffer])
+@pytest.mark.parametrize("num_envs", [1, 3])
+@pytest.mark.parametrize("num_rows", [0, 2, 4])
+def test_only_stored_transitions_have_an_index(kind: type[UniformReplayBuffer], num_envs: int, num_rows: int) -> None:
+    memory = ReplayMemory(kind(capacity=4 * num_envs, num_envs=num_envs))
+    shape = (num_rows,) if num_envs == 1 else (num_rows, num_envs)
+    memory.store({"x": np.ones(shape, np.float32)})
+    stored = np.arange(len(memory))
+    if num_rows:
+        memory.update({"indices": stored, "x": np.full(len(memory), 2.0, np.float32)})
+        assert (memory.take(stored).x.reshape(len(memory), -1)[:, 0] == 2.0).all()
+    for act in (lambda i: memory.take(i), lambda i: memory.update({"indices": i, "x": np.zeros(len(i), np.float32)})):
+        with raises_naming(ValueError, "stored"):
+            act([*stored, len(memory)])

@@ -100,3 +100,56 @@ def test_without_a_server_numbers_wait_and_the_simulator_goes_on(monkeypatch: py
 
     with_server(later, store)
     assert store.points("a") == [(float(i), float(i)) for i in range(3, 8)]
+
+
+@pytest.mark.parametrize("num_points", [1, 300, 2 * metrics_client.AT_ONCE])
+def test_a_flush_makes_one_request_while_the_server_is_down(num_points: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[str] = []
+    monkeypatch.setattr(MetricsClient, "_ask", lambda self, path, body=None: requests.append(path))
+    metrics = MetricsClient(seconds=1e9)
+    for i in range(num_points):
+        metrics.scalar("a", i)
+    metrics.flush()
+    assert requests == ["/api/enabled"]
+    metrics.histogram("h", [1.0])
+    assert requests == ["/api/enabled"] * 2
+
+
+@pytest.mark.parametrize("rate", [1.0, 20.0, 49.0])
+@pytest.mark.parametrize("num_points", [1, 500, 600])
+def test_a_backlog_above_the_rate_limit_is_sent_in_smaller_requests(rate: float, num_points: int) -> None:
+    """The server accepts no request above 10 times its rate; a flush sends as many points as allowed."""
+    store = MetricsStore()
+
+    def send_backlog(address: str) -> None:
+        metrics = MetricsClient(address, seconds=1e9)
+        for i in range(num_points):
+            metrics.scalar("a", i, x=i)
+        metrics.flush()
+        assert len(metrics._waiting) == num_points - len(store.points("a"))
+
+    with_server(send_backlog, store, rate=rate)
+    points = store.points("a")
+    assert points == [(float(i), float(i)) for i in range(len(points))]
+    assert 0 < len(points) <= max(1, 12 * rate)
+
+
+def test_requests_grow_again_after_a_rate_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    ask = MetricsClient._ask
+
+    def recorded_ask(self: MetricsClient, path: str, body: Any = None) -> Any:
+        sizes.extend([len(body)] if path == "/api/scalars" else [])
+        return ask(self, path, body)
+
+    monkeypatch.setattr(MetricsClient, "_ask", recorded_ask)
+
+    def simulate(address: str) -> None:
+        metrics = MetricsClient(address, seconds=1e9)
+        metrics._at_once = 100
+        for i in range(1000):
+            metrics.scalar("a", i)
+        metrics.flush()
+
+    with_server(simulate, MetricsStore())
+    assert sizes == [100, 200, 400, 300]

@@ -81,3 +81,13 @@ def test_any_value_in_a_histogram_is_taken_or_refused(value: Any) -> None:
         with contextlib.suppress(MetricsRefusedError):
             store_histograms(store, body, lambda _: None)
     assert all(np.isfinite(each.edges).all() for each in store.histograms("a"))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"), [([1], 0), ([99], 0), ([100], 1), ([250], 2), ([1] * 1000, 999), ([250, 1, 1], 4)]
+)
+def test_every_histogram_counts_at_least_as_a_point(sizes: list[int], expected: int) -> None:
+    counted: list[float] = []
+    items = [{"name": "h", "values": [1.0] * size} for size in sizes]
+    assert store_histograms(MetricsStore(), json.dumps(items).encode(), counted.append) == len(sizes)
+    assert counted == [expected]

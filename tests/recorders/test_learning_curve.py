@@ -73,6 +73,24 @@ def test_curves_skip_what_is_empty_or_not_finite(tmp_path: Path) -> None:
     assert read_curves(csv) == {"a": ([100.0], [1.0]), "b": ([200.0], [3.0])}
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("iterations,timesteps,a\n1,10,1.0\n2,20,abc\n", "line 3"),
+        ("iterations,timesteps,a\n1,x,1.0\n", "line 2"),
+        ("iterations,timesteps,a\n1,inf,1.0\n", "line 2 has no valid number of timesteps"),
+        ("iterations,timesteps,a\n1,,1.0\n", "line 2 has no valid number of timesteps"),
+        ("iterations,a\n1,1.0\n", "line 2 has no valid number of timesteps"),
+        ("iterations,timesteps,a\n1,10\n", "line 2 is not a row of 3 numbers"),
+    ],
+)
+def test_a_corrupted_table_is_reported_with_its_line(tmp_path: Path, text: str, reason: str) -> None:
+    csv = tmp_path / "metrics.csv"
+    csv.write_text(text)
+    with raises_naming(RunFolderError, csv, "is corrupted", reason):
+        read_curves(csv)
+
+
 def test_a_full_disk_is_told_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from matplotlib.figure import Figure
 

@@ -43,7 +43,7 @@ def hop(model: Any, title: str = "episode 1") -> Shown:
 def page(env: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "replay.html"
     shown = [hop(env.mujoco_model), hop(env.mujoco_model, "<i>second</i>").first(NUM_MOMENTS // 2)]
-    assert write_body_page(path, TITLE, shown, env, 250) == 0
+    assert write_body_page(path, TITLE, shown, env, 250, 12.5) == 0
     return path
 
 
@@ -64,6 +64,7 @@ def test_the_page_is_small_and_fetches_nothing(page: Path) -> None:
 
 def test_bodies_are_where_they_were(env: Any, page: Path) -> None:
     data, model = embedded_data(page), env.mujoco_model
+    assert data["fps"] == 12.5
     scene = data["tiles"][0]
     moments = np.array(scene["moments"])
     assert (len(moments), moments[0], moments[-1]) == (250, 0, NUM_MOMENTS - 1)
@@ -107,5 +108,5 @@ def test_a_picture_within_a_page(tmp_path: Path) -> None:
 def test_without_bodies_there_is_no_scene(env: Any, tmp_path: Path) -> None:
     blind = Shown("a film", np.ones(2), lambda _: np.zeros((1, 1, 3), np.uint8))
     with raises_naming(ValueError, "positions of bodies"):
-        write_body_page(tmp_path / "a.html", TITLE, [blind], env, 10)
+        write_body_page(tmp_path / "a.html", TITLE, [blind], env, 10, 20)
     assert not list(tmp_path.iterdir())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -107,3 +108,17 @@ def test_a_value_that_is_no_plain_one_is_damage(cell: str, sweep: RecordedRun) -
         csv.writer(file).writerows([header, first, *others])
     with raises_naming(RunFolderError, "corrupted", "setting 0", "agent.network="):
         _ = settings_or_itself(sweep)[0].config
+
+
+@pytest.mark.parametrize("text", ["x,100", "0,inf", "0,-1", "0,abc", ",100"])
+def test_a_corrupted_evaluation_is_reported_with_its_table(text: str, sweep: RecordedRun) -> None:
+    sweep.folder.sweep_evaluations.write_text(f"setting,timesteps,eval_return\n{text},1.0\n", encoding="utf-8")
+    with raises_naming(RunFolderError, "evaluations.csv", "corrupted"):
+        _ = settings_or_itself(sweep)[0].timesteps
+
+
+def test_a_sweep_without_results_is_stopped(sweep: RecordedRun) -> None:
+    shutil.rmtree(sweep.folder.path / "best")
+    assert {run.state.state for run in settings_or_itself(sweep)} == {"stopped"}
+    sweep.folder.log.write_text("2026-01-01 00:00:00  Stopped early. To resume: evorl train\n", encoding="utf-8")
+    assert {run.state.state for run in settings_or_itself(sweep)} == {"stopped"}

@@ -72,7 +72,10 @@ FOREIGN = {
     "inner": {"workflow": "evorl.algorithms.ppo.PPOWorkflow"},
     "learner": {"workflow": "evorlution.W", "env": {"factory": "evorl.cli.main:train"}},
     "compilation_cache": "programs",
-    "recorders": {"mlflow": {"uri": "http://elsewhere", "experiment": "x"}},
+    "recorders": {
+        "mlflow": {"uri": "http://elsewhere", "experiment": "x"},
+        "own": ["theirs:Recorder", {"name": "theirs:make", "file": "curve.txt"}],
+    },
     "agent": {"name": "os.system"},
     "title": "os:system",
     "serve": {"bind": "localhost:7001", "token": "env:TOKEN"},
@@ -90,6 +93,8 @@ def test_names_of_code_are_found_at_any_depth() -> None:
         "learner.env.factory": "evorl.cli.main:train",
         "compilation_cache": "programs",
         "recorders.mlflow.uri": "http://elsewhere",
+        "recorders.own.0": "theirs:Recorder",
+        "recorders.own.1.name": "theirs:make",
         "layers.0.type": "stranger:Layer",
         "eval_env.env.xml_file": "./ant.xml",
     }
@@ -102,6 +107,9 @@ def test_what_the_user_gave_is_trusted() -> None:
         refuse_foreign_code(config, Path("run"))
     with raises_naming(RunFolderError, "evorl: workflow=mine.W."):
         refuse_foreign_code(config, Path("run"), {"env.factory"})
+    with raises_naming(RunFolderError, "recorders.own.0=theirs:R", "add 'recorders.own=[...]'"):
+        refuse_foreign_code({"recorders": {"own": ["theirs:R"]}}, Path("run"))
+    refuse_foreign_code({"recorders": {"own": ["theirs:R"]}}, Path("run"), {"recorders.own"})
     with pytest.raises(RunFolderError):
         refuse_foreign_code(config, Path("run"), {"env.fact", "work"})
     refuse_foreign_code(config, Path("run"), {"env", "workflow"})

@@ -194,6 +194,21 @@ def test_who_falls_silent_is_ended_where_that_is_asked_for() -> None:
         plays_on(honest)
 
 
+def test_a_client_that_waits_for_its_action_is_not_idle() -> None:
+    with listening(hello_seconds=0.2, idle_seconds=0.4) as server:
+        waiting, silent = server.client(), server.client()
+        server.switchboard._is_held = True  # as during an update with max_policy_lag=0
+        waiting.send(UPDATE)
+        assert silent.hear() is None
+        time.sleep(0.8)
+        server.switchboard.note_new_policy()
+        assert (waiting.hear() or {})["response"] == "action"
+        time.sleep(0.2)
+        plays_on(waiting)
+        assert waiting.hear() is None  # idle again
+        wait_until(lambda: not server.switchboard.num_clients)
+
+
 def test_many_who_only_hold_the_line_disturb_nobody() -> None:
     with listening(max_clients=300) as server:
         idle = [server.client(begun=False) for _ in range(500)]

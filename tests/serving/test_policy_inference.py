@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from evorl.export.stored_policy import LoadedPolicy
-from evorl.serving.batched_inference import ActionRequest
+from evorl.serving.batched_inference import MAX_BATCH, ActionRequest
 from evorl.serving.policy_inference import PolicyInference
 from tests.support.errors import raises_naming
 from tests.support.portable import stored
@@ -62,3 +63,21 @@ def test_a_newer_policy_takes_over_and_memory_stays(tmp_path: Path) -> None:
     assert inference.ask([question(0, 1, obs[1])]).actions[0] == pytest.approx(expected(obs[1]), rel=1e-5)
     with raises_naming(ValueError, "inputs", "outputs"):
         inference.swap(other)
+
+
+@pytest.mark.parametrize("num_slots", [1, 5, MAX_BATCH, MAX_BATCH + 1, 1000])
+def test_only_sizes_of_batches_are_compiled(num_slots: int) -> None:
+    sizes: list[int] = []
+    port = SimpleNamespace(name="obs", shape=(2,), dtype=np.float32)
+    policy = SimpleNamespace(
+        inputs=(port,),
+        outputs=(),
+        initial_memory=lambda num_rows: {},
+        runnable=lambda: lambda inputs: sizes.append(len(inputs["obs"])),
+    )
+    inference = PolicyInference(policy, num_slots)
+    inference.compile_all()
+    expected = [size for size in (1, 4, 16, 64) if size < 4 * num_slots]
+    assert sizes == expected
+    inference.swap(policy)
+    assert sizes == 2 * expected

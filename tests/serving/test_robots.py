@@ -100,3 +100,20 @@ def test_a_token_is_asked_for(tmp_path: Path) -> None:
             assert "action_space" in msgpack.unpackb(await socket.receive_bytes())
 
     talk(tmp_path, "ppo_normalized", conversation, TOKEN)
+
+
+def test_a_client_above_the_limit_receives_the_reason(tmp_path: Path) -> None:
+    async def conversation(session: Any, address: str) -> None:
+        sockets = [await session.ws_connect(address + "/") for _ in range(5)]  # max_clients=4
+        for socket in sockets:
+            assert "action_space" in msgpack.unpackb(await socket.receive_bytes())
+        with raises_naming(ValueError, "max_clients=4", "try again"):
+            raise ValueError(await sockets[4].receive_str())
+        closing = await sockets[4].receive()
+        assert (closing.type, closing.data) == (aiohttp.WSMsgType.CLOSE, 1011)
+        await sockets[0].send_bytes(msgpack.packb({"state": [0.0, 0.0, 0.0]}))
+        assert "actions" in msgpack.unpackb(await sockets[0].receive_bytes())
+        for socket in sockets:
+            await socket.close()
+
+    talk(tmp_path, "ppo_normalized", conversation)

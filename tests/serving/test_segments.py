@@ -166,3 +166,39 @@ def test_batches_are_numbers_of_their_own() -> None:
     (floats, _), _, _ = segments.take()
     step.arrays[0][:] = 0.0
     assert floats[0, 0, 1] == 10.0
+
+
+@pytest.mark.parametrize("max_lag", [None, 0, 1, 4, 5])
+def test_lag_is_counted_from_the_policy_that_acted(max_lag: int | None) -> None:
+    """A slow simulator's step has the age of the policy that chose its action."""
+    segments = Segments(length=1, num_rows=1, max_lag=max_lag)
+    segments.answered(0)
+    for _ in range(5):
+        segments.new_policy()
+    add(segments, 0, 10)
+    is_young = max_lag is None or max_lag >= 5
+    assert segments.is_ready == is_young
+    assert segments.dropped == (max_lag in (1, 4))
+    segments.answered(0)
+    add(segments, 0, 11)  # chosen by the current policy
+    assert segments.take()[2] == (5.0 if is_young else 0.0)
+
+
+@pytest.mark.parametrize("num_updates", [0, 1, 2])
+def test_a_segment_is_as_old_as_the_oldest_policy_of_its_clients(num_updates: int) -> None:
+    segments = Segments(length=2, num_rows=1, max_lag=1)
+    segments.answered(2)  # a slow simulator
+    for _ in range(num_updates):
+        segments.new_policy()
+    segments.answered(1)
+    add(segments, 1, 10)
+    segments.cut(1)
+    add(segments, 2, 20)
+    segments.answered(2)
+    add(segments, 2, 21)
+    (floats, _), cuts, lag = segments.take()
+    # A step that is too old costs the other simulator's segment nothing.
+    assert floats[:, 0, 1].tolist() == ([10, 21] if num_updates == 2 else [10, 20])
+    assert lag == num_updates % 2
+    assert segments.dropped == (num_updates == 2)
+    assert cuts[:, 0].tolist() == [True, False]

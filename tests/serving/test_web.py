@@ -216,6 +216,25 @@ def test_too_many_messages_and_too_much_silence() -> None:
         assert talk(server, waits) == 1008
 
 
+def test_an_agent_that_waits_for_its_action_is_not_idle() -> None:
+    async def waits(socket: Any) -> list[Any]:
+        answers = []
+        for message in (INIT, UPDATE):
+            await socket.send_json(message)
+        answers.append(await socket.receive_json())
+        await asyncio.sleep(0.8)
+        server.switchboard.note_new_policy()
+        answers.append(await socket.receive_json())
+        await asyncio.sleep(0.2)
+        await socket.send_json({"command": "update", "reward": 1, "terminal": True})
+        return [*(each["response"] for each in answers), (await socket.receive_json())["data"], await socket.receive()]
+
+    with listening(web="127.0.0.1:0", hello_seconds=0.2, idle_seconds=0.4) as server:
+        server.switchboard._is_held = True  # as during an update with max_policy_lag=0
+        ready, action, over, closing = talk(server, waits)
+        assert (ready, action, over, closing.data) == ("ready", "action", None, 1008)
+
+
 class TestToken:
     @pytest.mark.parametrize("way", ["message", "header", "query"])
     def test_ways_to_show_it(self, way: str, guarded: Listening) -> None:

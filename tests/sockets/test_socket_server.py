@@ -7,12 +7,13 @@ import contextlib
 import logging
 import time
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from evorl.parameter_server.frames import frame as command
 from evorl.serving.client import encode, frame
-from evorl.sockets.socket_server import ConnectionLimits, Patience, SocketServer
+from evorl.sockets.socket_server import ConnectionLimits, GuardedConnection, Patience, SocketServer
 from tests.support.errors import raises_naming
 from tests.support.servers import SERVERS, all_it_says, running
 
@@ -100,6 +101,26 @@ def test_half_a_frame_after_init_ends_the_connection() -> None:
         await server.start("127.0.0.1", 0)
         assert await all_it_says(server.address[1], b"whole|ha") == b"whole"
         await server.stop()
+
+    asyncio.run(run())
+
+
+def test_silence_is_counted_from_the_end_of_an_answer() -> None:
+    async def run() -> None:
+        connection = GuardedConnection(SocketServer(Halves, ConnectionLimits(idle_seconds=1.0)), Halves())
+        connection._now = lambda: now
+        transport, now = MagicMock(), 0.0
+        transport.is_closing.return_value, transport.get_write_buffer_size.return_value = False, 0
+        connection.connection_made(transport)
+        connection.data_received(b"whole|")
+        connection._inner.is_answering = True
+        for now in (5.0, 10.0):
+            connection.end_if_overdue(now)
+        connection._inner.is_answering = False  # answered between two checks
+        connection.end_if_overdue(11.5)
+        transport.close.assert_not_called()
+        connection.end_if_overdue(13.0)
+        transport.close.assert_called_once()
 
     asyncio.run(run())
 

@@ -152,10 +152,10 @@ environment: {run: [python, app.py], name: x, obs_space: {shape: [1]}, action_sp
 
 
 def app_of(folder: Path, training: Mapping[str, Any], **more: Any) -> Path:
-    from evorl.apps.app_config import package_version
+    from evorl.distribution import installed_version
 
     folder.mkdir()
-    text = APP.replace("VERSION", package_version())
+    text = APP.replace("VERSION", installed_version())
     entries = {"training": training, **more}
     (folder / "app.yaml").write_text(text + "".join(f"{k}: {json.dumps(v)}\n" for k, v in entries.items()))
     return folder

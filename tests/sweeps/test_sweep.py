@@ -12,6 +12,8 @@ import pytest
 
 import evorl
 from evorl.cli import main as cli
+from evorl.reports.recorded_run import find_runs
+from evorl.reports.swept_setting import settings_or_itself
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
 from evorl.sweeps.part import Part
@@ -167,3 +169,11 @@ def test_nothing_is_looked_up_for_a_setting() -> None:
     for value in ("${oc.env:HOME}", ["${oc.env:HOME}"], {"torso": "x${oc.env:HOME}"}):
         with raises_naming(ValueError, "agent.network=", "interpolations"):
             spec_of(spec, {"agent.network": value})
+
+
+def test_a_sweep_in_which_every_setting_diverged_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evorl.sweeps.sweep._has_diverged", lambda _: True)
+    with pytest.raises(SystemExit):
+        run(*SMALL, "sweep={agent.clip_epsilon: [0.1,0.4]}", f"runs_folder={tmp_path}")
+    (sweep,) = find_runs(tmp_path, sweeps=True)
+    assert [setting.state.state for setting in settings_or_itself(sweep)] == ["finished", "finished"]

@@ -49,6 +49,9 @@ def test_code_of_the_user_is_repeated_when_a_run_is_resumed(tmp_path: Path) -> N
     spec = spec_of("agent=ppo", "env=cartpole").changed({"optimizer.name": "my_parts:Optimizer"})
     command = resume_command(RunFolder(tmp_path), spec)
     assert command.endswith(f"resume={tmp_path} optimizer.name=my_parts:Optimizer")
+    for setting in ({"recorders.own": ["my_parts:Rows"]}, {"agent.network.torso": [{"name": "my_parts:Layer"}]}):
+        command = resume_command(RunFolder(tmp_path), spec.changed(setting))
+        assert command.endswith(f"resume={tmp_path} trust=true")  # an entry of a list has no name on a command line
 
 
 def test_the_resume_command_of_a_search_allows_its_download(tmp_path: Path) -> None:

@@ -22,8 +22,10 @@ from tests.support.small_workflows import EPISODE_STEPS, arrays, assert_identica
 KEY = jax.random.key(5)
 # Offline learners collect data; observations are not normalized, which would change the elites' behaviors.
 _AS_A_LEARNER = {"offline": False, "agent": {"network": {"torso": [8]}, "normalize_obs": False}}
+_CROSSQ = {"network": {"torso": [8]}, "critic_network": {"torso": ["batch_renorm", 8]}}
 CHANGES: dict[str, dict[str, Any]] = {
-    "crossq": {"agent": {"network": {"torso": [8]}, "critic_network": {"torso": ["batch_renorm", 8]}}},
+    "crossq": {"agent": _CROSSQ},
+    "flash_sac": {"agent": {**_CROSSQ, "joint_policy": True, "target_critics": True}, "tau": 0.01},
     "iql": _AS_A_LEARNER,
     "td3_bc": _AS_A_LEARNER,
 }
@@ -52,7 +54,7 @@ def emitted(emitter: LearnerEmitter, learned: State, parents: Params) -> dict[st
     return arrays(jax.jit(LearnerEmitter.emit)(emitter, learned, parents, KEY))
 
 
-@pytest.mark.parametrize("algorithm", policy_improvers())
+@pytest.mark.parametrize("algorithm", [*policy_improvers(), "flash_sac"])  # flash_sac: the policy reads next_obs
 def test_any_learner_lends_its_gradients(algorithm: str) -> None:
     """Every learner trains on all episodes and improves the parents; its own policy comes last."""
     workflow, first, state = two_generations(algorithm)

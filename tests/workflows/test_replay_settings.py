@@ -114,6 +114,18 @@ def test_what_cannot_be_is_told(algorithm: str, changes: dict[str, Any], parts: 
         _workflow(algorithm, **changes)
 
 
+def test_updates_without_collection_need_no_room() -> None:
+    """Offline, the capacity must hold the recorded transitions, however many updates an iteration has."""
+    recorded = {"offline": True, "replay": {"load": recorded_pendulum(), "other_env": True}}
+    for updates, capacity in ((RECORDED + 1, RECORDED), (10 * RECORDED, RECORDED + 3)):
+        changes = {**recorded, "updates_per_iteration": updates, "replay_capacity": capacity}
+        assert small("td3", "Pendulum-v1", **changes).timesteps_per_iteration == updates
+    with raises_naming(ValueError, f"{RECORDED} transitions", f"replay_capacity={RECORDED - 1}"):
+        small("td3", "Pendulum-v1", **recorded, replay_capacity=RECORDED - 1)
+    with raises_naming(ValueError, f"replay_capacity={NUM_ENVS - 1}", f"{NUM_ENVS} transitions"):
+        small("td3", "Pendulum-v1", replay_capacity=NUM_ENVS - 1)
+
+
 def test_newer_steps_are_drawn_more_often() -> None:
     workflow: Any = small("dqn", replay={"recency": 2.0}, n_step=2)
     assert isinstance(workflow.replay_buffer, RecencyReplayBuffer)

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from evorl.config.names import load_named, no_such
 from evorl.config.values import checked_mapping
@@ -100,10 +101,10 @@ class AchievedGoals(GoalSetter):
 class CurriculumGoals(GoalSetter):
     """Chooses goals that are reached in about half of the episodes (Florensa et al. 2018, section 4).
 
-    Half of the candidates are samples of the goal space, half are stored goals with added noise. The setter chooses the
-    candidate in the goal space with the success rate closest to 0.5. A Gaussian kernel over the goal buffer estimates
-    success rates, which are 0 far from all stored goals. The buffer stores desired goals of past episodes with their
-    success, and the goals achieved at the ends of episodes, as successes.
+    Half of the candidates are samples of the goal space, half are stored goals with added noise, rounded if goals are
+    integers. The setter chooses the candidate in the goal space with the success rate closest to 0.5. A Gaussian kernel
+    over the goal buffer estimates success rates, which are 0 far from all stored goals. The buffer stores desired goals
+    of past episodes with their success, and the goals achieved at the ends of episodes, as successes.
 
     Attributes:
         own_share: probability of keeping the environment's own goal, which is always kept while the buffer is empty.
@@ -118,22 +119,29 @@ class CurriculumGoals(GoalSetter):
     capacity: int = 256
 
     def init(self, task: GoalTask) -> _GoalMemory:
+        """Return an empty goal buffer. Raises ``ValueError`` if the goal space has an infinite bound."""
+        if not task.goal_space.is_bounded:
+            raise ValueError(
+                f"env.goal_setter=curriculum scales its noise by the bounds of goals, but they are infinite in "
+                f"{task.goal_space}: bound the goals in the environment, or use env.goal_setter=achieved."
+            )
         return _no_goals(task, self.capacity)
 
     def start(self, memory: _GoalMemory, task: GoalTask, obs: Observation, key: Key) -> tuple[jax.Array, Any]:
         share_key, anywhere_key, slot_key, noise_key, choice_key = jax.random.split(key, 5)
-        half = self.num_candidates // 2
-        anywhere = jax.vmap(task.goal_space.sample)(jax.random.split(anywhere_key, self.num_candidates - half))
+        half, space = self.num_candidates // 2, task.goal_space
+        is_float = jnp.issubdtype(space.dtype, jnp.floating)
+        anywhere = jax.vmap(space.sample)(jax.random.split(anywhere_key, self.num_candidates - half))
         rows = jax.random.randint(slot_key, (half,), 0, jnp.clip(memory.count, 1, self.capacity))
-        sides = jnp.asarray(task.goal_space.high - task.goal_space.low)
+        sides = jnp.asarray(np.subtract(space.high, space.low, dtype=None if is_float else np.float32))
         noise = self.width * sides * jax.random.normal(noise_key, (half, *sides.shape))
-        perturbed = jnp.clip(memory.goals[rows] + noise, task.goal_space.low, task.goal_space.high)
+        perturbed = jnp.clip(memory.goals[rows] + noise, space.low, space.high)
+        perturbed = perturbed if is_float else jnp.round(perturbed)
         candidates = jnp.concatenate([anywhere.astype(jnp.float32), perturbed])  # [C, G]
         rate = self._rate_of_success(memory, candidates, sides)
         difficulty = rate * (1.0 - rate) + 1e-3 * jax.random.uniform(choice_key, rate.shape)
-        difficulty = jnp.where(
-            jax.vmap(task.goal_space.contains)(candidates), difficulty, -1.0
-        )  # excludes walls, for example
+        candidates = candidates.astype(anywhere.dtype)  # an integer Box contains no floats
+        difficulty = jnp.where(jax.vmap(space.contains)(candidates), difficulty, -1.0)  # excludes walls, for example
         chosen = candidates[jnp.argmax(difficulty)].astype(obs.desired_goal.dtype)
         is_own = (jax.random.uniform(share_key) < self.own_share) | (memory.count == 0)
         return jnp.where(is_own, obs.desired_goal, chosen), memory
@@ -144,7 +152,8 @@ class CurriculumGoals(GoalSetter):
 
     def _rate_of_success(self, memory: _GoalMemory, candidates: jax.Array, sides: jax.Array) -> jax.Array:
         """Estimate success rates ``[C]`` with a Gaussian kernel around each candidate, and half a failure as prior."""
-        distances = (candidates[:, None] - memory.goals) / (self.width * sides)  # [C, K, G]
+        width = jnp.maximum(self.width * sides, jnp.finfo(sides.dtype).tiny)  # avoids 0 / 0 for sides of length 0
+        distances = (candidates[:, None] - memory.goals) / width  # [C, K, G]
         weights = jnp.where(memory.is_filled, jnp.exp(-0.5 * jnp.sum(jnp.square(distances), axis=-1)), 0.0)
         return (weights * memory.is_reached).sum(axis=-1) / (weights.sum(axis=-1) + 0.5)
 

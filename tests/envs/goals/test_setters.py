@@ -144,6 +144,42 @@ def test_a_curriculum_stays_in_the_goal_space() -> None:
     assert np.all(jax.jit(places.contains)(start(keys)))
 
 
+@pytest.mark.parametrize(
+    "space",
+    [
+        Box(0, 20, (2,), np.int8),
+        Box(-100, 100, (2,), np.int8),  # sides and distances exceed int8
+        Box([-(2**31), 0], [2**31 - 1, 0], dtype=np.int32),
+        Box(0, 1, (2,), np.bool_),
+        Box([-1.0, 0.5], [1.0, 0.5]),
+        Box(-1.0, 1.0, (2,), jnp.bfloat16),
+    ],
+    ids=repr,
+)
+def test_a_curriculum_of_any_bounded_goal_space(space: Box) -> None:
+    """In spaces of integers and with a side of length 0, too, goals of intermediate difficulty are chosen."""
+    task, setter = dataclasses.replace(TASK, goal_space=space), CurriculumGoals(own_share=0.0)
+    low, high = (jnp.asarray(x) for x in (space.low, space.high))
+    memory = setter.init(task)
+    for is_reached in (True, False):
+        memory = memory.with_goal(low, is_reached, jnp.asarray(True))
+    memory = memory.with_goal(high, False, jnp.asarray(True))
+    obs = _obs([0.0, 0.0]).replace(desired_goal=low)
+    keys = jax.random.split(jax.random.key(1), 100)
+    chosen = jax.jit(jax.vmap(lambda key: setter.start(memory, task, obs, key)[0]))(keys)
+    assert chosen.dtype == low.dtype
+    assert space.contains(chosen).all()
+    sides = np.maximum(space.high.astype(np.float64) - space.low, 1)
+    shares = (np.asarray(chosen, np.float64) - space.low) / sides
+    assert np.quantile(shares, 0.95) < 0.3
+
+
+def test_a_curriculum_needs_bounds_of_goals() -> None:
+    task = dataclasses.replace(TASK, goal_space=Box([-1.0, 0.0], [1.0, np.inf]))
+    with raises_naming(ValueError, "env.goal_setter=curriculum", "inf", "bounds", "achieved"):
+        CurriculumGoals().init(task)
+
+
 def test_one_setter_after_another() -> None:
     """Chained setters apply in order, each with its own memory."""
     first, second = AchievedGoals(share=1.0), AchievedGoals(share=0.0)
