@@ -38,10 +38,7 @@ class Space(ByValue, abc.ABC):
 
     @property
     def spec(self) -> Any:
-        """``jax.ShapeDtypeStruct`` of one element in JAX; for a dict or tuple space, a dict or tuple of the structs.
-
-        64-bit dtypes become 32-bit, unless JAX enables 64 bits.
-        """
+        """``jax.ShapeDtypeStruct`` of one element with its dtype in JAX; for a dict or tuple space, a dict or tuple."""
         return shape_and_dtype(self.shape, self.dtype)
 
     @abc.abstractmethod

@@ -99,7 +99,6 @@ class RunStart:
 
 
 def resume_command(folder: RunFolder, spec: RunSpec) -> str:
-    """Return the command that resumes a run, including names of code that the user must confirm."""
-    trust = {"trust": "true"} if is_address(spec.init_from.run or "") else {}  # a trial may download it again
-    names = as_arguments({"resume": str(folder.path), **confirmation(spec.as_config()), **trust})
-    return f"{train_command()} {names}"
+    """Return the command that resumes a run, with names of code and permissions to download that the user confirms."""
+    allowed = {"trust": "true"} if is_address(spec.init_from.run or "") else confirmation(spec.as_config())
+    return f"{train_command()} {as_arguments({'resume': str(folder.path)} | allowed)}"
