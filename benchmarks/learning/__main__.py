@@ -6,6 +6,7 @@ import argparse
 import functools
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from benchmarks.learning.judgment import environment_steps, judge
@@ -14,7 +15,7 @@ from benchmarks.learning.staleness import staleness
 from benchmarks.learning.tables import show_mean, show_number
 from benchmarks.learning.task import TASKS, LearningTask
 from benchmarks.learning.training import trainings
-from benchmarks.machine import about
+from benchmarks.machine import about, describe_commit
 from benchmarks.pages import write_pages
 from benchmarks.results import load, record
 from evorl.config.names import no_such
@@ -45,7 +46,8 @@ def record_task(task: LearningTask, options: argparse.Namespace) -> bool:
     if earlier is not None and staleness(task, earlier) is not None:
         earlier = None
     recorded = earlier
-    for result in trainings(task, options.seeds, options.total_timesteps, earlier):
+    folder = None if options.folder is None else options.folder / describe_commit()
+    for result in trainings(task, options.seeds, options.total_timesteps, earlier, folder):
         recorded = {**result, **about()}
         recorded["command"] = f"python -m benchmarks.learning {task.name} --seeds {len(result['seeds'])}"
         print(show(task, recorded), flush=True)
@@ -60,7 +62,7 @@ def record_all(options: argparse.Namespace) -> bool:
     """Record all tasks that are missing or stale, then render the pages; return True if no such task is left."""
     minutes = pending(TASKS.values(), load("learning"), options.seeds)
     print(f"{len(minutes)} of {len(TASKS)} tasks to record, about {sum(minutes.values()) / 60:.1f} hours of one core")
-    start = functools.partial(start_recording, num_seeds=options.seeds)
+    start = functools.partial(start_recording, num_seeds=options.seeds, folder=options.folder)
     show_line = functools.partial(print, flush=True)
     run_schedule(minutes, start, options.jobs, options.hours, show=show_line)
     write_pages()
@@ -81,7 +83,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--total-timesteps", type=int, help="instead of the task's; then nothing is recorded")
     parser.add_argument("--no-pages", action="store_true", help="do not render the pages after recording")
+    parser.add_argument(
+        "--folder", type=Path, help="keep checkpoints here, and continue trainings of this commit that were interrupted"
+    )
     options = parser.parse_args(arguments)
+    if options.folder is not None and describe_commit().endswith("+"):
+        parser.error("--folder needs a checkout without changes of code or configs: commit them first")
     if options.all == bool(options.names):
         parser.error("give names of tasks, or --all")
     if options.all:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from benchmarks.learning.staleness import staleness
@@ -45,9 +46,10 @@ def pending(tasks: Iterable[LearningTask], results: Mapping[str, Any], num_seeds
     return dict(sorted(minutes.items(), key=lambda item: item[1]))
 
 
-def start_recording(name: str, num_seeds: int) -> subprocess.Popen[bytes]:
-    """Start a process that trains and records one task, without rendering the pages."""
+def start_recording(name: str, num_seeds: int, folder: Path | None = None) -> subprocess.Popen[bytes]:
+    """Start a process that trains and records one task, without rendering the pages; ``folder`` keeps checkpoints."""
     arguments = [name, "--seeds", str(num_seeds), "--more", "--no-pages"]
+    arguments += [] if folder is None else ["--folder", str(folder)]
     return subprocess.Popen([sys.executable, "-m", "benchmarks.learning", *arguments])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import json
 import os
 import shutil
 import tempfile
@@ -21,6 +22,7 @@ from evorl.config.values import plain
 from evorl.runs.recorder import Recorder, Row
 from evorl.runs.spec import RunSpec
 
+SAVE_SECONDS = 600.0  # longest time between two checkpoints of a training in a folder that is kept
 PACKAGES = ("jax", "jaxlib", "brax", "mujoco-mjx", "gymnax", "flax", "optax", "evorl")
 
 
@@ -30,17 +32,25 @@ class ScoreCurve(Recorder):
     Args:
         score: the column of the rows.
         clock: returns seconds.
+        file: JSON file of the points, written after each of them for ``resume_at``; ``None`` for no file.
     """
 
-    def __init__(self, score: str = LearningTask.score, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        score: str = LearningTask.score,
+        clock: Callable[[], float] = time.perf_counter,
+        file: Path | None = None,
+    ) -> None:
         self.score = score
         self.points: list[dict[str, Any]] = []
+        self._iterations: list[int] = []  # of the points
+        self._file = file
         self.timesteps = 0  # of each seed, at the last progress report
         self._clock, self._start = clock, clock()
 
     @property
     def seconds(self) -> float:
-        """Seconds since the curve was created."""
+        """Seconds since the curve was created, plus those of the part of the curve that it continues."""
         return self._clock() - self._start
 
     def write(self, row: Row) -> None:
@@ -53,6 +63,20 @@ class ScoreCurve(Recorder):
         spread = row.get(f"{self.score}_std_over_seeds" if by_seed else f"{self.score}_std")
         point = {"timesteps": row["timesteps"], "seconds": self.seconds, "mean": row[self.score], "spread": spread}
         self.points.append({**point, **({"by_seed": by_seed} if by_seed else {})})
+        self._iterations.append(row.get("iterations", 0))
+        if self._file is not None:
+            part = self._file.with_suffix(".part")
+            part.write_text(json.dumps([self._iterations, self.points]), "utf-8")
+            part.replace(self._file)
+
+    def resume_at(self, iterations: int) -> None:
+        """Continue the curve in the file, without its points after ``iterations``."""
+        if self._file is None or not self._file.is_file():
+            return
+        stored = zip(*json.loads(self._file.read_text("utf-8")), strict=True)
+        earlier = [(iteration, point) for iteration, point in stored if iteration <= iterations]
+        self._iterations, self.points = [iteration for iteration, _ in earlier], [point for _, point in earlier]
+        self._start -= max((point["seconds"] for point in self.points), default=0.0)
 
     def progress(self, timesteps: int, steps_per_second: float, latest: Row) -> None:
         """Record the progress of the training."""
@@ -117,8 +141,9 @@ def trainings(
     num_seeds: int,
     total_timesteps: int | None = None,
     earlier: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Train as the command line does, in a temporary folder; yield the results so far after each seed.
+    """Train as the command line does; yield the results so far after each seed.
 
     Args:
         task: the task.
@@ -126,18 +151,21 @@ def trainings(
         total_timesteps: environment steps, if different from the task's.
         earlier: a recorded result of the task. If seeds are trained sequentially, those recorded with the same
             settings are not trained again.
+        folder: folder of the running training, with its checkpoints. If it has a training of this task that was
+            interrupted, this training is continued. It is removed when the training has ended. ``None`` for a temporary
+            folder.
 
     Returns:
         JSON: settings, ``config`` as composed, versions and ``curve``; ``load`` is the largest load of the machine at
         the start or end of a training. Yielded after each seed if seeds are trained sequentially.
     """
     if not task.one_seed_at_a_time:
-        yield _train(task, overrides_of(task, num_seeds, total_timesteps))
+        yield _train(task, overrides_of(task, num_seeds, total_timesteps), folder)
         return
     overrides = overrides_of(task, 1, total_timesteps)
     results = _of_each_seed(earlier) if earlier is not None and earlier["overrides"] == overrides else []
     for seed in range(len(results), num_seeds):
-        result = _train(task, [*overrides, f"seed={seed}"])
+        result = _train(task, [*overrides, f"seed={seed}"], folder)
         results.append(result)
         yield {
             **result,
@@ -164,11 +192,13 @@ def train(task: LearningTask, num_seeds: int, total_timesteps: int | None = None
     return list(trainings(task, num_seeds, total_timesteps))[-1]
 
 
-def _train(task: LearningTask, overrides: Sequence[str]) -> dict[str, Any]:
+def _train(task: LearningTask, overrides: Sequence[str], kept: Path | None = None) -> dict[str, Any]:
     from evorl.assembly import workflow_from_config
+    from evorl.execution.restoration import restore
     from evorl.execution.runtime import prepare_for
     from evorl.recorders import make_recorder
     from evorl.recorders.standard import RecorderGroup
+    from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
 
     load_before = os.getloadavg()[0]
@@ -176,18 +206,34 @@ def _train(task: LearningTask, overrides: Sequence[str]) -> dict[str, Any]:
     if task.recorded_by is not None:
         path, facts = recorded_steps(tuple(task.recorded_by))
         loaded, recorded = [f"replay.load={path}"], {"recorded": {"overrides": list(task.recorded_by), **facts}}
-    curve = ScoreCurve(task.score)
     settings = plain(compose_config(overrides))
     config = compose_config([*overrides, *loaded])
     prepare_for(RunSpec.from_config({**config, "compilation_cache": False}))
     workflow = workflow_from_config(config)
     most_seconds = float("inf") if task.within_minutes is None else 60 * task.within_minutes
-    with tempfile.TemporaryDirectory() as folder:
-        recorder = RecorderGroup([make_recorder(RunFolder.create(folder, config), live=False), curve])
+    with tempfile.TemporaryDirectory() as temporary:
+        root, name = Path(temporary) if kept is None else kept, f"{task.name}-{config.num_seeds}-{config.seed}"
+        run = RunFolder(root / name) if (root / name).is_dir() else RunFolder.create(root, config, name)
+        checkpointer = state = progress = None
+        curve = ScoreCurve(task.score, file=run.path / "curve.json")
+        recorder = RecorderGroup([make_recorder(run, live=False), curve])
+        if kept is not None:
+            checkpointer = RunCheckpointer(run.checkpoints, 1, seconds=SAVE_SECONDS)
+            if checkpointer.steps:
+                state, progress = restore(workflow, checkpointer, config.seed, "latest")
+            recorder.resume_at(progress["iterations"] if progress else -1)
         try:
-            state = workflow.learn(key=config.seed, recorder=recorder, should_stop=lambda: curve.seconds > most_seconds)
+            state = workflow.learn(
+                state,
+                key=config.seed,
+                recorder=recorder,
+                checkpointer=checkpointer,
+                progress=progress,
+                should_stop=lambda: curve.seconds > most_seconds,
+            )
         finally:
             recorder.close()
+        shutil.rmtree(run.path)
     return {
         "title": task.title,
         "overrides": list(overrides),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -18,10 +19,12 @@ from tests.benchmarks.learning.figures import over_seeds, point, result, task
 from tests.support.errors import assert_names
 
 TINY = task("tiny", threshold=1.0, within_timesteps=200)
+FOLDERS = []  # folders of checkpoints, of all trainings so far
 
 
-def train_tiny(task, num_seeds, total_timesteps, earlier):
+def train_tiny(task, num_seeds, total_timesteps, earlier, folder):
     """Yield the result of the tiny task."""
+    FOLDERS.append(folder)
     curve = [point(200, *range(1, num_seeds + 1))]
     yield result(*curve, config=composed(task, num_seeds), overrides=overrides_of(task, num_seeds))
 
@@ -91,3 +94,21 @@ def test_all_records_what_is_missing_and_goes_on_where_it_stopped(tiny, monkeypa
     assert main(["--all", "--seeds", "2"]) == 0  # with other settings the result is stale, and recorded again
     assert started == ["tiny", "tiny"]
     assert command.load("learning")["tiny"]["config"]["discount"] == 0.5
+
+
+def test_checkpoints_are_kept_by_commit_for_every_task(tiny, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(command, "describe_commit", lambda: "abc")
+
+    def start(arguments):
+        assert main(arguments[3:]) == 0
+        return types.SimpleNamespace(poll=lambda: 0)
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    assert main(["--all", "--seeds", "2", "--folder", str(tmp_path)]) == 0
+    assert FOLDERS[-1] == tmp_path / "abc"
+    assert main(["tiny", "--seeds", "2"]) == 0
+    assert FOLDERS[-1] is None
+    monkeypatch.setattr(command, "describe_commit", lambda: "abc+")  # another state of the code may differ
+    with pytest.raises(SystemExit):
+        main(["tiny", "--folder", str(tmp_path)])
+    assert_names(capsys.readouterr().err, "--folder", "commit")

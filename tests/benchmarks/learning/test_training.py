@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.learning.judgment import judge
 from benchmarks.learning.task import LearningTask
 from benchmarks.learning.training import ScoreCurve, joined, overrides_of, train, trainings
@@ -67,10 +69,38 @@ def test_seeds_one_after_another_are_told_as_side_by_side():
     assert judge(task, result).met
 
 
+def test_a_training_that_was_interrupted_continues_in_its_folder(tmp_path, monkeypatch):
+    overrides = ("agent=reinforce", "env=cartpole", "eval_interval=2048", "log_interval=2048")
+    task = LearningTask("t", "", overrides, threshold=1.0, within_timesteps=8192)
+    whole = train(task, 2, 8192)
+    assert len(whole["curve"]) == 4
+    write = ScoreCurve.write
+
+    def interrupted(curve, row):
+        write(curve, row)
+        if len(curve.points) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("benchmarks.learning.training.SAVE_SECONDS", 1e-9)
+    monkeypatch.setattr(ScoreCurve, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(trainings(task, 2, 8192, folder=tmp_path))
+    written = []
+    monkeypatch.setattr(ScoreCurve, "write", lambda curve, row: (written.append(row), write(curve, row)))
+    (result,) = trainings(task, 2, 8192, folder=tmp_path)
+    assert 1 <= len([row for row in written if task.score in row]) <= 2  # the others are from before
+    assert [point["by_seed"] for point in result["curve"]] == [point["by_seed"] for point in whole["curve"]]
+    assert [point["timesteps"] for point in result["curve"]] == [2048, 4096, 6144, 8192]
+    seconds = [point["seconds"] for point in result["curve"]]
+    assert seconds == sorted(seconds)
+    assert result["seconds"] >= seconds[-1]
+    assert not list(tmp_path.iterdir())  # an ended training is not continued
+
+
 def test_seeds_that_are_recorded_are_not_trained_again(monkeypatch):
     trained = []
 
-    def quick(task, overrides):
+    def quick(task, overrides, folder):
         seed = int(overrides[-1].removeprefix("seed="))
         trained.append(seed)
         curve = [{"timesteps": step, "seconds": step, "mean": seed + step, "spread": 1.0} for step in (1, 2)]
