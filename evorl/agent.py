@@ -11,7 +11,7 @@ import jax
 
 from evorl.config.defaults import completed
 from evorl.config.names import load_all
-from evorl.config.nodes import node_from_config, node_type
+from evorl.config.nodes import named_section, node_from_config, node_type
 from evorl.config.values import checked_mapping, checked_value, field_types, plain
 from evorl.distributions import ActionDistribution, distribution_for
 from evorl.envs.action_conversion import ActionConversion, seen_by_agents
@@ -89,8 +89,8 @@ class Agent(PyTreeNode):
         for name, annotation in field_types(type(cls.part_settings)).items():
             expected = Mapping if node_type(annotation) is not None else annotation
             settings[name] = checked_value(settings[name], expected, f"agent.{name}")
-        parts = cls.parts(settings, env)
-        return node_from_config(cls, settings, "agent", **parts)
+        with named_section("agent"):
+            return node_from_config(cls, settings, "agent", **cls.parts(settings, env))
 
     @classmethod
     def check_action_space(cls, space: Space, env_space: Space | None = None) -> None:

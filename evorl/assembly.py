@@ -13,8 +13,8 @@ from evorl.agents.flat_images import check_image_networks
 from evorl.agents.intrinsic_kinds import make_intrinsic
 from evorl.config.defaults import completed
 from evorl.config.gate import distrusting, grant
-from evorl.config.names import SHIPPED_WORKFLOWS, load_class
-from evorl.config.nodes import default_of, fields_from_config
+from evorl.config.names import SHIPPED_WORKFLOWS, load_class, no_such
+from evorl.config.nodes import default_of, fields_from_config, named_section
 from evorl.config.values import check_names, checked_mapping, checked_value, field_types, plain, positive
 from evorl.envs import AutoresetMode, create_env
 from evorl.episodes.recording_options import make_recording_options
@@ -91,9 +91,7 @@ def refuse_replay(cls: WorkflowClass, config: Mapping[str, Any]) -> None:
             "its inner workflow may have a buffer, which you configure with "
             f"{' '.join(settings) or f'{part}.replay.hindsight=future'}"
         )
-    raise ValueError(
-        f"replay={config['replay']} configures a replay buffer, which {cls.__name__} does not have: {instead}."
-    )
+    raise ValueError(f"replay={config['replay']} configures a replay buffer, which {cls.__name__} lacks: {instead}.")
 
 
 def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,9 +223,7 @@ def workflow_class(path: Any, name: str = "workflow") -> WorkflowClass:
     """
     cls = load_class(path, name, SHIPPED_WORKFLOWS)
     if not hasattr(cls, "build_from_config"):
-        raise ValueError(
-            f"{name}={path!r} is not a workflow: set it to a class such as evorl.algorithms.ppo.PPOWorkflow."
-        )
+        raise ValueError(f"{name}={path!r} is not a workflow: use a class such as evorl.algorithms.ppo.PPOWorkflow.")
     return cls
 
 
@@ -251,7 +247,9 @@ def inner_workflow(
             raise ValueError(f"{name}.{setting} is a setting of the whole run: set {setting} instead.")
     if "total_timesteps" not in {*part, *shared}:
         with_shares({key: value for key, value in part.items() if key != "env"}, None, name)  # raises for steps
-    return workflow_from_config({**part, **{key: config[key] for key in shared if key in config}}, f"{name}.workflow")
+    part = {**part, **{key: config[key] for key in shared if key in config}}
+    with named_section(name, *shared):
+        return workflow_from_config(part, f"{name}.workflow")
 
 
 def make_env(config: Mapping[str, Any] | str, num_envs: int, autoreset_mode: AutoresetMode) -> Any:
@@ -266,7 +264,8 @@ def training_mode(mode: str | AutoresetMode) -> AutoresetMode:
         ValueError: the mode is unknown, or unsuitable for training: with idle steps, or without resets.
     """
     if not isinstance(mode, AutoresetMode):
-        check_names([str(mode).upper()], AutoresetMode.__members__, "autoreset_mode")
+        if str(mode).upper() not in AutoresetMode.__members__:
+            raise ValueError(no_such("autoreset_mode", mode, ("normal", "fast")))
         mode = AutoresetMode[str(mode).upper()]
     if mode in _NO_TRAINING:
         raise ValueError(

@@ -266,7 +266,7 @@ def distribution_for(
         ValueError: not exactly one of the two sizes is passed, or an argument is invalid, see ``ActionDistribution``.
     """
     if (num_actions is None) == (action_size is None):
-        raise ValueError("pass exactly one of num_actions (a discrete space) and action_size (a box).")
+        raise ValueError(f"pass exactly one of {num_actions=} (a discrete space) and {action_size=} (a box).")
     if num_actions is not None:
         return ActionDistribution("categorical", int(num_actions), **options)
     is_squashed = squashed and (not bounded or any(bounded))

@@ -151,11 +151,12 @@ def process_infos(options: argparse.Namespace, environment: Mapping[str, str]) -
         return [ProcessInfo(index, count, None, 0, 1, devices, f"srun {command}")]
     least = min(options.n, options.hosts, 1 if devices is None else devices)
     if least < 1 or not 0 <= options.host < options.hosts:
-        _parser().error("-n, --hosts and --devices-per-process must be 1 or more, and --host from 0 to --hosts - 1")
+        got = f"got {options.n}, {options.hosts}, {'none' if devices is None else devices} and {options.host}"
+        rule = "-n, --hosts and --devices-per-process must be 1 or more, and --host from 0 to --hosts - 1"
+        _parser().error(f"{rule}, {got}")
     if options.hosts > 1 and not re.fullmatch(r".+:\d+", options.coordinator or ""):
-        _parser().error(
-            "several hosts need a common port of host 0: pass the same --coordinator name:port on each host"
-        )
+        rule = "several hosts need a common port of host 0: pass the same --coordinator name:port on each host"
+        _parser().error(f"{rule}, got {options.coordinator or 'none'}")
     if options.host == 0 and options.coordinator and not _is_free(port := int(options.coordinator.rpartition(":")[2])):
         _parser().error(f"port {port} of this machine is in use: choose another port in --coordinator on all hosts")
     command += f" -n {options.n}" + (f" --devices-per-process {devices}" if devices else "")

@@ -134,7 +134,8 @@ def padded_batch(data: Tree, lengths: Any = None, info: Any = None) -> PaddedBat
     if row_lengths.shape != (num_rows,):
         raise ValueError(f"{num_rows} rows need {num_rows} lengths, got lengths of shape {row_lengths.shape}.")
     if not isinstance(row_lengths, jax.core.Tracer) and not np.all((row_lengths >= 0) & (row_lengths <= num_steps)):
-        raise ValueError(f"lengths must be from 0 to {num_steps}, the number of steps, got {row_lengths.tolist()}.")
+        low, high = row_lengths.min(), row_lengths.max()
+        raise ValueError(f"lengths must be from 0 to {num_steps}, the number of steps, got {low} to {high}.")
     if any(leaf.shape[0] != num_rows for leaf in jax.tree.leaves(info)):
         raise ValueError(f"info needs one entry for each of {num_rows} rows, got {jax.tree.map(np.shape, info)}.")
     return PaddedBatch(data=data, lengths=row_lengths.astype(np.int32), info=info)

@@ -158,11 +158,12 @@ def _shapes_there(checkpointer: RunCheckpointer, which: str | int, run: Path) ->
     """
     steps = checkpointer.steps
     if not steps:
-        raise CheckpointError(f"{run} has no complete checkpoint to start from.")
+        raise CheckpointError(f"init_from.run={run} has no complete checkpoint: choose another run.")
     step = {"latest": steps[-1], "best": checkpointer.best_step}.get(str(which), which)
     if str(step) not in map(str, steps):
         raise CheckpointError(
-            f"{run} has no checkpoint {which!r}: choose latest, best or one of {', '.join(map(str, steps))}."
+            f"init_from.which={which}: {run} has no such checkpoint. Choose latest, best or one of "
+            f"{', '.join(map(str, steps))}."
         )
     specs, _ = read_structure(checkpointer.folder / str(step))
     seeds = next((spec.shape for spec in specs if spec.path == "eval_key"), ())
@@ -214,7 +215,7 @@ def _parts_to_load(
     """
     common = [name for name in here if name in there]
     if requested is not None and not requested:
-        raise ValueError(f"parts is empty: choose from {', '.join(common)}, or None for all of them.")
+        raise ValueError(f"init_from.parts is empty: choose from {', '.join(common)}, or null for all of them.")
     for name in requested or ():
         for where, parts in ((str(run), there), ("this run's agent", here)):
             if name not in parts:
@@ -222,8 +223,8 @@ def _parts_to_load(
     loaded = [name for name in common if requested is None or name in requested]
     if not loaded:
         raise ValueError(
-            f"{run} has {', '.join(there)}, but this run's agent has {', '.join(here) or 'no parameters'}: the agents "
-            "have no common part. Start from a run whose agent has one of the parts of this run's agent."
+            f"init_from: {run} has {', '.join(there)}, but this run's agent has {', '.join(here) or 'no parameters'}. "
+            "Choose a run and an algorithm whose agents have a common part."
         )
     copies = {}
     for name in list(loaded):

@@ -144,7 +144,7 @@ def test_what_does_not_agree_is_refused_in_words() -> None:
     data = _batch(LENGTHS).data
     wrong = {
         ("3 lengths", "shape (2,)"): lambda: padded_batch(data, np.array([1, 2])),
-        ("0 to 10", "got [1, 2, 11]"): lambda: padded_batch(data, np.array([1, 2, 11])),
+        ("0 to 10", "got 1 to 11"): lambda: padded_batch(data, np.array([1, 2, 11])),
         ("info", "3 rows"): lambda: padded_batch(data, info=np.zeros(2)),
         ("axes [B, T]",): lambda: padded_batch({"a": np.zeros((3, 2)), "b": np.zeros((3, 4))}),
         ("at least one episode",): lambda: pad_episodes([]),

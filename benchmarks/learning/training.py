@@ -50,7 +50,7 @@ class ScoreCurve(Recorder):
 
     @property
     def seconds(self) -> float:
-        """Seconds since the curve was created, plus those of the part of the curve that it continues."""
+        """Seconds of training, with the earlier part of a curve that was continued."""
         return self._clock() - self._start
 
     def write(self, row: Row) -> None:

@@ -44,13 +44,14 @@ class Actors(ByValue):
         if not workflow.capabilities.rollouts:
             raise ValueError(f"{name} does not collect rollouts in a way that actors support: remove actors.")
         if workflow.execution.num_seeds is not None:
-            raise ValueError("actors support a single seed: remove num_seeds, or run a sweep over seeds.")
+            seeds = workflow.execution.num_seeds
+            raise ValueError(f"num_seeds={seeds} excludes actors: remove it, or sweep over seeds (-m seed=0,1,2).")
         if not self.settings.is_async:
             return
         if not workflow.capabilities.lag:
             raise ValueError(
                 f"actors.mode=async collects with policies that are up to {self.settings.max_lag} updates old, and "
-                f"{name} does not correct for that: use mode=sync, IMPALA, or an off-policy algorithm."
+                f"{name} does not correct for that: use actors.mode=sync, IMPALA or an off-policy algorithm."
             )
         if not workflow.capabilities.single_steps:
             raise ValueError(

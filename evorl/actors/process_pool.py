@@ -63,7 +63,8 @@ class ProcessPool(ActorPool):
             actor.process.join(1.0)  # the pipe of a process closes shortly before it exits
         exit_code = actor.process.exitcode
         if exit_code is not None:
-            return f"ended by signal {signal.Signals(-exit_code).name}" if exit_code < 0 else f"exited with {exit_code}"
+            by_signal = exit_code < 0
+            return f"ended by {signal.Signals(-exit_code).name}" if by_signal else f"exited with status {exit_code}"
         if actor.is_silent:
             return "closed its pipe"
         now = time.monotonic()

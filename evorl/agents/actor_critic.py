@@ -16,8 +16,7 @@ from flax import linen as nn
 from evorl.agent import Agent, AgentState, action_distribution
 from evorl.agents.observations import allowed_only, observation_ndim, one_observation, preprocess
 from evorl.agents.part_settings import ActorCriticSettings
-from evorl.config.names import no_such
-from evorl.config.values import checked_mapping, checked_value, positive
+from evorl.config.values import check_names, checked_mapping, checked_value, positive
 from evorl.distributions import ActionDistribution
 from evorl.envs.env import Env
 from evorl.envs.space import Space
@@ -329,9 +328,7 @@ def build_network(
     shared = checked_value(shared, bool, "agent.network.shared")
     log_std = checked_value(options.pop("initial_log_std"), float, "agent.network.initial_log_std", "[-20, 2]")
     heads = checked_mapping(options.pop("heads"), "agent.network.heads")
-    for name in heads:
-        if name not in obs_ndims:
-            raise ValueError(no_such("head", name, obs_ndims))
+    check_names(heads, obs_ndims, "key of agent.network.heads")
     num_quantiles = None if num_quantiles is None else positive(num_quantiles, "agent.network.num_quantiles")
     torso = build_torso(options)
 
@@ -340,7 +337,7 @@ def build_network(
         return PolicyNetwork(torso, distribution.num_parameters, ndim, **std)
 
     def part(name: str, head: Any) -> nn.Module:
-        layers = build_layers(heads.get(name, ()), f"heads.{name}")
+        layers = build_layers(heads.get(name, ()), f"agent.network.heads.{name}")
         if shared:
             return head(torso.clone(layers=layers), 1)
         return assemble(torso, cell, layers, head, obs_ndims[name])

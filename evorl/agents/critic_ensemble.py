@@ -74,7 +74,7 @@ class CriticEnsembleAgent(Agent):
         return {
             "policy_network": PolicyNetwork(torso, num_policy_outputs, ndims["policy"], scale),
             "critic_network": EnsembleQNetwork(
-                differing_torso(options, differences, keeps_statistics=keeps),
+                differing_torso(options, differences, keeps=keeps),
                 settings.pop("num_critics"),
                 num_actions,
                 ndims["value"],

@@ -109,7 +109,7 @@ class IntrinsicReward(PyTreeNode):
                 invalid.
         """
         names = ("torso", "activation", "layer_norm", "orthogonal", "dtype")
-        torso = build_torso({name: getattr(self.network, name) for name in names})
+        torso = build_torso({name: getattr(self.network, name) for name in names}, where="intrinsic.network")
         if kind_of(env.action_space) is ActionSpaces.OTHERS:
             raise ValueError(
                 f"intrinsic rewards need discrete actions or a flat box, got {env.action_space!r}: remove intrinsic."
@@ -288,9 +288,7 @@ class DIAYN(IntrinsicReward):
             ValueError: the environment has no skills.
         """
         if not env.num_skills:
-            raise ValueError(
-                "intrinsic=diayn needs an environment with skills: set env.skills to their number, such as 8."
-            )
+            raise ValueError("intrinsic=diayn needs an environment with skills: set env.skills, for example to 8.")
         return super(DIAYN, self.replace(num_skills=env.num_skills)).built(env)
 
     def make_model(self, torso: Torso, action_space: Space, obs_ndim: int) -> nn.Module:

@@ -28,7 +28,7 @@ def make_intrinsic(config: Any, env: VectorEnv, *, on_policy: bool = True) -> In
     options = dict(checked_mapping({"name": config} if isinstance(config, str) else config, "intrinsic"))
     name = options.pop("name", None)
     if name not in KINDS:
-        raise ValueError(no_such("intrinsic reward", name, KINDS))
+        raise ValueError(no_such("value of intrinsic.name", name, KINDS))
     if KINDS[name].is_episodic and not on_policy:
         raise ValueError(
             f"intrinsic={name} needs an on-policy algorithm, such as agent=ppo: its bonuses depend on earlier steps "

@@ -9,11 +9,14 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
-from evorl.config.names import did_you_mean
+from evorl.config.names import no_such
 from evorl.envs.space import ACTION_MASK, GOAL_KEYS, Space
 from evorl.networks.heads import as_float
 from evorl.ops.normalization import normalize
 from evorl.types import Observation, PyTreeDict
+
+# Settings that name the entry of an observation to read; a run has only some of them.
+_KEYS = "agent.policy_obs_key, agent.value_obs_key, agent.obs_key or intrinsic.obs_key"
 
 
 def select_observation(obs: Observation, key: str | None) -> Observation:
@@ -25,10 +28,9 @@ def select_observation(obs: Observation, key: str | None) -> Observation:
     if key is None:
         return read_of_entries(obs) if isinstance(obs, Mapping) else obs
     if not isinstance(obs, Mapping):
-        raise ValueError(f"the observation is one array without entries: remove the observation key {key!r}.")
+        raise ValueError(f"the observation is one array: remove the observation key {key!r} ({_KEYS}).")
     if key not in obs:
-        available = f"Available: {', '.join(sorted(map(str, obs)))}."
-        raise ValueError(f"the observation has no entry {key!r}.{did_you_mean(key, obs)} {available}")
+        raise ValueError(f"{no_such('observation entry', key, sorted(map(str, obs)))} Change {_KEYS}.")
     entries: Mapping[Any, Observation] = obs
     return entries[key]
 
@@ -83,8 +85,8 @@ def joined_with_goal(obs: Mapping[str, Any]) -> jax.Array:
     if not hasattr(observation, "ndim") or observation.ndim != goal.ndim:
         raise ValueError(
             "the observation and the desired goal are concatenated and must both be vectors, but they "
-            f"are {jax.tree.map(jnp.shape, observation)} and {goal.shape}: name the entry to read (policy_obs_key, "
-            "value_obs_key), or set env.flatten_obs=true."
+            f"are {jax.tree.map(jnp.shape, observation)} and {goal.shape}: name the entry to read with "
+            f"{_KEYS}, or set env.flatten_obs=true."
         )
     return jnp.concatenate([as_float(observation), as_float(goal)], axis=-1)
 
@@ -117,6 +119,6 @@ def observation_ndim(obs_space: Space, obs_key: str | None) -> int:
     if not isinstance(obs, jax.Array):
         raise ValueError(
             f"observations have several entries, {obs_space!r}, and a network reads one: name it with "
-            "agent.policy_obs_key and agent.value_obs_key (or agent.obs_key), or set env.flatten_obs=true."
+            f"{_KEYS}, or set env.flatten_obs=true."
         )
     return obs.ndim

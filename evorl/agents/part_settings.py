@@ -51,9 +51,13 @@ class TorsoDifferences(PyTreeNode):
     dtype: Dtype | None = None
 
 
-def differing_torso(options: Mapping[str, Any], differences: Mapping[str, Any], **build_options: Any) -> Torso:
-    """Build the torso of ``options``, overridden by the non-null ``differences``, with additional ``build_options``."""
-    return build_torso({**options, **{k: v for k, v in differences.items() if v is not None}}, **build_options)
+def differing_torso(
+    options: Mapping[str, Any], differences: Mapping[str, Any], where: str = "agent.critic_network", keeps: bool = False
+) -> Torso:
+    """Build the torso of ``options``, overridden by non-null ``differences``, which are at ``where`` in the config."""
+    build_torso(options, keeps_statistics=keeps)  # an error in ``options`` must not name ``where``
+    differing = {name: value for name, value in differences.items() if value is not None}
+    return build_torso({**options, **differing}, where=where, keeps_statistics=keeps)
 
 
 class CellSettings(PyTreeNode):

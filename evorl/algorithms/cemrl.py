@@ -32,9 +32,7 @@ class CEMRLWorkflow(EvolutionGuidedWorkflow):
 
     def __post_init__(self) -> None:
         if self.learner.prioritized:
-            raise ValueError(
-                "CEM-RL needs learner.prioritized=false, not true: policies and critics sample separate minibatches."
-            )
+            raise ValueError("CEM-RL needs learner.prioritized=false: policies and critics sample separate batches.")
         super().__post_init__()
 
     @property

@@ -56,7 +56,7 @@ class DisCorAgent(SACAgent):
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
         """Build the networks; ``error_network`` overrides ``network`` for the error networks."""
-        torso = differing_torso(settings["network"], settings.pop("error_network"))
+        torso = differing_torso(settings["network"], settings.pop("error_network"), "agent.error_network")
         parts = super().parts(settings, env)
         return {**parts, "error_network": parts["critic_network"].clone(torso=torso)}
 

@@ -61,7 +61,7 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
             ValueError: a key is unknown (the message suggests the closest valid key), or a value is invalid.
         """
         if config.get("agent"):
-            raise ValueError("the agent belongs to the learner: set learner.agent instead.")
+            raise ValueError("agent is a setting of the learner here: set learner.agent instead.")
         return cls(**read_config_with_learner(cls, config))
 
     @property

@@ -70,7 +70,7 @@ def read_mapping(text: str, name: str) -> dict[str, Any]:
     """
     read = read_yaml(text, name)
     if not isinstance(read, dict):
-        raise ValueError(f"{name} must be a mapping from settings to values, got {read!r}.")
+        raise ValueError(f"{name} must be a mapping from settings to values, got {read!r:.80}.")
     return read
 
 

@@ -97,7 +97,8 @@ def _start(
         child = None
         if program.command:
             if program.listens is not None and _listens(program.listens):
-                log.say(_LOG_NAME, f"{program.name} cannot listen at {program.listens}: the address is in use")
+                remedy = "the address is in use. End the other program, or change bind in app.yaml"
+                log.say(_LOG_NAME, f"{program.name} cannot listen at {program.listens}: {remedy}")
                 if program.needed:
                     return None
                 continue

@@ -11,6 +11,7 @@ from evorl.cli.options import ACT
 from evorl.execution.signals import stop_on_signals
 from evorl.export.policy_server import PolicyServer
 from evorl.serving.serve_settings import serve_settings
+from evorl.sockets.access import tls_context
 
 _SERVER_OPTIONS = ("bind", "web", "token", "cert", "key", "max_clients", "max_frame", "idle_seconds")
 
@@ -29,6 +30,7 @@ def act_from_arguments(arguments: Sequence[str]) -> None:
     """
     options, _ = read_options(arguments, ACT, "evorl act")
     _check_source(options)
+    tls_context(options["cert"], options["key"])  # otherwise an error would name settings of ``serve``
     follow = options["follow"]
     try:
         settings = serve_settings({name: options[name] for name in _SERVER_OPTIONS})

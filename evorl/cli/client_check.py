@@ -59,9 +59,9 @@ def _check(settings: dict[str, Any]) -> None:
     checks, seconds = _chosen_checks(settings["only"], settings["skip"]), settings["seconds"]
     host, port = host_and_port(settings["bind"], "bind")
     if not is_this_machine(host):
-        raise ValueError(f"bind={settings['bind']} can be reached from other machines: listen on 127.0.0.1.")
+        raise ValueError(f"bind={settings['bind']} can be reached from other machines: use bind=127.0.0.1:{port}.")
     failed = []
-    with _listening(host, port) as listener, contextlib.ExitStack() as stack:
+    with _listening(settings["bind"], host, port) as listener, contextlib.ExitStack() as stack:
         address = f"{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
         start = None
         if settings["command"]:
@@ -99,17 +99,17 @@ def _chosen_checks(only: str, skip: str) -> list[Check]:
         chosen[option] = {name for pattern in patterns for name in fnmatch.filter(names, pattern)}
     remaining = (chosen["only"] or set(names)) - chosen["skip"]
     if not remaining:
-        raise ValueError(f"only={only} and skip={skip} leave no check.")
+        raise ValueError(f"only={only} and skip={skip} leave no check: select more in only=, or fewer in skip=.")
     return [check for check in checks if check.name in remaining]
 
 
 @contextlib.contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
+def _listening(bind: str, host: str, port: int) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family)
     except OSError as error:
-        raise OSError(f"bind={host}:{port} cannot be used: {error.strerror or error}.") from error
+        raise OSError(f"bind={bind} cannot be used: {error.strerror or error}.") from error
     with listener:
         yield listener
 

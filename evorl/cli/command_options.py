@@ -146,13 +146,13 @@ def read_options(
         if dot and whole_name in options and isinstance(options[whole_name].default, Mapping):
             target = values.setdefault(whole_name, {})
             if not isinstance(target, dict):
-                raise ValueError(f"{whole_name}={target!r} is not a mapping, so it cannot have the entry {name}.")
+                raise ValueError(f"{whole_name}={target!r} is not a mapping: remove it, or {name}.")
             value: Any = read_yaml(text, argument)
         else:
             check_names([name], options, f"option of {command}")
             entry, value = name, options[name].read(text, name)
         if entry in target:
-            raise ValueError(f"{name} was set twice: {target[entry]!r} and {text!r}.")
+            raise ValueError(f"{name} was set twice, to {target[entry]!r} and {value!r}: remove one of them.")
         target[entry] = value
     checked = {name: options[name].checked(value, name) for name, value in values.items()}
     return {name: option.default for name, option in options.items()} | checked, without_name

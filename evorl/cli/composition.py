@@ -31,7 +31,7 @@ from evorl.config.custom_parts import is_custom_name
 from evorl.config.defaults import completed_node
 from evorl.config.names import load_named
 from evorl.config.nodes import default_of, described_node
-from evorl.config.values import plain
+from evorl.config.values import plain, short_repr
 from evorl.config.yaml_text import read_text_file, read_yaml
 from evorl.ec.archives import Archive
 from evorl.ec.evo_optimizer import EvoOptimizer
@@ -118,7 +118,7 @@ class FileConfigSource(file_config_source.FileConfigSource):
         text = read_text_file(file, "a config")
         settings = read_yaml(text, str(file))
         if not isinstance(settings, dict | None):
-            raise ValueError(f"{file} must be a mapping from settings to values, got {settings!r}.")
+            raise ValueError(f"{file} must be a mapping from settings to values, got {short_repr(settings)}.")
         self._inclusions.add(config_path, (settings or {}).get("defaults"), str(file))
         header = self._get_header_dict(text[:512])
         return ConfigResult(self.provider, f"{self.scheme()}://{self.path}", OmegaConf.create(settings or {}), header)

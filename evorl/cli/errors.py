@@ -94,7 +94,7 @@ def _describe_machine_error(error: RuntimeError) -> str | None:
         return f"JAX cannot run on {name!r}: {reason}. Unset JAX_PLATFORMS, or set it to another platform."
     if "RESOURCE_EXHAUSTED" in text:
         first_line = text.strip().splitlines()[0]
-        return f"This machine does not have enough memory ({first_line}). Choose fewer environments or members."
+        return f"This machine does not have enough memory ({first_line}). Use fewer environments, members or episodes."
     return None
 
 

@@ -142,9 +142,7 @@ REPORT = {
     "runs_folder": Option("runs", _RUNS_FOLDER),
 }
 
-COMPARE = {
-    "seeds": Option(10, "number of seeds of each agent, trained in parallel in one program", whole(2, 10_000)),
-}
+COMPARE = {"seeds": Option(10, "number of seeds of each agent, trained in parallel in one program", whole(2, 10_000))}
 
 FAMILIES = ("on-policy", "off-policy", "evolution", "evolution-guided", "quality-diversity", "population", "baseline")
 _JSON = Option(False, "print JSON with more properties instead of a table; --json is short for json=true")

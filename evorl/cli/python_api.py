@@ -156,9 +156,7 @@ def compare(*agents: str, seeds: int = 10, **settings: object) -> Path | None:
 
 
 def export_policy(
-    run: str | Path = "latest",
-    format: str | Sequence[str] | None = None,
-    **options: Unpack[ExportOptions],
+    run: str | Path = "latest", format: str | Sequence[str] | None = None, **options: Unpack[ExportOptions]
 ) -> list[Path]:
     """Export the policy of a run to files that run without evorl: ``evorl.export_policy(folder, "numpy")``.
 

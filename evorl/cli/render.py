@@ -113,7 +113,7 @@ def _request(arguments: Sequence[str]) -> Request:
     to = options["to"] and user_path(options["to"])
     if to and not any(argument.startswith("format=") for argument in arguments):
         options["format"] = to.suffix.lower().lstrip(".") or options["format"]
-        check_names([options["format"]], RENDER_FORMATS, "format")
+        check_names([options["format"]], RENDER_FORMATS, f"format for to={to} with suffix")
     if options["format"] != "html":
         refuse_large_pictures(options["episodes"], options["frames"], options["size"])
     return Request(**{**options, "to": to})
@@ -141,7 +141,7 @@ def _prepare_to_draw(env: Any, kind: str) -> None:
     if kind == "html" and library in _OF_BODIES:
         os.environ["MUJOCO_GL"] = "disable"  # a page needs no renderer, and a missing one would raise an error
     elif library != "gymnax":
-        with _pages_explained(kind):
+        with _pages_explained(kind, library):
             draw_without_screen(library in _OF_BODIES or _is_drawn_by_mujoco(env))
 
 
@@ -154,12 +154,13 @@ def _library_of(env: Any) -> str | None:
 
 
 @contextlib.contextmanager
-def _pages_explained(kind: str) -> Iterator[None]:
-    """Context manager that adds advice to a ``HostEnvError``: ``format=html``, unless ``kind`` is already ``html``."""
+def _pages_explained(kind: str, library: str | None) -> Iterator[None]:
+    """Context manager that adds the advice ``format=html`` to a ``HostEnvError``, if that needs no renderer here."""
     try:
         yield
     except HostEnvError as error:
-        page = "" if kind == "html" else " MuJoCo bodies can be shown without a graphics library: format=html."
+        is_other = kind != "html" and library in _OF_BODIES
+        page = " MuJoCo bodies can be shown without a graphics library: format=html." if is_other else ""
         raise HostEnvError(f"{error}{page}") from error
 
 
@@ -188,7 +189,7 @@ def _draw(request: Request, folder: RunFolder, spec: RunSpec, workflow: Workflow
         num_steps=request.steps,
         as_bodies=request.format != "html",
     )
-    with _pages_explained(request.format), episodes as shown:
+    with _pages_explained(request.format, _library_of(spec.workflow["env"])), episodes as shown:
         _write(request, target, title, shown, workflow)
         captions = [f"  {each.caption(each.length)}\n" for each in shown]
     print(f"{title}:\n{''.join(captions)}{target}")

@@ -70,7 +70,8 @@ def report_of(places: Sequence[str], settings: Mapping[str, Any]) -> Report:
     for note in notes:
         print_line(note)
     if not runs:
-        raise RunFolderError(f"no matching runs in {', '.join(places)}.")
+        remedy = f"remove state={settings['state']}" if settings["state"] else "pass other folders, which contain runs"
+        raise RunFolderError(f"no matching runs in {', '.join(places)}: {remedy}.")
     by = [name.strip() for name in (settings["by"] or "").split(",") if name.strip()]
     return Report.of(runs, by, settings["metric"], settings["title"])
 

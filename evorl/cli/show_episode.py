@@ -53,7 +53,7 @@ def show_episode_from_arguments(arguments: Sequence[str]) -> Path:
     try:
         if physics_of(episode) is None:
             target = Path(settings["to"] or path.with_suffix(".png"))
-            _draw(target, episode, env)
+            _draw(target, path, episode, env)
         else:
             target = Path(settings["to"] or path.with_suffix(".gif"))
             write_animation(target, frames_of(episode, env, settings["frames"], settings["size"]))
@@ -66,7 +66,8 @@ def show_episode_from_arguments(arguments: Sequence[str]) -> Path:
 def _settings(arguments: Sequence[str]) -> dict[str, Any]:
     settings, _ = read_options(arguments, SHOW_EPISODE, "evorl show-episode")
     if (settings["episode"] is None) == (settings["run"] is None):
-        raise ValueError("set either episode=<file>, or run=<folder>|latest to draw the last saved episode of a run.")
+        got = "both are" if settings["run"] else "neither is"
+        raise ValueError(f"{got} given: set either episode=<file>, or run=<folder>|latest for the run's last episode.")
     return settings
 
 
@@ -83,7 +84,7 @@ def _path_of(settings: dict[str, Any]) -> Path:
     return episodes[-1].with_suffix(".npz")
 
 
-def _draw(target: Path, episode: Any, env: Any) -> None:
+def _draw(target: Path, file: Path, episode: Any, env: Any) -> None:
     """Plot the first two components of achieved goals or observations; raise ``ValueError`` unless they are vectors."""
     shown = {"obs.achieved_goal": "goal", "obs.observation": "observation", "obs": "observation"}
     name = next((name for name in shown if name in episode.arrays), "obs")
@@ -91,7 +92,7 @@ def _draw(target: Path, episode: Any, env: Any) -> None:
     is_shown = path.ndim == 2 and 0 not in path.shape
     if not is_shown or (shown[name] == "goal" and (goals is None or goals.shape != path.shape)):
         raise ValueError(
-            "this episode cannot be drawn: it has no MuJoCo positions, and its observations are not vectors (or its "
+            f"{file} cannot be drawn: it has no MuJoCo positions, and its observations are not vectors (or its "
             f"goals differ in shape). Its arrays are {', '.join(episode.arrays)}."
         )
     dimensions = tuple(range(min(2, path.shape[1])))

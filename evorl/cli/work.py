@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from evorl.cli.command_options import read_options
 from evorl.cli.options import WORK
+from evorl.config.command_lines import user_path
 from evorl.config.gate import distrust, scope
 from evorl.execution.runtime import prepare_for
 from evorl.execution.signals import stop_on_signals
@@ -31,12 +32,13 @@ def work_from_arguments(arguments: Sequence[str]) -> Worked:
     """
     options, addresses = read_options(arguments, WORK, "evorl work", unnamed="address")
     if len(addresses) != 1:
-        raise ValueError(f"expected the address of one server, got {len(addresses)}: evorl work 127.0.0.1:{PORT}")
+        raise ValueError(f"expected one address, got {' '.join(addresses) or 'none'}: evorl work 127.0.0.1:{PORT}")
     worker = options["worker"]
     address = addresses[0] if ":" in addresses[0] else f"{addresses[0]}:{PORT}"
-    tls = None
-    if options["cert"] is not None:
-        tls = ssl.create_default_context(cafile=options["cert"])
+    try:
+        tls = None if options["cert"] is None else ssl.create_default_context(cafile=user_path(options["cert"]))
+    except OSError as error:
+        raise ValueError(f"cert={options['cert']} is not a readable PEM file of CA certificates: {error}.") from error
     token = token_of(options["token"], "token")
     with stop_on_signals() as should_stop:
         with ParameterClient(address, f"worker{worker}", token, tls=tls) as client:

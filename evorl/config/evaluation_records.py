@@ -44,9 +44,7 @@ class EvaluationRecords:
         chosen = self.plot_dimensions
         is_list = chosen is None or (isinstance(chosen, list | tuple) and 1 <= len(chosen) <= 2)
         if not is_list or not all(type(i) is int and i >= 0 for i in chosen or ()):
-            raise ValueError(
-                f"evaluation.plot_dimensions must be one or two indices from 0, as in [0, 1]; got {chosen!r}."
-            )
+            raise ValueError(f"evaluation.plot_dimensions must be 1 or 2 indices from 0, as in [0, 1]; got {chosen!r}.")
 
     @property
     def num_steps(self) -> int:

@@ -195,7 +195,7 @@ def admit(text: str, setting: str, shipped: str | None = None) -> None:
     if refusing is not None:
         raise ForeignCodeError(
             f"{setting}={text} would execute code from outside evorl, and comes from {refusing.sources[-1]}. "
-            f"If you trust it, add {setting}={text} to the command, or trust=true to allow all such code."
+            "If you trust it, repeat this setting in the command, or add trust=true to allow all such code."
         )
 
 

@@ -95,9 +95,7 @@ def name_of(function: str | Callable[..., object]) -> str:
         return function
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
     if getattr(sys.modules.get(str(module)), name, None) is not function:
-        raise ValueError(
-            f"{function!r} cannot be named: define a function or a class at the top level of a module or notebook."
-        )
+        raise ValueError(f"{function!r} has no name to import: use a def or class at the top level of a module.")
     return f"{module}:{name}"
 
 
@@ -127,10 +125,10 @@ def load_named(path: Any, setting: str, shipped: str | None = None) -> Callable[
     return function
 
 
-def _no_such_in_main(name: str) -> str:
+def _no_such_in_main(name: str, separator: str = ":") -> str:
     return (
-        f"this program does not define {name}. If a run was made in a script or notebook that does, define {name} here "
-        f"before you load the run, or move it to a module on PYTHONPATH, such as my_parts.py, and use my_parts:{name}."
+        f"this program does not define {name}. If the script or notebook of a stored run does, define it here before "
+        f"you load it, or move it to a module on PYTHONPATH, such as my_parts.py, and use my_parts{separator}{name}."
     )
 
 
@@ -151,9 +149,12 @@ def _import_for(module_name: str, setting: str) -> ModuleType:
     except (Exception, SystemExit) as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and f"{module_name}.".startswith(f"{missing}."):
-            raise ValueError(
-                f"{setting}: Python finds no module {missing!r}: add its folder to PYTHONPATH, or install it."
-            ) from error
+            parent = missing.rpartition(".")[0]
+            paths = getattr(sys.modules.get(parent), "__path__", [])
+            problem = no_such("module", missing, [f"{parent}.{module.name}" for module in pkgutil.iter_modules(paths)])
+            if not parent:
+                problem = f"Python finds no module {missing!r}: add its folder to PYTHONPATH, or install it."
+            raise ValueError(f"{setting}: {problem}") from error
         # A module of evorl reports missing packages itself.
         if module_name.partition(".")[0] == __name__.partition(".")[0]:
             raise
@@ -195,16 +196,14 @@ def load_class(path: Any, setting: str, shipped: str | None = None) -> Any:
     """
     admit(str(path), setting, shipped)
     module_name, _, class_name = str(path).rpartition(".")
-    if module_name == _MAIN and not hasattr(sys.modules[_MAIN], class_name):
-        raise ValueError(f"{setting}={path!r}: {_no_such_in_main(class_name)}")
-    try:
-        return getattr(_import_for(module_name, f"{setting}={path}"), class_name)
-    except ForeignCodeError:
-        raise
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"{setting}={path!r} names no class that can be imported ({error}): use the form package.module.Class."
-        ) from error
+    if not module_name:
+        raise ValueError(f"{setting} must be like package.module.Class, got {path!r}.")
+    module = _import_for(module_name, f"{setting}={path}")
+    if not hasattr(module, class_name):
+        unknown = no_such(f"class in {module_name}", class_name, [name for name in dir(module) if name[:1].isupper()])
+        problem = _no_such_in_main(class_name, ".") if module_name == _MAIN else unknown
+        raise ValueError(f"{setting}={path!r} must be like package.module.Class: {problem}")
+    return getattr(module, class_name)
 
 
 @contextlib.contextmanager

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import re
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from evorl.config.custom_parts import custom_class, is_custom_name
@@ -26,6 +28,18 @@ class Variants(NamedTuple):
 
     choose: Callable[[Any, Mapping[str, Any], str], tuple[Any, dict[str, Any]]]
     name_of: Callable[[Any], str]
+
+
+@contextlib.contextmanager
+def named_section(where: str, *others: str) -> Iterator[None]:
+    """Prefix a ``ValueError`` with ``where``, unless it names a key in this section, or one of ``others``."""
+    known = "|".join([rf"\b{re.escape(where)}[.=:]", *(rf"\b{word}" for word in others)])
+    try:
+        yield
+    except ValueError as error:
+        if type(error) is ValueError and not re.search(known, str(error)):
+            error.args = (f"{where}: {error}",)
+        raise
 
 
 VARIANTS: dict[type[PyTreeNode], Variants] = {}  # by base class; modules that list variants add entries
@@ -59,7 +73,8 @@ def node_from_config(
         if required and field.name not in {*config, *fixed}:
             raise ValueError(f"{where}.{field.name} is missing: set it to a value.")
     values = {**fields_from_config(cls, config, where, default), **fixed}
-    return cls(**values) if default is None else default.replace(**values)
+    with named_section(where):
+        return cls(**values) if default is None else default.replace(**values)
 
 
 def fields_from_config(

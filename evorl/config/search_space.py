@@ -136,9 +136,7 @@ def _checked_bounds(bounds: Any, workflow: PyTreeNode, path: str) -> tuple[float
         raise ValueError(f"{where}: low={low:g} must be below high={high:g}.")
     scale = checked_value(bounds.get("scale", "linear"), Literal["linear", "log"], f"{where}.scale")
     if scale == "log" and low <= 0:
-        raise ValueError(
-            f"{where}: a logarithmic scale needs low above 0, got low={low:g}. Raise it, or use scale: linear."
-        )
+        raise ValueError(f"{where}: low={low:g} must be above 0 for scale: log. Raise it, or use scale: linear.")
     return low, high, scale == "log"
 
 

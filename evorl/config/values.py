@@ -142,7 +142,7 @@ def checked_mapping(value: Any, name: str) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise ValueError(f"{name} must be a mapping from settings to values, got {value!r}.")
+        raise ValueError(f"{name} must be a mapping from settings to values, got {short_repr(value)}.")
     return value
 
 
@@ -179,7 +179,7 @@ def checked_num_atoms(num_atoms: Any, values: str, support_low: Any, support_hig
     if num_atoms is None:
         return None
     if values == "categorical" and positive(num_atoms, "agent.num_atoms") < 2:
-        raise ValueError("agent.values=categorical needs agent.num_atoms of at least 2, the ends of the grid.")
+        raise ValueError(f"agent.num_atoms={num_atoms} must be at least 2 for categorical values: the ends of a grid.")
     low, high = _number(support_low, "agent.support_low", None), _number(support_high, "agent.support_high", None)
     if values == "categorical" and low >= high:
         raise ValueError(
@@ -229,16 +229,17 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
     if kind is bool and not isinstance(value, bool):
         raise ValueError(f"{name} must be true or false, got {short_repr(value)}.")
     if typing.get_origin(kind) is tuple:
-        if not isinstance(value, list | tuple):
-            raise ValueError(f"{name} must be a list, such as [{short_repr(value)}], got {short_repr(value)}.")
         element = typing.get_args(kind)[0]
+        if not isinstance(value, list | tuple):
+            example = value if type(value) is element else {str: "name", int: 1, float: 0.5}.get(element, True)
+            raise ValueError(f"{name} must be a list, such as [{short_repr(example)}], got {short_repr(value)}.")
         return tuple(checked_value(x, element, f"{name}[{i}]") for i, x in enumerate(value))
     if kind is str and not isinstance(value, str):
         raise ValueError(f"{name} must be text, such as a name, got {short_repr(value)}.")
     if typing.get_origin(kind) is typing.Literal and value not in typing.get_args(kind):
-        valid = [str(option) for option in typing.get_args(kind)] + ["false", "true"] * (bool in members)
+        valid = [*typing.get_args(kind), *["false", "true"] * (bool in members), *["null"] * (type(None) in members)]
         hint = did_you_mean(value, valid)
-        raise ValueError(f"{name} must be one of {', '.join(sorted(valid))}; got {short_repr(value)}.{hint}")
+        raise ValueError(f"{name} must be one of {', '.join(sorted(map(str, valid)))}; got {short_repr(value)}.{hint}")
     return value
 
 

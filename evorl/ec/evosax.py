@@ -27,7 +27,7 @@ from evorl.types import Key, Params, PyTreeDict, pytree_field
 # Cost of the first parents, which are not evaluated. Individuals with non-finite fitness get at least this cost.
 WORST = 1e30
 _TWO_SPREADS = "iAMaLGaM_Univariate"
-_NEEDS_GROUPS = ("SV_CMA_ES", "SV_Open_ES")
+_NEEDS_GROUPS = {"SV_CMA_ES": 1, "SV_Open_ES": 2}  # the size of each group must be a multiple of this number
 
 
 class EvosaxStrategy(EvoOptimizer):
@@ -57,14 +57,15 @@ class EvosaxStrategy(EvoOptimizer):
     def __post_init__(self) -> None:
         if self.strategy not in strategy_names():
             raise ValueError(no_such("strategy of evosax", self.strategy, strategy_names()))
-        if self.strategy in _NEEDS_GROUPS and self.pop_size % positive(self.num_populations, "num_populations"):
+        divisor = _NEEDS_GROUPS.get(self.strategy)
+        if divisor and self.pop_size % (divisor * positive(self.num_populations, "num_populations")):
             raise ValueError(
-                f"pop_size={self.pop_size} cannot be divided into num_populations={self.num_populations} equal parts: "
-                f"choose a multiple of {self.num_populations}."
+                f"pop_size={self.pop_size} cannot be divided into num_populations={self.num_populations} equal parts"
+                f"{' of even size' * (divisor == 2)}: choose a multiple of {divisor * self.num_populations}."
             )
         try:
             fields = self._build({"x": jnp.zeros(2)})[1].__dataclass_fields__
-        except AssertionError as error:
+        except (AssertionError, ZeroDivisionError) as error:
             raise ValueError(f"evosax's {self.strategy} with pop_size={self.pop_size}: {error}") from error
         for name in self.params:
             if name not in fields:
@@ -75,8 +76,8 @@ class EvosaxStrategy(EvoOptimizer):
         key, init_key, start_key = jax.random.split(key, 3)
         # PyTreeDict converts nested dicts, so that the solution and the population in the state have one structure.
         solution = PyTreeDict(like=jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), solution)).like
-        algorithm, params = self._algorithm(solution), self._params(solution)
-        if self._has_mean(algorithm):
+        algorithm, params = self._algorithm(solution)
+        if hasattr(algorithm, "get_mean"):
             inner = algorithm.init(init_key, self._means(solution), params)
         else:
             start = _scatter(start_key, solution, self.pop_size, self.initial_std)
@@ -100,7 +101,7 @@ class EvosaxStrategy(EvoOptimizer):
         The strategy's numbers are unchanged on flat fitness, or if the update would make any of them non-finite.
         """
         solution = _first(state.population)
-        algorithm, params = self._algorithm(solution), self._params(solution)
+        algorithm, params = self._algorithm(solution)
         key, tell_key = jax.random.split(state.key)
         costs = -fitness
         costs = jnp.where(jnp.isfinite(costs), costs, jnp.max(costs, initial=WORST, where=jnp.isfinite(costs)))
@@ -115,8 +116,8 @@ class EvosaxStrategy(EvoOptimizer):
     def solution(self, state: PyTreeDict) -> Params:
         """Return the mean of the strategy's distribution; without a single mean, the best individual so far."""
         solution, inner = _first(state.population), state.inner
-        algorithm = self._algorithm(solution)
-        if self._has_mean(algorithm) and inner.mean.ndim == 1:
+        algorithm, _ = self._algorithm(solution)
+        if hasattr(algorithm, "get_mean") and inner.mean.ndim == 1:
             return algorithm.get_mean(inner)
         numbers, unravel = ravel_pytree(solution)
         best = jnp.argmin(jnp.ravel(inner.best_fitness))
@@ -142,23 +143,18 @@ class EvosaxStrategy(EvoOptimizer):
         std = 0.0 if self.strategy == _TWO_SPREADS else self.initial_std
         return inner.replace(std=jnp.full_like(inner.std, std))
 
-    def _params(self, solution: Params) -> Any:
-        params = self._build(solution)[1]
+    def _algorithm(self, solution: Params) -> tuple[Any, Any]:
+        """Return evosax's algorithm for solutions of this structure, and its parameters."""
+        algorithm, params = self._build(solution)
         if "std_init" in params.__dataclass_fields__:
             params = params.replace(std_init=self.initial_std)
-        return params.replace(**self.params)
+        return algorithm, params.replace(**self.params)
 
     def _means(self, solution: Params) -> Params:
         """Return the initial mean; for strategies with subpopulations a copy for each, ``[num_populations, ...]``."""
         if self.strategy not in _NEEDS_GROUPS:
             return solution
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (self.num_populations, *x.shape)), solution)
-
-    def _has_mean(self, algorithm: Any) -> bool:
-        return hasattr(algorithm, "get_mean")
-
-    def _algorithm(self, solution: Params) -> Any:
-        return self._build(solution)[0]
 
     def _build(self, solution: Params) -> tuple[Any, Any]:
         leaves, treedef = jax.tree.flatten(solution)

@@ -124,10 +124,10 @@ def make_brax_adapter(env_name: str, backend: str | None = None, arguments: tupl
         raise ValueError(no_such("environment of brax", env_name, sorted(registry)))
     backend = backend or "generalized"
     if backend not in BACKENDS:
-        raise ValueError(no_such("backend of brax", backend, BACKENDS))
+        raise ValueError(no_such("value of env.backend", backend, BACKENDS))
     if env_name == "swimmer":
         if backend != "generalized":
-            raise ValueError(f"brax swimmer runs on 'generalized' only, got {backend!r}: set backend=generalized.")
+            raise ValueError(f"env.backend={backend} does not support brax swimmer: set env.backend=generalized.")
         _repair_fluid_forces()
     spec, options = ("brax", env_name, backend, arguments), from_hashable(arguments)
     check_options(f"brax {env_name}", options, parameter_names(registry[env_name]) | {"backend", "n_frames", "debug"})

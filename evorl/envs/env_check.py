@@ -35,7 +35,7 @@ _CONDITION = (
     "Python needs the truth value of a traced array (if, while, and, or, not, max, min). Use "
     "jnp.where(condition, a, b), jnp.minimum or jnp.maximum, or &, | and ~"
 )
-_SIZE = "a shape or an index depends on a traced array: sizes must be known at compile time"
+_SIZE = "a shape or an index depends on a traced array. Use constant sizes, and select entries with jnp.where"
 
 
 class EnvContractError(ValueError):
@@ -62,7 +62,7 @@ def env_problems(env: Env) -> Iterator[str]:
     """
     name = type(env.unwrapped if isinstance(env, Env) else env).__name__
     if not isinstance(env, Env) or hasattr(env, "num_envs"):
-        yield f"{type(env).__name__} is not a single evorl.envs.Env with reset, step, obs_space and action_space."
+        yield f"{type(env).__name__} is not a single environment: pass an evorl.envs.Env with reset, step and spaces."
         return
     spaces = []
     for kind in ("obs_space", "action_space"):

@@ -13,7 +13,7 @@ from evorl.config.gate import admit_arguments
 from evorl.config.names import explain_missing_package, no_such
 from evorl.config.values import check_names, positive
 from evorl.envs.gymnasium_spaces import action_space_of, space_of
-from evorl.envs.host.host_vector_env import HostVectorEnv
+from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
 from evorl.envs.host.seed_bits import fold_seeds
 from evorl.envs.space import Box, DictSpace, Space
 from evorl.types import PyTreeDict
@@ -63,10 +63,10 @@ class EnvPoolTask:
         self._options |= options or {}
         check_names(self._options, {*option_names - _SET_BY_EVORL, "render_mode"}, f"option of envpool/{name}")
         if max_episode_steps is not None:
-            self._options["max_episode_steps"] = positive(max_episode_steps, "max_episode_steps")
+            self._options["max_episode_steps"] = positive(max_episode_steps, "env.max_episode_steps")
         spec = self._create(envpool.make_spec)
         if spec.config.max_num_players != 1:
-            raise ValueError(f"{name} has {spec.config.max_num_players} players, but evorl supports only one.")
+            raise ValueError(f"{name} has {spec.config.max_num_players} players: choose a task with one player.")
         try:
             self.obs_space = _with_channels_last(space_of(_quietly(spec, "observation_space")))
         except ValueError as error:  # for example an observation called ``items``
@@ -136,19 +136,19 @@ class EnvPoolVectorEnv(HostVectorEnv):
         return self._task.observed(self._pool.reset()[0])
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """Step all simulators; see ``HostVectorEnv.step``. Raises ``RuntimeError`` before the first ``reset``."""
+        """Step all simulators; see ``HostVectorEnv.step``. Raises ``HostEnvError`` before the first ``reset``."""
         obs, reward, termination, truncation, info = self._started("step").step(self._task.pool_actions(actions))
         return self._task.observed(obs), reward, termination, truncation, self._task.metrics(info)
 
     def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> Any:
-        """Restart the simulators where ``mask`` is True; the seeds are ignored. Raises ``RuntimeError`` as in step."""
+        """Restart the simulators where ``mask`` is True; the seeds are ignored. Raises ``HostEnvError`` as in step."""
         obs, info = self._started("partial_reset").reset(np.flatnonzero(mask).astype(np.int32))
         return _spread(self._task.observed(obs), info["env_id"], self.num_envs)
 
     def _started(self, method: str) -> Any:
-        """Return the pool. Raises ``RuntimeError``, which names the called ``method``, before the first ``reset``."""
+        """Return the pool. Raises ``HostEnvError``, which names the called ``method``, before the first ``reset``."""
         if self._pool is None:
-            raise RuntimeError(f"{self._task.name} got {method} before the first reset: call reset first.")
+            raise HostEnvError(f"{self._task.name} got {method} before the first reset: call reset first.")
         return self._pool
 
     def render(self) -> np.ndarray | None:

@@ -56,7 +56,7 @@ class EnvPoolXlaEnv(VectorEnv):
 
     def __init__(self, task: EnvPoolTask, options: EnvOptions, seed: int = 0, num_threads: int = 0) -> None:
         if not on_cpu():
-            raise ValueError("host=compiled needs JAX on the CPU: use host=loop.")
+            raise ValueError("env.host=compiled needs JAX on the CPU, not on an accelerator: use env.host=loop.")
         self._rows = HostBackedEnv(lambda num_envs: EnvPoolVectorEnv(task, num_envs), options, "callback")
         # A class attribute in the base class; here it depends on the options.
         self.autoreset_mode = self._rows.autoreset_mode  # pyright: ignore[reportAttributeAccessIssue]
@@ -75,8 +75,8 @@ class EnvPoolXlaEnv(VectorEnv):
     def partial_reset(self, env_state: EnvState, mask: jax.Array, key: Key) -> EnvState:
         """Raise ``ValueError``: compiled programs cannot restart single simulators."""
         raise ValueError(
-            "partial_reset is not available for EnvPool in a compiled program: use host=loop, or wait for the episodes "
-            "to end."
+            "partial_reset is not available for EnvPool in a compiled program: use env.host=loop, or wait until the "
+            "episodes end."
         )
 
     def is_live(self, env_state: EnvState) -> bool:

@@ -46,7 +46,8 @@ def create_env(
 def _made_as_configured(settings: dict[str, Any]) -> tuple[VectorEnv, str]:
     if "factory" in settings:
         if "library" in settings or "name" in settings:
-            raise ValueError("An environment needs library and name, or factory, but got both: remove one of the two.")
+            names = ", ".join(f"env.{key}={settings[key]}" for key in ("factory", "library", "name") if key in settings)
+            raise ValueError(f"An environment needs either a factory or a library and a name, got {names}: remove one.")
         return load(tables.USER_FACTORY)(settings["factory"], **_without(settings, "factory")), settings["factory"]
     library, name = _resolve(settings.pop("library", None), settings.pop("name", None))
     return _create(library, name, settings), f"{library}/{name}"
@@ -56,8 +57,8 @@ def _create(library: str, name: str, settings: dict[str, Any]) -> VectorEnv:
     if settings.get("host") == "compiled":
         if library not in tables.COMPILED_LIBRARIES:
             raise ValueError(
-                f"host=compiled is available only for {', '.join(tables.COMPILED_LIBRARIES)}, not for {library}: "
-                f"{'use host=loop or host=callback' if library in tables.HOST_LIBRARIES else 'remove host'}."
+                f"env.host=compiled is available only for {', '.join(tables.COMPILED_LIBRARIES)}, not for {library}: "
+                f"{'use env.host=loop or callback' if library in tables.HOST_LIBRARIES else 'remove env.host'}."
             )
         return load(tables.COMPILED_LIBRARIES[library])(name, **_without(settings, "host"))
     if library in tables.HOST_LIBRARIES:

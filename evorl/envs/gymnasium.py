@@ -100,7 +100,8 @@ def _make_one(
         env = gymnasium.make(name, **{"disable_env_checker": True, **kwargs})  # evorl.envs.host checks results
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         if ":" in name:
-            raise ValueError(f"{name} names a package that cannot be imported: {error}") from error
+            advice = "Install the module, or add its folder to PYTHONPATH"
+            raise ValueError(f"env.name={name} cannot be imported: {error}. {advice}.") from error
         extra = "atari" if name.startswith("ALE/") else "box2d" if "Box2D" in str(error) else "gymnasium"
         raise ImportError(f"{name} needs a package that is not installed (the extra {extra}): {error}") from error
     except gymnasium.error.UnregisteredEnv as error:
@@ -115,7 +116,7 @@ def _make_one(
         wrapper_name = arguments.pop("name", None)
         names = [key for key in dir(gymnasium.wrappers) if key[0].isupper()]
         if wrapper_name not in names:
-            raise ValueError(no_such("wrapper of Gymnasium", wrapper_name, names))
+            raise ValueError(no_such("wrapper of Gymnasium (env.wrappers)", wrapper_name, names))
         try:
             env = getattr(gymnasium.wrappers, wrapper_name)(env, **arguments)
         except (TypeError, AssertionError, ValueError) as error:
@@ -135,7 +136,7 @@ class _GymnasiumEnv(HostVectorEnv):
         if obs_key is not None:
             entries = getattr(space, "spaces", None)
             if not isinstance(entries, Mapping):
-                raise ValueError(f"obs_key={obs_key} selects an entry of a dict, not of {space}: remove obs_key.")
+                raise ValueError(f"env.obs_key={obs_key} selects an entry of a dict, not of {space}: remove it.")
             check_names([obs_key], entries, "value of env.obs_key")
             space = entries[obs_key]
         self.obs_space = space_of(space)

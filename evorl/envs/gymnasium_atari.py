@@ -24,9 +24,7 @@ def with_lives_as_episodes(env: Any) -> Any:
 
     emulator: Any = getattr(env.unwrapped, "ale", None)
     if not hasattr(emulator, "lives"):
-        raise ValueError(
-            f"terminal_on_life_loss applies only to games of the Arcade Learning Environment, not to {env}: remove it."
-        )
+        raise ValueError(f"env.terminal_on_life_loss=true applies only to Atari games, not to {env}: remove it.")
 
     class LivesAsEpisodes(gymnasium.Wrapper):
         """Ends an episode when a life is lost."""

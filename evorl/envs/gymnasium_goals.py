@@ -82,7 +82,7 @@ def goal_task_of(env: Any, obs_space: Space, function: str | None = None) -> Goa
         return None
     goal_space = obs_space.spaces["desired_goal"]
     if not isinstance(goal_space, Box) or len(goal_space.shape) != 1:
-        raise ValueError(f"goals must be vectors, but the environment's desired_goal is {goal_space}.")
+        raise ValueError(f"goals must be vectors, but desired_goal is {goal_space}: flatten it with a wrapper.")
     single = env.unwrapped
     task = load_named(function, "env.goal_task")(env) if function is not None else getattr(single, "goal_task", None)
     task = _known_task(single, goal_space) if task is None else task
@@ -101,8 +101,8 @@ def goal_task_of(env: Any, obs_space: Space, function: str | None = None) -> Goa
         )
     if getattr(single, "reset_target", False) is True:
         raise ValueError(
-            "reset_target=true lets the simulator move its goal during an episode, but an episode must have one goal: "
-            "remove reset_target."
+            "env.reset_target=true lets the simulator move its goal during an episode, but an episode must have one "
+            "goal: remove it."
         )
     _compare(task, env, obs_space.spaces["observation"])
     return task

@@ -188,7 +188,7 @@ def create_wrapped_gymnax_env(env_name: str, **options: Any) -> VectorEnv:
     shared, arguments = split_options(options)
     limit = shared.pop("max_episode_steps", None)
     if limit is not None:  # sets the environment's own time limit instead of adding a second one
-        arguments["max_steps_in_episode"] = positive(limit, "max_episode_steps")
+        arguments["max_steps_in_episode"] = positive(limit, "env.max_episode_steps")
     return wrap_env(_make_adapter(env_name, as_hashable(arguments)), **shared)
 
 
@@ -213,7 +213,7 @@ def _make_adapter(env_name: str, arguments: tuple) -> GymnaxAdapter:
 def _like(default: Any, value: Any, name: str) -> Any:
     """Return ``value``, as a float if ``default`` is a float; raise ``ValueError`` if only ``default`` is a number."""
     if isinstance(default, float | int) and not isinstance(value, float | int | np.generic | np.ndarray | jax.Array):
-        raise ValueError(f"{name} must be a number, got {value!r}.")
+        raise ValueError(f"env.{name} must be a number, got {value!r}.")
     return float(value) if isinstance(default, float) and isinstance(value, int) else value
 
 

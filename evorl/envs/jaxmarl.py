@@ -216,7 +216,7 @@ def _make_adapter(env_name: str, arguments: tuple, world_state: bool) -> tuple[J
 def _scenario(name: str) -> Any:
     known = _jaxmarl().environments.smax.smax_env.MAP_NAME_TO_SCENARIO
     if name not in known:
-        raise ValueError(no_such("scenario of SMAX", name, known))
+        raise ValueError(no_such("value of env.scenario", name, known))
     return known[name]
 
 
@@ -255,7 +255,7 @@ def _spaces_of(env: Any, agents: list[str]) -> tuple[Box, Space]:
         if other is not None:
             raise ValueError(
                 f"agents are rows of one batch and must have equal spaces; in {type(env).__name__} the {kind} of "
-                f"{agents[0]} is {spaces[0]}, but that of {agents[other]} is {spaces[other]}."
+                f"{agents[0]} is {spaces[0]}, but that of {agents[other]} is {spaces[other]}: use another environment."
             )
         shared_spaces.append(spaces[0])
     return shared_spaces[0], shared_spaces[1]  # pyright: ignore[reportReturnType]

@@ -88,13 +88,13 @@ class MjxAdapter(EnvWithSpaces, PhysicsEnv):
     ) -> None:
         self.task, self._spec = task, spec
         self._mjx = _load_mjx()
-        positive(task.frame_skip, "frame_skip")
+        positive(task.frame_skip, "env.frame_skip")
         self.mj_model = mj_model = load_model(task)
         if mj_model.opt.solver not in set(self._mjx.SolverType):
             mj_model.opt.solver = self._mjx.SolverType.NEWTON
         for name, value in {"iterations": iterations, "ls_iterations": ls_iterations}.items():
             if value is not None:
-                setattr(mj_model.opt, name, positive(value, name))
+                setattr(mj_model.opt, name, positive(value, f"env.{name}"))
         with jax.ensure_compile_time_eval():  # an environment may be created inside a trace
             self._model = self._mjx.put_model(mj_model, impl="jax")
             self._blank = self._mjx.make_data(mj_model, impl="jax")

@@ -52,12 +52,11 @@ class MujocoVectorEnv(HostVectorEnv):
         mujoco: Any = engine  # its names come from compiled modules, which type checkers cannot see
         self._mujoco, self._task = mujoco, task
         self.num_envs = positive(num_envs, "num_envs")
-        self.max_episode_steps = self._limit = positive(max_episode_steps, "max_episode_steps")
+        self.max_episode_steps = self._limit = positive(max_episode_steps, "env.max_episode_steps")
         self._model = model = load_model(task)
         self._bodies = numbers_of_bodies(model)
-        model.opt.disableflags |= (
-            mujoco.mjtDisableBit.mjDSBL_AUTORESET
-        )  # otherwise unstable simulations restart silently
+        # Otherwise unstable simulations restart silently.
+        model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
         self._dt = model.opt.timestep * task.frame_skip
         parts = mujoco.mjtState
         self._parts = int(parts.mjSTATE_FULLPHYSICS) | int(parts.mjSTATE_WARMSTART)
@@ -68,7 +67,7 @@ class MujocoVectorEnv(HostVectorEnv):
         self._states = np.zeros((self.num_envs, mujoco.mj_stateSize(model, self._parts)))  # time, qpos, qvel, ...
         self._derived = {name: np.zeros((self.num_envs, *getattr(self._data[0], name).shape)) for name in task.derived}
         self._position = task.position(self._physics()).copy()
-        self._elapsed = np.zeros(self.num_envs, np.int64)
+        self._elapsed = np.full(self.num_envs, -1, np.int64)  # -1 before the first reset
         self._renderer: Any = None
         low, high = model.actuator_ctrlrange.T
         self.action_space = Box(low, high)
@@ -97,13 +96,17 @@ class MujocoVectorEnv(HostVectorEnv):
         """Step all environments; see ``HostVectorEnv.step``.
 
         Raises:
-            HostEnvError: a simulation has become unstable.
+            HostEnvError: a simulation has become unstable, or was never reset.
             ValueError: the actions have the wrong shape.
         """
         actions = np.asarray(actions, np.float64)
         if actions.shape != (self.num_envs, self._model.nu):
             raise ValueError(f"step expects actions [{self.num_envs}, {self._model.nu}], got {list(actions.shape)}.")
-        self._advance(actions)
+        if (self._elapsed < 0).any():
+            raise HostEnvError(f"{type(self._task).__name__} got step before the first reset: call reset first.")
+        run = map if self._pool is None else self._pool.map
+        for _ in run(self._advance_rows, self._blocks, self._data, [actions] * len(self._blocks)):
+            pass  # re-raises exceptions of the threads
         self._elapsed += 1
         self._check_finite()
         before, physics = self._position, self._physics()
@@ -158,15 +161,8 @@ class MujocoVectorEnv(HostVectorEnv):
 
     def _num_threads(self, requested: int | None) -> int:
         if requested is not None:
-            return min(positive(requested, "num_threads"), self.num_envs)
+            return min(positive(requested, "env.num_threads"), self.num_envs)
         return max(1, min(len(os.sched_getaffinity(0)), self.num_envs // _ROWS_PER_THREAD))
-
-    def _advance(self, actions: np.ndarray) -> None:
-        if self._pool is None:
-            self._advance_rows(self._blocks[0], self._data[0], actions)
-            return
-        for _ in self._pool.map(self._advance_rows, self._blocks, self._data, [actions] * len(self._blocks)):
-            pass  # re-raises exceptions of the threads
 
     def _advance_rows(self, rows: list[int], data: Any, actions: np.ndarray) -> None:
         """Step the environments ``rows`` one after another, with all substeps; MuJoCo releases the GIL in each step."""

@@ -47,7 +47,7 @@ def make_task(library: str, name: str, options: Mapping[str, Any], names: Iterab
     annotations = field_types(task_class)
     fields = [field.name for field in dataclasses.fields(task_class)]
     check_names(options, [*fields, *others], f"option of {library}/{name}")
-    return task_class(**{x: _checked(value, annotations[x], x) for x, value in options.items()})
+    return task_class(**{x: _checked(value, annotations[x], f"env.{x}") for x, value in options.items()})
 
 
 def load_model(task: Task) -> Any:
@@ -70,7 +70,8 @@ def numbers_of_bodies(model: Any) -> dict[str, int]:
 def _checked(value: Any, annotation: Any, name: str) -> Any:
     if annotation != Range:
         return checked_value(value, annotation, name)
-    if not isinstance(value, list | tuple) or len(value) != 2 or not value[0] < value[1]:
+    is_pair = isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(x, int | float) for x in value)
+    if not is_pair or not value[0] < value[1]:
         raise ValueError(f"{name} must be two numbers, the lower one first, got {value!r}.")
     return float(value[0]), float(value[1])
 
@@ -81,5 +82,5 @@ def _model_path(file_name: str) -> Path:
         raise ImportError("The models of the MuJoCo tasks are part of Gymnasium: pip install gymnasium")
     path = Path(spec.submodule_search_locations[0], "envs", "mujoco", "assets", file_name)
     if not path.exists():
-        raise ImportError(f"The installed Gymnasium has no model {file_name}: version 1.1 or newer is required.")
+        raise ImportError(f"The installed Gymnasium has no model {file_name}: pip install -U 'gymnasium>=1.1'")
     return path

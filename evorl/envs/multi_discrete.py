@@ -32,7 +32,7 @@ class MultiDiscrete(Space):
             raise ValueError(f"MultiDiscrete needs at least one value per choice, got sizes={sizes}.")
         room, last = np.iinfo(self._dtype), self.start + self.sizes.astype(object) - 1
         if np.any(self.start < room.min) or np.any(last > room.max):
-            raise ValueError(f"{self._dtype} cannot represent all elements of MultiDiscrete({sizes}, start={start}).")
+            raise ValueError(f"{self._dtype} cannot represent MultiDiscrete({sizes}, {start}): use a wider dtype.")
         require_int32("MultiDiscrete", self.start, last)
         for array in (self.sizes, self.start):
             array.setflags(write=False)

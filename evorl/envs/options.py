@@ -68,9 +68,9 @@ class EnvOptions:
 
     def __post_init__(self) -> None:
         for name, annotation in field_types(EnvOptions).items():
-            object.__setattr__(self, name, checked_value(getattr(self, name), annotation, name))
+            object.__setattr__(self, name, checked_value(getattr(self, name), annotation, f"env.{name}"))
         if self.history > MAX_FRAMES:
-            raise ValueError(f"history must be at most {MAX_FRAMES:,} observations, got {self.history:,}.")
+            raise ValueError(f"env.history must be at most {MAX_FRAMES:,} observations, got {self.history:,}.")
 
 
 OPTION_NAMES = tuple(field.name for field in dataclasses.fields(EnvOptions))

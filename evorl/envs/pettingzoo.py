@@ -74,6 +74,7 @@ class PettingZooVectorEnv(HostVectorEnv):
         self._envs = [first, *(make() for _ in range(num_envs // num_agents - 1))]
         self._ends_with_first = ends == "any"
         self._has_ended = np.zeros((len(self._envs), num_agents), np.bool_)
+        self._was_reset = np.zeros(len(self._envs), np.bool_)
 
     def reset(self, seeds: np.ndarray) -> Any:
         """Start episodes in all copies; a copy uses the seed of its first row."""
@@ -91,14 +92,13 @@ class PettingZooVectorEnv(HostVectorEnv):
             raise ValueError(f"the {num_agents} rows of a copy start together: the mask must be equal for all of them.")
         batch, seeds = blank_observations(self.obs_space, self.num_envs), fold_seeds(seeds)
         for copy in np.flatnonzero(masks[:, 0]).tolist():
-            observations = self._called(
-                copy, "reset", lambda env, c=copy: as_start(env.reset(seed=int(seeds[c * num_agents])))
-            )
+            seed = int(seeds[copy * num_agents])
+            observations = self._called(copy, "reset", lambda env, seed=seed: as_start(env.reset(seed=seed)))
             self._check_agents(copy, self._envs[copy].agents, observations=observations)
             for i, agent in enumerate(self._agents):
                 if agent in observations:
                     self._put(batch, copy, i, observations[agent])
-            self._has_ended[copy] = False
+            self._has_ended[copy], self._was_reset[copy] = False, True
         return batch
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
@@ -109,7 +109,7 @@ class PettingZooVectorEnv(HostVectorEnv):
         metrics = {name: np.zeros(self._has_ended.shape, np.float32) for name in self.info_spec}
         batch = blank_observations(self.obs_space, self.num_envs)
         for copy, env in enumerate(self._envs):
-            if not hasattr(env, "agents"):
+            if not self._was_reset[copy]:
                 raise HostEnvError(f"copy {copy} got step before its first reset: call reset first.")
             acting = list(env.agents)
             rows = {agent: converted[copy * len(self._agents) + i] for i, agent in enumerate(self._agents)}
@@ -198,9 +198,8 @@ class PettingZooVectorEnv(HostVectorEnv):
 
     def _put(self, batch: Any, copy: int, number: int, observations: Any) -> None:
         row = copy * len(self._agents) + number
-        self._checked(
-            copy, self._agents[number], lambda x: put_observation(self.obs_space, batch, row, x), observations
-        )
+        put = functools.partial(put_observation, self.obs_space, batch, row)
+        self._checked(copy, self._agents[number], put, observations)
 
     def _flags(self, copy: int, acting: list[Any], name: str, flags: Mapping[Any, Any]) -> dict[Any, bool]:
         return {

@@ -81,8 +81,8 @@ def make_remote_simulators(
     check_names([name], ENV_NAMES, "remote environment")
     if max_episode_steps is not None:
         raise ValueError(
-            "env.max_episode_steps is not available for env=remote: a simulator ends its episodes itself, and reports "
-            "truncated."
+            f"env.max_episode_steps={max_episode_steps} is not available for env=remote, whose simulators end their "
+            "episodes themselves, and report truncated: remove it."
         )
     observed = space_from_config(obs_space, "env.obs_space")
     if isinstance(observed, Box) and 0 in observed.shape:
@@ -106,7 +106,7 @@ def space_from_config(config: Any, name: str) -> Space:
         raise ValueError(f"{name} is missing: it must be known before a simulator connects. Set it, {_EXAMPLES}.")
     config = plain(config) if isinstance(config, Mapping) else config
     if not isinstance(config, Mapping) or not config:
-        raise ValueError(f"{name} must be a mapping, {_EXAMPLES}; got {config!r}.")
+        raise ValueError(f"{name} must be a mapping, {_EXAMPLES}; got {short_repr(config)}.")
     if all(isinstance(value, Mapping) for value in config.values()):
         return DictSpace({str(key): space_from_config(value, f"{name}.{key}") for key, value in config.items()})
     check_names(config, _CHOICE_KEYS if "n" in config else _BOX_KEYS, f"key of {name}")

@@ -51,9 +51,7 @@ def wrap_env(env: Env, **options: Any) -> VectorEnv:
         env = randomized(env, chosen.randomization)
     if chosen.skills is not None:
         if chosen.observed is not None:
-            raise ValueError(
-                "env.observed would also select from the one-hot skill of env.skills: remove one of the two."
-            )
+            raise ValueError("env.observed would also select from the one-hot skill of env.skills: remove one of them.")
         env = SkillWrapper(env, chosen.skills, chosen.skill)
     elif chosen.skill is not None:
         raise ValueError(f"env.skill={chosen.skill} needs env.skills, the number of skills: set env.skills too.")

@@ -124,7 +124,7 @@ def create_wrapped_xminigrid_env(env_name: str, **options: Any) -> VectorEnv:
     shared, arguments = split_options(options)
     limit = shared.pop("max_episode_steps", None)
     if limit is not None:  # sets the environment's own time limit, on which rewards depend
-        arguments["max_steps"] = positive(limit, "max_episode_steps")
+        arguments["max_steps"] = positive(limit, "env.max_episode_steps")
     return wrap_env(_make_adapter(env_name, as_hashable(arguments)), **shared)
 
 

@@ -63,10 +63,11 @@ def _refuse_many_steps(num_episodes: int, env: VectorEnv) -> None:
     length = env.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS  # connected simulators may have no limit
     num_bytes = num_episodes * length * bytes_of_step
     if num_bytes > MAX_BYTES:
-        name = "evaluation.save_episodes or evaluation.plot_episodes"
+        most = MAX_BYTES // (length * bytes_of_step)
         raise ValueError(
-            f"{name} of {num_episodes:,} episodes of up to {length:,} steps needs {num_bytes / 1e9:,.1f} GB, but at "
-            f"most {MAX_BYTES / 1e9:.0f} GB may be recorded: choose {MAX_BYTES // (length * bytes_of_step):,} or fewer."
+            f"evaluation.save_episodes or evaluation.plot_episodes={num_episodes} of up to {length:,} steps each needs "
+            f"{num_bytes / 1e9:,.1f} GB, but at most {MAX_BYTES / 1e9:.0f} GB may be recorded: set them to "
+            f"{f'{most:,} or fewer' if most else 'null'}."
         )
 
 
@@ -74,7 +75,7 @@ def _plotted(keeping: EvaluationRecords, env: VectorEnv) -> tuple[str, tuple[int
     """Return the plotted quantity and the indices of its components, with defaults; raise ``ValueError`` if invalid."""
     quantity = keeping.plot_of or ("goal" if observes_goals(env) else "observation")
     if quantity == "goal" and not observes_goals(env):
-        raise ValueError("evaluation.plot_of=goal needs an environment that observes goals: use plot_of=observation.")
+        raise ValueError("evaluation.plot_of=goal needs an environment that observes goals: set it to observation.")
     space = env.goal_task.goal_space if quantity == "goal" else env.obs_space
     if quantity == "observation" and isinstance(space, DictSpace):
         space = space.spaces.get("observation", space)

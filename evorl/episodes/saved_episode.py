@@ -71,7 +71,7 @@ class SavedEpisode:
         except (ValueError, OSError, RecursionError) as error:
             raise RunFolderError(f"The episode {path} is corrupted, or was not written by evorl: {error}") from error
         if not isinstance(about, dict) or about.get("format") != FORMAT or not isinstance(about.get("env"), dict):
-            raise RunFolderError(f"{files[0]} is not the description of an episode in the format of this version.")
+            raise RunFolderError(f"{files[0]} is not a description of an episode in format {FORMAT}: save it again.")
         if problem := _problem_of(about, arrays):
             raise RunFolderError(f"The episode {path} is corrupted: {problem}.")
         return cls(about, arrays)

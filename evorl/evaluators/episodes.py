@@ -305,5 +305,6 @@ def _entry(entries: dict[str, jax.Array], name: str) -> jax.Array:
         )
     values = entries[entry]
     if values.ndim != 2 or int(component) >= values.shape[1]:
-        raise ValueError(f"{name!r} is not a component of {entry}, which has shape {list(values.shape[1:])}.")
+        valid = f"choose {entry}.0 to {entry}.{values.shape[1] - 1}" if values.ndim == 2 else "choose a vector"
+        raise ValueError(f"{name!r} is not a component of {entry}, which has shape {list(values.shape[1:])}: {valid}.")
     return values[:, int(component)]

@@ -214,6 +214,5 @@ def _described(env: Any, number: str, kind: int, moment: str) -> str:
     """Return the message for non-finite values; ``kind`` is an index in ``_KINDS``, ``moment`` names the step."""
     return (
         f"environment {number} of {env_title(env)} returned {_KINDS[kind]} that are not finite (NaN or infinite) at "
-        f"{moment}: fix the environment (evorl check-env runs random actions in it), or replace such values with a "
-        "wrapper."
+        f"{moment}: fix the environment (evorl check-env tests your own), or replace such values with a wrapper."
     )

@@ -140,9 +140,9 @@ def _one_sample_reasons(workflow: Any, above: str) -> Iterator[str]:
     if parts and rows // parts == 1:
         fewer = f"fewer {above}num_minibatches, " if parts > 1 else ""
         yield (
-            f"advantages are standardized over minibatches of one sample (num_envs={workflow.env.num_envs}, "
-            f"rollout_length={workflow.rollout_length}, num_minibatches={parts}), which makes each of them 0. Choose "
-            f"{fewer}a longer {above}rollout_length, or {above}agent.normalize_advantages=false."
+            f"advantages are standardized over minibatches of one sample ({above}num_envs={workflow.env.num_envs}, "
+            f"{above}rollout_length={workflow.rollout_length}, {above}num_minibatches={parts}), which makes each "
+            f"of them 0. Choose {fewer}a longer {above}rollout_length, or {above}agent.normalize_advantages=false."
         )
 
 

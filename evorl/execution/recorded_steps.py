@@ -58,7 +58,7 @@ def check_recorded_steps(workflow: OffPolicyWorkflow, named: str, other_env: boo
         )
     minimum = max(1, workflow.n_step) * workflow.num_stored_envs
     if num_steps < minimum:
-        raise ReplayFileError(f"{named} has {num_steps:,} transitions: use a file with at least {minimum:,}.")
+        raise ReplayFileError(f"{named} has {num_steps:,} transitions: use one with at least {minimum:,}.")
     if dataset is not None:
         minari_conversion(dataset, workflow.env.action_space)
     if "columns" in facts:
@@ -127,7 +127,7 @@ def save_recorded_steps(workflow: OffPolicyWorkflow, state: State, path: Path) -
     """
     replay: ReplayState = processes.on_host(state.replay_state)
     if not np.asarray(replay.size).any():
-        raise ReplayFileError("the replay buffer of this checkpoint is empty: train for longer.")
+        raise ReplayFileError(f"{path} was not written, because the replay buffer is still empty: train for longer.")
     num_seeds = workflow.execution.num_seeds
     columns: dict[str, list[np.ndarray]] = {}
     for seed in range(num_seeds or 1):
@@ -230,7 +230,7 @@ def _check_columns(spec: SampleBatch, columns: Mapping[str, Any], named: str) ->
         if name == "dones":  # derived from termination and truncation
             continue
         if name not in columns:
-            raise ReplayFileError(f"{named} has no column {name!r}: use a file of this agent and environment.")
+            raise ReplayFileError(f"{named} has no column {name!r} (it has {', '.join(columns)}): use another file.")
         column = columns[name]
         if column.shape[1:] != leaf.shape or (column.dtype.kind in "iub") != (leaf.dtype.kind in "iub"):
             raise ReplayFileError(

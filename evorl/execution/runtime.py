@@ -108,7 +108,7 @@ def _keep_programs(folder: Path | None) -> None:
         try:
             make_private_folder(folder)
         except RunFolderError as error:
-            _warn_once(f"Warning: compiled programs are not cached, so the next start compiles again. {error}")
+            _warn_once(folder, str(getattr(error.__cause__, "strerror", None) or error).rstrip("."))
             return
         jax.config.update("jax_compilation_cache_dir", str(folder))
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
@@ -117,8 +117,10 @@ def _keep_programs(folder: Path | None) -> None:
 
 
 @functools.cache
-def _warn_once(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def _warn_once(folder: Path, reason: str) -> None:
+    text = f"compiled programs are not cached in {folder} ({reason}), so the next start compiles again"
+    advice = "Set compilation_cache to a folder that you own and may write."
+    print(f"Warning: {text}. {advice}", file=sys.stderr, flush=True)
 
 
 def collect_garbage_seldom() -> None:

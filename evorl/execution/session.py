@@ -103,7 +103,7 @@ class SessionRules:
     latest_metrics: tuple[str, ...] = ()
     refuses_divergence: bool = True
     iteration_name: str = "iteration"
-    advice: str = "Try a smaller learning rate, or clip gradients with optimizer.max_grad_norm."
+    advice: str = "Try a smaller learning rate, or clip gradients with the optimizer's max_grad_norm."
 
 
 class RunSession:

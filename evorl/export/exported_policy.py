@@ -126,7 +126,7 @@ def _read_onnx(path: Path, trust: bool) -> tuple[dict[str, Any], Callable[..., A
     except ImportError:
         raise
     except Exception as error:  # onnxruntime has its own exception types
-        raise RunFolderError(f"{path} is not an ONNX model: {_in_one_line(error)}") from error
+        raise RunFolderError(f"{path} is not an ONNX model ({_in_one_line(error)}): export it again.") from error
     return _description(path, session.about), session
 
 

@@ -95,10 +95,10 @@ def checked_page(path: Path, policy: PortablePolicy, recorded: Recorded) -> Pari
     try:
         done = subprocess.run(command, input=content, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
     except subprocess.TimeoutExpired as error:
-        raise NotTheSame(f"Node.js takes more than {_TIMEOUT:.0f} seconds for {path}: use another format.") from error
+        raise NotTheSame(f"{path} takes over {_TIMEOUT:g} s in Node.js, which other formats do not need.") from error
     if done.returncode != 0:
         reason = next((line for line in done.stderr.splitlines() if "Error" in line), done.stderr.strip())
-        raise NotTheSame(f"Node.js cannot run the program in {path}: {reason}. Use another format.")
+        raise NotTheSame(f"Node.js cannot run the program in {path}: {reason}. Other formats do not need Node.js.")
     results = []
     for step in json.loads(done.stdout):
         outputs = {}

@@ -146,7 +146,7 @@ class _Writer:
             if op == "reduce":
                 return f"reduce((x, y) => {_REDUCE[params['kind']]}, {first}, {size})"
             return f"best((x, y) => {'x > y' if op == 'argmax' else 'x < y'}, {first}, {size})"
-        raise NoRule(f"format=html does not support {op} (of policy or environment): use format=onnx, numpy or jax.")
+        raise NoRule(f"the policy uses {op}, which format=html does not support, unlike format=onnx, numpy or jax.")
 
     def _alike(self, name: str, shape: Sequence[Any], target: Sequence[Any]) -> str:
         """Return an operand's expression, broadcast to ``target`` unless it is a single number or has that size."""

@@ -230,7 +230,7 @@ class _Writer:
             return self.add("Cast", [found], to=self._kind(node.output.dtype))
         if op == "cumsum":
             return self.add("CumSum", [x, self.read(np.asarray(params["axis"], np.int64))])
-        raise NoRule(f"the policy uses {op}, which ONNX does not support: use format=numpy or format=jax.")
+        raise NoRule(f"the policy uses {op}, which ONNX does not support, unlike format=numpy and format=jax.")
 
     def _reduced(self, node: Node, x: str) -> str:
         params, is_bool = node.params, node.inputs[0].dtype == np.bool_

@@ -146,7 +146,7 @@ def _page(folder: RunFolder, step: int, trust: bool) -> tuple[bytes | None, str]
         page, check = html_page(stored_policy(folder.path, checkpoint=step, trust=trust))
         return page, f"{policy_archive.PAGE}, {check}"
     except (ValueError, NotTheSame) as error:
-        return None, f"none, because {str(error).rstrip('.')}"
+        return None, f"none, because {str(error).removesuffix(': set sample=true.').rstrip('.')}"
 
 
 def _records(run: RecordedRun) -> dict[str, bytes]:

@@ -63,7 +63,8 @@ def check_fits(stored: StoredPolicy, simulators: HostVectorEnv, name: str) -> No
         are_choices = any(isinstance(space, Discrete | MultiDiscrete) for space in (expected, found))
         if shapes[0] != shapes[1] or (are_choices and expected != found):
             raise ValueError(
-                f"the policy of {stored.title} does not fit {name}: its {what} are {expected}, but {name} has {found}."
+                f"the policy of {stored.title} does not fit {name}: its {what} are {expected}, but {name} has {found}. "
+                "Choose another env."
             )
 
 

@@ -64,7 +64,7 @@ def _product(shape: Sequence[int | None]) -> int | None:
     if None not in shape:
         return math.prod(n for n in shape if n is not None)
     if list(shape).count(None) > 1 or any(n not in (None, 1) for n in shape):
-        raise NoRule(f"the policy merges the batch axis, None in {tuple(shape)}, with other axes: use format=jax.")
+        raise NoRule(f"only format=jax supports merging the batch axis, None in {tuple(shape)}, with other axes.")
     return None
 
 
@@ -74,7 +74,7 @@ def convolve(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list
     how, num_axes = params["dimension_numbers"], len(x.shape) - 2
     is_plain = all(n == 1 for n in (*params["lhs_dilation"], *params["rhs_dilation"]))
     if not is_plain or params["feature_group_count"] != 1 or params["batch_group_count"] != 1:
-        raise NoRule("the policy has a dilated or grouped convolution, which is not supported: use format=jax.")
+        raise NoRule("the policy has a dilated or grouped convolution, which only format=jax supports.")
     batch, channels, *places = how.lhs_spec
     x = graph.transpose(x, [batch, *places, channels])
     filters, inner, *window = how.rhs_spec
@@ -95,7 +95,7 @@ def pool(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any
     """Convert ``reduce_window_max`` to elementwise maxima over the positions within a window."""
     params, x = eqn.params, inputs[0]
     if any(n != 1 for n in (*params["base_dilation"], *params["window_dilation"])):
-        raise NoRule("the policy pools over dilated windows, which is not supported: use format=jax.")
+        raise NoRule("the policy pools over dilated windows, which only format=jax supports.")
     lowest = -np.inf if jnp.issubdtype(x.dtype, np.floating) else np.iinfo(x.dtype).min
     x = padded(graph, x, [(int(a), int(b)) for a, b in params["padding"]], lowest)
     first, *others = _windows(graph, x, params["window_dimensions"], params["window_strides"])

@@ -30,7 +30,7 @@ def _same(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[An
 
 def _reshaped(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
     if eqn.primitive.name == "reshape" and eqn.params.get("dimensions") is not None:
-        raise NoRule("the policy reshapes and transposes in one operation, which is not supported: use format=jax.")
+        raise NoRule("the policy reshapes and transposes in one operation, which only format=jax supports.")
     return [graph.reshape(inputs[0], output_of(eqn, dims)[0])]
 
 
@@ -44,7 +44,7 @@ def _broadcast(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> li
 def _iota(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
     (shape, dtype), axis = output_of(eqn, dims), int(eqn.params["dimension"])
     if shape[axis] is None:
-        raise NoRule("the policy depends on the size of the batch, which is not supported: use format=jax.")
+        raise NoRule("the policy depends on the size of the batch, which only format=jax supports.")
     numbers = np.arange(shape[axis], dtype=dtype).reshape([-1 if i == axis else 1 for i in range(len(shape))])
     return [graph.add("broadcast", [numbers], shape, dtype)]
 
@@ -77,7 +77,7 @@ def _clamp(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[A
 
 def _round(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
     if eqn.params["rounding_method"] != lax.RoundingMethod.TO_NEAREST_EVEN:
-        raise NoRule("the policy rounds halves away from zero, which is not supported: use format=jax.")
+        raise NoRule("the policy rounds halves away from zero, which only format=jax supports.")
     return [graph.add("round", inputs, *output_of(eqn, dims))]
 
 
@@ -108,7 +108,7 @@ def _index_of(op: str) -> Rule:
 
 def _cumulative_sum(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
     if eqn.params["reverse"]:
-        raise NoRule("the policy has a reversed cumulative sum, which is not supported: use format=jax.")
+        raise NoRule("the policy has a reversed cumulative sum, which only format=jax supports.")
     return [graph.add("cumsum", inputs, *output_of(eqn, dims), axis=int(eqn.params["axis"]))]
 
 
@@ -135,7 +135,7 @@ def _slice(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[A
 def _slice_at(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
     x, *starts = inputs
     if any(isinstance(start, Value) for start in starts):
-        raise NoRule("the policy slices at computed positions, which is not supported: use format=jax.")
+        raise NoRule("the policy slices at computed positions, which only format=jax supports.")
     shape = output_of(eqn, dims)[0]
     sizes = [(n, size) for n, size in zip(x.shape, shape, strict=True)]
     first = [0 if n is None else min(max(int(s), 0), n - size) for s, (n, size) in zip(starts, sizes, strict=True)]
@@ -175,9 +175,7 @@ def _pad(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any
     x, value = inputs
     config = [tuple(map(int, edges)) for edges in eqn.params["padding_config"]]
     if isinstance(value, Value) or any(between for _, _, between in config):
-        raise NoRule(
-            "the policy pads between elements or with a computed value, which is not supported: use format=jax."
-        )
+        raise NoRule("the policy pads between elements or with a computed value, which only format=jax supports.")
     edges = [(before, after) for before, after, _ in config]
     inner = graph.slice(
         x,
@@ -206,11 +204,11 @@ def _gather(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[
         n is None or n == int(size) for i, (n, size) in enumerate(zip(x.shape, sizes, strict=True)) if i not in axis
     )
     if not is_plain or not whole or isinstance(indices, Value) or indices.ndim > 2:
-        raise NoRule("gathers at computed indices, along several axes or of partial slices need format=jax.")
+        raise NoRule("gathers at computed indices, of several axes or partial slices are supported only by format=jax.")
     k = int(axis[0])
     order = indices.reshape(-1)
     if np.any((order < 0) | (order >= x.shape[k])):
-        raise NoRule("the policy gathers elements out of range, which is not supported: use format=jax.")
+        raise NoRule("the policy gathers elements out of range, which only format=jax supports.")
     taken = (*x.shape[:k], len(order), *x.shape[k + 1 :])
     offsets = tuple(i for i in range(len(taken)) if i != k)
     result = graph.add("take", [x, order], taken, dtype, axis=k)
@@ -230,9 +228,7 @@ def rule_of_loop(graph: Graph, eqn: JaxprEqn, inputs: list[Any], apply: Any) -> 
     params, (num_consts, num_carry) = eqn.params, scan_sizes(eqn)
     length, body = params["length"], params["jaxpr"]
     if length > MAX_TURNS:
-        raise NoRule(
-            f"the policy has a loop of {length} iterations, but at most {MAX_TURNS} can be unrolled: use format=jax."
-        )
+        raise NoRule(f"the policy has a loop of {length} iterations: except for format=jax, at most {MAX_TURNS} work.")
     consts, carry = inputs[:num_consts], list(inputs[num_consts : num_consts + num_carry])
     sequences = [as_operand(x) for x in inputs[num_consts + num_carry :]]
     results: list[list[Any]] = []

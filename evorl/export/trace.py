@@ -30,7 +30,7 @@ def traced_graph(fn: Callable[..., Sequence[jax.Array]], specs: Sequence[jax.Sha
         known = [dim if isinstance(dim, int) else None for dim in map(_as_int, shape)]
         others = [dim for dim in shape if _as_int(dim) is None and str(dim) != str(rows)]
         if others:
-            raise NoRule(f"an axis of length {others[0]} merges the batch axis (rows) with another: use format=jax.")
+            raise NoRule(f"only format=jax supports merging the batch axis with another (length {others[0]}).")
         return tuple(known)
 
     closed = jax.make_jaxpr(fn)(*specs)
@@ -47,9 +47,7 @@ def traced_graph(fn: Callable[..., Sequence[jax.Array]], specs: Sequence[jax.Sha
         if name == "scan":
             return rule_of_loop(graph, eqn, inputs, apply)
         if name not in RULES:
-            raise NoRule(
-                f"the policy uses {name}, which is not supported: use format=jax, which supports every policy."
-            )
+            raise NoRule(f"the policy uses {name}, which only format=jax supports.")
         return RULES[name](graph, eqn, [as_operand(x) for x in inputs], dims)
 
     outputs = walk(closed.jaxpr, closed.consts, graph.inputs, apply)

@@ -25,7 +25,7 @@ from evorl.types import PyTreeDict
 
 _WRONG_ANSWER = (
     "a step of the environment must return a tuple (observation, reward, terminated, truncated, info), but returned a "
-    "{} of another form."
+    "{}."
 )
 
 
@@ -154,7 +154,8 @@ class Collector:
                 extras = own_copies(extras)
             answer = env_step(action)
             if type(answer) is not tuple or len(answer) != 5:
-                raise HostEnvError(_WRONG_ANSWER.format(type(answer).__name__))
+                got = f"tuple of length {len(answer)}" if type(answer) is tuple else type(answer).__name__
+                raise HostEnvError(_WRONG_ANSWER.format(got))
             next_obs, reward, termination, truncation, info = answer
             if reward.__class__ is not float or not (termination.__class__ is truncation.__class__ is bool):
                 reward, termination, truncation = _checked(reward, termination, truncation)

@@ -79,7 +79,7 @@ def make_collected(transitions: PyTreeDict | None, ended: Sequence[tuple[float, 
 def check_done_means(done_means: str) -> None:
     """Raise ``ValueError`` if ``done_means`` is unknown."""
     if done_means not in DONE_MEANS:
-        raise ValueError(no_such("meaning of dones", done_means, DONE_MEANS))
+        raise ValueError(no_such("value of done_means", done_means, DONE_MEANS))
 
 
 def as_columns(steps: Sequence[Step], done_means: str) -> PyTreeDict:

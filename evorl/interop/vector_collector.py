@@ -103,12 +103,7 @@ class VectorCollector:
             raise
 
     def _take_steps(
-        self,
-        env_step: EnvStep,
-        act: ActFn,
-        complete: CompleteFn | None,
-        terminal: Callable[[Any], None],
-        length: int,
+        self, env_step: EnvStep, act: ActFn, complete: CompleteFn | None, terminal: Callable[[Any], None], length: int
     ) -> tuple[list[Step], list[tuple[float, int, int]]]:
         """Take steps; return them, and (return, length, timestep) of each episode that ended."""
         steps: list[Step] = []

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evorl.config.names import explain_missing_package, no_such
+from evorl.config.values import checked_value
 from evorl.live.metrics_store import MetricsRefusedError, MetricsStore
 from evorl.live.page_events import PageEvents
 from evorl.live.page_guard import PageGuard, RateLimit, Refused
@@ -60,9 +61,10 @@ class LivePage:
         store: metrics of clients; closed with the application.
         guard: access control; ``None`` serves this machine only, without a token.
         interval: minimum seconds between two scans of the folders.
-        rate: maximum number of points per second from one client; bursts of ten times this number are allowed.
+        rate: maximum number of points per second from one client; bursts of ten times this number, or 1, are allowed.
 
     Raises:
+        ValueError: ``rate`` is not a positive finite number.
         ImportError: aiohttp is not installed; the message states the command that installs it.
     """
 
@@ -78,7 +80,7 @@ class LivePage:
             from aiohttp import web
         self.runs, self.store, self.guard, self.interval = runs, store, guard or PageGuard(), interval
         self.events = PageEvents(self.changes)
-        self._rate = RateLimit(rate, 10 * rate)
+        self._rate = RateLimit(checked_value(rate, float, "rate", "(0, inf)"), max(1.0, 10 * rate))
         self._web = web
         self._page = resources.files("evorl.live").joinpath("page")
 
@@ -201,7 +203,7 @@ class LivePage:
         index = _whole(request.match_info["index"], "/api/runs/<index of a run>/picture")
         found = await asyncio.to_thread(self.runs.picture, index)
         if found is None:
-            raise Refused(404, "This run has no picture.")
+            raise Refused(404, f"Run {index} does not exist or has no picture: /api/runs lists runs.")
         return self._web.Response(body=found[0], content_type=found[1])
 
     async def _scalars(self, request: web.Request) -> web.Response:

@@ -46,7 +46,7 @@ class MetricsClient:
     ) -> None:
         if not address.startswith(("http://", "https://")):
             raise ValueError(f"the address of a page must start with http:// or https://, got {address!r}.")
-        self.dropped = 0  # points that were dropped because the buffer was full
+        self.dropped = 0  # points that did not fit in the buffer, and histograms that the server did not take
         self._address, self._timeout, self._seconds = address.rstrip("/"), timeout, seconds
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         self._client = {} if client is None else {"client": client}
@@ -75,11 +75,16 @@ class MetricsClient:
             self.flush()
 
     def histogram(self, name: str, values: Sequence[float], x: float | None = None) -> None:
-        """Send buffered points, then a histogram of ``values``, lost if the server is down; raises as ``scalar``."""
+        """Send buffered points, then a histogram of ``values``; raises as ``scalar``.
+
+        A histogram is not buffered: it is lost, and counted in ``dropped``, if the server is down or limits the rate.
+        """
         self.flush()
-        if not self._waiting and self._knows_names() and self._takes(name):
+        is_lost = bool(self._waiting) or not self._knows_names()
+        if not is_lost and self._takes(name):
             item = {"name": name, "values": [float(value) for value in values]} | ({} if x is None else {"x": float(x)})
-            self._ask("/api/histograms", item | self._client)
+            is_lost = self._ask("/api/histograms", item | self._client) is None
+        self.dropped += is_lost
 
     def flush(self) -> None:
         """Send all buffered points, or keep them if the server is down; raises as ``scalar`` does."""
@@ -115,15 +120,18 @@ class MetricsClient:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._address + path, data, self._headers)
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout) as answer:
-                return json.loads(answer.read(_LONGEST_ANSWER))
-        except urllib.error.HTTPError as error:
-            with error:
-                reason = error.read(2000).decode(errors="replace")
-            self._is_rate_limited = error.code == 429
-            if error.code in (408, 429, 500, 502, 503, 504):
-                return None
-            self._waiting.clear()
-            raise ConnectionError(f"{self._address} rejected the metrics: {reason}") from error
+            try:
+                answer: Any = urllib.request.urlopen(request, timeout=self._timeout)
+            except urllib.error.HTTPError as error:
+                answer = error  # a response, too, with a body that may fail to arrive
+            with answer:
+                self._is_rate_limited = answer.status == 429
+                content = answer.read(_LONGEST_ANSWER)
+            if answer.status < 300:
+                return json.loads(content)
         except (OSError, ValueError, http.client.HTTPException, RecursionError):
             return None
+        if answer.status in (408, 429, 500, 502, 503, 504):
+            return None
+        self._waiting.clear()
+        raise ConnectionError(f"{self._address} rejected the metrics: {content[:2000].decode(errors='replace')}")

@@ -82,7 +82,7 @@ class PageGuard:
             Refused: the request comes from a page of another origin.
         """
         if origin is not None and origin.partition("://")[2].lower() != (host or "").lower():
-            raise Refused(403, "Pages of other origins may not send requests to this page.")
+            raise Refused(403, f"Pages of other origins, here {origin[:80]!r}, may not send requests to this page.")
 
     def knows(self, authorization: str | None, cookie: str | None = None) -> bool:
         """Return True if a request has the token or the session cookie, or if no token is set."""

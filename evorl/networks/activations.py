@@ -129,7 +129,7 @@ class KernelActivationLayer(nn.Module):
         return jnp.exp(-self.options.sharpness * jnp.square(x[..., None] - grid))
 
 
-def build_activation(config: Any) -> Activation:
+def build_activation(config: Any, where: str = "activation") -> Activation:
     """Build an activation from its name, or from a mapping with ``name`` and, for ``kaf``, ``KernelActivation`` fields.
 
     ``package.module:name`` is a user-defined activation: a function of an array ``[..., F]`` or a Flax module, with its
@@ -143,14 +143,14 @@ def build_activation(config: Any) -> Activation:
     options = dict(config) if isinstance(config, Mapping) else {"name": config}
     name = options.pop("name", None)
     if is_custom_name(name):
-        return custom_network_part(config, "activation")
+        return custom_network_part(config, where)
     if name not in (*activation_names(), _NAME):
-        raise ValueError(no_such("activation", name, (*activation_names(), _NAME)))
+        raise ValueError(f"{where}: {no_such('activation', name, (*activation_names(), _NAME))}")
     names = [field.name for field in dataclasses.fields(KernelActivation)] if name == _NAME else []
     for option, value in options.items():
         if option not in names:
-            raise ValueError(no_such(f"option of activation {name}", option, names or ("none",)))
-        _check(option, value)
+            raise ValueError(f"{where}: {no_such(f'option of activation {name}', option, names or ('none',))}")
+        _check(option, value, where)
     return KernelActivation(**options) if name == _NAME else name
 
 
@@ -180,19 +180,18 @@ def check_features(activation: Activation, num_features: int) -> None:
         )
 
 
-def _check(option: str, value: Any) -> None:
-    if option == "kernel":
-        if value not in ("rbf", "rbf2d"):
-            raise ValueError(f"activation kaf: {no_such('kernel', value, ('rbf', 'rbf2d'))}")
-    elif option == "initial":
-        activation_by_name(value)
+def _check(option: str, value: Any, where: str) -> None:
+    names = {"kernel": ("rbf", "rbf2d"), "initial": activation_names()}.get(option)
+    if names is not None:
+        if value not in names:
+            raise ValueError(f"{where}: {no_such(f'value of {option}', value, names)}")
     elif isinstance(value, bool) or not isinstance(value, int if option == "size" else int | float):
         kind = "whole number" if option == "size" else "number"
-        raise ValueError(f"activation kaf: {option} must be a {kind}, got {value!r}.")
+        raise ValueError(f"{where}: {option} must be a {kind}, got {value!r}.")
     elif option == "size" and value < 2:
-        raise ValueError(f"activation kaf: size must be at least 2, got {value!r}.")
+        raise ValueError(f"{where}: size must be at least 2, got {value!r}.")
     elif not 0.0 < value < math.inf:
-        raise ValueError(f"activation kaf: {option} must be finite and above 0, got {value!r}.")
+        raise ValueError(f"{where}: {option} must be finite and above 0, got {value!r}.")
 
 
 @functools.lru_cache

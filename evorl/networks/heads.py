@@ -61,9 +61,7 @@ class PolicyNetwork(nn.Module):
         if not self.state_independent_std:
             return output_layer(self.torso, self.num_outputs, self.output_scale)(hidden)
         if self.num_outputs % 2:
-            raise ValueError(
-                f"num_outputs must be even, for means and log standard deviations, got num_outputs={self.num_outputs}."
-            )
+            raise ValueError(f"num_outputs={self.num_outputs} must be even, for means and log standard deviations.")
         loc = output_layer(self.torso, self.num_outputs // 2, self.output_scale)(hidden)
         log_std = self.param("log_std", nn.initializers.constant(self.initial_log_std), (self.num_outputs // 2,))
         return jnp.concatenate([loc, jnp.broadcast_to(log_std, loc.shape)], axis=-1)
@@ -109,7 +107,7 @@ class ShiftNetwork(nn.Module):
     @nn.compact
     def __call__(self, obs: Observation, means: jax.Array) -> jax.Array:
         if self.torso.input_ndim != 1:
-            raise ValueError("shifts of actions need a torso for flat inputs, not convolutions: use dense layers.")
+            raise ValueError("shifts of actions need a torso without convolutions: use a list of dense layers.")
         features = network_input(obs, self.observation_ndim, 1)
         hidden = self.torso(jnp.concatenate([features, means], axis=-1))
         return output_layer(self.torso, self.size, self.output_scale, use_bias=False)(hidden)
@@ -151,7 +149,7 @@ def network_input(obs: Observation, observation_ndim: int, input_ndim: int) -> j
     if isinstance(obs, Mapping):
         raise ValueError(
             f"a network expects one array, got a dict with {', '.join(sorted(map(str, obs)))}: select an entry with "
-            "policy_obs_key or value_obs_key."
+            "agent.policy_obs_key or agent.value_obs_key."
         )
     x = as_float(jnp.asarray(obs))
     if x.ndim < observation_ndim:
@@ -159,6 +157,6 @@ def network_input(obs: Observation, observation_ndim: int, input_ndim: int) -> j
     if observation_ndim == input_ndim:
         return x
     if input_ndim != 1:
-        raise ValueError(f"the torso's convolutions need {input_ndim} axes, got {observation_ndim}: use dense layers.")
+        raise ValueError(f"convolutions need {input_ndim} axes, got {observation_ndim}: use a list of dense layers.")
     leading = x.shape[: x.ndim - observation_ndim]
     return x.reshape(leading + (math.prod(x.shape[len(leading) :]),))

@@ -152,7 +152,8 @@ def _joined_with_action(torso: nn.Module, obs: Observation, observation_ndim: in
     """Return the torso's input for continuous actions, ``[..., O + A]``."""
     if torso.input_ndim != 1:
         raise ValueError(
-            "values of continuous actions need a torso for flat inputs, not convolutions: use a list of dense layers."
+            "critics of continuous actions cannot have convolutions: set agent.network.torso (or critic_network.torso) "
+            "to a list of dense layers, such as [256, 256]."
         )
     return jnp.concatenate([network_input(obs, observation_ndim, 1), jnp.asarray(action, jnp.float32)], axis=-1)
 

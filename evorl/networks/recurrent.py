@@ -26,6 +26,7 @@ from evorl.ops.trees import zeros_where
 from evorl.types import Observation, PyTreeDict
 
 CellState: TypeAlias = PyTreeDict
+_SETTING = "agent.network.recurrent"  # for messages
 
 
 class GRU(nn.Module):
@@ -246,31 +247,31 @@ def build_cell(config: Any) -> Cell | None:
     options = dict(config) if isinstance(config, Mapping) else {"name": config}
     kind = options.pop("name", None)
     if is_custom_name(kind):
-        cls = custom_class(kind, nn.Module, "recurrent.name")
+        cls = custom_class(kind, nn.Module, f"{_SETTING}.name")
         if missing := [name for name in ("initial_state", "inputs", "__call__") if not hasattr(cls, name)]:
             raise ValueError(
-                f"recurrent.name={kind} lacks {' and '.join(missing)}: a cell has the methods initial_state, inputs "
+                f"{_SETTING}.name={kind} lacks {' and '.join(missing)}: a cell has the methods initial_state, inputs "
                 "and __call__, as in evorl.networks.recurrent.GRU."
             )
-        return custom_part(config, "recurrent").call()
+        return custom_part(config, _SETTING).call()
     if not isinstance(kind, str) or kind not in _CELLS:
-        raise ValueError(no_such("recurrent cell", kind, (*_CELLS, "null")))
+        raise ValueError(f"{_SETTING}: {no_such('recurrent cell', kind, _CELLS)}")
     names = [f.name for f in dataclasses.fields(_CELLS[kind]) if f.name not in ("dtype", "parent", "name")]
     for name, value in options.items():
         if name not in names:
-            raise ValueError(no_such(f"option of recurrent cell {kind}", name, names))
-        options[name] = whole_number(value, f"recurrent.{name}", 1, MAX_UNITS)
+            raise ValueError(f"{_SETTING}: {no_such(f'option of recurrent cell {kind}', name, names)}")
+        options[name] = whole_number(value, f"{_SETTING}.{name}", 1, MAX_UNITS)
     cell = _CELLS[kind](**options)
     if isinstance(cell, DilatedLSTM) and cell.size % cell.num_cores:
         raise ValueError(
-            f"recurrent: {cell.size} units cannot be divided into {cell.num_cores} cores: set num_cores to a divisor."
+            f"{_SETTING}: size={cell.size} cannot be divided by num_cores={cell.num_cores}: set num_cores to a divisor."
         )
     if isinstance(cell, GTrXL) and cell.size % cell.num_heads:
         raise ValueError(
-            f"recurrent: {cell.size} units cannot be divided among {cell.num_heads} heads: set num_heads to a divisor."
+            f"{_SETTING}: size={cell.size} cannot be divided by num_heads={cell.num_heads}: set num_heads to a divisor."
         )
     if isinstance(cell, LRU) and 1.0 - 1.0 / cell.horizon <= MIN_MODULUS:
-        raise ValueError(f"recurrent.horizon of lru must be more than 10 steps, got {cell.horizon}.")
+        raise ValueError(f"{_SETTING}.horizon of lru must be more than 10 steps, got {cell.horizon}.")
     return cell
 
 

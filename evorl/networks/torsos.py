@@ -13,7 +13,7 @@ import jax
 from evorl.config.custom_parts import CustomPart, is_custom_name
 from evorl.config.names import no_such
 from evorl.config.synonyms import convert_layer
-from evorl.config.values import LONGEST_AXIS, checked_value, whole_number
+from evorl.config.values import LONGEST_AXIS, check_names, checked_value, whole_number
 from evorl.networks import blocks
 from evorl.networks.activations import (
     ACTIVATIONS,
@@ -27,7 +27,7 @@ from evorl.networks.activations import (
 )
 from evorl.networks.blocks import RESIDUAL_BLOCKS, BatchRenormalization, Dense, ResidualBlocks
 from evorl.networks.convolutions import convolution
-from evorl.networks.layers import DTYPES, BatchRenorm, Dtype, compute_dtype, dense
+from evorl.networks.layers import BatchRenorm, Dtype, compute_dtype, dense
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,7 +229,9 @@ def dense_torso(*sizes: int, **options: Any) -> Torso:
     return Torso(tuple(Dense(size) for size in sizes), **options)
 
 
-def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, **defaults: Any) -> Torso:
+def build_torso(
+    options: Mapping[str, Any], *, where: str = "agent.network", keeps_statistics: bool = False, **defaults: Any
+) -> Torso:
     """Build a torso from a mapping with the attributes of ``Torso``, except that ``layers`` is called ``torso``.
 
     Layers are a list, or the name of one of ``PRESETS``. In the list, a number is a dense layer of that size; others:
@@ -243,6 +245,7 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
 
     Args:
         options: options from a config.
+        where: path of the options, for messages.
         keeps_statistics: true if the caller stores running statistics of normalization with the parameters.
         **defaults: defaults for missing options.
 
@@ -251,18 +254,13 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
             the order is not convolutions, ``flatten``, dense layers; or required running statistics are not kept.
     """
     options = {**defaults, **options}
-    known = ("torso", "activation", "layer_norm", "orthogonal", "dtype")
-    for name in options:
-        if name not in known:
-            raise ValueError(no_such("network option", name, known))
-    for name in ("layer_norm", "orthogonal"):
-        if not isinstance(options.get(name, False), bool):
-            raise ValueError(f"{name} must be true or false, got {options[name]!r}.")
-    if options.get("dtype", DTYPES[0]) not in DTYPES:
-        raise ValueError(f"dtype of a network must be {' or '.join(DTYPES)}; got {options['dtype']!r}.")
+    kinds = {"torso": Any, "activation": Any, "layer_norm": bool, "orthogonal": bool, "dtype": Dtype}
+    check_names(options, kinds, f"key of {where}")
+    for name, value in options.items():
+        checked_value(value, kinds[name], f"{where}.{name}")
     if "activation" in options:
-        options["activation"] = build_activation(options["activation"])
-    return Torso(build_layers(options.pop("torso", ()), "torso", keeps_statistics), **options)
+        options["activation"] = build_activation(options["activation"], f"{where}.activation")
+    return Torso(build_layers(options.pop("torso", ()), f"{where}.torso", keeps_statistics), **options)
 
 
 def build_layers(layers: Any, where: str, keeps_statistics: bool = False) -> tuple[Layer, ...]:
@@ -271,7 +269,7 @@ def build_layers(layers: Any, where: str, keeps_statistics: bool = False) -> tup
         layers = [layers]
     if isinstance(layers, str):
         if layers not in PRESETS:
-            raise ValueError(no_such("torso", layers, PRESETS))
+            raise ValueError(f"{where}: {no_such('torso', layers, PRESETS)}")
         return PRESETS[layers]
     if not isinstance(layers, list | tuple):
         raise ValueError(
@@ -292,9 +290,7 @@ def build_layers(layers: Any, where: str, keeps_statistics: bool = False) -> tup
         if any(isinstance(layer, Dense | ResidualBlocks) for layer in built[:flattened]) or _is_spatial(
             built[flattened:]
         ):
-            raise ValueError(
-                f"{where}: convolutions must come first, then 'flatten', then dense layers, got {layers!r}."
-            )
+            raise ValueError(f"{where}: convolutions must be first, then 'flatten', then dense layers, got {layers!r}.")
     return built
 
 
@@ -335,7 +331,7 @@ def _checked(name: str, value: Any, where: str) -> Any:
     if name in ("batch_norm", "rms_norm"):
         return checked_value(value, bool, f"{where}: {name}")
     if name == "activation":
-        return build_activation(value)
+        return build_activation(value, where)
     if name == "border":
         if value not in ("same", "valid"):
             raise ValueError(f"{where}: border must be same or valid; got {value!r}.")

@@ -126,7 +126,7 @@ class ActionNoise(PyTreeNode):
     def __post_init__(self) -> None:
         low, high = self.scale, self.max_scale
         if isinstance(low, int | float) and isinstance(high, int | float) and high < low:
-            raise ValueError(f"noise.max_scale={high:g} is below noise.scale={low:g}: raise max_scale or lower scale.")
+            raise ValueError(f"max_scale={high:g} is below scale={low:g}: raise max_scale or lower scale.")
 
     def at_progress(self, progress: jax.Array) -> jax.Array | None:
         """Return the value of ``scale`` at ``progress``, a fraction in [0, 1]; ``None`` if ``scale`` is a constant."""

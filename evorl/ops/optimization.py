@@ -78,7 +78,7 @@ def _made(name: str, rate: Any, **options: Any) -> optax.GradientTransformation:
     made = _maker(name)(rate, **options)
     if not (hasattr(made, "init") and hasattr(made, "update")):
         raise ValueError(
-            f"optimizer.name={name} must return an optax optimizer, such as optax.adam(learning_rate), got "
+            f"the function {name} must return an optax optimizer, such as optax.adam(learning_rate), got "
             f"{type(made).__name__}."
         )
     return made
@@ -123,19 +123,17 @@ class Optimizer(PyTreeNode):
     def __post_init__(self) -> None:
         if self.name not in typing.get_args(OptimizerName) and not isinstance(self.name, CustomName):
             valid = ", ".join(typing.get_args(OptimizerName))
-            raise ValueError(f"optimizer.name must be one of {valid}, or package.module:function; got {self.name!r}.")
+            raise ValueError(f"name must be one of {valid}, or package.module:function; got {self.name!r}.")
         function = self.name.function if isinstance(self.name, CustomName) else None
         if isinstance(function, type) and not (hasattr(function, "init") and hasattr(function, "update")):
             raise ValueError(
-                f"optimizer.name={self.name} is not a gradient optimizer: use a function whose first parameter is "
-                "the learning rate and that returns an optax optimizer."
+                f"{self.name} is not a gradient optimizer: use a function that returns an optax optimizer, and whose "
+                "first parameter is the learning rate."
             )
         if self.beta1 is not None and "b1" not in _arguments(self.name):
-            raise ValueError(
-                f"optimizer.beta1 applies to adam and its variants, not to optimizer.name={self.name}: remove it."
-            )
+            raise ValueError(f"beta1={self.beta1} applies to adam and its variants, not to {self.name}: remove it.")
         if self.weight_decay is not None and self.name in NOT_PROPORTIONAL:
-            raise ValueError(f"{self.name} does not support optimizer.weight_decay: remove it, or use adamw.")
+            raise ValueError(f"weight_decay={self.weight_decay} does not suit {self.name}: remove it, or use adamw.")
         options = PyTreeDict({name: self._checked_option(name, value) for name, value in self.options.items()})
         object.__setattr__(self, "options", options)
 
@@ -144,13 +142,13 @@ class Optimizer(PyTreeNode):
         valid = {x: default for x, default in _arguments(self.name).items() if x not in _ARGUMENTS_OF_FIELDS.values()}
         if name not in valid:
             fields = [field for field, argument in _ARGUMENTS_OF_FIELDS.items() if argument == name]
-            hint = f"set optimizer.{fields[0]} instead" if fields else f"available: {', '.join(valid) or 'none'}"
-            raise ValueError(f"optimizer.options: {self.name} has no option {name!r}; {hint}.")
+            hint = f"set {fields[0]} instead" if fields else f"available: {', '.join(valid) or 'none'}"
+            raise ValueError(f"options: {self.name} has no option {name!r}; {hint}.")
         if isinstance(value, Switch) or value is None:
             return value
         if isinstance(valid[name], bool) != isinstance(value, bool):
             kind = "true or false" if isinstance(valid[name], bool) else "a number"
-            raise ValueError(f"optimizer.options.{name} of {self.name} must be {kind}, got {value!r}.")
+            raise ValueError(f"options.{name} of {self.name} must be {kind}, got {value!r}.")
         if isinstance(valid[name], int) or isinstance(value, str):
             return Switch(value)
         return float(value) if isinstance(value, int) else value

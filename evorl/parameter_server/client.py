@@ -155,7 +155,7 @@ class ParameterClient:
                 if attempt + 1 == self._attempts:
                     raise ServerLost(
                         f"No parameter server answers at {self.address} after {self._attempts} attempts "
-                        f"({error or type(error).__name__}): is it running?"
+                        f"({error or type(error).__name__}): start it, or check the address."
                     ) from error
                 longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**attempt)
                 time.sleep(self._pauses.uniform(longest / 2, longest))

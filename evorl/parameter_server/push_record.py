@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from evorl.config.values import LARGEST_FLOAT
+from evorl.config.values import LARGEST_FLOAT, short_repr
 from evorl.execution.trainable import most_timesteps
 from evorl.parameter_server.frames import CommandRefused, whole_number
 from evorl.types import is_entry_name
@@ -89,7 +89,8 @@ def max_steps_per_push(workflow: Workflow) -> int:
 
 def _metrics(metrics: Any, known_names: Collection[str]) -> dict[str, float]:
     if not isinstance(metrics, dict) or len(metrics) > MAX_METRICS or not all(map(_is_finite, metrics.values())):
-        raise CommandRefused(f"metrics must map at most {MAX_METRICS} names to numbers that are finite in float32.")
+        got = short_repr(metrics)
+        raise CommandRefused(f"metrics must map at most {MAX_METRICS} names to finite float32 numbers, got {got}.")
     names = [re.sub(r"[^\w./-]", "_", name)[:80] for name in metrics]
     for name, sent in zip(names, metrics, strict=True):
         if not name or not is_entry_name(name) or name in SERVER_COLUMNS or names.count(name) > 1:
@@ -109,7 +110,7 @@ def _episodes(episodes: Any, steps: int) -> tuple[float, float, float]:
     if not isinstance(episodes, list) or len(episodes) != 3 or not all(map(_is_finite, episodes)):
         raise CommandRefused(
             "episodes must be three numbers, finite in float32: the number of episodes, and the sums of their "
-            "returns and lengths."
+            f"returns and lengths; got {short_repr(episodes)}."
         )
     count, returns, lengths = map(float, episodes)
     if count % 1 or not 0 <= count <= steps:

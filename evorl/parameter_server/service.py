@@ -121,7 +121,7 @@ def parameter_service(workflow: Workflow, spec: RunSpec) -> ParameterService:
     bind, token = str(given.get("bind", f"127.0.0.1:{PORT}")), token_of(given.get("token"), "parameters.token")
     host, _ = host_and_port(bind, "parameters.bind")
     require_token_beyond_this_machine(
-        host, token, f"parameters.bind={bind}", "give parameters.token=... to all workers"
+        host, token, f"parameters.bind={bind}", "set parameters.token=... here and token=... for all workers"
     )
     tls = tls_context(given.get("cert"), given.get("key"), "parameters.cert, parameters.key")
     return ParameterService(workflow, spec, combining, bind, token, tls)

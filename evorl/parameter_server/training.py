@@ -202,10 +202,7 @@ def work(
     """
     check_supported(workflow)
     spans = Spans(profile_dir, f"worker {worker}")
-    with (
-        contextlib.closing(spans),
-        ParameterClient(address, f"worker{worker}", token, attempts, tls) as client,
-    ):
+    with contextlib.closing(spans), ParameterClient(address, f"worker{worker}", token, attempts, tls) as client:
         announced = client.n_step()
         workflow = workflow.replace(total_timesteps=float(announced["total_timesteps"]))
         settings_for(workflow, {"send": announced["send"]})

@@ -72,9 +72,9 @@ class ParameterServerSettings(PyTreeNode):
             checked_value(self.compensation, float, "parameters.compensation", within)
         if self.mode == "delay_compensation" and self.send == "delta":
             raise ValueError(
-                "parameters.mode=delay_compensation corrects gradients, but send=delta sends the sum of several "
-                "optimizer steps, to which the correction does not apply: choose mode=fifo or averaging, or "
-                "send=gradient with one gradient step per iteration."
+                "parameters.mode=delay_compensation corrects gradients, but parameters.send=delta sends the sum of "
+                "several optimizer steps, to which the correction does not apply: set parameters.mode to fifo or "
+                "averaging, or parameters.send=gradient with one gradient step per iteration."
             )
 
 

@@ -243,8 +243,8 @@ class ParameterWorker:
         if count > 1:
             raise ValueError(
                 f"{type(self._workflow).__name__} makes {count} gradient steps per iteration, but "
-                "parameters.send=gradient needs exactly one: choose send=delta, or a single update (num_epochs=1 and "
-                "num_minibatches=1, or updates_per_iteration=1)."
+                "parameters.send=gradient needs exactly one: set parameters.send=delta, or a single update "
+                "(num_epochs=1 and num_minibatches=1, or updates_per_iteration=1)."
             )
         (name,) = self.served.taken_from(self._state.agent_state)
         return PyTreeDict({name: tap.gradient}) if count else None

@@ -49,10 +49,11 @@ def check_worker_config(config: Mapping[str, Any], address: str, trust: Any) -> 
     """
     checked_value(trust, bool, "trust")
     if missing := [name for name in ("workflow", "env") if name not in config]:
-        raise ValueError(f"the server at {address} sent an incomplete config: it has no {' and no '.join(missing)}.")
+        names = " and no ".join(missing)
+        raise ValueError(f"the config of the server at {address} has no {names}: check the address and the server.")
     if "${" in repr(config):
         raise ValueError(
-            f"the config of the server at {address} contains ${{...}}: a worker does not resolve interpolations."
+            f"the config of the server at {address} has interpolations (${{...}}), which must be removed there."
         )
     if not trust and (names := foreign_names(config)):
         raise ValueError(

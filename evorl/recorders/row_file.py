@@ -69,7 +69,7 @@ class RowFile:
         header, rows = self.table()
         for number, row in enumerate(rows, start=2):
             if len(row) != len(header):
-                raise self.damaged(f"line {number} is not a row of {len(header)} numbers")
+                raise self.damaged(f"line {number} has {len(row)} cells, but the header has {len(header)}")
         return [dict(zip(header, row, strict=True)) for row in rows]
 
     def metrics(self) -> list[dict[str, float]]:
@@ -91,7 +91,7 @@ class RowFile:
     def damaged(self, reason: str) -> RunFolderError:
         """Build the error for a corrupted file; ``reason`` describes the problem."""
         return RunFolderError(
-            f"{self.path} is corrupted ({reason}): repair it, or move it away to continue without its rows; then start "
+            f"{self.path} is corrupted ({reason}): repair it, or move it away to continue without its rows; then try "
             "again."
         )
 
@@ -164,7 +164,7 @@ def as_number(name: str, value: Any) -> int | float:
         return int(number) if isinstance(number, bool | int) else float(number)
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"values of rows must be numbers, but {name!r} is {value!r} ({type(value).__name__}): reduce it first."
+            f"values of rows must be numbers, but {name!r} is {value!r:.80} ({type(value).__name__}): reduce it first."
         ) from error
 
 

@@ -40,7 +40,7 @@ class WandbRecorder(Recorder):
         mode: str = "offline",
     ) -> None:
         if mode not in ("offline", "online", "disabled"):
-            raise ValueError(f"wandb mode must be offline, online or disabled, got {mode!r}.")
+            raise ValueError(f"mode of recorders.wandb must be offline, online or disabled, got {mode!r}.")
         self.folder = Path(folder)
         self._settings = {"project": project, "name": name or self.folder.name, "config": shareable(config or {})}
         self._mode: Any = mode  # one of those names; wandb annotates them as a Literal
@@ -51,8 +51,8 @@ class WandbRecorder(Recorder):
             import wandb
         except ImportError as error:
             raise ImportError(
-                "Recording to Weights & Biases needs the package wandb: pip install wandb, or disable it. "
-                "metrics.csv and TensorBoard have the same metrics."
+                "Recording to Weights & Biases needs the package wandb: pip install wandb, or set recorders.wandb to "
+                "false. metrics.csv and TensorBoard have the same metrics."
             ) from error
         with writing_to(self.folder), _shareable_arguments():
             self._run = wandb.init(

@@ -107,7 +107,7 @@ def checked_cells(state: ArchiveState, cells: Sequence[int]) -> list[int]:
         if cell not in filled:
             some = ", ".join(map(str, filled[:12])) + (" ..." if len(filled) > 12 else "")
             raise ValueError(
-                f"cells: the archive has no elite in cell {cell!r}. Cells with elites ({len(filled)}): {some}"
+                f"cells: the archive has no elite in cell {cell!r}. Cells with elites ({len(filled)}): {some}."
             )
     return list(cells)
 

@@ -27,7 +27,7 @@ from evorl.rendering.tiles import Shown
 from evorl.rollout import ActionFn, env_step, with_recurrent_state
 from evorl.types import Key
 
-_NO_IMAGE = "{} returned no image from render() with render_mode=rgb_array."
+_NO_IMAGE = "render() of {} with render_mode=rgb_array returned no image: it must return uint8 [height, width, 3]."
 
 
 @contextlib.contextmanager

@@ -153,14 +153,12 @@ def check_batch(data: Any, batch: Any) -> None:
     for (path, storage), leaf in zip(jax.tree_util.tree_leaves_with_path(data), jax.tree.leaves(batch), strict=True):
         name = jax.tree_util.keystr(path)
         if leaf.shape[1:] != storage.shape[1:] or leaf.dtype != storage.dtype:
-            raise ValueError(
-                f"{name} of the batch is {leaf.dtype}{list(leaf.shape)}; the replay buffer expects "
-                f"{storage.dtype}[T, {', '.join(map(str, storage.shape[1:]))}]."
-            )
+            expected = f"{storage.dtype}[{', '.join(map(str, ('T', *storage.shape[1:])))}]"
+            raise ValueError(f"{name} of the batch is {leaf.dtype}{list(leaf.shape)}; the buffer expects {expected}.")
         if leaf.shape[0] > storage.shape[0]:
             raise ValueError(
                 f"a batch of {leaf.shape[0]} rows does not fit into a replay buffer of {storage.shape[0]} rows: "
-                "increase the capacity or collect fewer steps at a time."
+                "increase replay_capacity or collect fewer steps at a time."
             )
 
 

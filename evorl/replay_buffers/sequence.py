@@ -66,14 +66,12 @@ class SequenceReplayBuffer(UniformReplayBuffer):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.length < 1 or self.period < 1:
-            raise ValueError(
-                f"length and period of sequences must be at least 1, got length={self.length} and period={self.period}."
-            )
+            raise ValueError(f"sequences need length and period >= 1, got length={self.length}, period={self.period}.")
         if self.length + self.period - 1 > self.num_rows:
             raise ValueError(
                 f"sequences of {self.length} steps that start every {self.period} steps do not fit into the "
-                f"{self.num_rows} steps of each environment that a replay capacity of {self.capacity} holds: choose "
-                "shorter sequences, a shorter period, or a larger capacity."
+                f"{self.num_rows} steps of each environment that replay_capacity={self.capacity} holds: raise it, or "
+                "decrease burn_in, sequence_length or sequence_period."
             )
 
     @property

@@ -74,10 +74,10 @@ class SlotReplayBuffer(UniformReplayBuffer):
         if self.slots_per_env < 2:
             smallest = 2 * self.num_envs * self.episode_steps
             raise ValueError(
-                f"a slot holds T={self.episode_steps:,} steps, the time limit of episodes; a replay capacity of "
-                f"{self.capacity:,} has {self.capacity // self.episode_steps:,} slots, but with num_envs="
+                f"a slot holds T={self.episode_steps:,} steps, the time limit of episodes; replay_capacity="
+                f"{self.capacity} has {self.capacity // self.episode_steps:,} slots, but with num_envs="
                 f"{self.num_envs} each environment needs 2: one for the running episode, and one for a stored episode. "
-                f"Choose a capacity of at least {smallest}, or a shorter time limit."
+                f"Choose replay_capacity={smallest} or more, or a shorter time limit (env.max_episode_steps)."
             )
 
     @property

@@ -33,9 +33,7 @@ class UniformReplayBuffer(PyTreeNode):
         if self.num_envs < 1:
             raise ValueError(f"a replay buffer needs at least one environment, got num_envs={self.num_envs}.")
         if not self.num_envs <= self.capacity < 2**31:
-            raise ValueError(
-                f"the replay capacity must be at least num_envs={self.num_envs} and below 2^31, got {self.capacity}."
-            )
+            raise ValueError(f"replay_capacity={self.capacity} must be from num_envs={self.num_envs} to 2^31 - 1.")
 
     @property
     def num_rows(self) -> int:

@@ -188,12 +188,7 @@ def draw_sweep(runs: Sequence[RecordedRun], settings: Sequence[str], metric: str
         for x, (column, title) in enumerate(zip(columns, titles, strict=True)):
             axes.axvline(x, color=GRAY, linewidth=0.8)
             axes.annotate(
-                title,
-                (x, 1.07),
-                ha="center" if x else "left",
-                fontsize=8,
-                color="#222222",
-                annotation_clip=False,
+                title, (x, 1.07), ha="center" if x else "left", fontsize=8, color="#222222", annotation_clip=False
             )
             ticks = shortened([text for _, text in column.ticks], 14)
             for height, text in column.ticks:

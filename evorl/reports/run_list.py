@@ -92,7 +92,7 @@ def in_order(runs: Iterable[RecordedRun], sort: str) -> list[RecordedRun]:
         ValueError: the order is unknown.
     """
     if sort not in _ORDERS:
-        raise ValueError(no_such("order of runs", sort, _ORDERS))
+        raise ValueError(no_such("value of sort", sort, _ORDERS))
     by_name = sorted(runs, key=_ORDERS["run"])
     return sorted(by_name, key=_ORDERS[sort], reverse=sort in _BY_NUMBER)
 

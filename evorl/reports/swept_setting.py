@@ -15,7 +15,7 @@ from evorl.recorders.row_file import RowFile
 from evorl.recorders.run_status import EVALUATION
 from evorl.reports.recorded_run import Curve, RecordedRun, curves_in, is_sweep
 from evorl.runs.files import RunFolderError
-from evorl.runs.run_state import FINISHED, RunState, read_state
+from evorl.runs.run_state import FINISHED, RUNNING, RunState
 
 _SHOWN = 80  # maximum number of characters of a cell in a message
 
@@ -65,10 +65,10 @@ class SweptSetting(RecordedRun):
 
     @functools.cached_property
     def state(self) -> RunState:
-        """Status of the setting: finished if the sweep stored its best setting or logged its results, else stopped."""
-        has_best = (self.folder.path / "best").exists()
-        state = FINISHED if has_best else read_state(self.folder.state, self.folder.log).state
-        return RunState(state, self.total_of_config)
+        """Status of the sweep, which is finished if it stored its best setting or logged its results."""
+        state = self.sweep.state.state
+        has_best = state != RUNNING and (self.folder.path / "best").exists()
+        return RunState(FINISHED if has_best else state, self.total_of_config)
 
     @functools.cached_property
     def curves(self) -> dict[str, Curve]:

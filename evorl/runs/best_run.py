@@ -80,7 +80,8 @@ def _best_trial(search: RunFolder) -> RunFolder:
                     if folders and math.isfinite(value):
                         runs.append((value, RunFolder(max(folders, key=lambda path: (len(path.name), path.name)))))
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
-        raise RunFolderError(f"{search.search_table} does not list the trials of a search: {error}.") from error
+        reason = f"it has no column {error}" if isinstance(error, KeyError) else error
+        raise RunFolderError(f"{search.search_table} is corrupted ({reason}): name one of its trials.") from error
     if not runs:
         raise _without_best(search.path)
     return max(runs, key=lambda pair: pair[0])[1]

@@ -182,7 +182,7 @@ class RunCheckpointer:
         if difference:
             raise CheckpointError(
                 f"The checkpoint {path} has a different structure from this run: {difference}. "
-                "Resume with the config of the run that saved it, or start a new run."
+                "Use the config of the run that saved it, or start a new run."
             )
         leaves = jax.tree.leaves(template)
         arrays = read_arrays(path, specs, leaves, offsets)
@@ -241,7 +241,7 @@ class RunCheckpointer:
         newest_first = self._named_steps()[::-1]
         if not newest_first:
             instead = "holds no complete checkpoint" if self.folder.is_dir() else "does not exist"
-            raise CheckpointError(f"There is nothing to restore: {self.folder} {instead}.")
+            raise CheckpointError(f"There is nothing to restore: {self.folder} {instead}. Use a run that has one.")
         if which == "latest":
             return newest_first
         if which == "best":

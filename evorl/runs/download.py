@@ -75,7 +75,7 @@ def within_time(address: str, call: Callable[[], T]) -> T:
 
 
 def _too_slow(address: str) -> RunFolderError:
-    return RunFolderError(f"{address} was not downloaded within {TOTAL_SECONDS:g} s.")
+    return RunFolderError(f"{address} was not downloaded within {TOTAL_SECONDS:g} s: try again, or use a local copy.")
 
 
 def _download(address: str, max_bytes: int, headers: Mapping[str, str], is_local: bool) -> bytes:
@@ -100,10 +100,10 @@ def _download(address: str, max_bytes: int, headers: Mapping[str, str], is_local
         raise
     except urllib.error.HTTPError as error:
         error.close()
-        raise RunFolderError(f"{address} was not downloaded: the server answered {error.code}.") from error
+        raise RunFolderError(f"{address} was not downloaded: HTTP status {error.code}. Check the address.") from error
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
-        raise RunFolderError(f"{address} was not downloaded: {str(reason)[:200]}.") from error
+        raise RunFolderError(f"{address} was not downloaded: {str(reason)[:200]}. Check the address.") from error
 
 
 def check_address(address: str, after: str | None = None) -> bool:

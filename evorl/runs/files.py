@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import IO, Any
 
 _REASONS = {
-    errno.ENOSPC: ("no space is left on its disk", "free some space"),
-    errno.EDQUOT: ("the disk quota is used up", "free some space"),
-    errno.EROFS: ("its disk is read-only", "choose a writable folder"),
-    errno.EACCES: ("permission is denied", "choose a folder that you may write"),
-    errno.EPERM: ("permission is denied", "choose a folder that you may write"),
-    errno.EIO: ("its disk reports an input/output error", "choose a folder on another disk"),
-    errno.ENOTDIR: ("part of its path is a file", "choose another folder"),
-    errno.EEXIST: ("a file with that name exists", "choose another folder"),
+    errno.ENOSPC: ("no space is left on its disk", "Free some space"),
+    errno.EDQUOT: ("the disk quota is used up", "Free some space"),
+    errno.EROFS: ("its disk is read-only", "Choose a writable folder"),
+    errno.EACCES: ("permission is denied", "Choose a folder that you may write"),
+    errno.EPERM: ("permission is denied", "Choose a folder that you may write"),
+    errno.EIO: ("its disk reports an input/output error", "Choose a folder on another disk"),
+    errno.ENOTDIR: ("part of its path is a file", "Choose another folder"),
+    errno.EEXIST: ("a file with that name exists", "Choose another folder"),
 }
 # Some libraries report these errors only in the text of custom exceptions.
 _REASONS_IN_TEXT = {
@@ -58,9 +58,9 @@ def writing_to(folder: Path | str) -> Iterator[None]:
             code = next((number for text, number in _REASONS_IN_TEXT.items() if text in str(error)), code)
         if code not in _REASONS and not isinstance(error, OSError):
             raise
-        reason, advice = _REASONS[code] if code in _REASONS else (str(error), "choose another folder")
+        reason, advice = _REASONS[code] if code in _REASONS else (str(error), "Choose another folder")
         raise RunFolderError(
-            f"Cannot write to {folder}: {reason}. Saved checkpoints are kept: {advice}, then resume or start again."
+            f"Cannot write to {folder}: {reason}. {advice}, then try again. Checkpoints are kept: a run can resume."
         ) from error
 
 

@@ -190,7 +190,7 @@ class RunFolder:
         if newest is None:
             instead = f"runs without checkpoints: {len(configs)}" if configs else "no runs"
             raise RunFolderError(
-                f"There is no run with a checkpoint in {root} ({instead}): start one with evorl train, without resume."
+                f"There is no run with a checkpoint in {root} ({instead}): start a new one with evorl train."
             )
         return newest
 

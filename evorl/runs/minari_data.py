@@ -29,8 +29,10 @@ def open_minari_dataset(name: str) -> Any:
         return minari.load_dataset(name)
     except (FileNotFoundError, ValueError) as error:
         available = ", ".join(sorted(minari.list_local_datasets())) or "none"
+        is_missing = isinstance(error, FileNotFoundError)
+        reason = f"run minari download {name}" if is_missing else str(error).rstrip(".")
         raise ReplayFileError(
-            f"Minari cannot open {name!r} on this machine (data sets here: {available}): run minari download {name}."
+            f"Minari cannot open {name!r} on this machine (data sets here: {available}): {reason}."
         ) from error
 
 
@@ -56,15 +58,15 @@ def minari_columns(dataset: Any, agent_space: Space | None = None) -> dict[str, 
     conversion = minari_conversion(dataset, agent_space)
     parts: list[dict[str, np.ndarray]] = []
     for number, episode in enumerate(dataset.iterate_episodes()):
-        _check_lengths(episode, number)
+        _check_lengths(dataset, episode, number)
         columns: dict[str, np.ndarray] = {}
         for name, observed in _leaves("", episode.observations):
             columns[f"obs{name}"], columns[f"next_obs{name}"] = observed[:-1], observed[1:]
         invalid = _first_invalid(conversion.env_space, episode.actions)
         if invalid is not None:
             raise ReplayFileError(
-                f"the action of step {invalid} of {_episode_name(episode, number)} is not in the data set's action "
-                f"space {dataset.action_space}: {_LEAVE_OUT}"
+                f"the action of step {invalid} of {_episode_name(dataset, episode, number)} is not in its action space "
+                f"{dataset.action_space}: {_LEAVE_OUT}"
             )
         columns["actions"] = np.asarray(conversion.to_agent(episode.actions))
         columns["rewards"] = np.asarray(episode.rewards, np.float32)
@@ -74,7 +76,7 @@ def minari_columns(dataset: Any, agent_space: Space | None = None) -> dict[str, 
         columns["truncation"] = truncation & ~columns["termination"]
         parts.append(columns)
     if not parts:
-        raise ReplayFileError("the data set has no episodes: use another one.")
+        raise ReplayFileError(f"{_name(dataset)} has no episodes: use another data set.")
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -87,11 +89,11 @@ def minari_conversion(dataset: Any, agent_space: Space | None = None) -> ActionC
     try:
         conversion = ActionConversion(action_space_of(dataset.action_space)[0])
     except ValueError as error:
-        raise ReplayFileError(f"agents cannot learn from this data set, use another: {error}") from error
+        raise ReplayFileError(f"agents cannot learn from {_name(dataset)}, use another data set: {error}") from error
     if agent_space is not None and conversion.agent_space != agent_space:
         raise ReplayFileError(
-            f"the action space of this data set, {dataset.action_space}, is {conversion.agent_space!r} for agents, but "
-            f"that of this run's environment is {agent_space!r}. Choose a data set recorded in this environment."
+            f"the action space of {_name(dataset)}, {dataset.action_space}, is {conversion.agent_space!r} for agents, "
+            f"but that of this run's environment is {agent_space!r}. Choose a data set recorded in this environment."
         )
     return conversion
 
@@ -113,7 +115,7 @@ def _first_invalid(space: Space, actions: Any) -> int | None:
     return None if is_valid.all() else int(np.argmin(is_valid))
 
 
-def _check_lengths(episode: Any, number: int) -> None:
+def _check_lengths(dataset: Any, episode: Any, number: int) -> None:
     """Reject an episode without steps, or with arrays that do not match in length.
 
     Raises:
@@ -128,14 +130,18 @@ def _check_lengths(episode: Any, number: int) -> None:
     for name, length in lengths.items():
         if length != expected[name] or not num_steps:
             raise ReplayFileError(
-                f"{_episode_name(episode, number)} of the data set has {num_steps} rewards and {length} {name}, but "
+                f"{_episode_name(dataset, episode, number)} has {num_steps} rewards and {length} {name}, but "
                 f"{expected[name] if num_steps else 'at least 1'} are expected (one observation before each step and "
                 f"one after the last): {_LEAVE_OUT}"
             )
 
 
-def _episode_name(episode: Any, number: int) -> str:
-    return f"episode {getattr(episode, 'id', number)}"
+def _episode_name(dataset: Any, episode: Any, number: int) -> str:
+    return f"episode {getattr(episode, 'id', number)} of {_name(dataset)}"
+
+
+def _name(dataset: Any) -> str:
+    return f"the data set {getattr(dataset, 'id', '')}".rstrip()
 
 
 def _leaves(name: str, observed: Any) -> Iterator[tuple[str, np.ndarray]]:

@@ -74,7 +74,10 @@ def write_archive(path: Path, files: Mapping[str, bytes], about: Mapping[str, An
             # Compression would hardly shrink network parameters.
             entry.compress_type = zipfile.ZIP_STORED if name == ARRAYS else zipfile.ZIP_DEFLATED
             archive.writestr(entry, contents[name])
-    read_archive(stream, path)
+    try:
+        read_archive(stream, path)
+    except RunFolderError as error:
+        raise RunFolderError(f"{path} cannot be packed: {str(error.__cause__).rstrip('.')}.") from error
     with writing_to(path.parent):
         refuse_link(path)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +108,7 @@ def read_archive(file: IO[bytes], source: Path | str) -> dict[str, bytes]:
     except _DAMAGE as error:
         reason = str(error).rstrip(".")[:200] or type(error).__name__
         raise RunFolderError(
-            f"{source} is not a valid file of evorl pack: {reason}. Pack the run again, or download the file again."
+            f"{source} is not a valid file of evorl pack: {reason}. Pack the run with this evorl, or download it again."
         ) from error
     del contents[MANIFEST]
     return contents
@@ -194,7 +197,7 @@ def _write_checkpoint(folder: Path, contents: Mapping[str, bytes], source: Path 
         read_structure(folder / str(step))
         read_about(folder / str(step))
     except (KeyError, TypeError, ValueError, RecursionError, CheckpointError) as error:
-        raise RunFolderError(f"{source} has a corrupted checkpoint: {str(error)[:200]}.") from error
+        raise RunFolderError(f"{source} has a corrupted checkpoint ({str(error)[:200]}): get it again.") from error
 
 
 def _check_directory(file: IO[bytes]) -> None:
@@ -247,9 +250,7 @@ def _check_manifest(contents: Mapping[str, bytes]) -> None:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ValueError(f"{MANIFEST} does not describe a policy")
     if manifest.get("version") != VERSION:
-        raise ValueError(
-            f"it has version {manifest.get('version')!r:.20} of the format, and this evorl reads version {VERSION}"
-        )
+        raise ValueError(f"it has version {manifest.get('version')!r:.20}, but this evorl reads version {VERSION}")
     digests = {name: entry["sha256"] for name, entry in manifest["files"].items()}
     names = contents.keys() - {MANIFEST}
     missing = sorted((_REQUIRED | digests.keys()) - names) or sorted(names - digests.keys())

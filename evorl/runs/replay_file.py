@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from evorl.config.command_lines import as_arguments, user_path
+from evorl.config.values import short_repr
 from evorl.runs.files import open_to_write, refuse_link, writing_to
 from evorl.runs.npz_file import NpzError, read_npz
 
@@ -110,21 +111,22 @@ def read_replay_facts(path: Path) -> dict[str, Any]:
     try:
         facts = json.loads(described.read_text("utf-8"))
     except OSError as error:
-        raise ReplayFileError(f"{described}, the description of {path.name}, cannot be read: {error}.") from error
+        reason = f"cannot be read ({error.strerror}): keep both files in one folder"
+        raise ReplayFileError(f"{described}, the description of {path.name}, {reason}.") from error
     except (ValueError, RecursionError) as error:
-        raise ReplayFileError(f"{described} is not valid JSON: {error}.") from error
+        raise ReplayFileError(f"{described} is not valid JSON ({error}): write it and {path.name} again.") from error
     if not isinstance(facts, dict) or not isinstance(facts.get("columns"), dict) or "num_steps" not in facts:
         raise ReplayFileError(f"{described} does not describe {path.name}: it needs num_steps and columns.")
     if facts.get("format") != FORMAT:
-        raise ReplayFileError(f"{described} has format {facts.get('format')}, but this version reads {FORMAT}.")
-    wrong = {
-        "num_steps": not _is_size(facts["num_steps"]) or not facts["num_steps"],
-        "env": not isinstance(facts.get("env", 0), str | None),
-    }
-    wrong |= {f"columns.{name}": not _describes_column(column) for name, column in facts["columns"].items()}
-    for name, is_wrong in wrong.items():
-        if is_wrong:
-            raise ReplayFileError(f"{described} does not describe {path.name}: its {ascii(name)[1:-1]} is invalid.")
+        raise ReplayFileError(f"{described}: format must be {FORMAT}, got {facts.get('format')!r:.80}: record again.")
+    steps, env = facts["num_steps"], facts.get("env", {})
+    checked = [("num_steps", steps, _is_size(steps) and steps > 0, "a positive integer")]
+    checked += [("env", env, isinstance(env, str | None), "a name or null")]
+    for name, column in facts["columns"].items():
+        checked += [(f"columns.{ascii(name)[1:-1]}", column, _describes_column(column), "a mapping of dtype and shape")]
+    for name, value, fits, expected in checked:
+        if not fits:
+            raise ReplayFileError(f"{described}: {name} must be {expected}, got {short_repr(value)}.")
     missing = [name for name in COLUMNS if name not in facts["columns"]]
     if missing:
         raise ReplayFileError(f"{path} has no column {missing[0]!r}; it has {', '.join(facts['columns'])}.")
@@ -165,5 +167,5 @@ def read_columns(path: Path, facts: Mapping[str, Any]) -> dict[str, np.ndarray]:
     for name, column in columns.items():
         if column.dtype.kind == "f" and not np.isfinite(column).all():
             row = int(np.argmin(np.isfinite(column).reshape(len(column), math.prod(column.shape[1:])).all(axis=1)))
-            raise ReplayFileError(f"{name} in {path} is not finite in row {row}.")
+            raise ReplayFileError(f"{name} in {path} is not finite in row {row}: remove or correct this row.")
     return columns

@@ -42,7 +42,7 @@ class RunState:
 
 
 class HeldState:
-    """The state file of a run, locked during training.
+    """The state file of a run, locked during training. In a ``with`` statement, it is locked until the end.
 
     Args:
         path: the state file.
@@ -51,6 +51,12 @@ class HeldState:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self._file: IO[str] | None = None
+
+    def __enter__(self) -> None:
+        self.hold()
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
 
     def hold(self) -> None:
         """Acquire the lock, unless this object already holds it.
@@ -85,11 +91,11 @@ class HeldState:
 
 
 def read_state(path: Path | str, log: Path | str) -> RunState:
-    """Return the status of a run from its state file or, if that is missing or invalid, from its log.
+    """Return the status of a run from its state file or, if that is missing or invalid, from its lock and its log.
 
     Args:
-        path: path of ``state.json``.
-        log: path of ``run.log``, which cannot show that a run is in progress: such a run counts as stopped.
+        path: path of ``state.json``; empty in the folders of sweeps and searches, which only hold its lock.
+        log: path of ``run.log``, which cannot show that a run is in progress: without a lock, it counts as stopped.
 
     Raises:
         RunFolderError: one of the paths is a symbolic link.
@@ -99,11 +105,10 @@ def read_state(path: Path | str, log: Path | str) -> RunState:
     try:
         stored: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
         total, failure = stored.get("total_timesteps"), stored.get("failure")
-        state = RunState(str(stored["state"]), None if total is None else int(total), failure and str(failure))
+        known = STATES[STATES.index(stored["state"])]  # raises ValueError for others
+        state = RunState(known, None if total is None else int(total), failure and str(failure))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-        return RunState(_end_of_log(Path(log)))
-    if state.state not in STATES:
-        return RunState(_end_of_log(Path(log)))
+        return RunState(RUNNING if is_held(path, instead=False) else _end_of_log(Path(log)))
     if state.state == RUNNING and not is_held(path):
         return dataclasses.replace(state, state=STOPPED)
     return state

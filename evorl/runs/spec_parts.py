@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from evorl.config.evaluation_records import EvaluationRecords
-from evorl.config.values import check_names, checked_mapping, checked_value, field_types
+from evorl.config.values import check_names, checked_mapping, checked_value, field_types, short_repr
 
 Reader = Callable[[Any, str], Any]
 
@@ -38,19 +38,19 @@ def read_seconds_or_steps(unit: str) -> Reader:
 def read_cache(value: Any, name: str) -> bool | str:
     """Return the value of ``compilation_cache``; raise ``ValueError`` unless it is a bool or a nonempty text."""
     if not isinstance(value, bool | str) or value == "":
-        raise ValueError(f"{name} must be true, false or a folder, got {value!r}.")
+        raise ValueError(f"{name} must be true, false or a folder, got {short_repr(value)}.")
     return value
 
 
 def _read_stored_run(value: Any, name: str) -> str | None:
     if isinstance(value, (Sequence, Mapping)) and not isinstance(value, str):
-        raise ValueError(f"{name} must be a text, such as the path of a run folder, or latest; got {value}.")
+        raise ValueError(f"{name} must be text, such as the path of a run folder, or latest; got {short_repr(value)}.")
     return None if value is None or value == "" else str(value)
 
 
 def _read_runs_folder(value: Any, name: str) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{name} must be the name of a folder, got {'null' if value is None else repr(value)}.")
+        raise ValueError(f"{name} must be the name of a folder, got {short_repr(value)}.")
     return value
 
 
@@ -59,7 +59,7 @@ def _read_tracker(value: Any, name: str, keys: tuple[str, ...], example: str) ->
     if value is None or isinstance(value, bool):
         return bool(value)
     if not isinstance(value, Mapping):
-        raise ValueError(f"{name} must be true, false or a mapping such as {example}, got {value!r}.")
+        raise ValueError(f"{name} must be true, false or a mapping such as {example}, got {short_repr(value)}.")
     check_names(value, keys, f"key of {name}")
     return dict(value)
 
@@ -75,7 +75,7 @@ def _read_mlflow(value: Any, name: str) -> bool | Mapping[str, Any]:
 def _read_own(value: Any, name: str) -> tuple[Any, ...]:
     value = [] if value is None else value
     if not isinstance(value, list | tuple):
-        raise ValueError(f"{name} must be a list, as in [package.module:Class], got {value!r}.")
+        raise ValueError(f"{name} must be a list, as in [package.module:Class], got {short_repr(value)}.")
     return tuple(value)
 
 
@@ -84,19 +84,19 @@ def _read_parts(value: Any, name: str) -> tuple[str, ...] | None:
     if value is None:
         return None
     if not (isinstance(value, list | tuple) and value and all(isinstance(part, str) for part in value)):
-        raise ValueError(f"{name} must be a list of names such as [policy], or null for all; got {value!r}.")
+        raise ValueError(f"{name} must be a list of names such as [policy], or null for all; got {short_repr(value)}.")
     return tuple(value)
 
 
 def _read_which(value: Any, name: str) -> str | int:
     if value not in ("best", "latest") and not (type(value) is int and 0 <= value < 2**63):
-        raise ValueError(f"{name} must be best, latest or the number of an iteration; got {value!r}.")
+        raise ValueError(f"{name} must be best, latest or the number of an iteration; got {short_repr(value)}.")
     return value
 
 
 def _read_init_run(value: Any, name: str) -> str | None:
     if not (value is None or isinstance(value, str)):
-        raise ValueError(f"{name} must be a run folder, a packed policy or latest; got {value!r}.")
+        raise ValueError(f"{name} must be a run folder, a packed policy or latest; got {short_repr(value)}.")
     return value
 
 
@@ -201,7 +201,7 @@ def read_init_from(value: Any, name: str) -> WarmStart:
     if not isinstance(value, Mapping):
         raise ValueError(
             f"{name} must be a run folder, a packed policy, latest, or a mapping such as {{run: latest, parts: "
-            f"[policy]}}; got {value!r}."
+            f"[policy]}}; got {short_repr(value)}."
         )
     check_names(value, [field.name for field in dataclasses.fields(WarmStart)], f"key of {name}")
     return WarmStart.read(value, f"{name}.")
@@ -275,6 +275,6 @@ def read_stop(value: Any, name: str) -> StopSettings:
 def _read_part(part: type[_Part], value: Any, name: str, examples: str) -> _Part:
     """Read a section from a mapping, whose keys must be field names."""
     if not isinstance(value, Mapping):
-        raise ValueError(f"{name} must be a mapping such as {examples}, got {value!r}.")
+        raise ValueError(f"{name} must be a mapping such as {examples}, got {short_repr(value)}.")
     check_names(value, [field.name for field in dataclasses.fields(part)], f"key of {name}")
     return part.read(value, f"{name}.")

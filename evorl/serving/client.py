@@ -97,7 +97,7 @@ class AgentProxy:
                 self._reader = FrameReader(self._limits.max_frame)
                 return
         host, port = self.address
-        raise AgentProxyException(f"no connection is available. {retry} attempts at {host}:{port}: {fault}")
+        raise AgentProxyException(f"no connection is available after {retry} attempts at {host}:{port}: {fault}")
 
     def _open(self) -> socket.socket:
         connection = socket.create_connection(self.address, self._timeout)
@@ -149,7 +149,7 @@ class AgentProxy:
 
     def _ask(self, message: dict[str, Any]) -> Any:
         if self._socket is None:
-            raise AgentProxyException("no connection is available.")
+            raise AgentProxyException("no connection is available: call connect() first.")
         payload = encode(message)
         answered = False
         try:
@@ -157,10 +157,10 @@ class AgentProxy:
             answer = decode(self._receive(self._socket), self._limits)
             answered = True
         except OSError as error:
-            raise AgentProxyException("connection closed") from error
+            raise AgentProxyException(f"connection closed: {error}") from error
         except ProtocolError as error:
             own_words = isinstance(error, ConnectionClosed) or str(error).startswith("can't send")
-            raise AgentProxyException(str(error) if own_words else "wrong message format") from error
+            raise AgentProxyException(str(error) if own_words else f"wrong message format: {error}") from error
         finally:
             if not answered:  # otherwise the next request would receive the late response
                 self.disconnect()
@@ -181,10 +181,10 @@ class AgentProxy:
 def _meaning(answer: dict[str, Any]) -> Any:
     response = answer.get("response")
     if not isinstance(response, str):
-        raise AgentProxyException("wrong message format")
+        raise AgentProxyException(f"wrong message format: response must be a string, got {response!r:.80}")
     if response == "error":
         message = answer.get("message")
-        raise AgentProxyException(message if isinstance(message, str) else "unknown error")
+        raise AgentProxyException(message if isinstance(message, str) else "unknown error: the server sent no message")
     return answer.get("data", response)
 
 

@@ -230,7 +230,7 @@ def _accept(listener: socket.socket, seconds: float | None, runs: Callable[[], b
         if ended:
             raise NoConnectionError("The client's program has ended without connecting.")
         if until is not None and time.monotonic() > until:
-            raise NoConnectionError(f"No client connected within {seconds:g} seconds.")
+            raise NoConnectionError(f"No client connected within {seconds:g} seconds, the value of the option seconds.")
         ended = runs is not None and not runs()  # a connection made just before the end is still accepted
 
 

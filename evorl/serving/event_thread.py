@@ -67,8 +67,8 @@ class EventThread:
                 try:
                     await server.start()
                 except OSError as error:
-                    where = self._settings.bind if scheme == "rlx" else self._settings.web
-                    raise OSError(f"cannot listen on {where}: {error.strerror or error}.") from error
+                    at = self._settings.bind if scheme == "rlx" else self._settings.web
+                    raise OSError(f"cannot listen on {at}: {error.strerror or error}. Use another address.") from error
                 started.append(server)
                 tls = "s" if self._settings.cert is not None else ""
                 self.addresses.append(f"{scheme}{tls}://{server.sockets.url_host}")

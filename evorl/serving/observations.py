@@ -58,7 +58,7 @@ def observation_from(state: Any, space: Space, name: str = "state") -> Any:
         raise ObservationError(f"{name} must have the shape {list(space.shape)}, got {list(array.shape)}.")
     if array.dtype.kind == "f" and not (np.abs(array, dtype=np.float64) <= MAX_STATE).all():  # float16 overflows
         what = f"beyond {MAX_STATE:g}" if np.isfinite(array).all() else "that are not finite"
-        raise ObservationError(f"{name} contains values {what}.")
+        raise ObservationError(f"{name} contains values {what}: send finite numbers up to {MAX_STATE:g}.")
     if isinstance(space, Discrete) and not space.start <= array < space.start + space.n:
         raise ObservationError(f"{name} must be one of {space.start} to {space.start + space.n - 1}, got {array}.")
     if array.dtype.kind == "f" and np.issubdtype(space.dtype, np.integer):
@@ -76,7 +76,8 @@ def _require_room(array: np.ndarray, dtype: np.dtype, name: str) -> None:
         return
     room = np.iinfo(dtype) if np.issubdtype(dtype, np.integer) else np.finfo(dtype)
     if array.min() < room.min or array.max() > room.max:
-        raise ObservationError(f"{name} contains values outside the range of {dtype.name}.")
+        got = f"{array.min()} to {array.max()}"
+        raise ObservationError(f"{name} must be within {room.min} to {room.max} ({dtype.name}), got {got}.")
 
 
 def _is_expected_array(state: Any, space: Space) -> bool:

@@ -91,9 +91,9 @@ def _as_array(entries: dict[Any, Any]) -> Any:
 
 def _without_times(values: list[Any]) -> list[Any]:
     if any(type(value).__name__ == "Timestamp" for value in values):  # msgpack decodes this extension type itself
-        raise ProtocolError("the frame contains a MessagePack timestamp, which is not supported.")
+        raise ProtocolError("the frame contains a MessagePack timestamp, which is not supported: send a number.")
     return values
 
 
 def _refuse_extension(code: int, data: bytes) -> Any:
-    raise ProtocolError(f"the frame contains the unsupported MessagePack extension {code}.")
+    raise ProtocolError(f"the frame contains the MessagePack extension {code}: send arrays as maps with __ndarray__.")

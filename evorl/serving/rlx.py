@@ -244,7 +244,7 @@ class _Body:
         if kind == IMAGE:
             return self.image()
         if kind > DICT:
-            raise ProtocolError(f"Unknown type:{kind}")
+            raise ProtocolError(f"unknown type {kind} of a value: expected 0 to {DICT}")
         return self.container(kind, depth + 1)
 
     def container(self, kind: int, depth: int) -> Any:
@@ -276,11 +276,11 @@ class _Body:
 
     def numbers(self, name: str, shape: tuple[int, ...]) -> Any:
         raw, code, np = self.take(self.size()), _DTYPES[name], _numpy()
-        if math.prod(shape) * struct.calcsize("<" + code) != len(raw):
-            raise ProtocolError(f"an array of {name} with shape {shape} cannot have {len(raw)} bytes")
+        if (size := math.prod(shape) * struct.calcsize("<" + code)) != len(raw):
+            raise ProtocolError(f"an array of {name} with shape {shape} has {size} bytes, got {len(raw)} bytes")
         # Ignore zero lengths: otherwise a single one would let any length of the other axes pass the check above.
-        if math.prod(filter(None, shape)) > (self.limits.max_frame if np else self.limits.max_values):
-            raise ProtocolError(f"an array of shape {shape} is too large")
+        if math.prod(filter(None, shape)) > (most := self.limits.max_frame if np else self.limits.max_values):
+            raise ProtocolError(f"an array of shape {shape} is too large: at most {most} numbers are accepted")
         if name == "bool":  # bytes other than 0 and 1 would be true values that are not equal
             raw = raw.translate(bytes(byte == 1 for byte in range(256)))
         if np:
@@ -294,7 +294,7 @@ class _Body:
 def frame(payload: bytes, max_frame: int = Limits.max_frame) -> bytes:
     """Return a payload as a netstring, ``<length>:<payload>,``; raise ``ProtocolError`` above ``max_frame`` bytes."""
     if len(payload) > max_frame:
-        raise ProtocolError("can't send, net string too long")
+        raise ProtocolError(f"can't send, net string too long: {len(payload)} bytes, at most {max_frame} are allowed")
     return b"%d:%b," % (len(payload), payload)
 
 
@@ -320,7 +320,7 @@ class FrameReader:
                 if self._size < 0 or len(buffer) <= end:
                     return payloads
                 if buffer[end] != ord(","):
-                    raise ProtocolError("wrong net string format")
+                    raise ProtocolError("wrong net string format: expected a comma after the announced number of bytes")
                 payloads.append(bytes(buffer[start:end]))
                 start, self._size = end + 1, -1
         finally:
@@ -331,11 +331,11 @@ class FrameReader:
         if (digits or colon) and not (
             digits.isdigit() and len(digits) < 10 and (digits == b"0" or digits[0] > ord("0"))
         ):
-            raise ProtocolError("can't receive, wrong net string format")
+            raise ProtocolError("can't receive, wrong net string format: expected <length>:<payload>,")
         if not colon:
             return start
         if int(digits) > self.max_frame:
-            raise ProtocolError("net string too long")
+            raise ProtocolError(f"net string too long: {int(digits)} bytes, at most {self.max_frame} are allowed")
         self._size = int(digits)
         return start + len(digits) + 1
 
@@ -346,4 +346,4 @@ class FrameReader:
 
     def end(self) -> ConnectionClosed:
         """Return the exception for the end of the stream; its message depends on whether a payload was incomplete."""
-        return ConnectionClosed("connection closed" if self._size < 0 else "can't receive, net string closed")
+        return ConnectionClosed("connection closed" if self._size < 0 else "connection closed within a message")

@@ -45,7 +45,8 @@ async def talk_to_robot(socket: web.WebSocketResponse, switchboard: Switchboard,
                 await socket.send_bytes(pack_message(response))
     except (ProtocolError, SessionError) as error:
         await socket.send_str(str(error))
-        await socket.close(code=1011, message=str(error).encode()[:120])
+        reason = str(error).encode()[:120].decode(errors="ignore")  # without the rest of a split character
+        await socket.close(code=1011, message=reason.encode())
 
 
 class _Robot:

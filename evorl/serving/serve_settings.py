@@ -56,7 +56,8 @@ class ServeSettings(PyTreeNode):
         if self.max_policy_lag is not None and (self.max_policy_lag < 0 or self.max_policy_lag % 1):
             raise ValueError(f"serve.max_policy_lag must be a whole number, 0 or more, got {self.max_policy_lag}.")
         if (self.cert is None) != (self.key is None):
-            raise ValueError("serve.cert and serve.key must be set together: set both to files, or neither.")
+            missing = "cert" if self.cert is None else "key"
+            raise ValueError(f"serve.{missing} is missing: set both serve.cert and serve.key to files, or neither.")
         if self.token is not None and self.token.startswith("env:"):
             name = self.token.removeprefix("env:")
             if name not in os.environ:

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from evorl.config.names import no_such
+from evorl.config.values import short_repr
 from evorl.envs.remote import space_from_config
 from evorl.envs.space import Space
 from evorl.serving.batched_inference import ActionRequest
@@ -97,7 +98,8 @@ class Session:
         try:
             command = message.get("command")
             if type(command) is not str:  # an array would compare elementwise
-                raise SessionError(f"unknown command{'' if command is None else f': {type(command).__name__}'}")
+                got = "none" if command is None else type(command).__name__
+                raise SessionError(f"command must be one of {', '.join(COMMANDS)}; got {got}.")
             if command == "update" and self.is_trusted:  # nearly all messages
                 self._update(message)
                 return
@@ -121,9 +123,7 @@ class Session:
         if not self.is_trusted and (refusal := refused_token(message, self._host.token, "init")):
             raise Refused(refusal)
         self.is_trusted = True
-        exploit = message.get("exploit", False)
-        if not isinstance(exploit, bool):
-            raise SessionError(f"exploit must be true or false, got {exploit!r}.")
+        exploit = _flag(message, "exploit")
         self._check_space("obs_space", message, self._host.obs_space)
         self._check_space("action_space", message, self._host.action_space)
         self._refuse_while_waiting("init")
@@ -193,7 +193,8 @@ class Session:
     def _update_metrics(self, message: Mapping[str, Any]) -> None:
         items = message.get("data", [message])
         if not isinstance(items, list) or len(items) > MAX_METRICS:
-            raise SessionError(f"data of update_metrics must be a list of at most {MAX_METRICS} metrics.")
+            got = len(items) if isinstance(items, list) else type(items).__name__
+            raise SessionError(f"data of update_metrics must be a list of at most {MAX_METRICS} metrics, got {got}.")
         for item in items:
             if not isinstance(item, Mapping) or not isinstance(item.get("name"), str) or "y" not in item:
                 raise SessionError(f"every metric needs a string name and a value y, got {str(item)[:80]}.")
@@ -224,7 +225,7 @@ def reward_from(value: Any, name: str = "reward") -> float:
         return value
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
-    if value is None:
+    if value is None and name == "reward":
         raise SessionError(f"{name} is missing: every update except the first of an episode needs it.")
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise SessionError(f"{name} must be a number, got {type(value).__name__}.")
@@ -261,5 +262,5 @@ def _check_size(config: Any, name: str, limit: int, depth: int = 0) -> None:
 def _flag(message: Mapping[str, Any], name: str) -> bool:
     value = message.get(name, False)
     if not isinstance(value, bool):
-        raise SessionError(f"{name} must be true or false, got {value!r}.")
+        raise SessionError(f"{name} must be true or false, got {short_repr(value)}.")
     return value

@@ -44,12 +44,7 @@ class TrainingServer(ByValue):
         ValueError: remote simulators cannot train the workflow, see ``reason_not_served``.
     """
 
-    def __init__(
-        self,
-        workflow: Any,
-        settings: ServeSettings,
-        should_stop: Callable[[], bool] = lambda: False,
-    ) -> None:
+    def __init__(self, workflow: Any, settings: ServeSettings, should_stop: Callable[[], bool] = lambda: False) -> None:
         self.settings, self._should_stop = settings, should_stop
         self._metrics: ClientMetrics | None = None
         self._spans = Spans(settings.profile_dir, "training server")

@@ -25,7 +25,7 @@ def host_and_port(address: Any, name: str) -> tuple[str, int]:
     """
     host, colon, port = str(address).rpartition(":")
     if not colon or not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 65_535:
-        raise ValueError(f"{name} must be an address and a port, as in 127.0.0.1:7001; got {address!r}.")
+        raise ValueError(f"{name} must be an address and a port up to 65535, as in 127.0.0.1:7001; got {address!r}.")
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
@@ -74,7 +74,8 @@ def tls_context(cert: Path | str | None, key: Path | str | None, names: str = "c
         return None
     of_cert, of_key = names.split(", ")
     if cert is None or key is None:
-        raise ValueError(f"TLS needs both files: give {of_cert}=<file> and {of_key}=<file>, or neither.")
+        unset = of_cert if cert is None else of_key
+        raise ValueError(f"{unset} is missing: TLS needs both files, {of_cert}=<file> and {of_key}=<file>, or neither.")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:

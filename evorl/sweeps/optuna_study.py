@@ -89,7 +89,7 @@ class OptunaStudy:
                     raise ValueError(f"trial {trial.number} has a parameter without a name")
         except Exception as error:  # Optuna raises various exceptions on corrupted lines
             raise RunFolderError(
-                f"{path} is corrupted, or is not the journal of a search: {type(error).__name__}: {str(error)[:200]}."
+                f"{path}, the journal, is corrupted ({type(error).__name__}: {str(error)[:200]}): start a new search."
             ) from error
         self._space = {path: self._distribution(values) for path, values in over.items()}
         for trial in self._study.get_trials(deepcopy=False):

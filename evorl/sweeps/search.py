@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +27,7 @@ _COMBINATIONS = 16  # number of combinations built before a value is rejected
 
 
 def search_settings(
-    spec: RunSpec,
-    start: RunStart,
-    train: Callable[[RunSpec, RunPlace], Trained],
-    failure_text: FailureText,
+    spec: RunSpec, start: RunStart, train: Callable[[RunSpec, RunPlace], Trained], failure_text: FailureText
 ) -> Trained:
     """Run ``spec.search.trials`` trials, or the remaining ones of a resumed search.
 
@@ -53,7 +49,7 @@ def search_settings(
     over, num_trials = settings.over, settings.trials
     folder = start.folder(spec)
     start.record(folder)
-    with _held(folder):
+    with HeldState(folder.state):
         study = OptunaStudy(folder.path / "study.log", over, spec.seed, _make_pruner(settings, spec))
         command = start.resume_command(folder, spec)
         _write(folder.search_table, study, over)
@@ -74,17 +70,6 @@ def search_settings(
                     study.end(trial, trained.best_return, tried.failure)
                 _write(folder.search_table, study, over)
     return _report(study, folder, num_trials, command)
-
-
-@contextmanager
-def _held(folder: RunFolder) -> Iterator[None]:
-    """Context in which no other process can run the search; the system releases the lock of a killed process."""
-    held = HeldState(folder.state)
-    held.hold()
-    try:
-        yield
-    finally:
-        held.release()
 
 
 class _Judge:
@@ -122,7 +107,7 @@ def check_search(spec: RunSpec, check: Callable[[RunSpec], None]) -> SearchSetti
     settings = SearchSettings.of_run(spec)
     over = settings.over
     refuse_what_is_no_setting(over, spec)
-    values = {path: _tried(of_path) for path, of_path in over.items()}
+    values = {path: [x["low"], x["high"]] if isinstance(x, Mapping) else list(x) for path, x in over.items()}
     checked: dict[str, set[Any]] = {path: set() for path in over}
     for path, of_path in values.items():
         for number, value in enumerate(of_path):
@@ -142,13 +127,8 @@ def check_search(spec: RunSpec, check: Callable[[RunSpec], None]) -> SearchSetti
                     checked[name].add(index)
                 break
             if error is not None:
-                raise ValueError(f"search.over.{path}: {value}: {error}") from error
+                raise ValueError(f"search.over.{path}: {value} is not valid: {error}") from error
     return settings
-
-
-def _tried(values: Any) -> list[Any]:
-    """Return the values of a list, or the ends of a range."""
-    return [values["low"], values["high"]] if isinstance(values, Mapping) else list(values)
 
 
 def _run_of(trial: Trial, folder: RunFolder) -> tuple[RunFolder, str]:
@@ -167,16 +147,12 @@ def _run_of(trial: Trial, folder: RunFolder) -> tuple[RunFolder, str]:
 def _train_trial(
     trial: Trial, spec: RunSpec, run: RunFolder, place: RunPlace, train: Callable[[RunSpec, RunPlace], Trained]
 ) -> Trained:
-    """Train the run of a trial, or resume it."""
-    return train(_spec_of(trial, spec, run), place)
-
-
-def _spec_of(trial: Trial, spec: RunSpec, run: RunFolder) -> RunSpec:
-    """Return the settings of a trial's run; if it has a checkpoint, the settings that resume it."""
+    """Train the run of a trial, or resume it if it has a checkpoint."""
     if run.saved_at is None:
-        return _with(spec, trial.setting)
+        return train(_with(spec, trial.setting), place)
     trust = not is_restricted()  # the same trust as for the search itself
-    return RunSpec(stored=StoredRun(resume=str(run.path), runs_folder=str(run.path.parent), trust=trust))
+    stored = StoredRun(resume=str(run.path), runs_folder=str(run.path.parent), trust=trust)
+    return train(RunSpec(stored=stored), place)
 
 
 def _with(spec: RunSpec, setting: Mapping[str, Any]) -> RunSpec:
@@ -194,19 +170,11 @@ def _name(trial: Trial) -> str:
 
 def _write(path: Path, study: OptunaStudy, over: Mapping[str, Any]) -> None:
     """Write ``search.csv``: one line for each trial that has ended."""
-    rows = [
-        [
-            trial.number,
-            *(trial.setting[path] for path in over),
-            "" if trial.value is None else trial.value,
-            trial.state,
-            trial.failure,
-        ]
-        for trial in _ended(study)
-    ]
-    RowFile(path).replace(
-        as_line(map(str, row)) for row in [["trial", *over, "best_return", "state", "failure"], *rows]
-    )
+    rows: list[list[Any]] = [["trial", *over, "best_return", "state", "failure"]]
+    for trial in _ended(study):
+        value = "" if trial.value is None else trial.value
+        rows.append([trial.number, *(trial.setting[key] for key in over), value, trial.state, trial.failure])
+    RowFile(path).replace(as_line(map(str, row)) for row in rows)
 
 
 def _report(study: OptunaStudy, folder: RunFolder, num_trials: int, resume_command: str) -> Trained:

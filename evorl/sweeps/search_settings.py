@@ -41,7 +41,7 @@ class SearchSettings:
         pruner = search.get("pruner") or PRUNERS[0]
         check_names([pruner], PRUNERS, "pruner of searches (search.pruner)")
         settings = cls(
-            what_is_varied(search.get("over"), "search"), positive(search["trials"], "search.trials"), pruner
+            what_is_varied(search.get("over"), "search.over"), positive(search["trials"], "search.trials"), pruner
         )
         interval, total = (float(spec.workflow.get(name) or 0) for name in ("eval_interval", "total_timesteps"))
         if pruner != PRUNERS[0] and interval <= 0:

@@ -19,6 +19,7 @@ from evorl.execution.first_update import refuse_idle_training
 from evorl.execution.rows import describe_evaluation
 from evorl.execution.runtime import prepare_for
 from evorl.execution.signals import stop_on_signals
+from evorl.ops.processes import is_first
 from evorl.ops.terminal_text import counted
 from evorl.ops.trees import with_leaves
 from evorl.recorders import LogRecorder, ProgressRecorder, RecorderGroup, make_recorder
@@ -27,7 +28,7 @@ from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.recorder import Recorder, RunPlan
 from evorl.runs.rescue import WatchedFolder
-from evorl.runs.run_state import RESULTS_IN
+from evorl.runs.run_state import RESULTS_IN, HeldState
 from evorl.runs.spec import RunSpec
 from evorl.sweeps.grouping import Group, grouped
 from evorl.sweeps.part import Part
@@ -50,25 +51,26 @@ def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
 
     Raises:
         ValueError: a setting is invalid.
+        RunFolderError: another process trains the sweep, or its folder cannot be written.
     """
     sweep, settings, groups = sweep_groups(spec)
     folder = start.folder(spec)
-    start.record(folder)
     command = start.resume_command(folder, spec)
-    table = folder.sweep_table
-    log, screen = LogRecorder(folder.log), spec.recorders.progress
+    table, screen = folder.sweep_table, spec.recorders.progress
+    log, watched, held = LogRecorder(folder.log), WatchedFolder(folder), HeldState(folder.state)
 
     def tell(text: str) -> None:
         log.message(text)
         if screen:
             print(text, flush=True)
 
-    programs = counted(len(groups), "program")
-    tell(f"{counted(len(settings), 'setting')} of {', '.join(sweep.over)}: {programs}.")
-    run = SweepRun(folder.path, sweep, groups, spec.num_seeds, spec.seed, spec.devices, tell)
-    write_sweep(table, settings, run.returns(), spec.num_seeds)
-    watched = WatchedFolder(folder)
     try:
+        if is_first():
+            held.hold()
+        start.record(folder)
+        tell(f"{counted(len(settings), 'setting')} of {', '.join(sweep.over)}: {counted(len(groups), 'program')}.")
+        run = SweepRun(folder.path, sweep, groups, spec.num_seeds, spec.seed, spec.devices, tell)
+        write_sweep(table, settings, run.returns(), spec.num_seeds)
         with stop_on_signals(command) as should_stop:
             recorders = functools.partial(_recorders, folder.log, start.title) if screen else lambda _: []
             finished = run.train(recorders, lambda: should_stop() or watched.is_missing)
@@ -97,6 +99,7 @@ def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
         tell(f"All are in {table}. The best is stored as a separate run: {path}")
         return Trained(score, False, folder.path, failures)
     finally:
+        held.release()
         watched.close()
         log.close()
 
@@ -170,8 +173,8 @@ def refuse_what_is_no_setting(over: Mapping[str, Any], spec: RunSpec) -> None:
     known = [key for key in keys if key.partition(".")[0] not in ("sweep", "search")]
     for path in over:
         if is_shared(path):
-            instead = " For several seeds of each setting, set num_seeds." if path == "seed" else ""
-            raise ValueError(f"{path} is shared by all runs, so its values cannot be compared.{instead}")
+            instead = "For several seeds of each setting, set num_seeds." if path == "seed" else "Remove it."
+            raise ValueError(f"{path} is shared by all runs, so its values cannot be compared. {instead}")
         if path in ("agent", "env"):
             raise ValueError(f"{path} changes the whole training: compare its values with -m {path}=...")
         if path not in known:

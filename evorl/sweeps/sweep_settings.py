@@ -75,16 +75,17 @@ class SweepSettings:
         Raises:
             ValueError: the search space is empty, a key is unknown, or a value is invalid.
         """
-        config = checked_mapping(config, "sweep")
+        config, place = checked_mapping(config, "sweep"), "sweep.over"
         if not set(config) & set(_OPTIONS):
-            config = {"over": config}
+            config, place = {"over": config}, "sweep"
         check_names(config, _OPTIONS, "key of sweep")
-        over = what_is_varied(config.get("over"), "sweep")
+        over = what_is_varied(config.get("over"), place)
         draws = None if config.get("draws") is None else positive(config["draws"], "sweep.draws")
         ranges = [path for path, values in over.items() if isinstance(values, Mapping)]
         if ranges and draws is None:
             raise ValueError(
-                f"sweep.over.{ranges[0]} is a range to sample from: set sweep.draws to the number of samples."
+                f"{place}.{ranges[0]} is a range to sample from: set the number of samples sweep.draws, as in "
+                f"sweep={{over: {{{ranges[0]}: {{...}}}}, draws: 30}}."
             )
         memory = config.get("memory")
         return cls(
@@ -107,20 +108,20 @@ class SweepSettings:
         ]
 
 
-def what_is_varied(over: Any, of: str) -> dict[str, Any]:
+def what_is_varied(over: Any, place: str) -> dict[str, Any]:
     """Return the search space: a list of values, or a range ``{low, high, scale}``, for each dotted path.
 
     Args:
         over: mapping with dotted or nested paths.
-        of: ``sweep`` or ``search``, for error messages.
+        place: path of the search space in the config, such as ``sweep.over``, for error messages.
 
     Raises:
         ValueError: the search space is empty, a key is unknown, or a value is invalid.
     """
-    entries = dict(_entries(checked_mapping(over, f"{of}.over")))
+    entries = dict(_entries(checked_mapping(over, place)))
     if not entries:
-        raise ValueError(f"{of} has no values to compare: set, for example, {of}={{over: {{discount: [0.9, 0.99]}}}}")
-    return {path: _checked(f"{of}.over.{path}", values) for path, values in entries.items()}
+        raise ValueError(f"{place} has no values to compare: set, for example, {place}={{discount: [0.9, 0.99]}}.")
+    return {path: _checked(f"{place}.{path}", values) for path, values in entries.items()}
 
 
 def _entries(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -140,7 +141,7 @@ def _checked(where: str, values: Any) -> Any:
         low, high = (checked_value(values[name], float, f"{where}.{name}") for name in ("low", "high"))
         scale = values.get("scale", "linear")
         if scale not in ("linear", "log"):
-            raise ValueError(no_such(f"{where}.scale", scale, ("linear", "log")))
+            raise ValueError(no_such(f"value of {where}.scale", scale, ("linear", "log")))
         if low >= high or (scale == "log" and low <= 0):
             raise ValueError(f"{where}: low={low:g} must be below high={high:g}, and above 0 on a logarithmic scale.")
         return {"low": low, "high": high, "scale": scale}

@@ -84,11 +84,12 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
             raise ValueError(
                 f"eval_chunk={self.eval_chunk} is not supported here, because all episodes run at once: remove it."
             )
-        if self.num_injected > self.optimizer.num_replaceable:
+        if self.num_injected > (limit := self.optimizer.num_replaceable):
+            fewer = "lower improved_share (CEM-RL) or num_rl_agents (ERL), raise its pop_size, or " if limit else ""
             raise ValueError(
-                f"The learner replaces {self.num_injected} individuals per generation, but optimizer="
-                f"{type(self.optimizer).__name__} allows only {self.optimizer.num_replaceable} of {self.pop_size} to "
-                f"be replaced: replace fewer, raise pop_size, or use another optimizer ({', '.join(with_injection())})."
+                f"The learner replaces {self.num_injected} individuals per generation, but "
+                f"{type(self.optimizer).__name__} allows only {limit} of optimizer.pop_size={self.pop_size} to be "
+                f"replaced: {fewer}set optimizer.name to one of {', '.join(with_injection())}."
             )
         if isinstance(self.optimizer, BreedingOptimizer):
             self._require_same_projection(self.optimizer)

@@ -111,9 +111,7 @@ def check_learner_class(cls: type[Workflow]) -> None:
     else:
         return
     *others, last = policy_improvers()
-    raise ValueError(
-        f"learner is {cls.__name__}, {lacks}: choose an off-policy actor-critic, {', '.join(others)} or {last}."
-    )
+    raise ValueError(f"learner is {cls.__name__}, {lacks}: choose {', '.join(others)} or {last}.")
 
 
 def require_room_for(num_transitions: int, learner: OffPolicyWorkflow) -> None:

@@ -94,7 +94,7 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
                 "or remove normalize_until."
             )
         if self.restarts_episodes and self._has_episodic_bonus:
-            raise ValueError("an episodic intrinsic reward needs episodes that continue: set episodes_per_batch=null.")
+            raise ValueError("intrinsic=e3b needs episodes that continue across rollouts: set episodes_per_batch=null.")
 
     @property
     def timesteps_per_iteration(self) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 import jax
 import jax.numpy as jnp
 
+from evorl.config.nodes import named_section
 from evorl.execution.env_faults import ENV_FAULTS, first_fault, without_aftermath
 from evorl.execution.programs import side_by_side
 from evorl.ops.collectives import LOCAL_MEMBER_AXIS
@@ -62,7 +63,8 @@ def with_shared_replay(workflow: Workflow, num_members: int) -> Workflow:
             "shared_replay=true needs inner.prioritized=false, not true: priorities in a replay buffer belong to a "
             "single learner. Set one of the two to false."
         )
-    return workflow.replace(num_sharing=num_members)
+    with named_section("inner"):
+        return workflow.replace(num_sharing=num_members)
 
 
 def training_scores(metrics: PyTreeDict, before: jax.Array) -> jax.Array:
@@ -72,9 +74,7 @@ def training_scores(metrics: PyTreeDict, before: jax.Array) -> jax.Array:
         ValueError: the members do not report episodes.
     """
     if "episodes" not in metrics:
-        raise ValueError(
-            "score=training needs members that report training episodes, which these do not: set score=evaluation."
-        )
+        raise ValueError("score=training needs members that report training episodes: set score=evaluation.")
     return jnp.where(metrics.episodes.count > 0, metrics.episodes.mean_return, before)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -64,11 +64,10 @@ class ReplaySettings(PyTreeNode):
         self._check_recorded(workflow)
         if self.mixed and self.load is not None:
             self._check_mixed(workflow)
-        if self.recency is not None and (self.has_episodes or workflow.prioritized or workflow.stores_recurrent_state):
-            raise ValueError(
-                "replay.recency samples single transitions by age alone, so it excludes prioritized=true, "
-                "replay.hindsight, replay.overwrite=random and recurrent agents: remove them, or replay.recency."
-            )
+        if self.recency is not None:
+            others = {"replay.hindsight": self.hindsight, "a recurrent agent": workflow.stores_recurrent_state}
+            purpose = f"replay.recency={self.recency} samples single transitions by age alone"
+            _exclude({**self._not_uniform(workflow), **others}, purpose, "replay.recency=null")
         if self.hindsight is not None:
             self._check_hindsight(workflow)
         num_rows = workflow.replay_buffer.num_rows
@@ -83,8 +82,8 @@ class ReplaySettings(PyTreeNode):
         required_goal_task(workflow.env, "replay.hindsight")
         if workflow.stores_recurrent_state:
             raise ValueError(
-                "replay.hindsight relabels single transitions, but this agent learns from sequences: use an agent "
-                "without a recurrent network."
+                f"replay.hindsight={workflow.replay.hindsight} relabels single transitions, but this agent learns from "
+                "sequences: set it to null, or use an agent without a recurrent network."
             )
         if workflow.prioritized:
             raise ValueError(
@@ -158,16 +157,14 @@ class ReplaySettings(PyTreeNode):
                 "replay.overwrite=random: set inner.replay.overwrite=oldest or shared_replay=false."
             )
 
+    def _not_uniform(self, workflow: OffPolicyWorkflow) -> dict[str, bool]:
+        return {"prioritized=true": workflow.prioritized, "replay.overwrite=random": self.overwrite == "random"}
+
     def _check_mixed(self, workflow: OffPolicyWorkflow) -> None:
-        if workflow.offline or workflow.prioritized or self.overwrite == "random":
-            raise ValueError(
-                "replay.mixed=true samples uniformly from a ring of recorded and a ring of new transitions: remove "
-                "offline=true, prioritized=true and replay.overwrite=random, or set replay.mixed=false."
-            )
+        purpose = "replay.mixed=true samples uniformly from a ring of recorded and a ring of new transitions"
+        _exclude({"offline=true": workflow.offline, **self._not_uniform(workflow)}, purpose, "replay.mixed=false")
         if workflow.batch_size % 2:
-            raise ValueError(
-                f"batch_size={workflow.batch_size} is odd, but replay.mixed=true halves it: choose an even number."
-            )
+            raise ValueError(f"batch_size={workflow.batch_size} is odd, but replay.mixed=true halves it: make it even.")
 
     def _check_recorded(self, workflow: OffPolicyWorkflow) -> None:
         if workflow.offline:
@@ -184,11 +181,15 @@ class ReplaySettings(PyTreeNode):
             if workflow.execution.collector is not None:
                 raise ValueError("offline=true does not collect transitions, so actors have no effect: remove actors.")
             if workflow.intrinsic is not None:
-                raise ValueError(
-                    "offline=true does not collect transitions, so intrinsic rewards have no effect: remove intrinsic."
-                )
+                raise ValueError("offline=true collects no transitions, so bonuses have no effect: remove intrinsic.")
         if self.load is not None:
             check_recorded_steps(workflow, self.load, self.other_env)
+
+
+def _exclude(conflicts: Mapping[str, Any], purpose: str, alternative: str) -> None:
+    """Raise ``ValueError`` if one of ``conflicts``, settings by name, is set; the message lists all that are set."""
+    if names := [name for name, is_set in conflicts.items() if is_set]:
+        raise ValueError(f"{purpose}, which excludes {' and '.join(names)}: set {alternative}, or change the others.")
 
 
 def draw_from_both(workflow: OffPolicyWorkflow, state: State, key: Key, progress: jax.Array) -> DrawnBatches:

@@ -65,7 +65,7 @@ def test_settings_that_cannot_be_are_refused_in_words(config: Any, parts: tuple[
             ("consecutive steps", "R2D2Workflow", "actors.mode=sync"),
         ),
         ("ppo.PPOWorkflow", {"count": 3}, {}, ("num_envs=4", "actors.count=3")),
-        ("ppo.PPOWorkflow", {}, {"num_seeds": 2}, ("single seed", "num_seeds")),
+        ("ppo.PPOWorkflow", {}, {"num_seeds": 2}, ("num_seeds=2", "actors", "seed=0,1,2")),
         (
             "trpo.TRPOWorkflow",
             {},

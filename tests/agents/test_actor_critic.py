@@ -203,5 +203,5 @@ def test_heads_have_layers_of_their_own() -> None:
     shapes = jax.tree.map(jnp.shape, state.params)
     assert shapes.policy.torso.Dense_0.kernel == (8, 5)
     assert set(shapes.value) == {"head"}
-    with raises_naming(ValueError, "head 'polcy'", "policy"):
+    with raises_naming(ValueError, "agent.network.heads 'polcy'", "policy"):
         _agent(heads={"polcy": [5]})

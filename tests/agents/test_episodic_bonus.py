@@ -117,7 +117,7 @@ def test_a_training_pays_and_trains_the_features() -> None:
 def test_it_is_refused_where_steps_are_not_in_their_order() -> None:
     with raises_naming(ValueError, "intrinsic=e3b", "agent=ppo"):
         small("dqn", intrinsic="e3b")
-    with raises_naming(ValueError, "episodic intrinsic reward", "episodes_per_batch=null"):
+    with raises_naming(ValueError, "intrinsic=e3b", "episodes_per_batch", "null"):
         small("trpo", intrinsic="e3b", episodes_per_batch=4, rollout_length=10)
     with raises_naming(ValueError, "intrinsic.ridge", "got 0"):
         small("ppo", intrinsic={"name": "e3b", "ridge": 0.0})

@@ -217,8 +217,8 @@ def test_two_devices_learn_as_one_does() -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ("rmd", ("intrinsic reward 'rmd'", "'rnd'")),
-        ({"weight": 1.0}, ("intrinsic reward None",)),
+        ("rmd", ("intrinsic.name 'rmd'", "'rnd'")),
+        ({"weight": 1.0}, ("intrinsic.name None",)),
         ("diayn", ("intrinsic=diayn", "env.skills")),
         ({"name": "icm", "size": 3}, ("key of intrinsic", "'size'")),
         ({"name": "rnd", "model": 3}, ("key of intrinsic", "'model'")),

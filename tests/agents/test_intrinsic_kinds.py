@@ -22,7 +22,7 @@ def test_a_name_abbreviates_a_mapping(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("config", "parts"),
-    [("e3", ("intrinsic reward 'e3'", "'e3b'")), ({"name": "e3b", "rigde": 1.0}, ("'rigde'", "'ridge'"))],
+    [("e3", ("intrinsic.name 'e3'", "'e3b'")), ({"name": "e3b", "rigde": 1.0}, ("'rigde'", "'ridge'"))],
 )
 def test_wrong_settings(config: Any, parts: tuple[str, ...]) -> None:
     with raises_naming(ValueError, *parts):

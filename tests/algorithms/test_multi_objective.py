@@ -119,9 +119,9 @@ def test_it_acts_by_an_end_of_the_front() -> None:
         ({"agent": {"normalize_obs": True}}, ("normalize_obs=true",)),
         (
             {"optimizer": {"name": "openes", "pop_size": 8}},
-            ("optimizer 'openes'", "nsga2, rvea"),
+            ("optimizer.name 'openes'", "nsga2, rvea"),
         ),
-        ({"optimizer": {"pop_size": 8}}, ("optimizer None", "nsga2, rvea")),
+        ({"optimizer": {"pop_size": 8}}, ("optimizer.name None", "nsga2, rvea")),
         ({"optimizer": {"name": "rvea", "pop_size": 8, "num_objectives": 3}}, ("optimizer.num_objectives=3",)),
     ],
 )

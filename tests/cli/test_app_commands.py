@@ -53,7 +53,7 @@ def test_new_asks_gymnasium_for_the_spaces_of_an_environment(tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        ([], ("one folder", "got 0")),
+        ([], ("one folder", "got none")),
         (["app", "env=bandits"], ("simulator 'bandits'", "'bandit'")),
         (["app", "env=CartPole-v1"], ("simulator 'CartPole-v1'",)),
         (["app", "env=bandit/x"], ("bandit/x", "'gymnasium/x'")),

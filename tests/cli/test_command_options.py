@@ -30,7 +30,7 @@ def test_entries_of_a_mapping_are_given_together_or_each_for_itself() -> None:
     assert metrics("metrics={loss: true, a.b: 1}") == {"loss": True, "a.b": 1}
     assert metrics("metrics.loss=true", "metrics.a.b=1") == {"loss": True, "a.b": 1}
     assert metrics("metrics={a: 1}", "metrics.loss=false") == {"a": 1, "loss": False}
-    with raises_naming(ValueError, "metrics.loss", "twice", "True and 'false'"):
+    with raises_naming(ValueError, "metrics.loss", "twice", "True and False"):
         metrics("metrics.loss=true", "metrics.loss=false")
     with raises_naming(ValueError, "metrics=7", "mapping"):
         metrics("metrics=7", "metrics.loss=false")

@@ -63,8 +63,8 @@ def test_a_sound_one_is_described(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        ([], ("environment", "function or class")),
-        (["a:b", "c:d"], ("environment", "function or class")),
+        ([], ("environment", "function or class", "got none")),
+        (["a:b", "c:d"], ("environment", "function or class", "got a:b c:d")),
         ([f"{MODULE}:Wlak"], (f"function of {MODULE}", "'Wlak'", "'Walk'")),
         ([f"{MODULE}:Walk", "step=3"], ("option of evorl check-env", "'step'", "'steps'")),
         ([f"{MODULE}:Walk", "steps=0"], ("steps", "got 0")),

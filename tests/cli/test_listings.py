@@ -40,7 +40,9 @@ def test_few_results_are_described_with_a_command(capsys: pytest.CaptureFixture[
     assert names == ["goal/bit_flip"]
     out = capsys.readouterr().out
     assert "desired_goal: Box(15, int8)" in out
-    assert "evorl train agent=... env=goal/bit_flip" in out
+    assert "evorl train agent=dqn env=goal/bit_flip" in out
+    run(["envs", "point_maze"])
+    assert "evorl train agent=... env=goal/point_maze" in capsys.readouterr().out
     run(["envs", "library=brax", "agent=td3"])
     assert "evorl train agent=ppo env=hopper" in capsys.readouterr().out
 

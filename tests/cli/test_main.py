@@ -192,7 +192,7 @@ def test_a_divergence_is_reported_once_with_the_resume_command(run, tmp_path: Pa
         (["workflow=os.path"], ("workflow='os.path'", "workflow")),
         (["env.max_episode_steps=abc"], ("max_episode_steps", "got 'abc'")),
         (["+env.gravity=abc"], ("gravity", "number", "got 'abc'.")),
-        (["recorders=null"], ("recorders", "{progress: true, wandb: false}, got None.")),
+        (["recorders=null"], ("recorders", "{progress: true, wandb: false}, got null.")),
         (["+recorders.csv=true"], ("key of recorders", "'csv'")),
         (["runs_folder=null"], ("runs_folder", "folder", "got null.")),
         (["resume=[a]"], ("no folder [a].",)),

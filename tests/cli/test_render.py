@@ -70,7 +70,7 @@ def test_a_page_of_what_has_no_bodies_holds_the_picture(trained: RunFolder, tmp_
         ([], ("run=<folder>",)),
         (["run=a", "episode=3"], ("option of evorl render", "'episode'", "'episodes'")),
         (["run=a", "format=mov"], ("format 'mov'",)),
-        (["run=a", "to=b.jpg"], ("format 'jpg'",)),
+        (["run=a", "to=b.jpg"], ("to=b.jpg", "suffix 'jpg'")),
         (["run=a", "frames=0"], ("frames", "got 0.")),
         (["run=a", "fps=0"], ("fps", "(0, 100], got 0.")),
         (["run=a", "size=100000"], ("size", "16 to 4,096, got 100000.")),

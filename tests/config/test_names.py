@@ -73,7 +73,7 @@ def test_a_module_that_does_not_exist_is_missed() -> None:
 )
 def test_a_class_of_another_session_is_explained(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with raises_naming(
-        ValueError, "part=", "__main__", "this program does not define MyLayer", "my_parts.py", "my_parts:MyLayer"
+        ValueError, "part=", "__main__", "this program does not define MyLayer", "my_parts.py", "use my_parts"
     ):
         read()
     monkeypatch.setattr(sys.modules["__main__"], "MyLayer", type("MyLayer", (), {}), raising=False)

@@ -117,7 +117,7 @@ def test_entries_are_drawn_anew_as_often_as_asked(probability: float) -> None:
         ({"discount": {"low": 0.9, "high": 0.9}}, ("low=0.9", "high=0.9")),
         ({"discount": {"low": 0.9, "high": 1.1}}, ("search_space.discount.high", "[0, 1]", "got 1.1")),
         ({"discount": {"low": "x", "high": 1.0}}, ("search_space.discount.low", "number", "got 'x'")),
-        ({"discount": {"low": 0.0, "high": 1.0, "scale": "log"}}, ("logarithmic", "above 0", "low=0")),
+        ({"discount": {"low": 0.0, "high": 1.0, "scale": "log"}}, ("scale: log", "above 0", "low=0")),
         ({"discount": {"low": 0.1, "high": 1.0, "scale": "lgo"}}, ("'lgo'", "'log'")),
         ({"discount": {"low": 0.1, "high": 1.0, "scal": "log"}}, ("search_space.discount", "'scal'")),
         (

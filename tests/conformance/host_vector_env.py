@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from evorl.envs.host.host_vector_env import HostVectorEnv
+from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
 from tests.support.errors import raises_naming
 
 NUM_ENVS = 3
@@ -82,6 +82,10 @@ class HostVectorEnvContract:
     def _check_leaf(spec: jax.ShapeDtypeStruct, leaf: np.ndarray) -> None:
         assert isinstance(leaf, np.ndarray)
         assert (leaf.shape, leaf.dtype) == ((NUM_ENVS, *spec.shape), spec.dtype)
+
+    def test_a_step_before_the_first_reset_is_refused(self, env: HostVectorEnv) -> None:
+        with raises_naming(HostEnvError, "step", "reset"):
+            env.step(random_actions(env, 0))
 
     def test_same_seeds_and_actions_give_the_same(self, env: HostVectorEnv, twin: HostVectorEnv) -> None:
         starts = env.reset(SEEDS), twin.reset(SEEDS)

@@ -154,8 +154,8 @@ class ReplayBufferContract:
 
     def test_impossible_sizes_are_refused_in_words(self) -> None:
         for (capacity, num_envs), parts in {
-            (3, 4): ("num_envs=4", "got 3"),
-            (2**31, 4): ("num_envs=4", "got 2147483648"),
+            (3, 4): ("num_envs=4", "replay_capacity=3"),
+            (2**31, 4): ("num_envs=4", "replay_capacity=2147483648"),
             (8, 0): ("got num_envs=0",),
         }.items():
             with raises_naming(ValueError, *parts):

@@ -88,6 +88,14 @@ def test_numbers_of_a_strategy_by_name(strategy: EvosaxStrategy) -> None:
         ({"strategy": "SV_CMA_ES", "num_populations": 0}, ("num_populations", "got 0")),
         ({"strategy": "SV_Open_ES", "num_populations": -2}, ("num_populations", "got -2")),
         ({"strategy": "Open_ES", "pop_size": 5}, ("Open_ES", "pop_size=5", "even")),
+        *(
+            (
+                {"strategy": "SV_Open_ES", "pop_size": p, "num_populations": n},
+                (f"pop_size={p} ", f"multiple of {2 * n}"),
+            )
+            for p, n in [(4, 4), (12, 4), (1, 1), (15, 3), (9, 2)]
+        ),
+        ({"strategy": "iAMaLGaM_Full", "pop_size": 1}, ("iAMaLGaM_Full", "pop_size=1")),
     ],
 )
 def test_what_there_is_not_is_refused_in_words(fields: dict, parts: tuple[str, ...]) -> None:

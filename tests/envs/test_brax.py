@@ -81,7 +81,7 @@ def test_errors_name_the_nearest() -> None:
         create_wrapped_brax_env("hoper")
     with raises_naming(ValueError, "'sprng'", "'spring'"):
         create_wrapped_brax_env("hopper", backend="sprng")
-    with raises_naming(ValueError, "swimmer", "'generalized' only"):
+    with raises_naming(ValueError, "swimmer", "env.backend=spring", "env.backend=generalized"):
         create_wrapped_brax_env("swimmer", backend="spring")
     with raises_naming(ValueError, "'reset_noise'", "'reset_noise_scale'"):
         create_wrapped_brax_env("hopper", reset_noise=0.1)

@@ -79,7 +79,7 @@ def test_what_keeps_the_contract_passes() -> None:
 
 def test_a_vector_env_or_anything_else_is_no_single_env() -> None:
     for env in (make_probe("termination"), object()):
-        with raises_naming(EnvContractError, "single evorl.envs.Env", "reset"):
+        with raises_naming(EnvContractError, "single environment", "reset"):
             check_env(env)
 
 

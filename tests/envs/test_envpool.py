@@ -11,6 +11,7 @@ import pytest
 
 from evorl.envs.action_conversion import ActionConversion
 from evorl.envs.envpool import EnvPoolTask, EnvPoolVectorEnv, make_envpool_simulators
+from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import Box, DictSpace, Discrete
 from tests.conformance.host_vector_env import (
@@ -170,9 +171,9 @@ def test_errors_in_words(name: str, options: dict, message: tuple[str, ...]) -> 
 
 def test_calls_before_reset_are_refused() -> None:
     env = make_envpool_simulators("CartPole-v1", 2)
-    with raises_naming(RuntimeError, "CartPole-v1", "step before", "call reset"):
+    with raises_naming(HostEnvError, "CartPole-v1", "step before", "call reset"):
         env.step(np.zeros(2, np.int32))
-    with raises_naming(RuntimeError, "CartPole-v1", "partial_reset before", "call reset"):
+    with raises_naming(HostEnvError, "CartPole-v1", "partial_reset before", "call reset"):
         env.partial_reset(np.array([True, False]), np.zeros(2, np.uint64))
 
 

@@ -45,7 +45,7 @@ def test_a_life_is_an_episode_of_one_game() -> None:
 
 
 def test_other_environments_have_no_lives() -> None:
-    with raises_naming(ValueError, "terminal_on_life_loss", "Arcade", "CartPole"):
+    with raises_naming(ValueError, "terminal_on_life_loss", "Atari", "CartPole"):
         with_lives_as_episodes(gymnasium.make("CartPole-v1"))
 
 

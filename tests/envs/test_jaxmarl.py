@@ -204,7 +204,7 @@ def test_the_list_of_names_is_the_library_s_own() -> None:
             {"parallel": 3, "num_agents": 3},
             ("MPE_simple_reference_v3", "num_agents", "2 agents"),
         ),
-        ("SMAX", {"parallel": 3, "scenario": "3mm"}, ("scenario of SMAX", "'3mm'", "'3m'")),
+        ("SMAX", {"parallel": 3, "scenario": "3mm"}, ("env.scenario", "'3mm'", "'3m'")),
     ],
 )
 def test_errors_in_words(name: str, options: dict[str, Any], message: tuple[str, ...]) -> None:

@@ -72,7 +72,7 @@ def test_without_node_it_is_said_that_nothing_was_checked(
 def test_a_node_that_does_not_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node()
     monkeypatch.setattr("evorl.export.html_file._TIMEOUT", 1e-3)
-    with raises_naming(NotTheSame, "Node.js", "seconds"):
+    with raises_naming(NotTheSame, "Node.js", "0.001 s"):
         export_policy(stored("dqn", tmp_path), ["html"])
 
 

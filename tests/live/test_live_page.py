@@ -16,7 +16,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from evorl.live import live_page
 from evorl.live.metrics_store import EnabledMetrics, MetricsStore
 from evorl.live.page_guard import PageGuard
+from evorl.live.watched_runs import WatchedRuns
 from tests.recorders.test_tensorboard_recorder import read_events
+from tests.support.errors import raises_naming
 from tests.support.run_folders import PNG, make_run
 from tests.support.served_page import next_event, refused, served
 
@@ -247,8 +249,6 @@ def test_pages_are_told_of_a_new_row(tmp_path: Path) -> None:
 
 
 def test_it_is_ready_when_all_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from evorl.live.watched_runs import WatchedRuns
-
     async def conversation() -> None:
         page = live_page.LivePage(WatchedRuns([], tmp_path), MetricsStore())
         monkeypatch.setattr(page.runs, "refresh", lambda: None)
@@ -261,3 +261,21 @@ def test_it_is_ready_when_all_was_read(tmp_path: Path, monkeypatch: pytest.Monke
                 assert await answer.json() == {"status": "ready"}
 
     asyncio.run(conversation())
+
+
+@pytest.mark.parametrize("rate", [1e-6, 0.05, 0.0999, 0.1, 1.0])
+def test_every_rate_admits_a_point(rate: float) -> None:
+    async def conversation(client: TestClient[Any, Any]) -> None:
+        async with client.post("/api/scalars", json={"name": "a", "y": 1.0}) as answer:
+            assert await answer.json() == {"stored": 1}
+        assert "rate limit" in await refused(
+            await client.post("/api/scalars", json=[{"name": "a", "y": 1.0}] * 10), 429
+        )
+
+    ask(conversation, rate=rate)
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf"), "fast"])
+def test_a_rate_is_a_positive_number(rate: Any) -> None:
+    with raises_naming(ValueError, "rate must be", rate):
+        live_page.LivePage(WatchedRuns([], "nowhere"), MetricsStore(), rate=rate)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import struct
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,7 +95,7 @@ def test_without_a_server_numbers_wait_and_the_simulator_goes_on(monkeypatch: py
     for i in range(8):
         waiting.scalar("a", i, x=i)
     waiting.histogram("h", [1.0])
-    assert waiting.dropped == 3
+    assert waiting.dropped == 4
 
     def later(address: str) -> None:
         waiting._address = address
@@ -153,3 +156,46 @@ def test_requests_grow_again_after_a_rate_limit(monkeypatch: pytest.MonkeyPatch)
 
     with_server(simulate, MetricsStore())
     assert sizes == [100, 200, 400, 300]
+
+
+@pytest.mark.parametrize("status", [200, 400, 401, 429, 500])
+@pytest.mark.parametrize("body", ["late", "reset"])
+def test_a_broken_answer_leaves_the_simulator_alone(status: int, body: str) -> None:
+    """An answer whose body does not arrive in time, or is reset, counts as a server that cannot be reached."""
+
+    def answer(listener: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(f"HTTP/1.1 {status} Status\r\nContent-Length: 100\r\n\r\n{{".encode())
+                if body == "late":
+                    is_over.wait(30.0)
+                else:  # closing sends a reset
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    is_over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=answer, args=(listener,), daemon=True).start()
+        metrics = MetricsClient(f"http://127.0.0.1:{listener.getsockname()[1]}", seconds=1e9, timeout=0.2)
+        metrics.scalar("a", 1.0)
+        metrics.flush()
+        is_over.set()
+        listener.shutdown(socket.SHUT_RDWR)
+    assert [point["name"] for point in metrics._waiting] == ["a"]
+
+
+def test_a_histogram_above_the_rate_limit_is_counted_as_dropped() -> None:
+    store = MetricsStore()
+
+    def simulate(address: str) -> None:
+        with MetricsClient(address) as metrics:
+            metrics.histogram("h", [0.0] * 2000)  # counts as 21 points
+            metrics.histogram("h", [0.0])
+            assert metrics.dropped == 1
+
+    with_server(simulate, store, rate=1.0)
+    assert len(store.histograms("h")) == 1

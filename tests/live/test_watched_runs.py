@@ -120,7 +120,7 @@ def test_a_run_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     make_run(tmp_path, "good", [[1.0]])
     runs = WatchedRuns([str(tmp_path)])
     runs.refresh()
-    assert "5 numbers" in listed(runs)["damaged"]["problem"]
+    assert "header has 5" in listed(runs)["damaged"]["problem"]
     assert "problem" in listed(runs)["strange"]
     assert "problem" not in listed(runs)["good"]
     assert runs.curve(listed(runs)["damaged"]["index"], "eval/episode_return") is None

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from evorl.agents.part_settings import differing_torso
+from evorl.config.values import short_repr
 from evorl.networks.curiosity import CuriosityModel, DistillationNetwork
 from evorl.networks.heads import FeatureNetwork, PolicyNetwork, ValueNetwork
 from evorl.networks.layers import STATISTICS, BatchRenorm, NoisyDense, dense, float32_outputs
@@ -159,7 +160,7 @@ def test_virtual_batches_normalize_in_float32() -> None:
 
 def test_dtypes_have_names() -> None:
     for dtype in ("float16", "bf16", 32, None):
-        with raises_naming(ValueError, "dtype", "float32 or bfloat16", repr(dtype)):
+        with raises_naming(ValueError, "dtype", "bfloat16, float32", short_repr(dtype)):
             build_torso({"torso": [8], "dtype": dtype})
     with raises_naming(ValueError, "dtype"):
         build_cell({"name": "gru", "size": 8, "dtype": "bfloat16"})  # that of the torso

@@ -91,7 +91,7 @@ def test_wrong_use_is_refused_in_words() -> None:
         QNetwork(TORSO).init(KEY, OBS)
     with raises_naming(ValueError, "Q network", "num_actions"):
         QNetwork(TORSO, num_actions=3).init(KEY, OBS, ACTIONS)
-    with raises_naming(ValueError, "torso", "flat inputs"):
+    with raises_naming(ValueError, "agent.network.torso", "convolutions"):
         QNetwork(build_torso({"torso": "minatar"}), observation_ndim=3).init(KEY, jnp.zeros((5, 8, 8, 1)), ACTIONS)
     with raises_naming(ValueError, "at least one critic", "num_critics=0"):
         EnsembleQNetwork(TORSO, 0).init(KEY, OBS, ACTIONS)

@@ -169,17 +169,17 @@ def test_cells_are_built_from_a_config() -> None:
     ("config", "message"),
     [
         ("lsmt", ("recurrent cell 'lsmt'", "'lstm'")),
-        ({"size": 3}, ("recurrent cell", "gru, lstm, dilated_lstm, min_gru, lru, gtrxl, null")),
+        ({"size": 3}, ("recurrent cell", "gru, lstm, dilated_lstm, min_gru, lru, gtrxl.")),
         ({"name": "min_gru", "num_cores": 3}, ("option of recurrent cell min_gru", "'num_cores'", "horizon")),
         ({"name": "lru", "horizon": 0}, ("recurrent.horizon", "got 0")),
         ({"name": "lru", "horizon": 10}, ("recurrent.horizon of lru", "more than 10", "got 10")),
-        ({"name": "gtrxl", "size": 10}, ("10 units", "4 heads", "divisor")),
+        ({"name": "gtrxl", "size": 10}, ("size=10", "num_heads=4", "divisor")),
         ({"name": "gtrxl", "window": 0}, ("recurrent.window", "got 0")),
         ("mingru", ("recurrent cell 'mingru'", "'min_gru'")),
         ({"name": "lstm", "sise": 3}, ("option of recurrent cell lstm", "'sise'", "'size'")),
         ({"name": "gru", "num_cores": 3}, ("option of recurrent cell gru", "'num_cores'")),
         ({"name": "gru", "size": 0}, ("size", "got 0")),
-        ({"name": "dilated_lstm", "size": 8, "num_cores": 3}, ("8 units", "3 cores")),
+        ({"name": "dilated_lstm", "size": 8, "num_cores": 3}, ("size=8", "num_cores=3", "divisor")),
     ],
 )
 def test_nonsense_is_refused_in_words(config: Any, message: tuple[str, ...]) -> None:

@@ -18,12 +18,13 @@ from omegaconf import OmegaConf
 from evorl.assembly import workflow_from_config
 from evorl.cli.train import serve_parameters
 from evorl.cli.work import work_from_arguments
-from evorl.parameter_server.client import ParameterClient
+from evorl.parameter_server.client import ParameterClient, ServerLost
 from evorl.parameter_server.service import parameter_service, settle_parameters, token_of, worker_config
 from evorl.parameter_server.worker_process import check_worker_config
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
 from evorl.training.preparation import prepare_training
+from tests.support.certificate import write_certificate
 from tests.support.command_line import SMALL
 from tests.support.config_files import spec_of
 from tests.support.errors import missing_parts, raises_naming
@@ -165,14 +166,22 @@ def test_simulators_come_to_workers_and_none_to_the_server() -> None:
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        ([], ("server",)),
+        ([], ("one address", "got none")),
         (["127.0.0.1:7000", "worker=-1"], ("worker", "-1")),
         (["127.0.0.1:7000", "wroker=1"], ("'wroker'", "'worker'")),
+        (["127.0.0.1:7000", "cert=nowhere.pem"], ("cert=nowhere.pem", "PEM")),
     ],
 )
 def test_wrong_words_for_a_worker(arguments: list[str], parts: tuple[str, ...]) -> None:
     with raises_naming(ValueError, *parts):
         work_from_arguments(arguments)
+
+
+def test_a_certificate_may_be_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write_certificate(tmp_path)[0].rename(tmp_path / "ca.pem")
+    with pytest.raises(ServerLost):  # the certificate is accepted, but no server runs
+        work_from_arguments(["127.0.0.1:9", "cert=~/ca.pem"])
 
 
 def test_a_worker_says_where_simulators_come_to_where_there_are_any(tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ def test_a_push_takes_the_memory_of_the_state() -> None:
         ({"num_gradients": 0}, ("num_gradients", "got 0")),
         ({"history": 0}, ("history", "got 0")),
         ({"compensation": -1.0}, ("compensation", "at least 0", "got -1")),
-        ({"mode": "delay_compensation", "send": "delta"}, ("mode=fifo", "averaging")),
+        ({"mode": "delay_compensation", "send": "delta"}, ("parameters.send=delta", "fifo or averaging")),
     ],
 )
 def test_wrong_settings_are_refused_in_words(changes: dict, parts: tuple[str, ...]) -> None:

@@ -81,7 +81,7 @@ def test_curves_skip_what_is_empty_or_not_finite(tmp_path: Path) -> None:
         ("iterations,timesteps,a\n1,inf,1.0\n", "line 2 has no valid number of timesteps"),
         ("iterations,timesteps,a\n1,,1.0\n", "line 2 has no valid number of timesteps"),
         ("iterations,a\n1,1.0\n", "line 2 has no valid number of timesteps"),
-        ("iterations,timesteps,a\n1,10\n", "line 2 is not a row of 3 numbers"),
+        ("iterations,timesteps,a\n1,10\n", "line 2 has 2 cells, but the header has 3"),
     ],
 )
 def test_a_corrupted_table_is_reported_with_its_line(tmp_path: Path, text: str, reason: str) -> None:

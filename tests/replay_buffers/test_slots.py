@@ -216,7 +216,7 @@ def test_transitions_over_several_steps_are_those_of_a_loop(num_steps: int) -> N
 
 
 def test_what_cannot_be_is_told() -> None:
-    with raises_naming(ValueError, "T=10 steps", "39", "3 slots", "num_envs=2", "at least 40"):
+    with raises_naming(ValueError, "T=10 steps", "39", "3 slots", "num_envs=2", "replay_capacity=40 or more"):
         SlotReplayBuffer(capacity=39, num_envs=2, episode_steps=10)
     with raises_naming(ValueError, "episode_steps", "got 0"):
         SlotReplayBuffer(capacity=39, episode_steps=0)

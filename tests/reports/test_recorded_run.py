@@ -72,7 +72,7 @@ def test_what_is_torn_or_not_finite_is_left_out(tmp_path: Path) -> None:
     assert run.steps_per_second == 150.0
 
 
-@pytest.mark.parametrize(("line", "parts"), [("1,2\n", ("line 3", "5 numbers")), ("1,2,x,4,5\n", ("line 3", "'x'"))])
+@pytest.mark.parametrize(("line", "parts"), [("1,2\n", ("line 3", "header has 5")), ("1,2,x,4,5\n", ("line 3", "'x'"))])
 def test_a_damaged_table_is_told(tmp_path: Path, line: str, parts: tuple[str, ...]) -> None:
     folder = make_run(tmp_path, "run", [[1.0]])
     with folder.metrics_csv.open("a") as file:

@@ -77,7 +77,7 @@ def test_filters(runs: list[RecordedRun], filters: Filters, names: str) -> None:
 def test_what_there_is_not_is_told(runs: list[RecordedRun], filters: Filters, parts: tuple[str, ...]) -> None:
     with raises_naming(ValueError, *parts):
         filters.chosen(runs)
-    with raises_naming(ValueError, "order", "'reward'"):
+    with raises_naming(ValueError, "value of sort", "'reward'"):
         in_order(runs, "reward")
 
 

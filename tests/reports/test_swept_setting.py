@@ -15,6 +15,7 @@ from evorl.reports.swept_setting import settings_or_itself
 from evorl.runs.about import add_start
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
+from evorl.runs.run_state import FINISHED, RUNNING, STOPPED, HeldState, RunState
 from evorl.sweeps.sweep_table import write_evaluations, write_sweep
 from tests.support.errors import raises_naming
 from tests.support.html_check import PageCheck
@@ -117,8 +118,20 @@ def test_a_corrupted_evaluation_is_reported_with_its_table(text: str, sweep: Rec
         _ = settings_or_itself(sweep)[0].timesteps
 
 
+@pytest.mark.parametrize("has_best", [True, False])
+def test_a_sweep_in_progress_is_running(has_best: bool, sweep: RecordedRun) -> None:
+    if not has_best:
+        shutil.rmtree(sweep.folder.path / "best")
+    with HeldState(sweep.folder.state):
+        settings = settings_or_itself(RecordedRun(sweep.folder, sweep.name))
+        assert {run.state for run in settings} == {RunState(RUNNING, 200)}
+        assert not any(run.can_be_resumed for run in settings)
+    assert {run.state.state for run in settings_or_itself(sweep)} == {FINISHED if has_best else STOPPED}
+
+
 def test_a_sweep_without_results_is_stopped(sweep: RecordedRun) -> None:
     shutil.rmtree(sweep.folder.path / "best")
     assert {run.state.state for run in settings_or_itself(sweep)} == {"stopped"}
+    sweep = RecordedRun(sweep.folder, sweep.name)  # reads the state again
     sweep.folder.log.write_text("2026-01-01 00:00:00  Stopped early. To resume: evorl train\n", encoding="utf-8")
     assert {run.state.state for run in settings_or_itself(sweep)} == {"stopped"}

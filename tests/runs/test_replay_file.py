@@ -71,7 +71,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
         lambda path: path.with_suffix(".json").write_text("[]", "utf-8"),
         ("pendulum.json", "num_steps and columns"),
     ),
-    "another format": (lambda path: _describe(path, format=7), ("pendulum.json", "format 7", "reads 1")),
+    "another format": (lambda path: _describe(path, format=7), ("pendulum.json", "format must be 1", "got 7")),
     "a column less": (lambda path: _describe(path, columns={}), ("pendulum.npz", "column 'actions'")),
     "other lengths": (lambda path: _describe(path, num_steps=3), ("pendulum.npz", "float32[256, 3]", "float32[3, 3]")),
     "half a file": (lambda path: path.write_bytes(path.read_bytes()[:999]), ("pendulum.npz", "cannot be read")),

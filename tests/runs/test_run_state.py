@@ -118,6 +118,19 @@ def test_the_log_tells_of_runs_from_before(tmp_path: Path, log: str | None, stat
         assert read(tmp_path / "state.json") == RunState(state)
 
 
+@pytest.mark.parametrize("text", ["", "{", '{"state": "resting"}', '{"total_timesteps": 5}'])
+def test_a_held_file_without_a_state_is_of_a_run_in_progress(tmp_path: Path, text: str) -> None:
+    """Sweeps and searches only hold the lock, and a training holds it before it writes the state."""
+    path, log = tmp_path / "state.json", tmp_path / "run.log"
+    log.write_text(START + "x  Results are in runs/a (4 s in all)\n")
+    with HeldState(path):
+        path.write_text(text)
+        assert read(path) == RunState(RUNNING)
+        with raises_naming(RunFolderError, "in training"):
+            refuse_running(path)
+    assert read(path) == RunState(FINISHED)
+
+
 def test_no_link_is_followed(tmp_path: Path) -> None:
     (tmp_path / "state.json").symlink_to(tmp_path / "elsewhere")
     for call in (read, refuse_running, lambda path: HeldState(path).hold()):

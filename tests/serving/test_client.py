@@ -14,8 +14,10 @@ import pytest
 from evorl.serving.client import AgentProxy, AgentProxyException, Limits, Options, TrainingBase, encode, frame
 from tests.support.apps import free_port
 from tests.support.certificate import write_certificate
-from tests.support.errors import raises_naming
+from tests.support.errors import assert_names, raises_naming
 from tests.support.rlx_server import RlxServer, agent_answers
+
+NO_CONNECTION = "no connection is available: call connect() first."
 
 
 def error_of(call: Callable[[], Any]) -> str:
@@ -73,7 +75,7 @@ def test_an_address_that_is_none(address: Any) -> None:
 
 
 def test_without_a_connection() -> None:
-    assert error_of(AgentProxy("localhost:1").reset) == "no connection is available."
+    assert error_of(AgentProxy("localhost:1").reset) == NO_CONNECTION
 
 
 @pytest.mark.parametrize(
@@ -89,7 +91,7 @@ def test_answers_that_are_errors_leave_the_connection_open(answer: dict[str, Any
     with RlxServer(lambda message: answer if message["command"] == "reset" else {"response": "ready"}) as server:
         proxy = AgentProxy(server.address)
         proxy.connect()
-        assert error_of(proxy.reset) == words
+        assert error_of(proxy.reset).startswith(words)
         assert proxy.init() == "ready"
         proxy.disconnect()
     assert server.num_connections == 1
@@ -109,8 +111,8 @@ def test_answers_that_make_no_sense_end_the_connection(answer: bytes | None, wor
     with RlxServer(lambda message: answer) as server:
         proxy = AgentProxy(server.address)
         proxy.connect()
-        assert error_of(proxy.reset) == words
-        assert error_of(proxy.reset) == "no connection is available."
+        assert error_of(proxy.reset).startswith(words)
+        assert error_of(proxy.reset) == NO_CONNECTION
 
 
 def test_an_answer_that_is_cut_and_one_that_does_not_come() -> None:
@@ -121,12 +123,12 @@ def test_an_answer_that_is_cut_and_one_that_does_not_come() -> None:
         with connection:
             connection.sendall(b"9:abc")
             connection.shutdown(socket.SHUT_WR)
-            assert error_of(proxy.reset) == "can't receive, net string closed"
+            assert error_of(proxy.reset) == "connection closed within a message"
         proxy.connect()
         connection, _ = listener.accept()
         with connection:
-            assert error_of(proxy.reset) == "connection closed"
-            assert error_of(proxy.reset) == "no connection is available."
+            assert error_of(proxy.reset) == "connection closed: timed out"
+            assert error_of(proxy.reset) == NO_CONNECTION
 
 
 def test_what_cannot_be_sent_is_told_and_does_not_reach_the_server() -> None:
@@ -136,7 +138,7 @@ def test_what_cannot_be_sent_is_told_and_does_not_reach_the_server() -> None:
         with raises_naming(TypeError, "type for set"):
             proxy.update(None, {1})
         assert proxy.reset() == "done", "the connection is still good"
-        assert error_of(lambda: proxy.update(None, [0.0] * 1000)) == "can't send, net string too long"
+        assert_names(error_of(lambda: proxy.update(None, [0.0] * 1000)), "can't send", "at most 1000")
     assert [message["command"] for message in server.messages] == ["reset"]
 
 
@@ -172,7 +174,9 @@ def test_one_send_for_a_frame_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nobody_answers_at_a_free_port() -> None:
     pauses: list[float] = []
     proxy = AgentProxy(("127.0.0.1", free_port()), sleep=pauses.append, seed=0)
-    assert error_of(lambda: proxy.connect(retry=2)).startswith("no connection is available. 2 attempts at 127.0.0.1:")
+    assert error_of(lambda: proxy.connect(retry=2)).startswith(
+        "no connection is available after 2 attempts at 127.0.0.1:"
+    )
     assert len(pauses) == 1, "two tries have one pause between them"
     error_of(proxy.connect)
     assert len(pauses) == 1 + 5
@@ -232,7 +236,7 @@ def test_training_counts_episodes_and_sends_their_rewards() -> None:
     assert training.numbers == [0, 1, 2]
     assert metrics(server) == [("episode_reward", 0.0), ("episode_reward", 1.0), ("episode_reward", 2.0)]
     assert server.messages[0] == {"command": "init", "exploit": True, "name": "walk"}
-    assert error_of(training.agent.reset) == "no connection is available.", "run always disconnects"
+    assert error_of(training.agent.reset) == NO_CONNECTION, "run always disconnects"
 
 
 def test_a_server_that_dies_in_an_episode_is_waited_for_and_the_number_played_again() -> None:

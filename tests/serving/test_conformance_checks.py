@@ -166,7 +166,7 @@ class NeedsErrorText(AgentProxy):
         try:
             return super()._ask(message)
         except AgentProxyException as error:
-            if str(error) == "unknown error":
+            if str(error).startswith("unknown error"):
                 raise KeyError("message") from None
             raise
 

@@ -127,7 +127,7 @@ def test_what_is_wrong_with_a_message_is_told_and_the_connection_stays(server: L
     assert client.ask("fly")["response"] == "error"
     assert "shape [1], got [2]" in client.ask("update", state=[1.0, 2.0])["message"]
     client.send({"no": "command"})
-    assert client.hear() == {"response": "error", "message": "unknown command"}
+    assert "command must be one of init" in (client.hear() or {})["message"]
     plays_on(client)
 
 

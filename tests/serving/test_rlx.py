@@ -175,7 +175,7 @@ LISTS_17 = b"".join([b"\x08", u32(1)] * 17) + b"\1"
 BROKEN = {
     "empty": (b"", "truncated"),
     "version 2": (u32(2), "version 2", "version 1"),
-    "unknown type": (payload(b"\x0c"), "Unknown type:12"),
+    "unknown type": (payload(b"\x0c"), "unknown type 12"),
     "no value": (payload(), "1 bytes", "0 are left"),
     "no boolean": (payload(b"\5"), "truncated"),
     "key that is long": (u32(1, 2**32 - 1) + b"k", "4294967295 bytes", "1 are left"),
@@ -305,11 +305,11 @@ def test_what_is_no_netstring_is_refused_now_and_later(stream: bytes, words: str
     for _ in range(2):
         with pytest.raises(ProtocolError) as error:
             at_once.feed(stream)
-        assert str(error.value) == words
+        assert words in str(error.value)
     with pytest.raises(ProtocolError) as error:
         for byte in stream:
             by_bytes.feed(bytes([byte]))
-    assert str(error.value) == words
+    assert words in str(error.value)
 
 
 def test_the_end_of_the_stream_in_the_words_of_where_it_is() -> None:
@@ -318,14 +318,13 @@ def test_the_end_of_the_stream_in_the_words_of_where_it_is() -> None:
     assert reader.feed(b"3") == []
     assert str(reader.end()) == "connection closed"
     assert reader.feed(b":a") == []
-    assert str(reader.end()) == "can't receive, net string closed"
+    assert str(reader.end()) == "connection closed within a message"
 
 
 def test_frames_too_long_to_send() -> None:
     assert frame(bytes(10), max_frame=10) == b"10:" + bytes(10) + b","
-    with pytest.raises(ProtocolError) as error:
+    with raises_naming(ProtocolError, "can't send", "11 bytes", "at most 10"):
         frame(bytes(11), max_frame=10)
-    assert str(error.value) == "can't send, net string too long"
 
 
 def test_a_large_frame_in_small_pieces_takes_time_in_proportion() -> None:

@@ -117,3 +117,21 @@ def test_a_client_above_the_limit_receives_the_reason(tmp_path: Path) -> None:
             await socket.close()
 
     talk(tmp_path, "ppo_normalized", conversation)
+
+
+@pytest.mark.parametrize("character", ["é", "€", "🤖"])
+def test_a_long_reason_is_cut_between_characters(character: str, tmp_path: Path) -> None:
+    """Close frames hold the start of the error, valid UTF-8 at every position of the cut."""
+
+    async def conversation(session: Any, address: str) -> None:
+        for offset in range(4):
+            async with session.ws_connect(address + "/") as socket:
+                await socket.receive_bytes()
+                await socket.send_bytes(msgpack.packb({"reset": "x" * offset + character * 100, "state": [0.0] * 3}))
+                text = await socket.receive_str()
+                closing = await socket.receive()
+                assert (closing.type, closing.data) == (aiohttp.WSMsgType.CLOSE, 1011)
+                assert text.startswith(closing.extra)
+                assert 116 < len(closing.extra.encode()) <= 120
+
+    talk(tmp_path, "ppo_normalized", conversation)

@@ -92,6 +92,27 @@ def test_the_best_is_a_run_of_its_own(
     assert RunFolder(best).load_config().total_timesteps == 192
 
 
+def test_a_sweep_in_training_is_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While a sweep trains, its settings are listed as running, and it cannot be resumed a second time."""
+
+    def states() -> set[str]:
+        return {each.state.state for run in find_runs(tmp_path, sweeps=True) for each in settings_or_itself(run)}
+
+    def look(*_: object) -> None:
+        seen.append(states())
+        with pytest.raises(SystemExit):
+            run(f"resume={next(tmp_path.glob('*/*'))}")
+
+    seen: list[set[str]] = []
+    monkeypatch.setattr(Part, "train", look)  # returns without an end, like a stopped part
+    run(*QUICK, SETTINGS, f"runs_folder={tmp_path}")
+    assert seen == [{"running"}]
+    assert "is already in training" in capsys.readouterr().err
+    assert states() == {"stopped"}
+
+
 @pytest.mark.parametrize("stopped_after", [1, 3])
 def test_a_stopped_sweep_goes_on_to_the_same_table(
     stopped_after: int, swept: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

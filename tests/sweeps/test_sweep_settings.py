@@ -43,9 +43,9 @@ def test_rounds_of_halving() -> None:
     [
         ({}, ("sweep", "no values")),
         ({"over": {"a": [1]}, "drawn": 3}, ("'drawn'", "'draws'")),
-        ({"a": []}, ("sweep.over.a", "empty")),
+        ({"a": []}, ("sweep.a", "empty")),
         ({"a": [1, 2, 1]}, ("twice", "num_seeds")),
-        ({"a": {"low": 1.0, "high": 2.0}}, ("sweep.over.a", "range", "sweep.draws")),
+        ({"a": {"low": 1.0, "high": 2.0}}, ("sweep.a", "range", "sweep.draws")),
         ({"over": {"a": {"low": 2.0, "high": 1.0}}, "draws": 2}, ("low=2", "high=1")),
         ({"over": {"a": {"low": 0.0, "high": 1.0, "scale": "log"}}, "draws": 2}, ("above 0", "logarithmic")),
         ({"over": {"a": {"low": 0.0, "high": 1.0, "scale": "lin"}}, "draws": 2}, ("scale", "'lin'", "'linear'")),

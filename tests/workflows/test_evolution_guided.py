@@ -182,8 +182,8 @@ def test_evaluations_read_little() -> None:
         ({"learner": {**LEARNER, "replay_capacity": 30}}, ("replay_capacity=30", "one generation")),
         ({"learner": {**LEARNER, "devices": 2}}, ("learner.devices", "whole run")),
         ({"learner": {"num_envs": 1}}, ("learner.workflow",)),
-        ({"optimizer": {"name": "cmaes", "pop_size": 4}}, ("CMAES", "0 of 4")),
-        ({"optimizer": {"name": "ga", "pop_size": 4, "num_elites": 3}, "num_rl_agents": 2}, ("1 of 4",)),
+        ({"optimizer": {"name": "cmaes", "pop_size": 4}}, ("CMAES", "0 of optimizer.pop_size=4")),
+        ({"optimizer": {"name": "ga", "pop_size": 4, "num_elites": 3}, "num_rl_agents": 2}, ("1 of", "pop_size=4")),
         (
             {"optimizer": {"name": "ga", "pop_size": 4, "projection": "unit_norm"}},
             (

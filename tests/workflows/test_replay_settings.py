@@ -99,7 +99,7 @@ def test_what_is_learned_from_is_a_goal_of_the_environment() -> None:
         (
             "sac",
             {"replay": RANDOM, "replay_capacity": 150},
-            ("capacity of 150", "15 slots", "num_envs=8", "needs 2"),
+            ("replay_capacity=150", "15 slots", "num_envs=8", "needs 2"),
         ),
         (
             "sac",

@@ -84,7 +84,7 @@ def _from_file(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         stop(f"app.yaml cannot be read: {' '.join(str(error).split())}")
     if not isinstance(values, dict):
-        stop("app.yaml must be a mapping from settings to values")
+        stop(f"app.yaml must be a mapping from settings to values, got {values!r:.80}")
     return values
 
 

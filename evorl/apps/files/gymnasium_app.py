@@ -63,10 +63,10 @@ class GymnasiumTraining(TrainingBase):
 
 def make_env(options: Options) -> Any:
     """Create the environment named in ``app.yaml``, with the time limit and video wrappers that it requests."""
+    name = options.get("environment/name", "CartPole-v1")
     try:
         import gymnasium
 
-        name = options.get("environment/name", "CartPole-v1")
         if name.startswith("ALE/"):
             import ale_py
 
@@ -83,7 +83,7 @@ def make_env(options: Options) -> Any:
         stop(f"this environment needs a package that is not installed ({error}): pip install '{extra}'")
     except Exception as error:
         if type(error).__module__.startswith("gymnasium."):
-            stop(str(error))
+            stop(f"environment.name in app.yaml is {name}: {error}")
         raise
 
 

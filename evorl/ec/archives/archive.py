@@ -82,15 +82,12 @@ class Archive(PyTreeNode):
         for name in ("low", "high"):
             values = getattr(self, name)
             if isinstance(values, str) or not hasattr(values, "__len__") or not len(values):
-                raise ValueError(f"an archive's {name} must be a list of numbers, one per dimension, got {values!r}.")
+                raise ValueError(f"{name} must be a list of numbers, one per descriptor dimension, got {values!r}.")
         if len(self.low) != len(self.high):
-            raise ValueError(
-                f"an archive's low and high must have one number per dimension each, got {len(self.low)} and "
-                f"{len(self.high)} numbers: make the lists equally long."
-            )
+            raise ValueError(f"low has {len(self.low)} numbers and high {len(self.high)}: both need one per dimension.")
         for low, high in zip(self.low, self.high, strict=True):
             if isinstance(low, int | float) and isinstance(high, int | float) and low >= high:
-                raise ValueError(f"an archive's low={low:g} must be below its high={high:g}.")
+                raise ValueError(f"low={low:g} must be below high={high:g}: correct the bounds of this dimension.")
 
     @property
     def num_dimensions(self) -> int:

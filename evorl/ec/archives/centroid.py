@@ -41,8 +41,8 @@ class CentroidArchive(Archive):
         points = jnp.asarray(points, jnp.float32)
         if points.shape != (self.num_centroids, self.num_dimensions):
             raise ValueError(
-                f"the centroids of an archive with num_centroids={self.num_centroids} must have shape "
-                f"{[self.num_centroids, self.num_dimensions]}, got {list(points.shape)}: set null to compute them."
+                f"centroids must have shape {[self.num_centroids, self.num_dimensions]} with num_centroids="
+                f"{self.num_centroids}, got {list(points.shape)}: set centroids=null to compute them."
             )
         object.__setattr__(self, "centroids", points)
 

@@ -35,8 +35,8 @@ class DominatedNoveltyArchive(GridArchive):
         require_positive(self, "num_neighbors")
         if self.threshold_min is not None:
             raise ValueError(
-                f"threshold_min={self.threshold_min}: dominated_novelty has no cells with thresholds; set it to null, "
-                "or choose name=grid or name=centroid."
+                f"threshold_min={self.threshold_min} needs an archive with cells, unlike dominated_novelty: set it to "
+                "null, or choose name=grid or name=centroid."
             )
 
     @property

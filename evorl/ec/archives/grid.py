@@ -25,8 +25,8 @@ class GridArchive(Archive):
         fits = len(self.bins) in (1, self.num_dimensions)
         if not fits or any(not isinstance(n, int) or not 1 <= n <= LONGEST_AXIS for n in self.bins):
             raise ValueError(
-                f"a grid's bins must be positive whole numbers up to 2^31 - 1, one for each of {self.num_dimensions} "
-                f"dimensions or one for all, got {list(self.bins)}."
+                f"bins must be positive whole numbers up to 2^31 - 1, one for each of {self.num_dimensions} dimensions "
+                f"or one for all, got {list(self.bins)}."
             )
 
     @property

@@ -27,7 +27,7 @@ def named_archive(cls: type[Archive], config: Mapping[str, Any], where: str) -> 
     """
     name = config.get("name")
     if name not in ARCHIVES:
-        raise ValueError(no_such(f"archive for {where}", name, ARCHIVES))
+        raise ValueError(no_such(f"value of {where}.name", name, ARCHIVES))
     return ARCHIVES[name], {key: value for key, value in config.items() if key != "name"}
 
 

@@ -30,9 +30,7 @@ def truncation_selection(fitness: jax.Array, num_selected: int) -> jax.Array:
         ValueError: ``num_selected`` is negative or exceeds the number of individuals P.
     """
     if not 0 <= num_selected <= fitness.shape[0]:
-        raise ValueError(
-            f"num_selected={num_selected} must be from 0 to {fitness.shape[0]}, the number of individuals."
-        )
+        raise ValueError(f"num_selected={num_selected} must be from 0 to {fitness.shape[0]}, the population size.")
     return best_first(fitness)[:num_selected]
 
 

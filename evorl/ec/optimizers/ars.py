@@ -39,10 +39,13 @@ class ARS(LowRankStrategy):
     takes_solutions: ClassVar[bool] = False  # individuals are evaluated in pairs with opposite noise
 
     def __post_init__(self) -> None:
+        if self.pop_size % 2 or not self.mirror_sampling:
+            raise ValueError(
+                "ARS evaluates opposite directions: pop_size must be even, at least 2, and mirror_sampling true; got "
+                f"pop_size={self.pop_size} and mirror_sampling={str(self.mirror_sampling).lower()}."
+            )
         super().__post_init__()
         directions = self.pop_size // 2
-        if not self.mirror_sampling:
-            raise ValueError("ARS evaluates directions and their opposites: set mirror_sampling=true, not false.")
         if not 1 <= self._num_elites <= directions:
             raise ValueError(
                 f"num_elites={self.num_elites} is out of range for pop_size={self.pop_size}, which gives {directions} "

@@ -29,10 +29,7 @@ class GeneticAlgorithm(BreedingOptimizer):
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_elites < self.pop_size:
-            raise ValueError(
-                f"num_elites={self.num_elites} is out of range for pop_size={self.pop_size}: choose 1 to "
-                f"{self.pop_size - 1}, or a larger pop_size."
-            )
+            raise ValueError(f"num_elites={self.num_elites} must be at least 1 and below pop_size={self.pop_size}.")
 
     @property
     def num_replaceable(self) -> int:

@@ -7,6 +7,7 @@ follows.
 from __future__ import annotations
 
 import functools
+import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,7 @@ from evorl.ec.fitness_shaping import FITNESS_SHAPING, compute_centered_ranks
 from evorl.ec.low_rank import LowRankStrategy
 from evorl.ec.safeguards import advance
 from evorl.ops.custom_name import CustomName
-from evorl.ops.optimization import NOT_PROPORTIONAL, Optimizer
+from evorl.ops.optimization import NOT_PROPORTIONAL, Optimizer, OptimizerName
 from evorl.ops.schedules import ExponentialScheduleSpec
 from evorl.types import Key, Params, PyTreeDict, pytree_field
 
@@ -54,10 +55,11 @@ class OpenES(LowRankStrategy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.optimizer_name in NOT_PROPORTIONAL:
+        names = [name for name in typing.get_args(OptimizerName) if name not in NOT_PROPORTIONAL]
+        if not isinstance(self.optimizer_name, CustomName) and self.optimizer_name not in names:
             raise ValueError(
-                f"optimizer_name={self.optimizer_name} is not supported: its updates are not proportional to the "
-                "learning rate, which lr_schedule sets here. Choose another optimizer, such as adam."
+                f"optimizer_name must be one of {', '.join(names)}, with updates proportional to the learning rate, or "
+                f"package.module:function; got {self.optimizer_name!r}."
             )
         object.__setattr__(self, "optimizer", _unit_steps(self.optimizer_name, self.weight_decay is not None))
 

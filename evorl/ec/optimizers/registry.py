@@ -41,12 +41,10 @@ def named_optimizer(
     else:
         strategies = () if is_multi_objective else ("evosax/<name of a strategy>",)
         valid = (*names, *strategies, "<package.module:Class of your own>")
-        raise ValueError(no_such(f"optimizer for {where}", name, valid))
+        raise ValueError(no_such(f"value of {where}.name", name, valid))
     if not issubclass(optimizer, cls):
         alternatives = [name for name, kind in names.items() if issubclass(kind, cls)]
-        raise ValueError(
-            f"{where}: {name} is not a {cls.__name__}, which is required here: choose {', '.join(alternatives)}."
-        )
+        raise ValueError(f"{where}.name={name} is not a {cls.__name__}: choose {', '.join(alternatives)}.")
     return optimizer, settings
 
 

@@ -50,9 +50,7 @@ class RVEA(MultiObjectiveOptimizer):
         if self.num_objectives < 2:
             raise ValueError(f"num_objectives={self.num_objectives}: reference vectors need at least 2 objectives.")
         if self.divisions is not None and self.divisions < 1:
-            raise ValueError(
-                f"divisions={self.divisions} must be at least 1, or null to derive the number from pop_size."
-            )
+            raise ValueError(f"divisions={self.divisions} must be at least 1, or null to derive it from pop_size.")
         if self.divisions is None and self.pop_size < self.num_objectives:
             raise ValueError(
                 f"pop_size={self.pop_size} is less than the minimum number of reference vectors for "

@@ -21,7 +21,7 @@ class Bits(EnvWithSpaces):
     """A random vector of bits, int8 ``[num_bits]``; action i flips bit i. Rewards are 0, and episodes never end."""
 
     def __init__(self, num_bits: int) -> None:
-        self.num_bits = positive(num_bits, "num_bits")
+        self.num_bits = positive(num_bits, "env.num_bits")
         self._obs_space, self._action_space = Box(0, 1, (self.num_bits,), jnp.int8), Discrete(self.num_bits)
 
     def _identity(self) -> int:

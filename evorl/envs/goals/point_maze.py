@@ -136,7 +136,7 @@ def make_point_maze(maze: str | Sequence[str] = "u", start: str = "anywhere", go
         ValueError: the maze is unknown or not closed; or the start or the goal is unknown, or not marked in the maze.
     """
     if isinstance(maze, str) and maze not in MAZES:
-        raise ValueError(no_such("maze", maze, MAZES))
+        raise ValueError(no_such("value of env.maze", maze, MAZES))
     rows = _checked_maze(MAZES[maze] if isinstance(maze, str) else maze)
     starts = MazePlaces(rows, _only("start", start, "S", rows))
     own_goals = MazePlaces(rows, _only("goal", goal, "F", rows))
@@ -149,9 +149,9 @@ def _only(name: str, where: str, mark: str, maze: Sequence[str]) -> str | None:
     if where == "anywhere":
         return None
     if where != mark:
-        raise ValueError(no_such(name, where, ("anywhere", mark)))
+        raise ValueError(no_such(f"value of env.{name}", where, ("anywhere", mark)))
     if not any(mark in row for row in maze):
-        raise ValueError(f"{name}={mark}, but no cell of the maze is marked {mark}: use {name}=anywhere, or mark one.")
+        raise ValueError(f"env.{name}={mark}, but no cell of env.maze is marked {mark}: mark one, or use anywhere.")
     return mark
 
 
@@ -159,8 +159,8 @@ def _checked_maze(maze: Sequence[str]) -> tuple[str, ...]:
     rows = tuple(maze)
     widths = {len(row) for row in rows}
     if len(widths) != 1 or any(not set(row) <= set("# SF") for row in rows):
-        raise ValueError(f"a maze needs rows of equal length with the characters '# SF'; got {list(rows)}.")
+        raise ValueError(f"env.maze needs rows of equal length with the characters '# SF'; got {list(rows)}.")
     border = [*rows[0], *rows[-1], *(row[0] for row in rows), *(row[-1] for row in rows)]
     if set(border) != {"#"} or all(set(row) == {"#"} for row in rows):
-        raise ValueError(f"a maze needs walls ('#') on its whole border and a free cell; got {list(rows)}.")
+        raise ValueError(f"env.maze needs walls ('#') on its whole border and a free cell; got {list(rows)}.")
     return rows

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from evorl.config.names import load_named, no_such
-from evorl.config.values import checked_mapping
+from evorl.config.values import check_names, checked_mapping, checked_value, declared_ranges, field_types
 from evorl.envs.goals.setting import GoalSetter, GoalStep
 from evorl.envs.goals.task import GoalTask
+from evorl.fields import Within
 from evorl.types import Key, Observation, PyTreeData
 
 
@@ -80,8 +81,8 @@ class AchievedGoals(GoalSetter):
         capacity: size of the goal buffer; a full buffer evicts its oldest goal.
     """
 
-    share: float = 0.5
-    capacity: int = 256
+    share: Annotated[float, Within("[0, 1]")] = 0.5
+    capacity: Annotated[int, Within("[1, inf)")] = 256
 
     def init(self, task: GoalTask) -> _GoalMemory:
         return _no_goals(task, self.capacity)
@@ -113,10 +114,10 @@ class CurriculumGoals(GoalSetter):
         capacity: size of the goal buffer; a full buffer evicts its oldest goal.
     """
 
-    own_share: float = 0.2
-    num_candidates: int = 64
-    width: float = 0.1
-    capacity: int = 256
+    own_share: Annotated[float, Within("[0, 1]")] = 0.2
+    num_candidates: Annotated[int, Within("[1, inf)")] = 64
+    width: Annotated[float, Within("(0, inf)")] = 0.1
+    capacity: Annotated[int, Within("[1, inf)")] = 256
 
     def init(self, task: GoalTask) -> _GoalMemory:
         """Return an empty goal buffer. Raises ``ValueError`` if the goal space has an infinite bound."""
@@ -168,7 +169,7 @@ class SeveralGoals(GoalSetter):
     """
 
     of: GoalSetter = UniformGoals()
-    every: int | None = None
+    every: Annotated[int | None, Within("[1, inf)")] = None
 
     def init(self, task: GoalTask) -> Any:
         return self.of.init(task)
@@ -222,32 +223,47 @@ SETTERS: dict[str, type[GoalSetter]] = {
 }
 
 
-def make_goal_setter(settings: GoalSetter | Mapping[str, Any] | str | None) -> GoalSetter | None:
-    """Create a setter from a config; return a ``GoalSetter`` or ``None`` unchanged.
+def make_goal_setter(
+    settings: GoalSetter | Mapping[str, Any] | str | None, path: str = "env.goal_setter"
+) -> GoalSetter | None:
+    """Create a setter from a config, or return a ``GoalSetter`` or ``None``; check the ranges of all settings.
 
     Args:
         settings: the name of one of ``SETTERS``, or ``"package.module:Class"`` of a user's class; or a mapping with
             ``name`` and the settings of the class. A setting that is itself a goal setter has the same forms.
+        path: dotted key of the setter, for messages.
 
     Raises:
-        ValueError: a name or setting does not exist, a required setting is missing, or a class has the wrong type.
+        ValueError: a name or setting does not exist, a required setting is missing, a class has the wrong type, or a
+            value is out of the range that its field declares by ``Within``.
     """
-    if settings is None or isinstance(settings, GoalSetter):
-        return settings
-    chosen = dict(checked_mapping({"name": settings} if isinstance(settings, str) else settings, "env.goal_setter"))
+    if settings is None:
+        return None
+    setter = settings if isinstance(settings, GoalSetter) else _described(settings, path)
+    cls, checked = type(setter), {}
+    for field in dataclasses.fields(setter):
+        name, value, key = field.name, getattr(setter, field.name), f"{path}.{field.name}"
+        if isinstance(value, GoalSetter):
+            checked[name] = make_goal_setter(value, key)
+        elif "Within" in str(field.type):
+            checked[name] = checked_value(value, field_types(cls)[name], key, declared_ranges(cls)[name])
+    return dataclasses.replace(setter, **checked) if checked else setter
+
+
+def _described(settings: Mapping[str, Any] | str, path: str) -> GoalSetter:
+    """Create a setter from a config; numbers are not checked yet."""
+    chosen = dict(checked_mapping({"name": settings} if isinstance(settings, str) else settings, path))
     name = str(chosen.pop("name", None))
-    cls = load_named(name, "env.goal_setter") if ":" in name else SETTERS.get(name)
+    cls = load_named(name, path) if ":" in name else SETTERS.get(name)
     if cls is None:
-        raise ValueError(no_such("env.goal_setter", name, SETTERS))
+        raise ValueError(no_such(path, name, SETTERS))
     if not (isinstance(cls, type) and issubclass(cls, GoalSetter)):
-        raise ValueError(f"env.goal_setter={name} must be a subclass of evorl.envs.goals.setters.GoalSetter.")
+        raise ValueError(f"{path}={name} must be a subclass of evorl.envs.goals.setters.GoalSetter.")
     fields = {field.name: field for field in dataclasses.fields(cls)}
-    for key, value in chosen.items():
-        if key not in fields:
-            raise ValueError(no_such(f"setting of env.goal_setter.name={name}", key, fields))
-        if "GoalSetter" in str(fields[key].type):
-            chosen[key] = make_goal_setter(value)
+    check_names(chosen, fields, f"setting of {path}.name={name}")
     for key, field in fields.items():
-        if key not in chosen and field.default is field.default_factory is dataclasses.MISSING:
-            raise ValueError(f"env.goal_setter.name={name} needs a value for {key}.")
+        if key in chosen and "GoalSetter" in str(field.type):
+            chosen[key] = make_goal_setter(chosen[key], f"{path}.{key}")
+        elif key not in chosen and field.default is field.default_factory is dataclasses.MISSING:
+            raise ValueError(f"{path}.name={name} needs a value for {key}.")
     return cls(**chosen)

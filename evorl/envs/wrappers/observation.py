@@ -164,7 +164,7 @@ class FrameStackWrapper(Wrapper):
         if isinstance(space, TupleSpace):
             return TupleSpace([self._stacked_space(member) for member in space.spaces])
         if not isinstance(space, Box) or not space.shape:
-            raise ValueError(f"FrameStackWrapper stacks non-scalar Boxes, got {space}: set env.flatten_obs=true.")
+            raise ValueError(f"env.history stacks arrays, but observations contain {space}: set env.flatten_obs=true.")
         bounds = (_with_channels(bound) for bound in (space.low, space.high))
         low, high = (np.concatenate([bound] * self.num_frames, axis=-1) for bound in bounds)
         return Box(low, high, dtype=space.dtype)

@@ -56,7 +56,7 @@ class RewardScaleWrapper(_ChangesRewards, Wrapper):
     def __init__(self, env: Env, scale: float) -> None:
         super().__init__(env)
         if isinstance(scale, bool | str) or not math.isfinite(scale):
-            raise ValueError(f"reward_scale must be a finite number, got {scale!r}.")
+            raise ValueError(f"env.reward_scale must be a finite number, got {scale!r}.")
         self.scale = float(scale)
 
     def _transform(self, reward: jax.Array) -> jax.Array:
@@ -73,7 +73,7 @@ class RewardClipWrapper(_ChangesRewards, Wrapper):
     def __init__(self, env: Env, limit: float) -> None:
         super().__init__(env)
         if isinstance(limit, bool | str) or not (math.isfinite(limit) and limit > 0):
-            raise ValueError(f"reward_clip must be a positive, finite number, got {limit!r}.")
+            raise ValueError(f"env.reward_clip must be a positive, finite number, got {limit!r}.")
         self.limit = float(limit)
 
     def _transform(self, reward: jax.Array) -> jax.Array:
@@ -92,7 +92,7 @@ class RewardTransformWrapper(_ChangesRewards, Wrapper):
     def __init__(self, env: Env, name: str) -> None:
         super().__init__(env)
         if name not in TRANSFORMS:
-            raise ValueError(no_such("reward_transform", name, TRANSFORMS))
+            raise ValueError(no_such("value of env.reward_transform", name, TRANSFORMS))
         self.name = name
 
     def _transform(self, reward: jax.Array) -> jax.Array:

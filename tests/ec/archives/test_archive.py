@@ -126,7 +126,7 @@ def test_scores_of_an_empty_archive() -> None:
 @pytest.mark.parametrize(
     ("fields", "parts"),
     [
-        ({"low": (0.0, 0.0)}, ("got 2 and 1",)),
+        ({"low": (0.0, 0.0)}, ("low has 2", "high 1")),
         ({"low": (1.0,)}, ("low=1", "high=1")),
         ({"low": 3.0}, ("low", "list", "got 3.0")),
         ({"high": ()}, ("high", "list")),

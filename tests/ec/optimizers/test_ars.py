@@ -52,5 +52,5 @@ def test_equal_outcomes_move_nothing(outcome: float) -> None:
 def test_what_cannot_work_is_refused() -> None:
     with raises_naming(ValueError, "num_elites=4", "3 directions", "pop_size=6", "1 to 3"):
         ARS(pop_size=POP_SIZE, num_elites=4)
-    with raises_naming(ValueError, "ARS", "mirror_sampling=true"):
+    with raises_naming(ValueError, "ARS", "mirror_sampling true", "mirror_sampling=false"):
         ARS(pop_size=POP_SIZE, mirror_sampling=False)

@@ -77,5 +77,5 @@ def test_sphere_is_solved_to_a_stated_bound(settings: dict) -> None:
 
 @pytest.mark.parametrize("num", [0, 8])
 def test_a_number_of_elites_that_cannot_be_is_refused(num: int) -> None:
-    with raises_naming(ValueError, f"num_elites={num}", "1 to 7"):
+    with raises_naming(ValueError, f"num_elites={num}", "at least 1 and below pop_size=8"):
         GeneticAlgorithm(pop_size=8, num_elites=num)

@@ -131,5 +131,5 @@ def test_other_numbers_share_the_optimizer_and_so_the_program() -> None:
 
 
 def test_an_optimizer_whose_steps_have_a_size_of_their_own_is_refused() -> None:
-    with raises_naming(ValueError, "optimizer_name=rprop"):
+    with raises_naming(ValueError, "optimizer_name", "got 'rprop'"):
         _optimizer(optimizer_name="rprop")

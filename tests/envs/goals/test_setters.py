@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import typing
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.cli.composition import compose_config
+from evorl.cli.training import check_training
+from evorl.config.values import declared_ranges, field_types
 from evorl.envs import Box, create_env
 from evorl.envs.goals.point_maze import MAZES, MazePlaces
 from evorl.envs.goals.setters import (
+    SETTERS,
     AchievedGoals,
     ChainedSetters,
     CurriculumGoals,
@@ -23,6 +28,8 @@ from evorl.envs.goals.setters import (
 )
 from evorl.envs.goals.setting import GoalSetter, GoalStep
 from evorl.envs.goals.task import GoalTask
+from evorl.fields import Within
+from evorl.runs.spec import RunSpec
 from evorl.types import PyTreeDict
 from tests.support.errors import raises_naming
 
@@ -198,8 +205,57 @@ def test_a_setter_is_described_by_name_and_settings() -> None:
     described = {"name": "several", "every": 10, "of": {"name": "chained", "first": "uniform", "second": "own"}}
     assert make_goal_setter(described) == SeveralGoals(ChainedSetters(UniformGoals(), OwnGoals()), every=10)
     for incomplete in ("chained", {"name": "chained", "first": "own"}, {"name": "several", "of": "chained"}):
-        with raises_naming(ValueError, "env.goal_setter.name", "needs a value for"):
+        with raises_naming(ValueError, "env.goal_setter.", "name=chained", "needs a value for"):
             make_goal_setter(incomplete)
     mine = "evorl.envs.goals.setters:UniformGoals"
     assert make_goal_setter(mine) == UniformGoals()
     assert create_env("goal/bit_flip", goal_setter=mine).goal_setter == UniformGoals()
+
+
+def _outside(interval: str) -> list[float]:
+    """Return numbers outside of an interval of ``Within``, including open bounds."""
+    low, high = (float(bound) for bound in interval[1:-1].split(","))
+    below = [low - 1.0, low] if interval[0] == "(" else [low - 1.0]
+    return below if np.isinf(high) else [*below, high + 1.0]
+
+
+NUMERIC = [
+    (name, key)
+    for name, setter in SETTERS.items()
+    for key, annotation in field_types(setter).items()
+    if {int, float} & {annotation, *typing.get_args(annotation)}
+]
+
+
+@pytest.mark.parametrize(("name", "setting"), NUMERIC)
+def test_every_number_has_a_range(name: str, setting: str) -> None:
+    """Numbers of all setters, described or built in Python, also within other setters, are checked."""
+    for value in [*_outside(declared_ranges(SETTERS[name])[setting]), np.nan, "x", True]:
+        described = {"name": name, setting: value}
+        for setter in (described, SETTERS[name](**{setting: value})):
+            with raises_naming(ValueError, f"env.goal_setter.{setting} must be", value):
+                create_env("goal/bit_flip", goal_setter=setter)
+            nested = {"name": "several", "of": {"name": "chained", "first": "own", "second": setter}}
+            with raises_naming(ValueError, f"env.goal_setter.of.second.{setting} must be", value):
+                make_goal_setter(nested)
+
+
+def test_a_number_out_of_range_is_refused_on_the_command_line() -> None:
+    command = ["agent=dqn", "env=goal/bit_flip", "env.goal_setter={name: achieved, share: 1.5}"]
+    with raises_naming(ValueError, "env.goal_setter.share", "[0, 1]", "1.5"):
+        check_training(RunSpec.from_config(compose_config(command)))
+
+
+def test_a_range_of_a_users_setter_is_checked() -> None:
+    mine = f"{__name__}:Sized"
+    assert make_goal_setter({"name": mine, "size": 3, "steps": 0}) == Sized(3.0, 0)
+    with raises_naming(ValueError, "env.goal_setter.size", "-1"):
+        make_goal_setter({"name": mine, "size": -1})
+
+
+@dataclasses.dataclass(frozen=True)
+class Sized(UniformGoals):
+    """A custom setter with a declared range, and a number without any."""
+
+    size: Annotated[float, Within("[0, inf)")] = 1.0
+    steps: int = 1

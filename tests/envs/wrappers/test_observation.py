@@ -198,7 +198,7 @@ def test_frames_of_containers() -> None:
 
 
 def test_scalars_cannot_be_stacked() -> None:
-    with raises_naming(ValueError, "FrameStackWrapper", "non-scalar", "flatten_obs"):
+    with raises_naming(ValueError, "env.history", "Discrete(3)", "flatten_obs"):
         FrameStackWrapper(Showing(Discrete(3)), 2)
 
 
