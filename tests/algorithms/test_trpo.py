@@ -64,7 +64,7 @@ def trained(request: pytest.FixtureRequest) -> tuple:
         num_minibatches=4,
         optimizer=LEARNING,
         policy_optimizer=LEARNING,
-        total_timesteps=1024 * 110,
+        total_timesteps=1024 * 160,
         runs_long=True,
         **MODES[mode],
     )

@@ -105,7 +105,7 @@ def test_a_process_that_is_killed_is_replaced_and_its_episodes_are_the_same(
     os.kill(victim, signal.SIGKILL)
     batch = taken(batcher)
     assert len(output) == 1
-    assert output[0].startswith("Actor 1 ended by signal SIGKILL: it was replaced")
+    assert output[0].startswith("Actor 1 ended by SIGKILL: it was replaced")
     assert victim not in batch.data.process
     np.testing.assert_array_equal(batch.data.agent_id, np.where(batch.mask, np.arange(32)[:, None], 0))
     np.testing.assert_array_equal(batch.data.actions, np.where(batch.mask, 7, 0))  # of the previous update
