@@ -52,8 +52,9 @@ class TestAgent(AgentContract):
 @pytest.fixture(scope="module", params=[(mode, kind) for mode in MODES for kind in KINDS], ids=", ".join)
 def trained(request: pytest.FixtureRequest) -> tuple:
     mode, kind = request.param
-    # Batches of whole episodes contain fewer last observations, and one rare late action changes all values.
-    atol = 0.05 if "episodes_per_batch" in MODES[mode] else 0.0
+    # Batches of whole episodes contain fewer last observations, and one rare late action changes all values. Of the
+    # others, a few values end 3 % off on some processors, whose rounding leads to other minibatches and actions.
+    atol = 0.05 if "episodes_per_batch" in MODES[mode] else 0.03
     trained = train_on_every_probe(
         TRPOWorkflow,
         {"network": {"torso": [32, 32]}},
