@@ -255,7 +255,7 @@ ACT = {
     "max_clients": Option(256, "maximum number of connected clients", whole(1, 100_000)),
     "max_frame": Option(2**24, "maximum size of a message in bytes", whole(64, 2**30)),
     "idle_seconds": Option(600.0, "seconds after which a silent client is disconnected; 0 disables", _SECONDS),
-    "trust": Option(False, "allow code outside evorl that the run or file names; only for sources that you trust"),
+    "trust": Option(False, "allow the run or file to load code outside evorl; only for sources that you trust"),
 }
 
 POLICY = {

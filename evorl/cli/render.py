@@ -155,7 +155,7 @@ def _library_of(env: Any) -> str | None:
 
 @contextlib.contextmanager
 def _pages_explained(kind: str, library: str | None) -> Iterator[None]:
-    """Context manager that adds the advice ``format=html`` to a ``HostEnvError``, if that needs no renderer here."""
+    """Add the advice ``format=html`` to a ``HostEnvError`` if MuJoCo draws the environment in another format."""
     try:
         yield
     except HostEnvError as error:

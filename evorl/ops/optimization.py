@@ -133,7 +133,7 @@ class Optimizer(PyTreeNode):
         if self.beta1 is not None and "b1" not in _arguments(self.name):
             raise ValueError(f"beta1={self.beta1} applies to adam and its variants, not to {self.name}: remove it.")
         if self.weight_decay is not None and self.name in NOT_PROPORTIONAL:
-            raise ValueError(f"weight_decay={self.weight_decay} does not suit {self.name}: remove it, or use adamw.")
+            raise ValueError(f"weight_decay={self.weight_decay} does not work with {self.name}: drop it or use adamw.")
         options = PyTreeDict({name: self._checked_option(name, value) for name, value in self.options.items()})
         object.__setattr__(self, "options", options)
 

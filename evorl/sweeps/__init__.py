@@ -1,1 +1,1 @@
-"""Hyperparameter sweeps and Optuna searches; ``sweep=`` trains settings that differ only in numbers in parallel."""
+"""Hyperparameter sweeps and Optuna searches; ``sweep=`` trains settings of equal program structure in parallel."""

@@ -252,7 +252,7 @@ class CovarianceAdaptation(EvoOptimizer):
         return advance(state, self._in_one_scale(new), holds)
 
     def _in_one_scale(self, state: PyTreeDict) -> PyTreeDict:
-        """Return the state scaled to a ``spread`` near 1; the distribution changes only if sigma is clipped."""
+        """Move a very large or small ``spread`` into sigma; the distribution changes only if sigma is clipped."""
         exponent = power_of_two_near(self.spread(state))
         exponent = jnp.where(jnp.abs(exponent) > MAX_EXPONENT, exponent, 0)
         sigma = jnp.ldexp(state.sigma, exponent)
