@@ -12,14 +12,13 @@ from flax import linen as nn
 
 from evorl.agent import Agent, AgentState, action_distribution
 from evorl.agents.observations import allowed_only, observation_ndim, one_observation, preprocess
-from evorl.agents.part_settings import CriticEnsembleSettings, differing_torso, pop_deviation_bounds
+from evorl.agents.part_settings import CriticEnsembleSettings, differing_torsos, pop_deviation_bounds
 from evorl.config.values import checked_num_atoms
 from evorl.distributions import ActionDistribution
 from evorl.envs.env import Env
 from evorl.envs.space import Discrete, Space
 from evorl.networks.heads import PolicyNetwork, apply_network
 from evorl.networks.q_networks import EnsembleQNetwork
-from evorl.networks.torsos import build_torso
 from evorl.ops import collectives
 from evorl.ops.exploration import NoiseRepetition
 from evorl.ops.loops import when_due
@@ -70,11 +69,12 @@ class CriticEnsembleAgent(Agent):
         options, differences, keeps = settings.pop("network"), settings.pop("critic_network"), cls.keeps_statistics
         ndims = {name: observation_ndim(env.obs_space, settings.get(f"{name}_obs_key")) for name in ("policy", "value")}
         num_actions = env.action_space.n if isinstance(env.action_space, Discrete) else None
-        torso, scale = build_torso(options, keeps_statistics=keeps), settings.pop("policy_output_scale", 0.01)
+        torso, critic_torso = differing_torsos(options, differences, keeps=keeps)
+        scale = settings.pop("policy_output_scale", 0.01)
         return {
             "policy_network": PolicyNetwork(torso, num_policy_outputs, ndims["policy"], scale),
             "critic_network": EnsembleQNetwork(
-                differing_torso(options, differences, keeps=keeps),
+                critic_torso,
                 settings.pop("num_critics"),
                 num_actions,
                 ndims["value"],

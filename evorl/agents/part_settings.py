@@ -51,13 +51,13 @@ class TorsoDifferences(PyTreeNode):
     dtype: Dtype | None = None
 
 
-def differing_torso(
+def differing_torsos(
     options: Mapping[str, Any], differences: Mapping[str, Any], where: str = "agent.critic_network", keeps: bool = False
-) -> Torso:
-    """Build the torso of ``options``, overridden by non-null ``differences``, which are at ``where`` in the config."""
-    build_torso(options, keeps_statistics=keeps)  # an error in ``options`` must not name ``where``
+) -> tuple[Torso, Torso]:
+    """Build the torso of ``options``, and one with the non-null ``differences``, which are at ``where`` in a config."""
+    torso = build_torso(options, keeps_statistics=keeps)  # first: an error in ``options`` must not name ``where``
     differing = {name: value for name, value in differences.items() if value is not None}
-    return build_torso({**options, **differing}, where=where, keeps_statistics=keeps)
+    return torso, build_torso({**options, **differing}, where=where, keeps_statistics=keeps)
 
 
 class CellSettings(PyTreeNode):

@@ -14,7 +14,7 @@ from flax import linen as nn
 
 from evorl.agent import AgentState
 from evorl.agents.critic_ensemble import update_part
-from evorl.agents.part_settings import SoftActorCriticSettings, TorsoDifferences, differing_torso
+from evorl.agents.part_settings import SoftActorCriticSettings, TorsoDifferences, differing_torsos
 from evorl.algorithms.sac import SACAgent, SACWorkflow
 from evorl.envs.env import Env
 from evorl.envs.space import Space
@@ -56,7 +56,7 @@ class DisCorAgent(SACAgent):
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
         """Build the networks; ``error_network`` overrides ``network`` for the error networks."""
-        torso = differing_torso(settings["network"], settings.pop("error_network"), "agent.error_network")
+        _, torso = differing_torsos(settings["network"], settings.pop("error_network"), "agent.error_network")
         parts = super().parts(settings, env)
         return {**parts, "error_network": parts["critic_network"].clone(torso=torso)}
 

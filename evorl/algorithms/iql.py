@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from evorl.agent import AgentState
 from evorl.agents.critic_ensemble import CriticEnsembleAgent, update_part, with_target_networks
 from evorl.agents.observations import allowed_only, observation_ndim, one_observation, preprocess
-from evorl.agents.part_settings import differing_torso
+from evorl.agents.part_settings import differing_torsos
 from evorl.distributions import Categorical, Normal, clip_bounded, squash
 from evorl.envs.action_spaces import ActionSpaces, bounded_dimensions, num_outputs
 from evorl.envs.env import Env
@@ -62,7 +62,7 @@ class IQLAgent(CriticEnsembleAgent):
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
         """Build the networks from the settings; the state-value network has the critics' architecture."""
         discrete = isinstance(env.action_space, Discrete)
-        torso = differing_torso(settings["network"], settings["critic_network"])
+        _, torso = differing_torsos(settings["network"], settings["critic_network"])
         num_actions = num_outputs(env.action_space)
         parts = cls.build_networks(settings, env, num_actions if discrete else 2 * num_actions)
         return {

@@ -16,7 +16,7 @@ import optax
 from evorl.agent import AgentState, action_distribution
 from evorl.agents.critic_ensemble import CriticEnsembleAgent
 from evorl.agents.observations import observation_ndim, preprocess
-from evorl.agents.part_settings import PredictiveCriticSettings, differing_torso, pop_deviation_bounds
+from evorl.agents.part_settings import PredictiveCriticSettings, differing_torsos, pop_deviation_bounds
 from evorl.config.values import checked_num_atoms
 from evorl.distributions import ActionDistribution
 from evorl.envs.action_spaces import ActionSpaces
@@ -25,7 +25,7 @@ from evorl.envs.space import Space
 from evorl.fields import Within
 from evorl.networks.heads import PolicyNetwork
 from evorl.networks.q_networks import PredictiveQNetwork
-from evorl.networks.torsos import build_layers, build_torso
+from evorl.networks.torsos import build_layers
 from evorl.ops import collectives
 from evorl.ops.optimization import Optimizer, gradient_step
 from evorl.ops.random import split_rows, unrolled
@@ -75,11 +75,11 @@ class REPPOAgent(CriticEnsembleAgent):
         ndims = {name: observation_ndim(env.obs_space, settings.get(f"{name}_obs_key")) for name in ("policy", "value")}
         support = [settings.get(name, getattr(cls, name)) for name in ("support_low", "support_high")]
         num_atoms = checked_num_atoms(settings.pop("num_atoms"), "categorical", *support) or 0
-        torso = differing_torso(options, settings.pop("critic_network"))
-        heads = torso.clone(layers=build_layers(settings.pop("critic_heads"), "agent.critic_heads"))
+        torso, critic_torso = differing_torsos(options, settings.pop("critic_network"))
+        heads = critic_torso.clone(layers=build_layers(settings.pop("critic_heads"), "agent.critic_heads"))
         return {
-            "policy_network": PolicyNetwork(build_torso(options), distribution.num_parameters, ndims["policy"]),
-            "critic_network": PredictiveQNetwork(torso, heads, num_atoms, size, ndims["value"]),
+            "policy_network": PolicyNetwork(torso, distribution.num_parameters, ndims["policy"]),
+            "critic_network": PredictiveQNetwork(critic_torso, heads, num_atoms, size, ndims["value"]),
             "distribution": distribution,
         }
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
+
+import pytest
 
 from evorl.actors import supervisor
 from evorl.actors.inline_pool import InlinePool
@@ -44,23 +45,33 @@ def test_an_actor_that_dies_again_and_again_ends_the_run() -> None:
     assert len(messages) == supervisor.MAX_DEATHS == pool.started - 1
 
 
-class Slow:
-    """A worker that responds after 0.05 s."""
+class Clock:
+    """The module ``time`` of the supervisor."""
 
-    def __init__(self, settings: Any) -> None:
-        pass
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+class Slow:
+    """A worker that takes a second of ``clock`` per answer."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
 
     def answer(self, number: int) -> int:
-        time.sleep(0.05)
+        self._clock.seconds += 1.0
         return number
 
     def close(self) -> None:
         pass
 
 
-def test_inline_actors_that_wait_for_their_turn_are_not_replaced() -> None:
-    messages: list[str] = []
-    actors = supervisor.Supervisor(InlinePool(Slow, lambda _: None), 3, 0.04, messages.append)
+def test_inline_actors_that_wait_for_their_turn_are_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, messages = Clock(), list[str]()
+    monkeypatch.setattr(supervisor, "time", clock)
+    actors = supervisor.Supervisor(InlinePool(Slow, lambda _: clock), 3, 0.9, messages.append)
     for _ in range(2):
         for number in range(3):
             actors.submit(number, (number,))

@@ -35,7 +35,8 @@ MODES: dict[str, dict[str, Any]] = {
     "trpo-d1, episodes": {"kind": "trpo-d1", "episodes_per_batch": 128},
     "ppo": {"kind": "ppo"},
 }
-LEARNING = Optimizer(learning_rate=Schedule(1e-2, 0.0), max_grad_norm=0.5)
+# With Adam's small default epsilon, vanishing gradients of exact values still cause steps of the whole learning rate.
+LEARNING = Optimizer(learning_rate=Schedule(1e-2, 0.0), max_grad_norm=0.5, epsilon=1e-3)
 
 
 class TestContract(WorkflowContract):
@@ -52,9 +53,8 @@ class TestAgent(AgentContract):
 @pytest.fixture(scope="module", params=[(mode, kind) for mode in MODES for kind in KINDS], ids=", ".join)
 def trained(request: pytest.FixtureRequest) -> tuple:
     mode, kind = request.param
-    # Batches of whole episodes contain fewer last observations, and one rare late action changes all values. Of the
-    # others, a few values end 3 % off on some processors, whose rounding leads to other minibatches and actions.
-    atol = 0.05 if "episodes_per_batch" in MODES[mode] else 0.03
+    # Batches of whole episodes contain fewer last observations, and one rare late action changes all values.
+    atol = 0.05 if "episodes_per_batch" in MODES[mode] else 0.0
     trained = train_on_every_probe(
         TRPOWorkflow,
         {"network": {"torso": [32, 32]}},
@@ -65,7 +65,7 @@ def trained(request: pytest.FixtureRequest) -> tuple:
         num_minibatches=4,
         optimizer=LEARNING,
         policy_optimizer=LEARNING,
-        total_timesteps=1024 * 160,
+        total_timesteps=1024 * 110,
         runs_long=True,
         **MODES[mode],
     )

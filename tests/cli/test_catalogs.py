@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -123,6 +124,6 @@ def test_agents_are_filtered(agents: dict[str, AgentInfo]) -> None:
 
 
 @pytest.mark.parametrize("actions", ["box", "Discrete", "", "discret"])
-def test_an_unknown_kind_of_actions_is_rejected(actions: str) -> None:
+def test_an_unknown_kind_of_actions_is_rejected(actions: Any) -> None:
     with raises_naming(ValueError, repr(actions), "discrete", "continuous"):
-        evorl.list_envs(actions=actions)  # pyright: ignore[reportArgumentType]
+        evorl.list_envs(actions=actions)

@@ -222,10 +222,10 @@ def test_an_agent_that_waits_for_its_action_is_not_idle() -> None:
         for message in (INIT, UPDATE):
             await socket.send_json(message)
         answers.append(await socket.receive_json())
-        await asyncio.sleep(0.8)
+        await asyncio.sleep(0.8)  # twice idle_seconds
         server.switchboard.note_new_policy()
         answers.append(await socket.receive_json())
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # half of idle_seconds, which count from the response
         await socket.send_json({"command": "update", "reward": 1, "terminal": True})
         return [*(each["response"] for each in answers), (await socket.receive_json())["data"], await socket.receive()]
 
