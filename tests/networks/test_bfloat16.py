@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.agents.part_settings import differing_torso
+from evorl.agents.part_settings import differing_torsos
 from evorl.config.values import short_repr
 from evorl.networks.curiosity import CuriosityModel, DistillationNetwork
 from evorl.networks.heads import FeatureNetwork, PolicyNetwork, ValueNetwork
@@ -164,5 +164,5 @@ def test_dtypes_have_names() -> None:
             build_torso({"torso": [8], "dtype": dtype})
     with raises_naming(ValueError, "dtype"):
         build_cell({"name": "gru", "size": 8, "dtype": "bfloat16"})  # that of the torso
-    assert differing_torso(SMALL, {"dtype": "float32"}).dtype == "float32"
-    assert differing_torso(SMALL, {"dtype": None}).dtype == "bfloat16"
+    assert [torso.dtype for torso in differing_torsos(SMALL, {"dtype": "float32"})] == ["bfloat16", "float32"]
+    assert differing_torsos(SMALL, {"dtype": None})[1].dtype == "bfloat16"
