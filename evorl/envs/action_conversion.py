@@ -73,7 +73,7 @@ class ActionConversion(ByValue):
         return self.agent_space == self.env_space
 
     def to_env(self, action: Action) -> Any:
-        """Convert actions of agents, ``[..., *agent_space.shape]``, to actions of ``env_space``."""
+        """Convert agents' actions ``[..., *agent_space.shape]`` to ``env_space``; unchanged if ``is_identity``."""
         if self.is_identity:
             return action
         arrays = self._choices_of(action) if self._intervals is None else self._intervals.to_env(action)

@@ -175,11 +175,8 @@ class _NumpyWithOldClip:
 
 def _env_state(state: Any) -> EnvState:
     done = state.done.astype(jnp.bool_)
-    info = PyTreeDict(
-        termination=done,
-        truncation=jnp.zeros_like(done),
-        metrics=PyTreeDict({str(k): v for k, v in state.metrics.items()}),
-    )
+    metrics = PyTreeDict({str(k): v for k, v in state.metrics.items()})
+    info = PyTreeDict(termination=done, truncation=jnp.zeros_like(done), metrics=metrics)
     obs = PyTreeDict(state.obs) if isinstance(state.obs, Mapping) else state.obs
     return EnvState(env_state=state, obs=obs, reward=state.reward.astype(jnp.float32), done=done, info=info)
 

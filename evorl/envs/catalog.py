@@ -43,16 +43,8 @@ ATARI_GAMES = """
 PETTINGZOO = """
     butterfly/cooperative_pong-v6 butterfly/knights_archers_zombies-v11 butterfly/pistonball-v6 classic/rps-v2
     sisl/multiwalker-v9 sisl/pursuit-v5""".split()
-# Extras that install optional libraries.
-_EXTRAS = {
-    "envpool": "extra envpool",
-    "pettingzoo": "extra pettingzoo",
-    "playground": "extra playground",
-    "jumanji": "extra jumanji",
-    "craftax": "extra craftax",
-    "xminigrid": "extra xminigrid",
-    "jaxmarl": "extra jaxmarl",
-}
+# Libraries that an extra of the same name installs.
+_EXTRAS = frozenset("envpool pettingzoo playground jumanji craftax xminigrid jaxmarl".split())
 # Prefixes used by other frameworks -> library or kind of environment.
 _PREFIXES = {
     "ale": "atari", "atari": "atari", "atari57": "atari", "gym": "gymnasium", "mujoco": "gymnasium",
@@ -162,9 +154,10 @@ def known_envs() -> dict[str, str]:
     The requirement is ``""`` if evorl's own dependencies suffice. Remote simulators are not included.
     """
     libraries = {library: names for library, names in available_envs().items() if library != "remote"}
-    known = {f"{library}/{name}": _EXTRAS.get(library, "") for library, names in libraries.items() for name in names}
-    known |= {f"gymnasium/{name}": needs for needs, names in GYMNASIUM.items() for name in names.split()}
-    known |= {f"pettingzoo/{name}": _EXTRAS["pettingzoo"] for name in PETTINGZOO}
+    needs = {library: f"extra {library}" if library in _EXTRAS else "" for library in libraries}
+    known = {f"{library}/{name}": needs[library] for library, names in libraries.items() for name in names}
+    known |= {f"gymnasium/{name}": extra for extra, names in GYMNASIUM.items() for name in names.split()}
+    known |= {f"pettingzoo/{name}": "extra pettingzoo" for name in PETTINGZOO}
     known |= {f"gymnasium/ALE/{game}-v5": "extra atari" for game in ATARI_GAMES}
     return known | {f"envpool/{game}-v5": "extra envpool" for game in ATARI_GAMES}
 

@@ -99,7 +99,7 @@ def create_wrapped_craftax_env(env_name: str, **options: Any) -> VectorEnv:
     Args:
         env_name: one of ``ENV_NAMES``.
         **options: the fields of ``EnvOptions``, where ``max_episode_steps`` is the library's ``max_timesteps`` by
-            default; all others are parameters of the environment (``god_mode`` ...).
+            default; all others are parameters of the environment (``day_length`` ...).
 
     Raises:
         ValueError: the environment or an option is unknown, or a value is invalid.

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.config.values import positive
 from evorl.envs.env import Env, EnvState
 from evorl.envs.space import Box, Discrete, Space
 from evorl.envs.vector import VectorEnv
@@ -42,13 +43,17 @@ class Trial:
 
 
 def try_env(env: VectorEnv, num_steps: int, key: Key) -> Trial:
-    """Return the results of stepping an environment with random actions; run JAX environments twice with equal keys.
+    """Step an environment with random actions, and check the results; run JAX environments twice with equal keys.
 
     Args:
         env: vector environment with B rows, in an autoreset mode that starts new episodes.
-        num_steps: number of steps of each row.
+        num_steps: number of steps of each row, at least 1.
         key: random key of the start states and the actions.
+
+    Raises:
+        ValueError: ``num_steps`` is not a positive integer.
     """
+    num_steps = positive(num_steps, "num_steps")
     start, played = _play(env, num_steps, key)
     # Simulators on the host may depend on earlier episodes, so a second run with the same key may differ.
     replays = [] if env.steps_on_host else [_play(env, num_steps, key)]
@@ -145,8 +150,7 @@ def _beyond(space: Space, value: np.ndarray) -> str:
 def _differences(played: dict[str, Any], again: dict[str, Any]) -> Iterator[str]:
     """Yield one sentence if two runs with the same key and actions differ, on the first field that differs."""
     for field in ("obs", "reward", "done"):
-        pairs = zip(jax.tree.leaves(played[field]), jax.tree.leaves(again[field]), strict=True)
-        if not all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs):
+        if not _are_equal(played[field], again[field]):
             yield (
                 f"The same key and the same actions gave a different {field} the second time: draw random numbers from "
                 "the key of reset (store a key in env_state for step), and keep no state in the environment object."
@@ -184,11 +188,7 @@ def _info_problems(env: Env, key: Key) -> Iterator[str]:
 
     state, action = jax.jit(env.reset)(key), env.action_space.sample(jax.random.fold_in(key, 1))
     with_info, without_info = jax.device_get(jax.tree.map(_plain, jax.jit(steps)(state, action)))
-    same = [
-        np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
-        for a, b in zip(jax.tree.leaves(with_info.env_state), jax.tree.leaves(without_info.env_state), strict=True)
-    ]
-    if not all(same) or not np.array_equal(with_info.reward, without_info.reward, equal_nan=True):
+    if not _are_equal((with_info.env_state, with_info.reward), (without_info.env_state, without_info.reward)):
         yield (
             f"{type(env.unwrapped).__name__}.step reads env_state.info, which wrappers change: store the values that "
             "step needs in env_state.env_state."
@@ -214,6 +214,10 @@ def _notes(start: Any, played: dict[str, Any]) -> Iterator[str]:
 
 def _pairs(start: Any, later: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     yield from zip(jax.tree.leaves(start), jax.tree.leaves(later), strict=True)
+
+
+def _are_equal(tree: Any, other: Any) -> bool:
+    return all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in _pairs(tree, other))
 
 
 def _is_finite(x: Any) -> np.ndarray:

@@ -103,7 +103,7 @@ class EnvPoolTask:
         return _converted(self.obs_space, obs)
 
     def metrics(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the entries of EnvPool's ``info`` that the task reports, float32 ``[B]`` by name."""
+        """Return the entries of EnvPool's ``info`` named by the argument ``metrics``, float32 ``[B]`` by name."""
         return {name: info[name].astype(np.float32) for name in self.info_spec}
 
 
@@ -141,7 +141,7 @@ class EnvPoolVectorEnv(HostVectorEnv):
         return self._task.observed(obs), reward, termination, truncation, self._task.metrics(info)
 
     def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> Any:
-        """Restart the simulators where ``mask`` is True; the seeds are ignored. Raises ``HostEnvError`` as in step."""
+        """Restart simulators where ``mask`` is True; the seeds are ignored. Raises ``HostEnvError`` before a reset."""
         obs, info = self._started("partial_reset").reset(np.flatnonzero(mask).astype(np.int32))
         return _spread(self._task.observed(obs), info["env_id"], self.num_envs)
 

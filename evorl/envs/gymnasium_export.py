@@ -11,6 +11,7 @@ import numpy as np
 from evorl.envs.env import Env
 from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
+from evorl.types import PyTreeDict
 
 if TYPE_CHECKING:
     import gymnasium
@@ -46,9 +47,7 @@ def as_gymnasium(env: Env) -> gymnasium.Env:
         def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
             """Start an episode; ``options`` is ignored, and the returned ``info`` is empty."""
             super().reset(seed=seed)
-            key_data = (
-                self.np_random.integers(0, 2**32, 2, np.uint32) if seed is None else [seed >> 32, seed & (2**32 - 1)]
-            )
+            key_data = self.np_random.integers(0, 2**32, 2, np.uint32) if seed is None else divmod(seed, 2**32)
             self._state = self._reset(jax.random.wrap_key_data(jnp.asarray(key_data, jnp.uint32)))
             return jax.tree.map(np.asarray, self._state.obs), {}
 
@@ -57,7 +56,7 @@ def as_gymnasium(env: Env) -> gymnasium.Env:
             if self._state is None:
                 raise gymnasium.error.ResetNeeded("call reset before step.")
             dtypes = jax.tree.map(lambda spec: spec.dtype, env.action_space.spec)
-            self._state = state = self._step(self._state, jax.tree.map(np.asarray, action, dtypes))
+            self._state = state = self._step(self._state, jax.tree.map(np.asarray, PyTreeDict(a=action).a, dtypes))
             termination, truncation = bool(state.info.termination), bool(state.info.truncation)
             metrics = {name: float(value) for name, value in state.info.metrics.items() if np.ndim(value) == 0}
             return jax.tree.map(np.asarray, state.obs), float(state.reward), termination, truncation, metrics

@@ -1,7 +1,7 @@
 """Reward functions of Gymnasium's goal environments in JAX, so that compiled updates can recompute rewards.
 
 The environments' own ``compute_reward`` uses NumPy. This module knows the distance-based tasks of Gymnasium-Robotics:
-Fetch, HandReach, PointMaze and AntMaze. It compares reward functions of goals alone with ``compute_reward`` before use.
+Fetch, HandReach, PointMaze and AntMaze. Reward functions of goals only are first compared with ``compute_reward``.
 """
 
 from __future__ import annotations

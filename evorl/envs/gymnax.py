@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.config.names import no_such
-from evorl.config.values import positive
+from evorl.config.values import LONGEST_AXIS, positive, whole_number
 from evorl.envs.env import EnvState, EnvWithSpaces, compiled
 from evorl.envs.gymnax_import import load_environment_class
 from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options
@@ -211,7 +211,9 @@ def _make_adapter(env_name: str, arguments: tuple) -> GymnaxAdapter:
 
 
 def _like(default: Any, value: Any, name: str) -> Any:
-    """Return ``value``, as a float if ``default`` is a float; raise ``ValueError`` if only ``default`` is a number."""
+    """Return ``value`` in the type of ``default``; raise ``ValueError`` for other kinds of numbers."""
+    if type(default) is int:
+        return whole_number(value, f"env.{name}", 1 if name == "max_steps_in_episode" else -LONGEST_AXIS, LONGEST_AXIS)
     if isinstance(default, float | int) and not isinstance(value, float | int | np.generic | np.ndarray | jax.Array):
         raise ValueError(f"env.{name} must be a number, got {value!r}.")
     return float(value) if isinstance(default, float) and isinstance(value, int) else value

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.config.names import no_such
+from evorl.config.names import explain_missing_package, no_such
 from evorl.config.values import checked_value
 from evorl.envs.env import EnvState, EnvWithSpaces
 from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options
@@ -194,10 +194,8 @@ def _make_adapter(env_name: str, arguments: tuple, world_state: bool) -> tuple[J
         raise ValueError(no_such("environment of JaxMARL", env_name, ENV_NAMES))
     with jax.ensure_compile_time_eval():
         default_env = jaxmarl.make(env_name)
-        classes = [
-            *type(default_env).__mro__[:-1],
-            *(type(x) for x in [vars(default_env).get("_env")] if x),
-        ]  # SMAX wraps another environment
+        wrapped = vars(default_env).get("_env")  # SMAX wraps another environment
+        classes = [*type(default_env).__mro__[:-1], *([type(wrapped)] if wrapped else [])]
         names = {name for cls in classes for name in parameter_names(cls)}
         check_options(f"jaxmarl {env_name}", options, (names | {WORLD_STATE}) - {"max_steps"})
         if "scenario" in options:
@@ -223,14 +221,13 @@ def _scenario(name: str) -> Any:
 @functools.cache
 def _jaxmarl() -> Any:
     """Import and return the package ``jaxmarl``."""
-    try:
-        # Importing JaxMARL resets sys.stdout and sys.stderr to the original streams, which breaks notebooks.
-        with contextlib.redirect_stdout(sys.stdout), contextlib.redirect_stderr(sys.stderr):
-            import jaxmarl
-    except ModuleNotFoundError as error:
-        if error.name and error.name.split(".")[0] == "jaxmarl":
-            raise ImportError("environments of JaxMARL need the package jaxmarl: pip install jaxmarl") from error
-        raise
+    # Importing JaxMARL resets sys.stdout and sys.stderr to the original streams, which breaks notebooks.
+    with (
+        explain_missing_package("environments of JaxMARL", "jaxmarl"),
+        contextlib.redirect_stdout(sys.stdout),
+        contextlib.redirect_stderr(sys.stderr),
+    ):
+        import jaxmarl
     return jaxmarl
 
 

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.config.names import explain_missing_package, no_such
+from evorl.config.values import check_names
 from evorl.envs.env import EnvState, EnvWithSpaces, compiled
 from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options
@@ -188,10 +189,7 @@ def _make_adapter(env_name: str, arguments: tuple, generator: tuple) -> tuple[Ju
             if "generator" not in names:
                 raise ValueError(f"jumanji {env_name} has no problem generator: remove env.generator.")
             make_problem = type(env.generator)
-            valid = parameter_names(make_problem)
-            for name in problem:
-                if name not in valid:
-                    raise ValueError(f"env.generator: {no_such(f'argument of {make_problem.__name__}', name, valid)}")
+            check_names(problem, parameter_names(make_problem), f"argument of {make_problem.__name__} (env.generator)")
             options["generator"] = make_problem(**problem)
         limit = getattr(jumanji.make(env_name, **options), "time_limit", None)
         env = jumanji.make(env_name, **options, **({} if limit is None else {"time_limit": _NO_LIMIT}))

@@ -25,7 +25,7 @@ from evorl.config.names import explain_missing_package
 from evorl.config.values import positive
 from evorl.envs.env import EnvState, EnvWithSpaces, PhysicsEnv
 from evorl.envs.mjx_trace_cache import forward_traced_once
-from evorl.envs.mujoco_catalog import load_model, make_task, numbers_of_bodies
+from evorl.envs.mujoco_catalog import TASKS, load_model, make_task, numbers_of_bodies
 from evorl.envs.mujoco_task import Physics, Task
 from evorl.envs.options import OPTION_NAMES, as_hashable, from_hashable, split_options
 from evorl.envs.space import Box
@@ -34,18 +34,8 @@ from evorl.envs.vector import VectorEnv
 from evorl.ops.random import as_typed_key
 from evorl.types import Action, Key, PyTreeData, PyTreeDict
 
-# Tasks that sample start states directly. The other tasks, Pusher and Reacher, use a NumPy loop.
-ENV_NAMES = (
-    "ant",
-    "halfcheetah",
-    "hopper",
-    "humanoid",
-    "humanoidstandup",
-    "inverted_double_pendulum",
-    "inverted_pendulum",
-    "swimmer",
-    "walker2d",
-)
+# Tasks that sample start states directly. The other tasks use a NumPy loop.
+ENV_NAMES = tuple(name for name in TASKS if name not in ("pusher", "reacher"))
 SOLVER_OPTIONS = ("iterations", "ls_iterations")
 
 

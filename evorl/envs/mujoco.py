@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -22,6 +21,7 @@ from evorl.envs.mujoco_catalog import TASKS, load_model, make_task, numbers_of_b
 from evorl.envs.mujoco_frames import BodyRenderer
 from evorl.envs.mujoco_task import Physics, Task, Terms
 from evorl.envs.space import Box
+from evorl.ops.platform import available_cores
 
 ENV_NAMES = tuple(TASKS)
 _ROWS_PER_THREAD = 4  # minimum number of rows; with fewer, the overhead cancels the gain of a second thread
@@ -162,7 +162,7 @@ class MujocoVectorEnv(HostVectorEnv):
     def _num_threads(self, requested: int | None) -> int:
         if requested is not None:
             return min(positive(requested, "env.num_threads"), self.num_envs)
-        return max(1, min(len(os.sched_getaffinity(0)), self.num_envs // _ROWS_PER_THREAD))
+        return max(1, min(available_cores(), self.num_envs // _ROWS_PER_THREAD))
 
     def _advance_rows(self, rows: list[int], data: Any, actions: np.ndarray) -> None:
         """Step the environments ``rows`` one after another, with all substeps; MuJoCo releases the GIL in each step."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl.config.names import no_such
-from evorl.config.values import check_names, checked_value, field_types
+from evorl.config.values import check_names, checked_value, declared_ranges, field_types
 from evorl.envs.mujoco_runners import Ant, HalfCheetah, Hopper, Humanoid, HumanoidStandup, Swimmer, Walker2d
 from evorl.envs.mujoco_task import InvertedDoublePendulum, InvertedPendulum, Pusher, Range, Reacher, Task
 
@@ -39,7 +39,7 @@ def make_task(library: str, name: str, options: Mapping[str, Any], names: Iterab
         others: names of further options of the library, which messages suggest; not allowed in ``options``.
 
     Raises:
-        ValueError: the task or an option is unknown, or a value has the wrong type.
+        ValueError: the task or an option is unknown, or a value has the wrong type or is out of range.
     """
     if name not in names:
         raise ValueError(no_such(f"task of {library}", name, names))
@@ -47,7 +47,8 @@ def make_task(library: str, name: str, options: Mapping[str, Any], names: Iterab
     annotations = field_types(task_class)
     fields = [field.name for field in dataclasses.fields(task_class)]
     check_names(options, [*fields, *others], f"option of {library}/{name}")
-    return task_class(**{x: _checked(value, annotations[x], f"env.{x}") for x, value in options.items()})
+    ranges = declared_ranges(task_class)
+    return task_class(**{x: _checked(value, annotations[x], f"env.{x}", ranges.get(x)) for x, value in options.items()})
 
 
 def load_model(task: Task) -> Any:
@@ -67,9 +68,9 @@ def numbers_of_bodies(model: Any) -> dict[str, int]:
     return {model.body(number).name: number for number in range(model.nbody)}
 
 
-def _checked(value: Any, annotation: Any, name: str) -> Any:
+def _checked(value: Any, annotation: Any, name: str, within: str | None) -> Any:
     if annotation != Range:
-        return checked_value(value, annotation, name)
+        return checked_value(value, annotation, name, within)
     is_pair = isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(x, int | float) for x in value)
     if not is_pair or not value[0] < value[1]:
         raise ValueError(f"{name} must be two numbers, the lower one first, got {value!r}.")

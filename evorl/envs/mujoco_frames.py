@@ -80,10 +80,10 @@ def draw_without_screen(is_needed: bool = True) -> None:
     If the environment variable ``MUJOCO_GL`` is set, the renderer that it names is used.
 
     Args:
-        is_needed: true if MuJoCo will render. If false, and the graphics library cannot be loaded, MuJoCo is imported
-            without it.
+        is_needed: true if MuJoCo will render; if false, a graphics library that cannot be loaded is skipped.
 
     Raises:
+        ImportError: MuJoCo is not installed.
         HostEnvError: the graphics library is needed and cannot be loaded.
     """
     if not _has_screen() and "MUJOCO_GL" not in os.environ:

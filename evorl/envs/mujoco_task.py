@@ -11,9 +11,11 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Annotated, Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
+
+from evorl.fields import Within
 
 Array: TypeAlias = Any  # NumPy or JAX array
 Terms = dict[str, Array]
@@ -80,7 +82,7 @@ class Task(abc.ABC):
     normal_velocities: ClassVar[bool] = False
 
     frame_skip: int
-    reset_noise_scale: float
+    reset_noise_scale: Annotated[float, Within("[0, inf)")]
 
     def start(self, rng: Draws, qpos: Array, qvel: Array) -> tuple[Array, Array]:
         """Return the initial ``qpos`` ``[nq]`` and ``qvel`` ``[nv]`` of an episode: the arguments plus noise."""

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.envs.space import Space, sample_integers
-from evorl.envs.space_bounds import elements_within, require_int32
+from evorl.envs.space_bounds import elements_within, require_int32, require_whole
 
 
 class MultiDiscrete(Space):
@@ -21,11 +21,13 @@ class MultiDiscrete(Space):
         dtype: an integer dtype; the values must be within int32, too.
 
     Raises:
-        ValueError: a choice has no values, ``start`` does not broadcast, or a value is out of range of dtype or int32.
+        ValueError: a number is a fraction, a choice has no values, ``start`` does not broadcast, or ``dtype`` is not
+            integer or is too narrow.
     """
 
     def __init__(self, sizes: Any, start: Any = 0, dtype: Any = np.int32) -> None:
         self._dtype = np.dtype(dtype)
+        require_whole("sizes and start of MultiDiscrete", sizes, start)
         self.sizes = np.array(sizes, np.int64)
         self.start = np.array(np.broadcast_to(np.asarray(start, np.int64), self.sizes.shape))
         if (self.sizes < 1).any():

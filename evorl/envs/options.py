@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from evorl.config.names import no_such
-from evorl.config.values import checked_value, field_types
+from evorl.config.values import checked_value, field_types, whole_number
 from evorl.envs.env import AutoresetMode
 
 MAX_FRAMES = 4096  # maximum of ``history``: each stacked frame is an operand of one compiled operation
@@ -36,7 +36,7 @@ class EnvOptions:
         sparse_reward_interval: number of steps over which rewards are summed; the sum is the reward of the last of
             these steps, or of the last step of the episode, and other rewards are 0. ``None`` changes nothing.
         channels: axis of the channels in the library's images: ``last``, or ``first``, which moves them to the end.
-        flatten_obs: true concatenates an observation to one vector, with discrete entries one-hot encoded. ``None``
+        flatten_obs: true one-hot encodes discrete entries, and joins all but an ``action_mask`` to one vector. ``None``
             only one-hot encodes discrete entries (``Discrete``, ``MultiDiscrete``); false changes nothing.
         observed: indices of the components of a flat observation that the agent sees; ``None`` for all.
         goal_setter: method that chooses goals, see ``make_goal_setter``; ``None`` for the environment's own goals.
@@ -68,9 +68,9 @@ class EnvOptions:
 
     def __post_init__(self) -> None:
         for name, annotation in field_types(EnvOptions).items():
-            object.__setattr__(self, name, checked_value(getattr(self, name), annotation, f"env.{name}"))
-        if self.history > MAX_FRAMES:
-            raise ValueError(f"env.history must be at most {MAX_FRAMES:,} observations, got {self.history:,}.")
+            if name != "skill":  # an index, which may be 0; SkillWrapper checks it
+                object.__setattr__(self, name, checked_value(getattr(self, name), annotation, f"env.{name}"))
+        whole_number(self.history, "env.history", 1, MAX_FRAMES)
 
 
 OPTION_NAMES = tuple(field.name for field in dataclasses.fields(EnvOptions))
@@ -97,6 +97,11 @@ def check_options(env_name: str, names: Iterable[str], valid: Iterable[str]) -> 
     for name in names:
         if name not in valid:
             raise ValueError(no_such(f"option of {env_name}", name, valid))
+
+
+def takes_any_name(function: Any) -> bool:
+    """Return True if a class or function accepts arguments of any name: if it has ``**kwargs``."""
+    return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
 
 
 def parameter_names(constructor: Any) -> set[str]:

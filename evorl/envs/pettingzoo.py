@@ -60,7 +60,7 @@ class PettingZooVectorEnv(HostVectorEnv):
             raise ValueError(no_such("value of env.ends", ends, ENDS))
         first = make()
         self._agents = _agents_of(first, name)
-        num_agents = len(self._agents)
+        self.num_agents = num_agents = len(self._agents)
         self.num_envs = positive(num_envs, "num_envs")
         if num_envs % num_agents:
             raise ValueError(
@@ -159,11 +159,6 @@ class PettingZooVectorEnv(HostVectorEnv):
             return bool(ends.any() or cuts.any() or not left)
         return bool(cuts.any() or not left or self._has_ended[copy].all())
 
-    @property
-    def num_agents(self) -> int:
-        """Number of agents A."""
-        return len(self._agents)
-
     def render(self) -> np.ndarray | None:
         """Return an image of the first copy; ``None`` without the option ``render_mode: rgb_array``."""
         return self._envs[0].render() if getattr(self._envs[0], "render_mode", None) == "rgb_array" else None
@@ -215,7 +210,7 @@ class PettingZooVectorEnv(HostVectorEnv):
     def _metric(self, copy: int, agent: Any, info: Mapping[Any, Any], name: str) -> Any:
         known = info.get(agent, {})
         if name not in known:
-            raise HostEnvError(f"the info of {agent} in copy {copy} has no {name!r}; it has {sorted(known)}.")
+            raise HostEnvError(f"env.metrics: info of {agent} in copy {copy} has no {name!r}, only {sorted(known)}.")
         return known[name]
 
 

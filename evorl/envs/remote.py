@@ -70,8 +70,8 @@ def make_remote_simulators(
     Args:
         name: ``simulator``, the only valid name.
         num_envs: number of rows of a training batch, B.
-        obs_space: observation space, see ``space_from_config``. ``{shape: [0]}``, for tasks without observations, is
-            replaced by a Box of shape ``[1]`` that contains only 1.
+        obs_space: observation space, see ``space_from_config``. A Box without numbers, as in ``{shape: [0]}``,
+            becomes a Box of shape ``[1]`` that contains only 1, for tasks without observations.
         action_space: action space, see ``space_from_config``.
         max_episode_steps: must be ``None``: a simulator ends its own episodes.
 

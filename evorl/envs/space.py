@@ -15,7 +15,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.envs.space_bounds import check_size, elements_within, filled_bound, fits_32_bits, known_bound, require_int32
+from evorl.envs.space_bounds import (
+    check_size,
+    elements_within,
+    filled_bound,
+    fits_32_bits,
+    known_bound,
+    require_int32,
+    require_whole,
+)
 from evorl.ops.trees import shape_and_dtype
 from evorl.types import ByValue, PyTreeDict, is_entry_name
 
@@ -66,7 +74,7 @@ class Box(Space):
 
     Raises:
         ValueError: a lower bound exceeds its upper bound; the bounds exclude every number of the dtype; a bound is NaN
-            or traced, or does not broadcast; ``shape`` has a negative axis or is too large; or the dtype is not real.
+            or traced, or does not broadcast; ``shape`` has invalid axes or is too large; or the dtype is not real.
     """
 
     def __init__(self, low: Any, high: Any, shape: Sequence[int] | None = None, dtype: Any = jnp.float32) -> None:
@@ -74,6 +82,7 @@ class Box(Space):
         if not any(jnp.issubdtype(self._dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
             raise ValueError(f"Box needs a real dtype, such as float32 or uint8; got {str(dtype)[:40]!r}.")
         low, high = known_bound(low, "low"), known_bound(high, "high")
+        require_whole("the axes of a Box's shape", () if shape is None else shape)
         shape = check_size(np.broadcast_shapes(low.shape, high.shape) if shape is None else tuple(map(int, shape)))
         self.low = filled_bound(low, shape, self._dtype, "low")
         self.high = filled_bound(high, shape, self._dtype, "high")
@@ -138,10 +147,11 @@ class Discrete(Space):
         start: the smallest element.
 
     Raises:
-        ValueError: ``n`` is less than 1 or too large, or an element is out of the range of int32.
+        ValueError: ``n`` is less than 1 or too large, a number is a fraction, or an element is out of int32's range.
     """
 
     def __init__(self, n: int, start: int = 0) -> None:
+        require_whole("n and start of Discrete", n, start)
         (self.n,), self.start = check_size((max(0, int(n)),)), int(start)
         if self.n < 1:
             raise ValueError(f"Discrete needs at least one element, got n={n}.")

@@ -99,6 +99,15 @@ def require_int32(name: str, first: Any, last: Any) -> None:
         )
 
 
+def require_whole(name: str, *numbers: Any) -> None:
+    """Raise ``ValueError`` unless numbers, or arrays of numbers, are integers or integral floats, and not bools."""
+    for value in numbers:
+        array = np.asarray(value)
+        kind = array.dtype.kind  # O: integers beyond 64 bits
+        if kind not in "iufO" or (kind == "f" and not np.all(np.isfinite(array) & (array == np.trunc(array)))):
+            raise ValueError(f"{name} must be whole numbers, got {value!r}.")
+
+
 def check_size(shape: Sequence[int]) -> tuple[int, ...]:
     """Return ``shape`` as a tuple; raise ``ValueError`` for a negative axis, or a product above ``MAX_NUMBERS``."""
     if any(size < 0 for size in shape):

@@ -1,8 +1,8 @@
 """Policies for computing the start states of the next episodes of a vector environment; they affect only the speed.
 
-``when_needed`` computes starts in a loop that runs only in steps in which an environment needs a start; the CPU always
-uses this policy. On an accelerator, the condition of such a loop makes the host wait for the device in every step, for
-the time of about ten small kernels. ``every_step`` therefore computes starts at every step, without waiting. By
+``when_needed`` computes starts in a loop that runs only in steps in which an environment needs a start; it is the
+default on the CPU. On an accelerator, the condition of such a loop makes the host wait for the device in every step,
+for the time of about ten small kernels. ``every_step`` therefore computes starts at every step, without waiting. By
 default, accelerators use ``every_step`` for cheap resets; otherwise the wait of ``when_needed`` is negligible.
 
 States have the same structure under both policies, and each policy can continue from the states of the other policy: a

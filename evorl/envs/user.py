@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,7 +14,14 @@ from evorl.envs.gymnasium import InProcessGymnasiumEnv
 from evorl.envs.host.answers import refuse_exit
 from evorl.envs.host.create import create_host_env
 from evorl.envs.host.host_vector_env import HostVectorEnv
-from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options
+from evorl.envs.options import (
+    as_hashable,
+    check_options,
+    from_hashable,
+    parameter_names,
+    split_options,
+    takes_any_name,
+)
 from evorl.envs.stack import wrap_env
 from evorl.envs.vector import VectorEnv
 from evorl.envs.wrappers.wrapper import Wrapper
@@ -55,10 +61,9 @@ def create_wrapped_user_env(factory: str, **options: Any) -> VectorEnv:
     if "num_envs" in parameter_names(function):
         return create_host_env(function, factory, **options)
     if _makes_gymnasium_env(function, options):
-        return create_host_env(_gymnasium_maker(function), factory, **options)
+        return create_host_env(functools.partial(_gymnasium_simulators, function), factory, **options)
     shared, arguments = split_options(options)
-    kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}
-    if inspect.Parameter.VAR_KEYWORD not in kinds:
+    if not takes_any_name(function):
         check_options(factory, arguments, parameter_names(function))
     return wrap_env(_make_env(function, factory, as_hashable(arguments)), **shared)
 
@@ -66,7 +71,7 @@ def create_wrapped_user_env(factory: str, **options: Any) -> VectorEnv:
 def _makes_gymnasium_env(function: Callable[..., Any], options: Mapping[str, Any]) -> bool:
     """Return True if the function returns a ``gymnasium.Env``; calls the function to find out."""
     _, arguments = split_options({name: value for name, value in options.items() if name != "host"})
-    if set(arguments) - parameter_names(function):
+    if not takes_any_name(function) and set(arguments) - parameter_names(function):
         return False  # the caller raises the error
     made = made_by(function, arguments)
     if isinstance(made, Env) or not hasattr(made, "observation_space"):
@@ -75,11 +80,8 @@ def _makes_gymnasium_env(function: Callable[..., Any], options: Mapping[str, Any
     return True
 
 
-def _gymnasium_maker(function: Callable[..., Any]) -> Callable[..., HostVectorEnv]:
-    def make(num_envs: int, **arguments: Any) -> HostVectorEnv:
-        return InProcessGymnasiumEnv(functools.partial(function, **arguments), num_envs)
-
-    return make
+def _gymnasium_simulators(function: Callable[..., Any], /, num_envs: int, **arguments: Any) -> HostVectorEnv:
+    return InProcessGymnasiumEnv(functools.partial(function, **arguments), num_envs)
 
 
 @functools.lru_cache(maxsize=16)
@@ -94,14 +96,6 @@ def _make_env(function: Callable[..., Env], factory: str, arguments: tuple) -> U
     return UserEnv(env, (factory, arguments))
 
 
-def _called(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-    try:
-        return function(**arguments)
-    except BaseException as error:
-        refuse_exit(error, f"{getattr(function, '__qualname__', function)}, which makes the environment,")
-        raise
-
-
 def made_by(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     """Return ``function(**arguments)``. Raises ``HostEnvError`` if the function calls ``sys.exit``.
 
@@ -109,10 +103,11 @@ def made_by(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
         EnvContractError: the function instantiates a class that lacks abstract methods; the message names them.
     """
     try:
-        return _called(function, arguments)
-    except TypeError as error:
+        return function(**arguments)
+    except BaseException as error:
+        refuse_exit(error, f"{getattr(function, '__qualname__', function)}, which makes the environment,")
         missing = re.search(r"Can't instantiate abstract class (\w+) .*abstract methods? (.*)$", str(error))
-        if missing is None:
+        if missing is None or not isinstance(error, TypeError):
             raise
         names = missing[2].replace("'", "").replace(", ", " and ")
         raise EnvContractError(

@@ -1,11 +1,11 @@
 """Vector environments: B environments stepped together, with four autoreset modes.
 
-In the modes ``NORMAL`` and ``ENVPOOL``, episode n of environment i starts from ``env.reset(fold_in(key_i, n))``. This
-is a pure function of (key_i, n), so the start may be computed at any time, together with the starts of any other
-environments. Every environment stores one precomputed start for its next episode. When an environment needs a start and
-has used its stored start, new starts of all environments are computed in one batch. Every episode has a new start, but
-the batch of resets runs about once per episode, not once per step. Accelerators compute cheap starts at every step
-instead, see ``evorl.envs.starts``.
+In the modes ``NORMAL`` and ``ENVPOOL``, episode n of environment i starts from ``env.reset(fold_in(key_i, n))``, where
+``key_i`` is the key of environment i. This is a pure function of (key_i, n), so the start may be computed at any time,
+together with the starts of any other environments. Every environment stores one precomputed start for its next episode.
+When an environment needs a start and has used its stored start, new starts of all environments are computed in one
+batch. Every episode has a new start, but the batch of resets runs about once per episode, not once per step.
+Accelerators compute cheap starts at every step instead, see ``evorl.envs.starts``.
 
 Each row of a batch is computed independently of the other rows: any block of rows may be stepped separately. An
 environment with several agents has one row per agent. The rows of such a copy are consecutive, start and end together,
@@ -48,6 +48,7 @@ class VectorEnv(EnvWrapper):
     """
 
     autoreset_mode: ClassVar[AutoresetMode]
+    _stores_starts: ClassVar[bool] = False  # true if each environment stores the start of its next episode
     # Policy for computing episode starts; ``None`` chooses by platform and cost, see ``evorl.envs.starts``.
     starts: StartPolicy | None = None
     # Library and name, such as ``brax/hopper``, or the name of a user's function; set by ``create_env``.
@@ -142,11 +143,10 @@ class VectorEnv(EnvWrapper):
         """
         keys, mask = self._restart_keys(env_state, mask, key)
         fresh = self._start(keys, env_state._internal.env_id)
-        if self._goals is None:
-            return tree_where(mask, fresh, env_state)
-        remembered = {"goals": env_state._internal.goals}
-        state = tree_where(mask, fresh.replace(_internal=fresh._internal | remembered), env_state)
-        return self._goals.start(state, mask)
+        if self._goals is not None:
+            remembered = {"goals": env_state._internal.goals}
+            fresh = self._goals.start(fresh.replace(_internal=fresh._internal | remembered), mask)
+        return tree_where(mask, fresh, env_state)
 
     def _check_action(self, env_state: EnvState, action: Action) -> None:
         shapes = [(*env_state.done.shape, *shape) for shape in self._action_shapes]
@@ -173,9 +173,10 @@ class VectorEnv(EnvWrapper):
         return outer_state(inner, inner.obs, jnp.zeros_like(inner.done), self._remember(internal, inner))
 
     def _remember(self, internal: PyTreeDict, start: EnvState) -> PyTreeDict:
-        """Return ``internal`` with entries of the first start that the autoreset mode needs; by default unchanged."""
-        del start
-        return internal
+        """Return ``internal`` with entries of the first start that the autoreset mode needs."""
+        # The start is marked as consumed: the first end of an episode triggers the computation of all starts.
+        stale = {"next_start": _start_of(start), "next_is_fresh": jnp.zeros_like(start.done)}
+        return internal | stale if self._stores_starts else internal
 
     @abc.abstractmethod
     def _continue(self, env_state: EnvState, stepped: EnvState) -> EnvState:
@@ -228,9 +229,7 @@ class VmapAutoResetWrapper(VectorEnv):
     """Vector environment in the mode ``NORMAL``: the step that ends an episode starts the next, from a new reset."""
 
     autoreset_mode = AutoresetMode.NORMAL
-
-    def _remember(self, internal: PyTreeDict, start: EnvState) -> PyTreeDict:
-        return _with_stale_start(internal, start)
+    _stores_starts = True
 
     def _continue(self, env_state: EnvState, stepped: EnvState) -> EnvState:
         next_start, internal = self._next_starts(env_state._internal, stepped.done)
@@ -251,7 +250,7 @@ class FastVmapAutoResetWrapper(VectorEnv):
 
     def _continue(self, env_state: EnvState, stepped: EnvState) -> EnvState:
         internal = env_state._internal
-        next_start = jax.tree.map(lambda x: _fold_keys(x, internal.episode + 1), internal.next_start)
+        next_start = _fold_keys(internal.next_start, internal.episode + 1)
         state, internal = self._with_new_episodes(internal, stepped, stepped.done, next_start)
         return outer_state(state, stepped.obs, jnp.zeros_like(stepped.done), internal)
 
@@ -264,9 +263,7 @@ class EnvPoolVmapAutoResetWrapper(VectorEnv):
     """
 
     autoreset_mode = AutoresetMode.ENVPOOL
-
-    def _remember(self, internal: PyTreeDict, start: EnvState) -> PyTreeDict:
-        return _with_stale_start(internal, start)
+    _stores_starts = True
 
     def _continue(self, env_state: EnvState, stepped: EnvState) -> EnvState:
         is_reset_step = env_state.done
@@ -285,13 +282,13 @@ VECTOR_ENVS: dict[AutoresetMode, type[VectorEnv]] = {
 
 
 def outer_state(inner: EnvState, next_obs: Any, is_reset_step: jax.Array, internal: PyTreeDict) -> EnvState:
-    """Return ``inner``, the batched state of ``VectorEnv.env``, with ``internal`` and with the others in ``info``."""
+    """Return ``inner`` with ``internal`` as ``_internal``, and with ``next_obs`` and ``is_reset_step`` in ``info``."""
     info = inner.info | {"next_obs": next_obs, "is_reset_step": is_reset_step}
     return inner.replace(info=info, _internal=internal)
 
 
 def without_step_info(env_state: EnvState) -> EnvState:
-    """Return a state without ``info.next_obs`` and ``info.is_reset_step``, for loops: no step reads these entries."""
+    """Return a state without ``info.next_obs`` and ``info.is_reset_step``: no step reads them, and loops carry less."""
     info = PyTreeDict({name: x for name, x in env_state.info.items() if name not in ("next_obs", "is_reset_step")})
     return env_state.replace(info=info)
 
@@ -305,15 +302,22 @@ def _start_of(state: EnvState) -> PyTreeDict:
     return PyTreeDict(env_state=state.env_state, obs=state.obs, inner=state._internal)
 
 
-def _with_stale_start(internal: PyTreeDict, start: EnvState) -> PyTreeDict:
-    # The start is marked as consumed: the first end of an episode triggers the computation of all starts.
-    return internal | {"next_start": _start_of(start), "next_is_fresh": jnp.zeros_like(start.done)}
+def _fold_keys(start: PyTreeDict, episode: jax.Array) -> PyTreeDict:
+    """Fold the keys ``[B]`` of both states in ``start`` with ``episode`` ``[B]``; observations have no keys.
+
+    Keys are typed, or legacy: leaves ``uint32[B, 2]`` of an ``env_state`` without typed keys.
+    """
+
+    def fold_typed(x: jax.Array) -> jax.Array:
+        return _fold_rows(x, episode) if _is_typed(x) and x.ndim == 1 else x
+
+    def fold_legacy(x: jax.Array) -> jax.Array:
+        is_key = x.dtype == jnp.uint32 and x.shape[1:] == (2,)
+        return jax.random.key_data(_fold_rows(jax.random.wrap_key_data(x), episode)) if is_key else x
+
+    fold = fold_typed if any(map(_is_typed, jax.tree.leaves(start.env_state))) else fold_legacy
+    return start.replace(env_state=jax.tree.map(fold, start.env_state), inner=jax.tree.map(fold_typed, start.inner))
 
 
-def _fold_keys(x: jax.Array, episode: jax.Array) -> jax.Array:
-    """Fold keys ``[B]`` (typed, or legacy ``uint32[B, 2]``) with ``episode`` ``[B]``; return other leaves unchanged."""
-    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) and x.ndim == 1:
-        return _fold_rows(x, episode)
-    if x.dtype == jnp.uint32 and x.shape[1:] == (2,):
-        return jax.random.key_data(_fold_rows(jax.random.wrap_key_data(x), episode))
-    return x
+def _is_typed(x: jax.Array) -> bool:
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)

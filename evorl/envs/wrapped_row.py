@@ -88,7 +88,7 @@ class WrappedRow:
         return FrameMemory(started=jnp.asarray(False), earlier_frames=jax.tree.map(jnp.zeros_like, frames))
 
     def seen(self, obs: Observation, memory: FrameMemory | None) -> tuple[Observation, FrameMemory | None]:
-        """Return the agent's view of ``obs``, an observation of ``inner``, and the memory for the next observation."""
+        """Return the agent's view of an observation of ``inner``, and the next memory (``None`` without stacking)."""
         start = self._wrapped.reset(obs)
         if memory is None:
             return start.obs, None

@@ -26,25 +26,10 @@ from evorl.types import Action, Key, PyTreeDict
 
 ENV_NAMES = (
     "MiniGrid-BlockedUnlockPickUp",
-    "MiniGrid-DoorKey-5x5",
-    "MiniGrid-DoorKey-6x6",
-    "MiniGrid-DoorKey-8x8",
-    "MiniGrid-DoorKey-16x16",
-    "MiniGrid-Empty-5x5",
-    "MiniGrid-Empty-6x6",
-    "MiniGrid-Empty-8x8",
-    "MiniGrid-Empty-16x16",
-    "MiniGrid-EmptyRandom-5x5",
-    "MiniGrid-EmptyRandom-6x6",
-    "MiniGrid-EmptyRandom-8x8",
-    "MiniGrid-EmptyRandom-16x16",
+    *(f"MiniGrid-{room}-{n}x{n}" for room in ("DoorKey", "Empty", "EmptyRandom") for n in (5, 6, 8, 16)),
     "MiniGrid-FourRooms",
     "MiniGrid-LockedRoom",
-    "MiniGrid-MemoryS8",
-    "MiniGrid-MemoryS16",
-    "MiniGrid-MemoryS32",
-    "MiniGrid-MemoryS64",
-    "MiniGrid-MemoryS128",
+    *(f"MiniGrid-MemoryS{n}" for n in (8, 16, 32, 64, 128)),
     "MiniGrid-Playground",
     "MiniGrid-Unlock",
     "MiniGrid-UnlockPickUp",
@@ -65,11 +50,13 @@ class XMiniGridAdapter(EnvWithSpaces):
     """
 
     def __init__(self, grid_env: Any, params: Any, spec: Any = None) -> None:
+        from xminigrid.core import constants
+
         self.grid_env = grid_env
         self.params = params
         self._spec = spec
         self._action_space = Discrete(grid_env.num_actions(params))
-        self._num_tiles, self._num_colors = _num_kinds()
+        self._num_tiles, self._num_colors = constants.NUM_TILES, constants.NUM_COLORS
         width, height, _ = grid_env.observation_shape(params)
         self._obs_space = Box(False, True, (width, height, self._num_tiles + self._num_colors), jnp.bool_)
         start = jax.eval_shape(lambda: grid_env.reset(params, jax.random.key(0)))
@@ -152,10 +139,3 @@ def _xminigrid() -> Any:
         warnings.simplefilter("ignore", DeprecationWarning)  # from its plotting imports
         import xminigrid
     return xminigrid
-
-
-def _num_kinds() -> tuple[int, int]:
-    """Return the numbers of kinds of tiles and of colors that the library defines."""
-    from xminigrid.core import constants
-
-    return constants.NUM_TILES, constants.NUM_COLORS

@@ -13,7 +13,7 @@ from pathlib import Path
 from evorl.config.command_lines import user_path
 from evorl.config.gate import admit
 from evorl.execution.multiprocess import join_processes, process_info
-from evorl.ops.platform import on_cpu, set_precision
+from evorl.ops.platform import available_cores, on_cpu, set_precision
 from evorl.runs.files import RunFolderError, make_private_folder, user_cache
 from evorl.runs.spec import Precision, RunSpec
 from evorl.xla_flags import add_xla_flags
@@ -60,7 +60,7 @@ def prepare_runtime(
     import jax
 
     info = process_info()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = available_cores()
     num_devices = devices if isinstance(devices, int) and not isinstance(devices, bool) and devices > 0 else None
     if info:
         num_devices = info.devices or max(1, num_devices // info.count if num_devices else cores // info.local_count)

@@ -7,6 +7,7 @@ machine without GPUs (``python -m benchmarks.gpu --static``).
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -24,6 +25,11 @@ def platform() -> str:
 def on_cpu() -> bool:
     """Return True if programs are compiled for a CPU; code uses this to choose the form that is fast there."""
     return platform() == "cpu"
+
+
+def available_cores() -> int:
+    """Return the number of CPU cores that this process may use; all cores where it is unknown, as on macOS."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

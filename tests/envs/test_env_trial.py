@@ -13,7 +13,7 @@ from evorl.envs import create_env
 from evorl.envs.env_trial import Trial, try_env
 from evorl.envs.stack import wrap_env
 from tests.support import faulty_envs
-from tests.support.errors import assert_names
+from tests.support.errors import assert_names, raises_naming
 from tests.support.faulty_envs import Walk
 
 KEY = jax.random.key(3)
@@ -81,3 +81,9 @@ def test_simulators_are_tried_too() -> None:
     finally:
         env.close()
     assert_names(problem, "number[0] is 3", "0 to 2")
+
+
+@pytest.mark.parametrize("num_steps", [0, -1, 2.5])
+def test_a_trial_has_steps(num_steps: Any) -> None:
+    with raises_naming(ValueError, "num_steps", f"got {num_steps}"):
+        try_env(wrap_env(Walk(), parallel=2, max_episode_steps=5), num_steps, KEY)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from evorl.envs import Box, DictSpace, Discrete, TupleSpace, create_env
+from evorl.envs import Box, DictSpace, Discrete, EnvState, TupleSpace, create_env
 from evorl.envs.gymnasium_export import as_gymnasium, gymnasium_space
 from evorl.envs.gymnasium_spaces import space_of
 from tests.support.errors import raises_naming
+from tests.support.toy_envs import ToyEnv, toy_state
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
@@ -47,3 +50,31 @@ def test_spaces_there_and_back_are_the_same() -> None:
 def test_vector_environments_are_refused_in_words() -> None:
     with raises_naming(TypeError, "single environment", "VmapAutoResetWrapper"):
         as_gymnasium(create_env("gymnax/CartPole-v1"))
+
+
+class Gripper(ToyEnv):
+    """Moves by nested actions, dicts in a tuple; observes the sum of their numbers."""
+
+    obs_space = Box(-np.inf, np.inf, (1,))
+    action_space: Any = DictSpace(
+        {"b": TupleSpace([Discrete(3), DictSpace({"c": Box(-1.0, 1.0, (2,))})]), "a": Discrete(2)}
+    )
+
+    def reset(self, key: jax.Array) -> EnvState:
+        """Return 0."""
+        return toy_state(jnp.zeros(1), jnp.zeros(1))
+
+    def step(self, env_state: EnvState, action: Any) -> EnvState:
+        """Return the sum of all numbers of the action."""
+        total = jnp.reshape(action.a + action.b[0] + action.b[1].c.sum(), (1,))
+        return toy_state(total, total)
+
+
+def test_nested_actions_are_plain_dicts_of_gymnasium() -> None:
+    env = as_gymnasium(Gripper())
+    env.reset(seed=0)
+    env.action_space.seed(3)
+    for _ in range(5):
+        action = env.action_space.sample()
+        obs, *_ = env.step(action)
+        np.testing.assert_allclose(obs, [action["a"] + action["b"][0] + action["b"][1]["c"].sum()], rtol=1e-6)

@@ -135,6 +135,28 @@ def test_parameters_and_constructor_arguments() -> None:
         create_wrapped_gymnax_env("CartPole-v1", max_episode_steps=0)
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "parts"),
+    [
+        ("CartPole-v1", {"max_steps_in_episode": 2.5}, ("env.max_steps_in_episode", "got 2.5")),
+        ("CartPole-v1", {"max_steps_in_episode": 0}, ("env.max_steps_in_episode", "positive", "got 0")),
+        ("CartPole-v1", {"max_steps_in_episode": True}, ("env.max_steps_in_episode", "got True")),
+        ("Freeway-MinAtar", {"player_speed": 1.5}, ("env.player_speed", "whole number", "got 1.5")),
+        ("CartPole-v1", {"gravity": "9"}, ("env.gravity", "must be a number", "got '9'")),
+    ],
+)
+def test_numbers_have_the_type_of_their_parameter(name: str, options: dict, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
+        create_wrapped_gymnax_env(name, **options)
+
+
+def test_numbers_of_another_type_with_the_same_value_are_accepted() -> None:
+    env = create_wrapped_gymnax_env("CartPole-v1", max_steps_in_episode=5e1, gravity=9)
+    assert env.max_episode_steps == 50
+    assert create_wrapped_gymnax_env("Freeway-MinAtar", player_speed=-1).unwrapped.params.player_speed == -1
+    assert not create_wrapped_gymnax_env("Asterix-MinAtar", ramping=False).unwrapped.params.ramping
+
+
 def test_spaces_are_converted() -> None:
     env = create_wrapped_gymnax_env("CartPole-v1")
     assert env.action_space == Discrete(2)

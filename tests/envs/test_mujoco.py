@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 
@@ -55,6 +56,11 @@ def test_number_of_threads_does_not_show() -> None:
     assert_same(play(one, 20), play(three, 20))
     one.close()
     three.close()
+
+
+def test_tasks_are_made_on_systems_without_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)  # as on macOS
+    make_mujoco_simulators("hopper", 8).close()
 
 
 def test_successor_of_the_last_step_is_the_end_not_the_next_start() -> None:
@@ -113,6 +119,8 @@ def test_options_reach_the_task() -> None:
         ("swimmer", {"healthy_reward": 1.0}, ("host/swimmer", "'healthy_reward'")),
         ("hopper", {"healthy_z_range": [2, 1]}, ("healthy_z_range", "two numbers", "got [2, 1]")),
         ("hopper", {"frame_skip": 0}, ("frame_skip", "got 0")),
+        *((name, {"reset_noise_scale": -1}, ("env.reset_noise_scale", "at least 0", "got -1")) for name in ENV_NAMES),
+        ("pusher", {"reset_noise_scale": float("inf")}, ("env.reset_noise_scale", "at least 0", "got inf")),
         ("hopper", {"terminate_when_unhealthy": 3}, ("terminate_when_unhealthy", "true or false", "got 3")),
         ("hopper", {"num_threads": 0}, ("num_threads", "got 0")),
     ],

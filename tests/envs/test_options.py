@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import jax
 import numpy as np
 import pytest
 
-from evorl.envs import AutoresetMode
+from evorl.envs import AutoresetMode, create_env
 from evorl.envs.options import (
     EnvOptions,
     as_autoreset_mode,
@@ -71,3 +74,15 @@ def test_check_options() -> None:
         check_options("env", {"nois": 1}, parameter_names(Env))
     with raises_naming(ValueError, "'histry'", "'history'"):
         check_options("env", {"histry": 1}, parameter_names(Env))
+
+
+@pytest.mark.parametrize("skill", [0, 3, 3.0, np.int64(2)])
+def test_a_skill_is_an_index_from_0(skill: Any) -> None:
+    env = create_env("gymnax/Pendulum-v1", skills=4, skill=skill)
+    np.testing.assert_array_equal(env.reset(jax.random.key(0)).obs[0, 3:], np.eye(4)[int(skill)])
+
+
+@pytest.mark.parametrize("skill", [4, -1, 1.5, "1", True])
+def test_what_is_no_index_of_a_skill_is_refused(skill: object) -> None:
+    with raises_naming(ValueError, "env.skill", "from 0 to 3", f"got {skill!r}"):
+        create_env("gymnax/Pendulum-v1", skills=4, skill=skill)

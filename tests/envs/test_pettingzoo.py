@@ -8,10 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium.spaces as spaces
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pettingzoo
 import pytest
 
+from evorl.assembly import workflow_from_config
+from evorl.envs import create_env
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.envs.pettingzoo import PettingZooVectorEnv, make_pettingzoo_simulators
 from evorl.envs.space import Box, DictSpace, Discrete
@@ -299,3 +303,30 @@ def test_import_of_the_adapter_does_not_import_pettingzoo() -> None:
     code = "import sys, evorl.envs.pettingzoo; print('pettingzoo' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False"
+
+
+def test_a_vector_environment_knows_its_agents() -> None:
+    env = create_env({"library": "pettingzoo", "name": GAME}, parallel=6)
+    assert env.num_agents == 3
+    state = env.step(env.reset(jax.random.key(0)), jnp.zeros(6, jnp.int32))
+    after = env.partial_reset(state, np.arange(6) == 4, jax.random.key(1))  # an agent of the second copy
+    np.testing.assert_array_equal(after.info.steps, [1, 1, 1, 0, 0, 0])
+    np.testing.assert_array_equal(after.obs[:3], state.obs[:3])
+    after = env.step(after, jnp.ones(6, jnp.int32))
+    np.testing.assert_array_equal(after.info.steps, [2, 2, 2, 1, 1, 1])
+    env.close()
+
+
+def test_evaluation_rounds_up_to_whole_copies() -> None:
+    workflow = workflow_from_config(
+        {
+            "workflow": "evorl.algorithms.ppo.PPOWorkflow",
+            "env": {"library": "pettingzoo", "name": GAME, "max_episode_steps": 20},
+            "eval_episodes": 4,
+            "num_envs": 3,
+            "rollout_length": 4,
+            "num_minibatches": 1,
+        }
+    )
+    assert (workflow.env.num_agents, workflow.eval_env.num_envs) == (3, 6)
+    workflow.close()

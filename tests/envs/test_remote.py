@@ -26,6 +26,10 @@ SPACES = {"obs_space": {"shape": [3]}, "action_space": {"shape": [2], "low": -2.
         ({"n": 3}, Discrete(3)),
         ({"n": 3, "start": -1}, Discrete(3, start=-1)),
         ({"n": [2, 5], "start": [0, 1]}, MultiDiscrete([2, 5], start=[0, 1])),
+        ({"n": 3.0}, Discrete(3)),
+        ({"n": [2.0, 5]}, MultiDiscrete([2, 5])),
+        ({"shape": [4.0, 1e1]}, Box(-np.inf, np.inf, (4, 10))),
+        ({"shape": []}, Box(-np.inf, np.inf)),
         ({"shape": [4]}, Box(-np.inf, np.inf, (4,))),
         ({"shape": [2], "low": -1, "high": [1, 2]}, Box(-1, [1, 2], (2,))),
         ({"shape": [84, 84], "dtype": "uint8", "low": 0, "high": 255}, Box(0, 255, (84, 84), np.uint8)),
@@ -53,6 +57,20 @@ def test_spaces_of_configs(config: Any, space: Any) -> None:
         ({"n": 0}, ("env.obs_space=", "valid space", "n=0")),
         ({"shape": [2], "low": 2, "high": 1}, ("env.obs_space=", "valid space", "low <= high")),
         ({"shape": [2], "dtype": "colour"}, ("env.obs_space=", "valid space", "colour")),
+        *(
+            (config, ("env.obs_space=", "valid space", "whole numbers"))
+            for config in (
+                {"n": 2.7},
+                {"n": True},
+                {"n": "3"},
+                {"n": [2.7, 3]},
+                {"n": 3, "start": 0.5},
+                {"n": [2, 3], "start": [0, 0.5]},
+                {"shape": [2.9]},
+                {"shape": [float("nan")]},
+                {"n": float("inf")},
+            )
+        ),
         ({"a": {"n": 2}, "b": {"n": 0}}, ("env.obs_space.b=",)),
     ],
     ids=str,

@@ -273,6 +273,26 @@ def test_bad_arguments() -> None:
         MultiDiscrete([2, 0])
 
 
+@pytest.mark.parametrize("number", [2.7, np.float32(2.5), np.nan, np.inf, True, np.bool_(True), "3"])
+def test_fractions_are_refused_as_sizes(number: Any) -> None:
+    for make in (
+        lambda: Discrete(number),
+        lambda: Discrete(3, number),
+        lambda: MultiDiscrete([number]),
+        lambda: MultiDiscrete([2, 3], number),
+        lambda: Box(0, 1, (number,)),
+    ):
+        with raises_naming(ValueError, "whole numbers", "got"):
+            make()
+
+
+@pytest.mark.parametrize("number", [3, 3.0, np.int64(3), np.float32(3), np.array(3), jnp.array(3)])
+def test_integers_of_any_type_are_sizes(number: Any) -> None:
+    assert Discrete(number, number) == Discrete(3, 3)
+    assert MultiDiscrete([number], number) == MultiDiscrete([3], 3)
+    assert Box(0, 1, (number,)) == Box(0, 1, (3,))
+
+
 def test_is_bounded() -> None:
     assert Box(0, 1).is_bounded
     assert not Box(0, np.inf).is_bounded

@@ -77,3 +77,22 @@ def limited() -> gymnasium.Env:
 
 def test_the_time_limit_of_a_wrapper_is_known() -> None:
     assert create_env({"factory": f"{__name__}:limited"}, parallel=2).max_episode_steps == 9
+
+
+def pendulum(size: int = 0, **options: Any) -> gymnasium.Env:
+    """Create an environment that accepts options of any name."""
+    made.append({"size": size, **options})
+    return gymnasium.make("Pendulum-v1")
+
+
+made: list[dict[str, Any]] = []
+
+
+@pytest.mark.parametrize("options", [{}, {"size": 2}, {"x": 1}, {"size": 2, "x": 1}], ids=str)
+def test_a_gymnasium_environment_may_take_any_options(options: dict[str, Any]) -> None:
+    made.clear()
+    env = create_env({"factory": f"{__name__}:pendulum", "host": "loop", **options}, parallel=2)
+    assert env.steps_on_host
+    assert made
+    assert all(arguments == {"size": 0} | options for arguments in made)
+    env.close()

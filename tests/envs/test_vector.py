@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from evorl.envs import AutoresetMode, Box, EnvState
+from evorl.envs.stack import wrap_env
 from evorl.envs.wrappers import (
     VECTOR_ENVS,
     EpisodeWrapper,
@@ -160,6 +161,43 @@ def test_fast_restores_no_keys() -> None:
     _, records = jax.jit(lambda s: play(env, s, 6))(env.reset(jax.random.key(0)))
     np.testing.assert_array_equal(records.obs[2], records.obs[5])  # the first state again
     assert not np.isclose(records.obs[0], records.obs[3]).any()  # different noise
+
+
+class Pair(ToyEnv):
+    """Observes and stores two uint32 numbers, next to a key, if ``key_kind`` is not empty: it adds bits of the key."""
+
+    obs_space = Box(0, 100, (2,), jnp.uint32)
+    action_space = Box(-1, 1, (3,))
+
+    def __init__(self, key_kind: str) -> None:
+        self.key_kind = key_kind
+
+    def reset(self, key: jax.Array) -> EnvState:
+        """Return 7 and 8."""
+        pair = jnp.array([7, 8], jnp.uint32)
+        if self.key_kind == "raw":
+            return toy_state(PyTreeDict(key=jax.random.key_data(key)), pair)
+        return toy_state(PyTreeDict(key=key, pair=pair), pair)
+
+    def step(self, env_state: EnvState, action: jax.Array) -> EnvState:
+        """Return a random pair."""
+        state = env_state.env_state
+        pair = jax.random.randint(state.key, (2,), 0, 100).astype(jnp.uint32)
+        return toy_state(state, pair)
+
+    def _identity(self) -> str:
+        return self.key_kind
+
+
+@pytest.mark.parametrize("key_kind", ["typed", "raw"])
+def test_fast_changes_keys_only(key_kind: str) -> None:
+    env = wrap_env(Pair(key_kind), parallel=2, autoreset_mode="fast", max_episode_steps=2, history=2)
+    state, _ = jax.jit(lambda s: play(env, s, 2))(env.reset(jax.random.key(0)))
+    np.testing.assert_array_equal(state.obs, [[7, 8, 7, 8]] * 2)
+    np.testing.assert_array_equal(state._internal.inner.earlier_frames, [[7, 8]] * 2)
+    np.testing.assert_array_equal(state.env_state.get("pair", [[7, 8]] * 2), [[7, 8]] * 2)
+    _, records = jax.jit(lambda s: play(env, s, 4))(env.reset(jax.random.key(0)))
+    assert (records.next_obs[0, :, 2:] != records.next_obs[2, :, 2:]).any()  # the key of the second episode differs
 
 
 def test_gradients_pass_through_steps_and_stop_at_resets() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from evorl.networks.linear_cells import linear_scan
 from evorl.ops import loops, returns
 from evorl.ops.loops import in_loop, precomputed, repeated, when_due
 from evorl.ops.optimization import _clipped
-from evorl.ops.platform import compiled_for, on_cpu, platform
+from evorl.ops.platform import available_cores, compiled_for, on_cpu, platform
 from evorl.ops.random import unrolled
 from evorl.ops.returns import linear_recurrence
 from evorl.ops.trees import means, pack
@@ -63,6 +64,7 @@ OTHERS = {
     "execution/memory._arrays": "bytes",
     "execution/live_bytes.aval_bytes": "bytes",
     "execution/runtime.prepare_runtime": "a setting of JAX",
+    "sweeps/capacity.settings_at_once": "bytes",
 }
 
 
@@ -140,3 +142,13 @@ def test_every_branch_is_known() -> None:
 
 def _half(x: jax.Array) -> jax.Array:
     return x.astype(jnp.bfloat16)
+
+
+def test_cores_are_counted_on_every_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(5), raising=False)
+    assert available_cores() == 5
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    assert available_cores() == 7
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert available_cores() == 1

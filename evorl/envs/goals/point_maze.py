@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.config.names import no_such
+from evorl.config.values import checked_value
 from evorl.envs.env import Env, EnvState
 from evorl.envs.goals.sparse import MinusOneUntil, Within, all_of_it, observed
 from evorl.envs.space import Box
@@ -156,7 +157,7 @@ def _only(name: str, where: str, mark: str, maze: Sequence[str]) -> str | None:
 
 
 def _checked_maze(maze: Sequence[str]) -> tuple[str, ...]:
-    rows = tuple(maze)
+    rows = checked_value(maze, tuple[str, ...], "env.maze")
     widths = {len(row) for row in rows}
     if len(widths) != 1 or any(not set(row) <= set("# SF") for row in rows):
         raise ValueError(f"env.maze needs rows of equal length with the characters '# SF'; got {list(rows)}.")

@@ -165,7 +165,7 @@ class SeveralGoals(GoalSetter):
 
     Attributes:
         of: setter that chooses each goal.
-        every: number of steps per goal; ``None`` sets the next goal as soon as a goal is reached.
+        every: number of steps per goal; ``None`` sets the next goal once a goal is reached, if the episode continues.
     """
 
     of: GoalSetter = UniformGoals()

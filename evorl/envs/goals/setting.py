@@ -115,7 +115,7 @@ class GoalsOfRows:
     def steer(
         self, env_state: EnvState, action: Action, stepped: EnvState, mask: jax.Array
     ) -> tuple[EnvState, GoalStep, PyTreeDict]:
-        """Call ``setter.after`` where ``mask`` ``[B]`` is True; return changed ``stepped`` and step, memory, keys."""
+        """Call ``setter.after`` where ``mask`` ``[B]`` is True; return new ``stepped``, step, and memory with keys."""
 
         def one(memory: Any, key: Key, step: GoalStep, counts: jax.Array) -> tuple[GoalStep, Any, Key]:
             key, step_key = jax.random.split(key)

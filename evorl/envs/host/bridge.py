@@ -90,11 +90,16 @@ class HostBackedEnv(VectorEnv):
         if repeats > 1:
             row = ActionRepeatWrapper(row, repeats, on_host=True)
         super().__init__(put_wrappers(row, dataclasses.replace(options, action_repeat=1), None), options.parallel)
+        self._num_agents = main.num_agents  # the wrappers process each agent alone
         self._saved = main.get_state()
         weakref.finalize(self, Simulators.close, self.simulators)
 
     def _identity(self) -> Any:
         return id(self)
+
+    @property
+    def num_agents(self) -> int:
+        return self._num_agents
 
     @property
     def can_be_saved(self) -> bool:

@@ -26,6 +26,7 @@ class HostVectorEnv(abc.ABC):
 
     Attributes:
         num_envs: B.
+        num_agents: number of agents per copy; the agents of a copy are consecutive environments, and end together.
         obs_space: observation space of one environment.
         action_space: action space of one environment.
         max_episode_steps: number of environment steps after which ``step`` reports truncation; ``None`` without a
@@ -39,6 +40,7 @@ class HostVectorEnv(abc.ABC):
     """
 
     num_envs: int
+    num_agents: int = 1
     obs_space: Space
     action_space: Space
     max_episode_steps: int | None = None

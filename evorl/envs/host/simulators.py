@@ -53,6 +53,11 @@ class Simulators:
             raise HostEnvError(f"expected num_envs={num_rows} simulators, but the function made {simulators.num_envs}.")
         return simulators
 
+    def _ensure_made(self, num_rows: int) -> None:
+        if num_rows not in self._live:
+            self._live[num_rows] = self._checked_maker(num_rows)
+        self._num_steps.setdefault(num_rows, 0)
+
     def reset(self, seeds: np.ndarray) -> dict[str, Arrays]:
         """Start episodes with ``seeds``, uint32 ``[B, 2]``; return ``start`` (observations), ``token``, ``saved``."""
         return self._noting_failures(self._reset, seeds)
@@ -94,11 +99,10 @@ class Simulators:
 
     def _reset(self, seeds: np.ndarray) -> dict[str, Arrays]:
         num_rows = len(seeds)
-        if num_rows not in self._live:
-            self._live[num_rows] = self._checked_maker(num_rows)
+        self._ensure_made(num_rows)
         self._num_steps[num_rows] = 0
-        obs = self._called(num_rows, "reset", self._joined(seeds))
-        start = self._checked_obs(obs, num_rows)
+        self._tokens.pop(num_rows, None)  # if the call fails, the state of the simulators is unknown
+        start = self._checked_obs(self._called(num_rows, "reset", self._joined(seeds)), num_rows)
         return {"start": start, **self._position(num_rows, zlib.crc32(seeds.tobytes())), **self._physics(num_rows)}
 
     def _step(self, request: dict[str, Arrays]) -> dict[str, Arrays]:
@@ -142,33 +146,32 @@ class Simulators:
     def _started(self, obs: Arrays, mask: np.ndarray, seeds: np.ndarray) -> Arrays:
         if not mask.any():
             return obs
-        fresh = self._checked_obs(
-            self._called(len(mask), "partial_reset", mask.copy(), self._joined(seeds)), len(mask), mask
-        )
+        started = self._called(len(mask), "partial_reset", mask.copy(), self._joined(seeds))
+        fresh = self._checked_obs(started, len(mask), mask)
         return jax.tree.map(lambda new, old: np.where(_as_rows(mask, new), new, old), fresh, obs)
 
     def _go_to(self, request: dict[str, Arrays]) -> None:
         """Ensure that the simulators are in the state of ``request["token"]``; restore ``request["saved"]`` if needed.
 
+        Afterwards no state is live until ``_position`` is called: if the caller fails, the state is unknown.
+
         Raises:
             HostEnvError: the simulators are in another state, and cannot restore a state.
         """
-        token, saved = request["token"], request["saved"]
-        if self.is_live(token):
-            return
-        num_rows = len(token)
-        if saved is None:
+        token, saved, num_rows = request["token"], request["saved"], len(request["token"])
+        is_live = self.is_live(token)
+        if not is_live and saved is None:
             raise HostEnvError(
-                "these simulators have advanced beyond this state, or never were in it, and cannot restore it: step "
-                "the state that the last step returned, or start new episodes with init or reset."
+                "these simulators have advanced beyond this state, never were in it, or failed after it, and cannot "
+                "restore it: step the state that the last step returned, or start new episodes with init or reset."
             )
-        if num_rows not in self._live:
-            self._live[num_rows] = self._checked_maker(num_rows)
-        self._num_steps.setdefault(num_rows, 0)
-        if num_rows not in self._tokens:  # some simulators must be reset before a state can be restored
+        has_state = self._tokens.pop(num_rows, None) is not None
+        if is_live:
+            return
+        self._ensure_made(num_rows)
+        if not has_state:  # some simulators must be reset before a state can be restored, also after a failure
             self._called(num_rows, "reset", np.zeros(num_rows, np.uint64))
         self._called(num_rows, "set_state", saved)
-        self._tokens[num_rows] = int(token.flat[0])
 
     def _position(self, num_rows: int, token: int) -> dict[str, Arrays]:
         self._tokens[num_rows] = token

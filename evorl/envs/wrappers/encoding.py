@@ -85,7 +85,7 @@ def _with_channels_last(space: Space) -> Space:
     if isinstance(space, TupleSpace):
         return TupleSpace([_with_channels_last(member) for member in space.spaces])
     if isinstance(space, MultiDiscrete) and space.sizes.ndim == _IMAGE_AXES:
-        return MultiDiscrete(np.moveaxis(space.sizes, 0, -1), np.moveaxis(space.start, 0, -1))
+        return MultiDiscrete(np.moveaxis(space.sizes, 0, -1), np.moveaxis(space.start, 0, -1), space.dtype)
     if not isinstance(space, Box) or len(space.shape) != _IMAGE_AXES:
         return space
     return Box(_channels_behind(space.low, np), _channels_behind(space.high, np), dtype=space.dtype)

@@ -26,17 +26,11 @@ from evorl.types import Action, Key, PyTreeDict
 IN_EVALUATION = "in_evaluation"
 _KEYS = ("scale", "shift", "each", "entries")
 # Parts of the names of quantities that are never negative.
-_NEVER_NEGATIVE = (
-    "mass",
-    "inertia",
-    "friction",
-    "damping",
-    "armature",
-    "stiffness",
-    "timestep",
-    "density",
-    "viscosity",
-)
+_NEVER_NEGATIVE = "mass inertia friction damping armature stiffness timestep density viscosity".split()
+# Fields of brax and MuJoCo with such a name that may be negative: exponents, coefficients, solver parameters, and
+# positions (link.inertia.transform).
+_SIGNED = "vel_damping ang_damping spring_mass_scale spring_inertia_scale jnt_stiffnesspoly dof_dampingpoly".split()
+_SIGNED += "tendon_stiffnesspoly tendon_dampingpoly pair_solreffriction transform".split()
 _POSITIVE = ("mass", "inertia", "timestep")  # values of these fields must stay positive, unless the model has 0
 
 
@@ -67,8 +61,13 @@ class FieldRange:
         return drawn if self.entries is None else value.at[np.array(self.entries)].set(drawn)
 
     def limits(self, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the randomized entries of the model's array ``value``, and the minimum that each can have."""
+        """Return the randomized entries of the model's array ``value``, and the minimum that each can have.
+
+        Of matrices of inertia, only the diagonals are returned: products of inertia may be negative.
+        """
         chosen = value if self.entries is None else value[list(self.entries)]
+        if self.name.endswith("inertia.i"):
+            chosen = np.diagonal(chosen, axis1=-2, axis2=-1)
         return chosen, np.minimum(chosen * self.scale[0], chosen * self.scale[1]) + self.shift[0]
 
 
@@ -211,7 +210,8 @@ def _field_range(name: str, setting: Any, value: np.ndarray) -> FieldRange:
     each = checked_value(settings.get("each", False), bool, f"{where}.each")
     field_range = FieldRange(name, **ranges, each=each, entries=_entries(settings.get("entries"), value, where))
     chosen, lowest = field_range.limits(value)
-    if any(word in name for word in _NEVER_NEGATIVE):
+    is_signed = any(part in _SIGNED for part in name.split("."))
+    if not is_signed and any(word in name for word in _NEVER_NEGATIVE):
         may_be_zero = not any(word in name for word in _POSITIVE)
         wrong = (chosen >= 0) & ((lowest < 0) | ((lowest == 0) & (chosen > 0) & (not may_be_zero)))
         if wrong.any():
@@ -224,14 +224,11 @@ def _field_range(name: str, setting: Any, value: np.ndarray) -> FieldRange:
 
 
 def _range(setting: Any, where: str) -> tuple[float, float]:
-    is_pair = isinstance(setting, Sequence) and not isinstance(setting, str) and len(setting) == 2
-    if (
-        not is_pair
-        or not all(isinstance(x, int | float) and math.isfinite(x) for x in setting)
-        or setting[0] > setting[1]
-    ):
+    bounds = setting if isinstance(setting, Sequence) else ()
+    are_finite = all(isinstance(x, int | float) and math.isfinite(x) for x in bounds)
+    if len(bounds) != 2 or not are_finite or bounds[0] > bounds[1]:
         raise ValueError(f"{where} must be two numbers, the lower one first, such as [0.8, 1.2]; got {setting!r}.")
-    return float(setting[0]), float(setting[1])
+    return float(bounds[0]), float(bounds[1])
 
 
 def _entries(setting: Any, value: np.ndarray, where: str) -> tuple[int, ...] | None:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.config.values import positive
+from evorl.config.values import positive, whole_number
 from evorl.envs.env import Env, EnvState
 from evorl.envs.space import Box
 from evorl.envs.wrappers.wrapper import Wrapper
@@ -43,10 +43,8 @@ class SkillWrapper(Wrapper):
             raise ValueError(
                 f"env.skills must be at least 2, got {num_skills}: a single skill cannot be distinguished from others."
             )
-        if skill is not None and not 0 <= skill < num_skills:
-            raise ValueError(f"env.skill must be one of 0 .. {num_skills - 1}, got {skill}.")
         self._num_skills = num_skills
-        self._skill = skill
+        self._skill = None if skill is None else whole_number(skill, "env.skill", 0, num_skills - 1)
         low, high = np.zeros(num_skills, space.dtype), np.ones(num_skills, space.dtype)
         self._space = Box(np.concatenate([space.low, low]), np.concatenate([space.high, high]), dtype=space.dtype)
 

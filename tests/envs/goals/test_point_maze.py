@@ -93,6 +93,10 @@ def test_places_are_drawn_from_all_free_cells_alike(name: str) -> None:
         ({"maze": ["###", "#  ", "###"]}, ("maze", "walls ('#')")),
         ({"maze": ["###", "###"]}, ("maze", "free cell")),
         ({"maze": ["###", "# #", "###"], "start": "S"}, ("maze", "S")),
+        ({"maze": 5}, ("env.maze", "list", "got 5")),
+        ({"maze": [5, 6]}, ("env.maze", "text", "got 5")),
+        ({"maze": {"u": 1}}, ("env.maze", "list", "got {'u': 1}")),
+        ({"maze": []}, ("env.maze", "equal length")),
         ({"goal": "S"}, ("goal 'S'",)),
     ],
 )

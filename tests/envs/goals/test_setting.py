@@ -19,6 +19,7 @@ from evorl.envs.wrappers import VectorEnv
 from evorl.rollout import rollout
 from tests.conformance.env import VectorEnvContract, compiled_play
 from tests.support.errors import raises_naming
+from tests.support.small_workflows import assert_identical
 
 NUM_ENVS = 3
 
@@ -165,3 +166,14 @@ def test_what_is_remembered_is_resumed_bit_for_bit(setter: str) -> None:
 def test_what_cannot_be_is_told(options: dict, words: tuple[str, ...]) -> None:
     with raises_naming(ValueError, *words):
         create_env(options)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NORMAL, AutoresetMode.FAST, AutoresetMode.DISABLED])
+def test_a_partial_reset_of_none_changes_nothing(mode: AutoresetMode) -> None:
+    env = _maze(UniformGoals(), mode)
+    (_, state), _ = _played(env, 6)
+    unchanged = env.partial_reset(state, jnp.zeros(NUM_ENVS, jnp.bool_), jax.random.key(4))
+    assert_identical(unchanged, state)
+    some = env.partial_reset(state, jnp.array([True, False, False]), jax.random.key(4))
+    keys, keys_before = (jax.random.key_data(s._internal.goals.key) for s in (some, state))
+    np.testing.assert_array_equal((keys != keys_before).any(axis=1), [True, False, False])

@@ -151,3 +151,76 @@ def test_other_numbers_of_rows_have_simulators_of_their_own_and_all_are_closed()
     assert all(env.closed for env in made)
     with raises_naming(HostEnvError, "num_envs=3", "made 2"):
         Simulators(lambda _: Counter(2), 3, None)
+
+
+class Fragile(Counter):
+    """Advances, and then fails in the call that ``fails_in`` names; with ``saves``, its state can be saved."""
+
+    fails_in = ""
+    saves = False
+
+    def reset(self, seeds: np.ndarray) -> Any:
+        return self._checked("reset", super().reset(seeds))
+
+    def step(self, actions: Any) -> Any:
+        return self._checked("step", super().step(actions))
+
+    def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> Any:
+        return self._checked("partial_reset", super().partial_reset(mask, seeds))
+
+    def get_state(self) -> np.ndarray | None:
+        return np.stack([self.steps, self.seeds], axis=1).astype(np.float64).view(np.uint8) if self.saves else None
+
+    def set_state(self, state: np.ndarray) -> None:
+        self.steps, self.seeds = np.ascontiguousarray(state).view(np.float64).T.copy()
+
+    def _checked(self, method: str, answer: Any) -> Any:
+        if method == self.fails_in:
+            raise ZeroDivisionError("after it advanced")
+        return answer
+
+
+FAILURES = pytest.mark.parametrize("fails_in", ["reset", "step", "partial_reset", "observation"])
+
+
+def _failed(simulators: Simulators, start: dict, fails_in: str) -> None:
+    simulators.main.fails_in = fails_in
+    simulators.main.answer = {"obs": np.zeros((2, 3))} if fails_in == "observation" else {}
+    with pytest.raises(HostEnvError):
+        if fails_in == "reset":
+            simulators.reset(SEEDS)
+        elif fails_in == "partial_reset":
+            simulators.restart(step_arguments(start, mask=np.array([True, False])))
+        else:
+            simulators.step(step_arguments(start))
+    simulators.main.fails_in, simulators.main.answer = "", {}
+
+
+@FAILURES
+def test_no_state_is_live_after_a_failed_call(fails_in: str) -> None:
+    simulators = Simulators(Fragile, 2, None)
+    start = simulators.reset(SEEDS)
+    _failed(simulators, start, fails_in)
+    assert not simulators.is_live(start["token"])
+    with raises_naming(HostEnvError, "failed", "init or reset"):
+        simulators.step(step_arguments(start))
+    answer = simulators.step(step_arguments(simulators.reset(SEEDS)))
+    np.testing.assert_array_equal(answer["obs"][:, 0], [1, 1])
+
+
+@FAILURES
+def test_a_saved_state_is_restored_after_a_failed_call(fails_in: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Fragile, "saves", True)
+    simulators = Simulators(Fragile, 2, None)
+    start = simulators.step(step_arguments(simulators.reset(SEEDS)))
+    _failed(simulators, start, fails_in)
+    np.testing.assert_array_equal(simulators.step(step_arguments(start))["obs"][:, 0], [2, 2])
+
+
+def test_a_refused_state_leaves_the_latest_one_live() -> None:
+    simulators = Simulators(Fragile, 2, None)
+    start = simulators.reset(SEEDS)
+    after = simulators.step(step_arguments(start))
+    with raises_naming(HostEnvError, "advanced beyond"):
+        simulators.step(step_arguments(start))
+    np.testing.assert_array_equal(simulators.step(step_arguments(after))["obs"][:, 0], [2, 2])

@@ -18,7 +18,7 @@ from evorl.envs.gymnasium_spaces import space_of
 from evorl.envs.stack import wrap_env
 from evorl.envs.wrapped_row import WrappedRow
 from evorl.envs.wrappers import ObsFlattenWrapper
-from evorl.envs.wrappers.encoding import encoded, encoded_space, has_choices
+from evorl.envs.wrappers.encoding import ChannelsLastWrapper, encoded, encoded_space, has_choices
 from evorl.networks.heads import as_float
 from evorl.types import PyTreeDict
 from tests.envs.wrappers.test_observation import Showing
@@ -188,6 +188,14 @@ def test_channels_of_images_are_moved_behind_wherever_they_are() -> None:
         wrap_env(Showing(image), channels="middle")
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32])
+def test_moved_choices_keep_their_dtype(dtype: Any) -> None:
+    theirs = MultiDiscrete(np.full((3, 4, 5), 9), dtype=dtype)
+    space = ChannelsLastWrapper(Showing(theirs)).obs_space
+    assert space == MultiDiscrete(np.full((4, 5, 3), 9), dtype=dtype)
+    assert wrap_env(Showing(theirs), channels="first", flatten_obs=False).obs_space.dtype == dtype
+
+
 def test_a_history_is_bounded() -> None:
-    with raises_naming(ValueError, "history", "4,096", "1,000,000,000"):
+    with raises_naming(ValueError, "env.history", "4,096", "1000000000"):
         wrap_env(Showing(Box(-1.0, 1.0, (2,))), history=10**9)

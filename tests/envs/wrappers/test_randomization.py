@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -20,6 +21,7 @@ from evorl.envs.wrappers.randomization import (
     RandomizedPhysicsWrapper,
     model_fields,
     randomized,
+    ranges_from_config,
 )
 from evorl.ops.trees import with_leaves
 from evorl.types import PyTreeDict
@@ -209,3 +211,39 @@ def make_falling() -> Falling:
 def test_an_environment_of_ones_own_may_have_a_model() -> None:
     env = create_env(factory=f"{__name__}:make_falling", randomization=HALF_TO_TWICE, parallel=3)
     assert env.reset(jax.random.key(0))._internal.inner.physics["body.mass"].shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "limit"),
+    [
+        ("link.inertia.transform.pos", np.zeros((2, 3)), 0.02),
+        ("link.inertia.i", np.eye(3)[None], 1e-4),  # products of inertia may be negative
+        ("ang_damping", np.array(0.1), 0.2),  # brax computes exp(ang_damping * dt)
+    ],
+)
+def test_names_that_contain_a_positive_quantity_may_be_negative(field: str, value: np.ndarray, limit: float) -> None:
+    physics: Any = SimpleNamespace(physics_model={field: jnp.asarray(value)})
+    (field_range,) = ranges_from_config({field: {"shift": [-limit, 0.0], "each": True}}, physics)
+    drawn = jax.vmap(lambda key: field_range.draw(jnp.asarray(value), key))(jax.random.split(jax.random.key(0), 20))
+    assert (drawn < 0).any()
+
+
+def test_a_position_of_brax_may_be_negative() -> None:
+    setting = {"link.inertia.transform.pos": {"shift": [-0.02, 0.02], "each": True}}
+    env = randomized(make_brax_adapter("inverted_pendulum", "generalized"), setting)
+    assert (env.reset(jax.random.key(0))._internal.physics["link.inertia.transform.pos"] < 0).any()
+
+
+@pytest.mark.parametrize(
+    ("field", "setting", "parts"),
+    [
+        ("link.inertia.mass", {"scale": [-1, 1]}, ("positive",)),
+        ("link.inertia.i", {"scale": [-1, 1]}, ("positive",)),
+        ("link.inertia.i", {"shift": [-1e3, 1]}, ("positive",)),
+        ("dof.damping", {"shift": [-1e3, 1]}, ("non-negative",)),
+        ("link.constraint_ang_damping", {"shift": [-1e6, 1]}, ("non-negative",)),
+    ],
+)
+def test_positive_quantities_of_brax_stay_positive(field: str, setting: Any, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, f"env.randomization.{field}", *parts):
+        randomized(make_brax_adapter("inverted_pendulum", "generalized"), {field: setting})

@@ -59,7 +59,7 @@ def test_one_skill_can_be_chosen() -> None:
     ("env", "options", "parts"),
     [
         ("gymnax/CartPole-v1", {"skills": 1}, ("env.skills", "got 1", "at least 2")),
-        ("gymnax/CartPole-v1", {"skills": 3, "skill": 3}, ("env.skill", "got 3", "0 .. 2")),
+        ("gymnax/CartPole-v1", {"skills": 3, "skill": 3}, ("env.skill", "got 3", "from 0 to 2")),
         ("gymnax/CartPole-v1", {"skill": 1}, ("env.skill=1", "env.skills")),
         ("goal/point_maze", {"skills": 4}, ("env.skills", "vector of floats")),
         ("gymnax/Breakout-MinAtar", {"skills": 4}, ("env.skills", "vector of floats")),
