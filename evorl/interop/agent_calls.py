@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from evorl.envs.gymnasium_spaces import action_space_of
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.envs.space import Space
 from evorl.interop.host_agent import HostAgent
-from evorl.interop.transitions import Step
+from evorl.interop.transitions import STEP_NAMES, Step, own_copies, own_copy
 
 EnvStep = Callable[[Any], Any]
 _METHODS = ("step", "view", "eval_step", "update", "terminal")
@@ -67,39 +68,26 @@ def calls_of(agent: Any, info_names: Sequence[str] = (), agent_info: Any = None)
     check_agent(agent)
     if agent_info is not None:
         agent.agent_info = agent_info
-    act, view = _act_and_view(agent)
-    if view is None and not info_names and agent_info is None:
+        agent_info = own_copy(agent_info)
+    history: list[dict[str, Any]] | None = [] if getattr(agent, "wants_history", False) else None
+    act = agent.step if history is None else functools.partial(agent.step, history=history)
+    is_inherited = getattr(type(agent), "view", None) is HostAgent.view and "view" not in vars(agent)
+    if history is None and is_inherited and not info_names and agent_info is None:
         return act, None
 
     def complete(step: Step, info: Mapping[str, Any]) -> Step:
-        obs, action, reward, next_obs, termination, truncation, extras = step
-        if view is not None:
-            transition = {"obs": obs, "actions": action, "rewards": reward, "next_obs": next_obs}
-            extras = view({**transition, "termination": termination, "truncation": truncation}, extras)
+        transition, extras = dict(zip(STEP_NAMES, step[:6], strict=True)), step[6]
+        if not is_inherited:
+            extras = own_copies(agent.view(transition, extras))  # the agent may reuse its arrays
+        if history is not None:
+            history.append({**transition, **extras})
         if info_names:
-            extras = {**extras, **_entries(info, info_names)}
+            extras = {**extras, **own_copies(_entries(info, info_names))}
         if agent_info is not None:
             extras = {**extras, "agent_info": agent_info}
-        return obs, action, reward, next_obs, termination, truncation, extras
+        return *step[:6], extras
 
     return act, complete
-
-
-def _act_and_view(agent: Any) -> tuple[ActFn, Callable[..., Any] | None]:
-    if not getattr(agent, "wants_history", False):
-        is_inherited = getattr(type(agent), "view", None) is HostAgent.view and "view" not in vars(agent)
-        return agent.step, None if is_inherited else agent.view
-    history: list[dict[str, Any]] = []
-
-    def step(obs: Any) -> Any:
-        return agent.step(obs, history=history)
-
-    def view(transition: Mapping[str, Any], extras: Mapping[str, Any]) -> Mapping[str, Any]:
-        extras = agent.view(transition, extras)
-        history.append({**transition, **extras})
-        return extras
-
-    return step, view
 
 
 def _entries(info: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from evorl.config.names import did_you_mean, load_named
 from evorl.envs.host.host_vector_env import HostVectorEnv
 from evorl.envs.host.simulators import Simulators
 from evorl.envs.options import parameter_names
-from evorl.interop.transitions import as_columns, own_copies
+from evorl.interop.transitions import STEP_NAMES, as_columns, own_copies
 from evorl.ops.trees import merged
 from evorl.types import PyTreeDict
 
@@ -167,8 +167,7 @@ class BatchWorker:
         flags = [np.array(answer[name]) for name in ("termination", "truncation")]
         step = (self._obs, output["actions"], np.array(answer["reward"]), _copied(answer["obs"]), *flags)
         if history is not None:
-            names = ("obs", "actions", "rewards", "next_obs", "termination", "truncation")
-            history.append({**dict(zip(names, step, strict=True)), **extras})
+            history.append({**dict(zip(STEP_NAMES, step, strict=True)), **extras})
         self._obs, ended = _copied(answer["start"]), flags[0] | flags[1]
         self._steps = np.where(ended, 0, self._steps + 1)
         self._is_running &= ~ended

@@ -14,7 +14,7 @@ import numpy as np
 from evorl.actors.pools import make_pool
 from evorl.actors.supervisor import Supervisor
 from evorl.config.names import load_named
-from evorl.config.values import positive
+from evorl.config.values import checked_value, positive, whole_number
 from evorl.interop.batch_worker import Acquired, BatchWorker
 from evorl.padded_batch import PaddedBatch, concatenate
 from evorl.types import PyTreeDict
@@ -41,7 +41,7 @@ class Batcher:
         env_args: keyword arguments of ``env``.
         seeds: one seed per worker, or a number from which they are derived.
         max_episode_steps: number of steps after which episodes are truncated; ``None`` leaves it to the environments.
-        timeout: maximum duration of a request to a worker in seconds, except its first; a slower worker is replaced.
+        timeout: maximum seconds per request, except a worker's first; a slower worker is replaced, unless ``inline``.
         message: callback for messages about replaced workers; warns by default. A new worker repeats the episodes of
             the request (with ``num_steps``, it starts new ones), and its agent gets the last ``update``.
 
@@ -73,7 +73,7 @@ class Batcher:
                 f"multiple of {num_workers}."
             )
         self._rows_each = self.num_envs // self.num_workers
-        self._num_steps = None if num_steps is None else positive(num_steps, "num_steps")
+        self._num_steps = checked_value(num_steps, int | None, "num_steps")
         self._seeds = _seeds_of(seeds, self.num_workers)
         self._settings: dict[str, Any] = {
             "agent": _checked_name(agent, "agent", agent_args or {}),
@@ -82,7 +82,7 @@ class Batcher:
             "env_args": dict(env_args or {}),
             "num_envs": self._rows_each,
             "num_steps": self._num_steps,
-            "max_episode_steps": max_episode_steps,
+            "max_episode_steps": checked_value(max_episode_steps, int | None, "max_episode_steps"),
         }
         self._updates: tuple[Any, ...] = ()
         self._acquired: dict[int, list[Acquired]] | None = None  # by worker; None without a pending request
@@ -146,12 +146,11 @@ class Batcher:
             ValueError: an argument is invalid, the last result has not been fetched, or the batcher was closed.
         """
         supervisor = self._live()
+        agent_info, env_info = jax.tree.map(np.array, (agent_info, env_info))  # the caller may change its arrays
         if self._acquired is not None:
             raise ValueError("the result of the last execute has not been fetched: call get before the next execute.")
-        if self._num_steps is None:
-            requests = self._requests_of_episodes(agent_info, env_info, num_episodes)
-        else:
-            requests = self._requests_of_slices(agent_info, env_info, num_episodes)
+        make = self._requests_of_episodes if self._num_steps is None else self._requests_of_slices
+        requests = make(agent_info, env_info, num_episodes)
         self._last = {"agent_info": agent_info, "env_info": env_info, "num_episodes": num_episodes}
         self._num_acquisitions += 1
         self._acquired, self._asked = {}, list(requests)
@@ -204,15 +203,15 @@ class Batcher:
         A pending acquisition is completed first, and ``get`` returns it afterwards.
 
         Args:
-            info: complete information for an agent, numbers or trees of arrays: a new worker, after a replacement, gets
-                only the last update.
+            info: complete information for an agent, a tree of arrays; a replacement worker gets only the last update.
 
         Raises:
-            HostEnvError: a worker failed.
+            ValueError: the batcher was closed.
+            HostEnvError: a worker failed (``inline`` workers raise the error itself); the batcher is then closed.
         """
         supervisor = self._live()
         self._wait()
-        info = jax.tree.map(np.asarray, info)
+        info = jax.tree.map(np.array, info)
         self._updates = (info,)
         for number in range(self.num_workers):
             supervisor.submit(number, ("update", info))
@@ -245,10 +244,8 @@ class Batcher:
         self._infos = _checked_rows("agent_info", agent_info, count), _checked_rows("env_info", env_info, count)
         self._rows_per_worker = count // self.num_workers
         num_rounds = self._rows_per_worker // self._rows_each
-        requests = {}
-        for i in range(self.num_workers):
-            requests[i] = ("episodes", self._num_acquisitions, num_rounds, *self._infos_of(i))
-        return requests
+        number = self._num_acquisitions
+        return {i: ("episodes", number, num_rounds, *self._infos_of(i)) for i in range(self.num_workers)}
 
     def _requests_of_slices(self, agent_info: Any, env_info: Any, num_episodes: int | None) -> dict[int, Any]:
         if env_info is not None or num_episodes is not None:
@@ -256,10 +253,8 @@ class Batcher:
                 f"with num_steps={self._num_steps}, reset starts one episode per environment: pass env_info to reset, "
                 "and remove num_episodes."
             )
-        reset_agent_info, env_info = self._reset_infos
-        if agent_info is not None:
-            agent_info = _checked_rows("agent_info", agent_info, self.num_envs)
-        self._infos = (reset_agent_info if agent_info is None else agent_info, env_info)
+        agent_info = _checked_rows("agent_info", agent_info, self.num_envs)
+        self._infos = (self._reset_infos[0] if agent_info is None else agent_info, self._reset_infos[1])
         self._rows_per_worker = self._rows_each
         running = [i for i in range(self.num_workers) if self._is_running[i].any()]
         resets, slices = self._position
@@ -306,13 +301,14 @@ def _warn(message: str) -> None:
 
 
 def _seeds_of(seeds: int | Sequence[int], num_workers: int) -> list[int]:
-    array = np.random.SeedSequence(seeds).generate_state(num_workers) if isinstance(seeds, int) else np.asarray(seeds)
-    if array.shape != (num_workers,):
+    array = np.asarray(seeds, object)  # exact for the seeds of 128 bits that NumPy recommends
+    if array.shape not in ((), (num_workers,)):
         raise ValueError(
             f"seeds must be a number, or one number for each of {num_workers} workers, got shape {list(array.shape)}: "
             f"{array.tolist()}."
         )
-    return [int(seed) for seed in array]
+    numbers = [whole_number(seed, "seeds", 0, 2**128 - 1) for seed in array.ravel().tolist()]
+    return numbers if array.shape else np.random.SeedSequence(numbers[0]).generate_state(num_workers).tolist()
 
 
 def _checked_name(path: Any, setting: str, arguments: Mapping[str, Any]) -> str:
@@ -330,8 +326,8 @@ def _checked_name(path: Any, setting: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _checked_rows(name: str, info: Any, count: int) -> Any:
-    """Convert ``info`` to NumPy arrays ``[count, ...]``; raise ``ValueError`` for another leading axis."""
-    arrays = jax.tree.map(np.asarray, info)
+    """Copy ``info`` to NumPy arrays ``[count, ...]``; raise ``ValueError`` for another leading axis."""
+    arrays = jax.tree.map(np.array, info)
     shapes = sorted({leaf.shape for leaf in jax.tree.leaves(arrays)})
     if any(shape[:1] != (count,) for shape in shapes):
         raise ValueError(f"{name} must have one row for each of {count} episodes, got leaves of shapes {shapes}.")

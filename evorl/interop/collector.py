@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from evorl.envs.host.answers import as_flag, as_reward, as_start, refuse_exit
-from evorl.envs.host.host_vector_env import HostEnvError
+from evorl.config.values import LONGEST_AXIS, positive, whole_number
+from evorl.envs.host.answers import as_flag, as_reward, as_start, as_step, refuse_exit
 from evorl.envs.host.seed_bits import fold_seeds
 from evorl.interop.agent_calls import ActFn, CompleteFn, EnvStep, calls_of, env_step_for
 from evorl.interop.transitions import (
@@ -21,12 +22,8 @@ from evorl.interop.transitions import (
     own_copies,
     own_copy,
 )
+from evorl.ops.terminal_text import counted
 from evorl.types import PyTreeDict
-
-_WRONG_ANSWER = (
-    "a step of the environment must return a tuple (observation, reward, terminated, truncated, info), but returned a "
-    "{}."
-)
 
 
 class Collector:
@@ -48,8 +45,10 @@ class Collector:
         timesteps: number of steps taken so far.
 
     Raises:
-        ValueError: ``num_steps`` is less than 1, or ``done_means`` is unknown.
+        ValueError: ``num_steps`` is not a positive integer, or ``done_means`` is unknown.
     """
+
+    num_envs = 1  # a single environment
 
     def __init__(
         self,
@@ -61,10 +60,8 @@ class Collector:
         seed: int | None = None,
     ) -> None:
         check_done_means(done_means)
-        if num_steps < 1:
-            raise ValueError(f"num_steps={num_steps} must be at least 1, the number of steps in a transition.")
         self.env = env
-        self.num_steps = num_steps
+        self.num_steps = positive(num_steps, "num_steps")
         self.timesteps = 0
         self._done_means = done_means
         self._info_names = tuple(info_names)
@@ -74,22 +71,19 @@ class Collector:
         self._waiting: list[Step] = []
 
     @property
-    def num_envs(self) -> int:
-        """Number of environments: 1."""
-        return 1
-
-    @property
     def num_waiting(self) -> int:
         """Number of stored steps from which no complete transition starts yet."""
         return len(self._waiting)
 
     def restart(self) -> None:
-        """Abandon the running episode and discard its pending steps: the next step starts another episode."""
+        """Abandon the episode and pending steps without ``agent.terminal``; the next step starts another episode."""
         self._obs = None
         self._waiting = []
 
     def collect(self, agent: Any, length: int, agent_info: Any = None) -> Collected:
         """Take ``length`` steps, and return the complete transitions and the episodes that ended.
+
+        After an error, ``agent.terminal`` is called for a running episode, and the next call starts another episode.
 
         Args:
             agent: see ``HostAgent``.
@@ -98,12 +92,10 @@ class Collector:
 
         Raises:
             TypeError: the agent lacks a method.
-            ValueError: ``length`` is negative, or steps are inconsistent, see ``as_columns``.
+            ValueError: ``length`` is not an integer from 0, or steps are inconsistent, see ``as_columns``.
             HostEnvError: the environment returns an invalid result.
         """
-        if length < 0:
-            raise ValueError(f"length must be at least 0, got {length}; for a whole episode use collect_episode.")
-        return self._collect(agent, length, agent_info)
+        return self._collect(agent, whole_number(length, "length", 0, LONGEST_AXIS), agent_info)
 
     def collect_episode(self, agent: Any, agent_info: Any = None) -> Collected:
         """Take steps until an episode ends; otherwise the same as ``collect``."""
@@ -116,8 +108,11 @@ class Collector:
             ended = self._take_steps(env_step, act, complete, agent.terminal, length)
             return make_collected(self._take_transitions(), ended)
         except BaseException as error:
+            if self._obs is not None:
+                with contextlib.suppress(Exception):  # the first error is the one to report
+                    agent.terminal()
             self.restart()  # the state of the environment is unknown
-            refuse_exit(error, f"step {self.timesteps + 1} or later of the environment or agent")
+            refuse_exit(error, f"the environment or the agent, after {counted(self.timesteps, 'step')},")
             raise
 
     def _take_transitions(self) -> PyTreeDict | None:
@@ -141,37 +136,37 @@ class Collector:
         length: int | None,
     ) -> list[tuple[float, int, int]]:
         """Take and store steps; return (return, length, timestep at the end) of each episode that ended."""
-        store, ended = self._waiting.append, []
-        now = self.timesteps
+        store, ended, now = self._waiting.append, [], self.timesteps
         last = None if length is None else now + length
         obs, episode_return, started_at = self._obs, *self._episode
-        while now != last:
-            if obs is None:
-                obs, episode_return, started_at = self._reset(), 0.0, now
-            action, extras = act(obs)
-            stored_action = action if action.__class__ is int else own_copy(action)
-            if extras:
-                extras = own_copies(extras)
-            answer = env_step(action)
-            if type(answer) is not tuple or len(answer) != 5:
-                got = f"tuple of length {len(answer)}" if type(answer) is tuple else type(answer).__name__
-                raise HostEnvError(_WRONG_ANSWER.format(got))
-            next_obs, reward, termination, truncation, info = answer
-            if reward.__class__ is not float or not (termination.__class__ is truncation.__class__ is bool):
-                reward, termination, truncation = _checked(reward, termination, truncation)
-            next_obs = next_obs.copy() if next_obs.__class__ is np.ndarray else own_copy(next_obs)
-            step = (obs, stored_action, reward, next_obs, termination, truncation, extras)
-            store(step if complete is None else complete(step, info))
-            now += 1
-            episode_return += reward
-            obs = next_obs
-            if termination or truncation:
-                terminal()
-                ended.append((float(episode_return), now - started_at, now))
-                obs = None
-                if length is None:
-                    break
-        self.timesteps, self._obs, self._episode = now, obs, (episode_return, started_at)
+        try:
+            while now != last:
+                if obs is None:
+                    obs, episode_return, started_at = self._reset(), 0.0, now
+                action, extras = act(obs)
+                stored_action = action if action.__class__ is int else own_copy(action)
+                if extras:
+                    extras = own_copies(extras)
+                answer = env_step(action)
+                now += 1
+                if type(answer) is not tuple or len(answer) != 5:
+                    answer = as_step(answer)
+                next_obs, reward, termination, truncation, info = answer
+                if reward.__class__ is not float or not (termination.__class__ is truncation.__class__ is bool):
+                    reward, termination, truncation = _checked(reward, termination, truncation)
+                next_obs = next_obs.copy() if next_obs.__class__ is np.ndarray else own_copy(next_obs)
+                step = (obs, stored_action, reward, next_obs, termination, truncation, extras)
+                store(step if complete is None else complete(step, info))
+                episode_return += reward
+                obs = next_obs
+                if termination or truncation:
+                    obs = None
+                    ended.append((float(episode_return), now - started_at, now))
+                    terminal()
+                    if length is None:
+                        break
+        finally:  # also after an error, so that the steps are counted
+            self.timesteps, self._obs, self._episode = now, obs, (episode_return, started_at)
         return ended
 
     def _reset(self) -> Any:
@@ -180,7 +175,7 @@ class Collector:
 
 
 def _checked(reward: Any, termination: Any, truncation: Any) -> tuple[Any, bool, bool]:
-    """Return the reward, unchanged if it is a scalar, and both flags; raise ``HostEnvError`` for other values."""
+    """Return a copy of the reward, which must be a scalar, and both flags; otherwise raise ``HostEnvError``."""
     plain = reward.item() if type(reward) is np.ndarray and not reward.shape else reward
     as_reward(plain)
-    return plain, as_flag(termination, "terminated"), as_flag(truncation, "truncated")
+    return own_copy(plain), as_flag(termination, "terminated"), as_flag(truncation, "truncated")

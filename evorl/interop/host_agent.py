@@ -55,7 +55,11 @@ class HostAgent:
         return extras
 
     def terminal(self, ended: Any = True) -> None:
-        """Handle the end of an episode; in a vector environment, of each where ``ended``, bool ``[B]``, is True."""
+        """Handle the end of an episode, or an error in it.
+
+        Args:
+            ended: mask of the environments of a vector environment, bool ``[B]``; True for a single environment.
+        """
 
     def eval_step(self, obs: Any) -> Any:
         """Return the action for an observation in an evaluation; by default the action of ``step``."""

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from evorl.config.values import positive
 from evorl.envs.gymnasium import bodies_of
 from evorl.envs.host.answers import as_flag, as_reward, as_start, as_step, refuse_exit
 from evorl.envs.host.host_vector_env import HostVectorEnv
@@ -21,8 +22,7 @@ from evorl.metrics import EvaluationMetrics
 def play_on_host(env: Any, agent: Any, num_episodes: int, seed: int = 0, keep_steps: int = 0) -> EvaluationMetrics:
     """Play ``num_episodes`` episodes with ``agent.eval_step``; return episode returns, lengths and recorded steps.
 
-    In a vector environment, all environments play the same number of episodes, or one more, so that short episodes are
-    not counted more often than long ones.
+    The simulators of a ``HostVectorEnv`` play equally many episodes, or one more, so that short ones are not favored.
 
     Args:
         env: environment with Gymnasium's interface, or a ``HostVectorEnv``; no other code may step it meanwhile.
@@ -32,10 +32,10 @@ def play_on_host(env: Any, agent: Any, num_episodes: int, seed: int = 0, keep_st
         keep_steps: number of episodes, from the first, whose steps are recorded.
 
     Raises:
-        ValueError: ``num_episodes`` is less than 1, or less than ``keep_steps``.
+        ValueError: ``num_episodes`` is not a positive integer, or less than ``keep_steps``.
+        HostEnvError: the environment returns an invalid result, or a simulator of a vector environment fails.
     """
-    if num_episodes < 1:
-        raise ValueError(f"num_episodes must be at least 1, got {num_episodes}.")
+    num_episodes = positive(num_episodes, "num_episodes")
     if keep_steps > num_episodes:
         raise ValueError(f"keep_steps={keep_steps} must not exceed num_episodes={num_episodes}.")
     record = HostStepRecord(keep_steps)

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.config.names import no_such
+from evorl.config.values import LARGEST_FLOAT, short_repr
+from evorl.envs.host.answers import loses_numbers
 from evorl.interop.host_ring import DrawsAhead, HostRing
 from evorl.ops.trees import concatenate_trees, merged, num_rows, shape_and_dtype
 from evorl.replay_buffers.episode import EpisodeReplayBuffer
@@ -100,7 +102,7 @@ class ReplayMemory:
             newest ones are valid.
 
         Raises:
-            ValueError: entries, shapes or dtypes differ from the first transitions.
+            ValueError: the leading axes are wrong, or entries, shapes or dtypes differ from the first transitions.
         """
         leaves = self._state.fitting_leaves(transitions) if isinstance(self._state, HostRing) else None
         if isinstance(self._state, HostRing) and leaves is not None:
@@ -184,10 +186,10 @@ class ReplayMemory:
         return [ring.take(of_batch) for of_batch in indices]
 
     def take(self, indices: Any) -> PyTreeDict:
-        """Return the transitions, or the sequences, at indices ``[N]``.
+        """Return the transitions, or the sequences, at indices ``[N]``: a batch without ``weights``.
 
         Raises:
-            ValueError: nothing is stored yet, or nothing is stored at an index.
+            ValueError: nothing is stored yet, or an index is not an integer, or nothing is stored there.
         """
         state, indices = self._stored(), self._checked(indices)
         if isinstance(state, HostRing):
@@ -198,12 +200,13 @@ class ReplayMemory:
         """Change stored transitions.
 
         Args:
-            changes: ``indices`` ``[N]``; optionally ``errors`` ``[N]``, which set the priorities, and new values of
-                entries by name, leaves ``[N, ...]``.
+            changes: ``indices`` ``[N]``; optionally finite ``errors`` ``[N]``, which set the priorities, and new values
+                of entries by name, leaves ``[N, ...]``.
 
         Raises:
-            ValueError: ``indices`` are missing, nothing is stored at an index or at all, an entry is unknown or has
-                another shape, or the buffer has no priorities for ``errors``.
+            ValueError: ``indices`` are missing or not integers, nothing is stored at an index or at all, an entry is
+                unknown, has another shape or does not fit the stored dtype, an error is not finite, or the buffer has
+                no priorities for ``errors``. Nothing is changed then.
         """
         entries = dict(changes)
         indices = entries.pop("indices", None)
@@ -212,25 +215,28 @@ class ReplayMemory:
                 f"changes of stored transitions must have the entry 'indices', as in a batch; got {sorted(changes)}."
             )
         state, indices = self._stored(), self._checked(indices)
-        data = state.state.data if isinstance(state, HostRing) else state.data
+        data, leading = (state.state if isinstance(state, HostRing) else state).data, indices.shape
         errors = entries.pop("errors", None)
         for name in entries:
             if name not in data:
                 raise ValueError(no_such("entry of stored transitions", name, data))
-        if errors is not None and not isinstance(self.buffer, PrioritizedReplayBuffer):
-            raise ValueError(
-                f"errors set priorities, which {type(self.buffer).__name__} lacks: use a prioritized buffer."
-            )
-        entries = _as_stored(entries, data, indices.shape)
+            entries[name] = jax.tree.map(functools.partial(_checked_values, name, leading), data[name], entries[name])
+        if errors is not None:
+            if not isinstance(self.buffer, PrioritizedReplayBuffer):
+                raise ValueError(
+                    f"errors set priorities, which {type(self.buffer).__name__} lacks: use a prioritized buffer."
+                )
+            errors = _checked_values("errors", leading, shape_and_dtype((0, 0), np.float32), errors)
+            if not (np.abs(errors) <= LARGEST_FLOAT).all():
+                raise ValueError(f"errors must be finite float32 numbers, got {short_repr(errors.tolist())}.")
         if isinstance(state, HostRing):
             state.replace(indices, entries)
             return
         rows, envs = np.divmod(indices, np.int32(self._num_envs))
         if entries:
-            state = _replace(state, rows, envs, entries)
-        if errors is not None:
-            state = _set_priorities(self.buffer, state, rows, envs, np.asarray(errors, np.float32))
-        self._state = state
+            self._state = state = _replace(state, rows, envs, entries)  # deletes the previous state
+        if errors is not None and errors.size:
+            self._state = _set_priorities(self.buffer, state, rows, envs, errors.astype(np.float32))
 
     def _stored(self) -> ReplayState | HostRing:
         if self._state is None or not len(self):
@@ -238,12 +244,14 @@ class ReplayMemory:
         return self._state
 
     def _checked(self, indices: Any) -> np.ndarray:
-        """Return indices as int32; raise ``ValueError`` if nothing is stored at one of them."""
+        """Return indices as int32; raise ``ValueError`` for one that is not an integer, or where nothing is stored."""
         checked = np.asarray(indices)
-        if checked.size and not (checked.min() >= 0 and checked.max() < len(self)):
+        is_whole = checked.dtype.kind in "iu"
+        if checked.size and not (is_whole and checked.min() >= 0 and checked.max() < len(self)):
+            got = f"{checked.min()} to {checked.max()}" if is_whole else f"dtype {checked.dtype.name}"
             raise ValueError(
-                f"indices of stored transitions must be from 0 to {len(self) - 1}, as returned by store and in each "
-                f"batch; got {checked.min()} to {checked.max()}."
+                f"indices of stored transitions must be whole numbers from 0 to {len(self) - 1}, as returned by store "
+                f"and in each batch; got {got}."
             )
         return checked.astype(np.int32)
 
@@ -270,16 +278,14 @@ class ReplayMemory:
         return batch
 
 
-def _as_stored(entries: Mapping[str, Any], data: PyTreeDict, leading: tuple[int, ...]) -> dict[str, Any]:
-    """Convert new values of entries to arrays of the stored shapes, leaves ``[*leading, ...]``."""
-
-    def convert(name: str, storage: jax.Array, new: Any) -> np.ndarray:
-        array, shape = np.asarray(new), (*leading, *storage.shape[2:])
-        if array.shape != shape:
-            raise ValueError(f"new values of {name} must have shape {list(shape)}, got {list(array.shape)}.")
-        return array
-
-    return {name: jax.tree.map(functools.partial(convert, name), data[name], new) for name, new in entries.items()}
+def _checked_values(name: str, leading: tuple[int, ...], storage: Any, new: Any) -> np.ndarray:
+    """Return new values of ``storage`` ``[R, B, ...]`` as an array ``[*leading, ...]`` that fits the stored dtype."""
+    array, shape = np.asarray(new), (*leading, *storage.shape[2:])
+    if array.shape != shape:
+        raise ValueError(f"new values of {name} must have shape {list(shape)}, got {list(array.shape)}.")
+    if not np.can_cast(array.dtype, np.float64, "same_kind") or loses_numbers(array, storage.dtype):
+        raise ValueError(f"new values of {name} must fit {storage.dtype.name}, got {short_repr(array.tolist())}.")
+    return array
 
 
 def _with_rows(x: np.ndarray, count: int) -> np.ndarray:
@@ -331,9 +337,7 @@ def _transitions(buffer: UniformReplayBuffer, state: ReplayState, indices: jax.A
     return merged(batch, {"mask": steps < (state.size - age)[:, None]})
 
 
-@functools.partial(jax.jit, donate_argnums=0)
-def _replace(state: ReplayState, rows: jax.Array, envs: jax.Array, entries: dict[str, Any]) -> ReplayState:
-    return replace_entries(state, rows, envs, entries)
+_replace = jax.jit(replace_entries, donate_argnums=0)
 
 
 @functools.partial(jax.jit, donate_argnums=1)

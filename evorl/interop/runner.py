@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from evorl.config.names import no_such
+from evorl.config.values import LONGEST_AXIS, checked_value, positive, whole_number
 from evorl.envs.host.host_vector_env import HostVectorEnv
 from evorl.execution.intervals import EveryIterations
 from evorl.execution.rows import RunningMeans
@@ -82,9 +83,11 @@ class Runner:
         recorder: Recorder | None = None,
         seed: int = 0,
     ) -> None:
-        _check_numbers(rollout_length=rollout_length, batch_size=batch_size)
         if warm_up_by not in WARM_UP_BY:
             raise ValueError(no_such("value of warm_up_by", warm_up_by, WARM_UP_BY))
+        self._warm_up, self._burn_in, self._keep_episodes = _counts(
+            warm_up=warm_up, burn_in=burn_in, keep_episodes=keep_episodes
+        )
         if warm_up and replay is None:
             raise ValueError(f"warm_up={warm_up} requires a replay memory: set warm_up=0, or pass replay.")
         seeds = np.random.SeedSequence(seed).generate_state(3).tolist()
@@ -92,12 +95,14 @@ class Runner:
         self.collector = make(env, num_steps=num_steps, done_means=done_means, info_names=info_names, seed=seeds[0])
         self.agent = agent
         self.replay = replay
-        self._eval_env, self._eval_seed, self._keep_episodes = eval_env, seeds[1], keep_episodes
+        self._eval_env, self._eval_seed = eval_env, seeds[1]
         self._num_evaluations = 0
         rows = env.num_envs if isinstance(env, HostVectorEnv) else None
         self._random_agent = HostAgent(env.action_space, seeds[2], rows)
-        self._rollout_length, self._batch_size, self._num_batches = rollout_length, batch_size, num_batches
-        self._warm_up, self._warm_up_by, self._burn_in = warm_up, warm_up_by, burn_in
+        self._rollout_length = positive(rollout_length, "rollout_length")
+        self._batch_size = positive(batch_size, "batch_size")
+        self._num_batches = checked_value(num_batches, int | None, "num_batches")
+        self._warm_up_by = warm_up_by
         self._transform = transform
         self._episode_means = RunningMeans({})
         self._session = RunSession(recorder)
@@ -168,7 +173,7 @@ class Runner:
 
         Raises:
             TrainingDiverged: a metric is not finite.
-            ValueError: the agent returns changes, but the runner lacks a replay memory.
+            ValueError: the agent's changes are invalid, see ``ReplayMemory.update``; or the runner has no ``replay``.
         """
         result = self.agent.update(batch)
         metrics, changes = result if isinstance(result, tuple) else (result, None)
@@ -206,21 +211,21 @@ class Runner:
         """Train for ``num_rollouts`` rollouts; raise ``TrainingDiverged`` if a metric is not finite.
 
         Args:
-            num_rollouts: number of rollouts.
+            num_rollouts: number of rollouts, at least 1.
             eval_every: rollouts between two evaluations, with one at the start and one at the end; 0 disables them.
-            eval_episodes: number of episodes per evaluation.
+            eval_episodes: number of episodes per evaluation, at least 1.
             log_every: rollouts between two rows of metrics; 0 writes only rows with evaluations.
 
         Returns:
             The last evaluation, see ``evaluate``; ``None`` if evaluations are disabled.
         """
-        _check_numbers(num_rollouts=num_rollouts, eval_episodes=eval_episodes)
+        num_rollouts, eval_episodes = positive(num_rollouts, "num_rollouts"), positive(eval_episodes, "eval_episodes")
+        log_every, eval_every = _counts(log_every=log_every, eval_every=eval_every)
         self.prepare()
         session = self._session
-        steps = self._rollout_length * self.collector.num_envs
         plan = RunPlan(
             name=type(self.agent).__name__,
-            total_timesteps=self.timesteps + num_rollouts * steps,
+            total_timesteps=self.timesteps + num_rollouts * self._rollout_length * self.collector.num_envs,
             first_timesteps=self.timesteps,
             first_iterations=session.iterations,
             num_seeds=1,
@@ -273,10 +278,9 @@ def _statistics(collected: Collected) -> EpisodeStatistics:
     return EpisodeStatistics(*(np.array([number], np.float64) for number in numbers))  # pyright: ignore[reportArgumentType]
 
 
-def _check_numbers(**numbers: int) -> None:
-    for name, value in numbers.items():
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}.")
+def _counts(**numbers: Any) -> list[int]:
+    """Return numbers as integers; raise ``ValueError`` for a fraction or a negative number."""
+    return [whole_number(value, name, 0, LONGEST_AXIS) for name, value in numbers.items()]
 
 
 def _copy_of(env: Any) -> Any:

@@ -26,6 +26,7 @@ _NO_RETURNS, _NO_COUNTS = np.zeros(0, np.float64), np.zeros(0, np.int64)  # shar
 # Step of an environment, or of all copies in a vector environment: observation, action, reward, next observation,
 # termination, truncation, extras. A plain tuple for speed, because millions are created.
 Step: TypeAlias = tuple[Any, Any, Any, Any, Any, Any, Mapping[str, Any]]
+STEP_NAMES = ("obs", "actions", "rewards", "next_obs", "termination", "truncation")  # the entries before the extras
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,8 +199,7 @@ def n_step_transitions(columns: PyTreeDict, num_steps: int) -> tuple[PyTreeDict,
 
 
 def as_sample_batch(transitions: Mapping[str, Any]) -> SampleBatch:
-    """Convert transitions to a ``SampleBatch``; entries that are not its fields go to ``extras``."""
-    names = {field.name for field in dataclasses.fields(SampleBatch)}
-    fields = {name: value for name, value in transitions.items() if name in names}
-    extras = PyTreeDict({name: value for name, value in transitions.items() if name not in names})
+    """Convert transitions to a ``SampleBatch``; its ``extras`` are all entries except the first five of ``NAMES``."""
+    fields = {name: value for name, value in transitions.items() if name in NAMES[:5]}
+    extras = PyTreeDict({name: value for name, value in transitions.items() if name not in fields})
     return SampleBatch(**fields, extras=extras)

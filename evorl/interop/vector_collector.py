@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+from evorl.config.values import LONGEST_AXIS, whole_number
 from evorl.envs.host.answers import refuse_exit
 from evorl.envs.host.host_vector_env import HostVectorEnv
 from evorl.envs.host.seed_bits import fold_seeds
@@ -21,6 +23,7 @@ from evorl.interop.transitions import (
     own_copies,
     own_copy,
 )
+from evorl.ops.terminal_text import counted
 
 
 class VectorCollector:
@@ -68,6 +71,7 @@ class VectorCollector:
         self._obs: Any = None
         self._returns = np.zeros(env.num_envs)
         self._lengths = np.zeros(env.num_envs, np.int64)
+        self._are_running = np.ones(env.num_envs, np.bool_)
 
     @property
     def num_envs(self) -> int:
@@ -75,11 +79,13 @@ class VectorCollector:
         return self.env.num_envs
 
     def restart(self) -> None:
-        """Abandon the running episodes: the next step starts new ones."""
+        """Abandon the running episodes, without ``agent.terminal``; the next step starts new ones."""
         self._obs = None
 
     def collect(self, agent: Any, length: int, agent_info: Any = None) -> Collected:
         """Take ``length`` steps in every environment; transitions have leaves ``[length, B, ...]``.
+
+        After an error, ``agent.terminal`` is called for running episodes, and the next call starts other episodes.
 
         Args:
             agent: see ``HostAgent``.
@@ -89,17 +95,21 @@ class VectorCollector:
 
         Raises:
             TypeError: the agent lacks a method.
-            ValueError: steps are inconsistent, see ``as_columns``.
+            ValueError: ``length`` is not an integer from 0, or steps are inconsistent, see ``as_columns``.
             HostEnvError: a simulator failed.
         """
+        length = whole_number(length, "length", 0, LONGEST_AXIS)
         act, complete = calls_of(agent, self._info_names, agent_info)
         try:
             env_step = env_step_for(self.env, agent)
             steps, ended = self._take_steps(env_step, act, complete, agent.terminal, length)
             return make_collected(as_columns(steps, self._done_means) if steps else None, ended)
         except BaseException as error:
+            if self._obs is not None:
+                with contextlib.suppress(Exception):  # the first error is the one to report
+                    agent.terminal(self._are_running)
             self.restart()  # the state of the simulators is unknown
-            refuse_exit(error, f"the simulators or the agent, after {self.timesteps} steps,")
+            refuse_exit(error, f"the simulators or the agent, after {counted(self.timesteps, 'step')},")
             raise
 
     def _take_steps(
@@ -108,28 +118,30 @@ class VectorCollector:
         """Take steps; return them, and (return, length, timestep) of each episode that ended."""
         steps: list[Step] = []
         ended: list[tuple[float, int, int]] = []
-        obs = self._start() if self._obs is None else self._obs
+        obs = self._obs = self._start() if self._obs is None else self._obs
         for _ in range(length):
             action, extras = act(obs)
             stored_action, extras = own_copy(action), own_copies(extras)
             next_obs, reward, termination, truncation, info = env_step(action)
+            self.timesteps += self.num_envs
             next_obs = jax.tree.map(np.array, next_obs)
             step = (obs, stored_action, np.array(reward), next_obs, np.array(termination), np.array(truncation), extras)
-            steps.append(step if complete is None else complete(step, own_copies(info)))
-            self.timesteps += self.num_envs
+            steps.append(step if complete is None else complete(step, info))
             self._returns += reward
             self._lengths += 1
             obs, is_over = next_obs, step[4] | step[5]
             if is_over.any():
                 terminal(is_over)
-                rows = np.flatnonzero(is_over).tolist()
-                ended += [(self._returns[i], self._lengths[i], self.timesteps) for i in rows]
+                self._are_running = ~is_over
+                ended += [(self._returns[i], self._lengths[i], self.timesteps) for i in np.flatnonzero(is_over)]
                 obs = self._restarted(is_over, next_obs)
+                self._are_running = np.ones_like(is_over)
         self._obs = obs
         return steps, ended
 
     def _start(self) -> Any:
         self._returns[:], self._lengths[:] = 0.0, 0
+        self._are_running = np.ones(self.num_envs, np.bool_)
         return jax.tree.map(np.array, self.env.reset(self._draw_seeds()))
 
     def _restarted(self, is_over: np.ndarray, next_obs: Any) -> Any:

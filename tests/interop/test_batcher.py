@@ -84,6 +84,28 @@ def test_an_agent_for_one_slice_stands_in_the_place_of_the_resets() -> None:
         assert seen == [[0, 1, 2, 3], [10, 11, 12, 13], [1, 2, 3]]
 
 
+def test_arrays_of_the_caller_may_change_after_a_request() -> None:
+    ids, action = np.arange(4), np.array(1)
+    with make() as batcher:
+        batcher.update({"action": action})
+        batcher.execute({"agent_id": ids}, {"env_id": ids})
+        for _ in range(2):
+            ids += 100
+            batch = batcher.get()
+            assert batch is not None
+            for values in (batch.info.agent_info["agent_id"], batch.data.agent_id[:, 0], batch.data.obs[:, 0, 1]):
+                assert values.tolist() == [0, 1, 2, 3]
+            batcher.reexecute()
+    with make(num_steps=1) as slices:
+        ids = np.arange(4)
+        slices.reset({"agent_id": ids})
+        ids += 100
+        slices.execute()
+        batch = slices.get()
+        assert batch is not None
+        assert batch.data.agent_id[:, 0].tolist() == [0, 1, 2, 3]
+
+
 def test_a_reset_drops_what_was_going_on() -> None:
     with make(num_steps=3) as batcher:
         batcher.execute()
@@ -124,6 +146,8 @@ def test_seeds_make_the_episodes() -> None:
     one = starts(seeds=1)
     assert one[:2] != one[2:]
     assert one != starts(seeds=2)
+    assert one == starts(seeds=np.int64(1)) == starts(seeds=np.array(1)) != starts(seeds=2**100 + 1)
+    assert starts(seeds=[3, 4]) == starts(seeds=np.array([3, 4])) == starts(seeds=(np.uint32(3), 4))
 
 
 def test_episodes_that_are_too_long_are_cut() -> None:
@@ -160,6 +184,16 @@ def test_gymnasium_gets_its_arguments_as_options() -> None:
         ({"num_workers": 2, "seeds": [1, 2, 3]}, ("seeds", "2 workers")),
         ({"kind": "proces"}, ("'proces'", "'process'")),
         ({"num_steps": 0}, ("num_steps", "positive")),
+        ({"max_episode_steps": 0}, ("max_episode_steps", "got 0")),
+        ({"max_episode_steps": -5}, ("max_episode_steps", "got -5")),
+        ({"max_episode_steps": 2.5}, ("max_episode_steps", "got 2.5")),
+        ({"num_workers": 2, "seeds": [0.5, 1.5]}, ("seeds", "got 0.5")),
+        ({"num_workers": 2, "seeds": [1, -1]}, ("seeds", "got -1")),
+        ({"seeds": [-1]}, ("seeds", "got -1")),
+        ({"seeds": -1}, ("seeds", "got -1")),
+        ({"seeds": 0.5}, ("seeds", "got 0.5")),
+        ({"seeds": None}, ("seeds", "got null")),
+        ({"seeds": "12"}, ("seeds", "got '12'")),
         ({"agent_args": {"begin": 2}}, ("argument 'begin'",)),
     ],
 )

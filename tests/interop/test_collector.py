@@ -11,6 +11,7 @@ from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.interop.collector import Collector
 from evorl.interop.host_agent import HostAgent
 from evorl.interop.replay_memory import ReplayMemory
+from evorl.ops.trees import concatenate_trees
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from tests.support.errors import raises_naming
 from tests.support.interop_parts import CountingEnv, TracingAgent
@@ -88,6 +89,66 @@ def test_what_the_user_chooses_is_told_and_stored() -> None:
         Collector(CountingEnv(3), info_names=("twic",)).collect(TracingAgent(), 1)
 
 
+class _ReusesAll(CountingEnv):
+    """Environment that returns its reward and a position as arrays that it changes in place."""
+
+    def __init__(self, as_reward: Any = np.asarray) -> None:
+        super().__init__(9)
+        self.position, self._reward = np.zeros(2), as_reward(np.zeros((), np.float32))
+
+    def step(self, action: Any) -> Any:
+        obs, _, *flags, _ = super().step(action)
+        self.position += 1.0
+        self._reward += 1.0
+        return obs, self._reward, *flags, {"position": self.position, "parts": {"x": self.position[:1]}}
+
+
+@pytest.mark.parametrize("wants_history", [False, True])
+@pytest.mark.parametrize("num_steps", [1, 3])
+def test_arrays_that_are_changed_in_place_are_stored_as_they_were(num_steps: int, wants_history: bool) -> None:
+    class Viewing(HostAgent):
+        def __init__(self) -> None:
+            self.buffer, self.wants_history = np.zeros(1), wants_history
+            self.histories: list[list[float]] = []
+
+        def step(self, obs: Any, history: Any = ()) -> Any:
+            self.histories.append([float(step["buffer"][0]) for step in history])
+            return 0, {}
+
+        def view(self, transition: Any, extras: Any) -> Any:
+            self.buffer += 1.0
+            return {"buffer": self.buffer}
+
+    collector, agent, agent_info = (
+        Collector(_ReusesAll(), num_steps=num_steps, info_names=("position", "parts")),
+        Viewing(),
+        {"rate": np.zeros(1)},
+    )
+    parts = []
+    for call in range(2):
+        agent_info["rate"][0] = call
+        parts.append(collector.collect(agent, 3, agent_info=agent_info).transitions)
+    transitions = concatenate_trees(parts)
+    number = np.arange(1, 8 - num_steps)  # the last steps of a call are pending if num_steps is 3
+    np.testing.assert_array_equal(transitions.position, np.stack([number, number], axis=1))
+    np.testing.assert_array_equal(transitions.parts.x[:, 0], number)
+    np.testing.assert_array_equal(transitions.buffer[:, 0], number)
+    np.testing.assert_array_equal(transitions.rewards.reshape(len(number), -1)[:, 0], number)
+    np.testing.assert_array_equal(transitions.agent_info.rate[:, 0], number > 3)
+    if wants_history:
+        assert agent.histories == [[], [1.0], [1.0, 2.0], [], [4.0], [4.0, 5.0]]
+
+
+class _Tensor(np.ndarray):
+    """Array of another framework, which NumPy can read."""
+
+
+def test_rewards_of_another_framework_are_stored_as_they_were() -> None:
+    env = _ReusesAll(lambda reward: reward.view(_Tensor))
+    collected = Collector(env).collect(HostAgent(CountingEnv(1).action_space), 3)
+    np.testing.assert_array_equal(collected.transitions.rewards, [1.0, 2.0, 3.0])
+
+
 def test_an_agent_that_wants_it_sees_the_steps_so_far() -> None:
     class Historian(HostAgent):
         wants_history = True
@@ -121,6 +182,74 @@ def test_after_a_failure_another_episode_starts() -> None:
     assert len(env.seeds) == 2
 
 
+class _Counter(TracingAgent):
+    """Agent that stores its number of steps in the episode, and fails at call ``fails_at`` of one of its methods."""
+
+    def __init__(self, fails_at: int = 0, fails_in: str = "step") -> None:
+        super().__init__()
+        self.count, self._fails_at, self._fails_in = 0, fails_at, fails_in
+
+    def _may_fail(self, method: str) -> None:
+        if method == self._fails_in and self.calls.count(method) == self._fails_at:
+            raise KeyboardInterrupt
+
+    def step(self, obs: Any) -> Any:
+        action, _ = super().step(obs)
+        self.count += 1
+        self._may_fail("step")
+        return action, {"count": np.full(np.shape(obs)[:-1], self.count)}
+
+    def view(self, transition: Any, extras: Any) -> Any:
+        super().view(transition, extras)
+        self._may_fail("view")
+        return extras
+
+    def terminal(self, ended: Any = True) -> None:
+        super().terminal(ended)
+        self.count = 0
+        self._may_fail("terminal")
+
+
+@pytest.mark.parametrize(
+    ("fails_at", "fails_in", "num_taken", "num_terminal"),
+    [(1, "step", 0, 1), (4, "step", 3, 1), (6, "step", 5, 2), (4, "view", 4, 1), (1, "terminal", 5, 1)],
+)
+def test_a_failure_ends_the_episode_of_the_agent_and_counts_its_steps(
+    fails_at: int, fails_in: str, num_taken: int, num_terminal: int
+) -> None:
+    env, agent = CountingEnv(5), _Counter(fails_at, fails_in)
+    collector = Collector(env)
+    with pytest.raises(KeyboardInterrupt):
+        collector.collect(agent, 9)
+    assert (collector.timesteps, env.num_steps) == (num_taken, num_taken)
+    assert agent.calls.count("terminal") == num_terminal
+    np.testing.assert_array_equal(collector.collect(agent, 3).transitions["count"], [1, 2, 3])
+    assert collector.timesteps == num_taken + 3
+
+
+def test_an_error_is_not_hidden_by_that_of_an_agent_which_cannot_end() -> None:
+    class Broken(TracingAgent):
+        def step(self, obs: Any) -> Any:
+            raise KeyError("first")
+
+        def terminal(self, ended: Any = True) -> None:
+            raise ValueError("second")
+
+    with raises_naming(KeyError, "first"):
+        Collector(CountingEnv(3)).collect(Broken(), 2)
+
+
+def test_an_episode_that_did_not_start_is_not_ended() -> None:
+    class Unstarted(CountingEnv):
+        def reset(self, **options: Any) -> Any:
+            raise RuntimeError("no start")
+
+    agent = TracingAgent()
+    with raises_naming(RuntimeError, "no start"):
+        Collector(Unstarted(3)).collect(agent, 2)
+    assert agent.calls == []
+
+
 def test_observations_may_have_several_parts() -> None:
     class Parts(CountingEnv):
         def reset(self, **kwargs: Any) -> Any:
@@ -150,14 +279,22 @@ def test_what_cannot_work_is_refused_in_words() -> None:
 
     with raises_naming(TypeError, "NoAgent", "view, eval_step, update, terminal", "Host"):
         Collector(CountingEnv(3)).collect(NoAgent(), 1)
-    with raises_naming(ValueError, "num_steps=0"):
-        Collector(CountingEnv(3), num_steps=0)
-    with raises_naming(ValueError, "length", "got -1", "collect_episode"):
-        Collector(CountingEnv(3)).collect(TracingAgent(), -1)
+    for num_steps in (0, -1, 2.5):
+        with raises_naming(ValueError, "num_steps", f"got {num_steps}"):
+            Collector(CountingEnv(3), num_steps=num_steps)
+    for length in (-1, 2.5):
+        with raises_naming(ValueError, "length", f"got {length}"):
+            Collector(CountingEnv(3)).collect(TracingAgent(), length)
     env = CountingEnv(3)
     env.step = lambda action: (np.zeros(1), 0.0, False, {})  # the interface of older Gym versions
-    with raises_naming(HostEnvError, "(observation, reward, terminated, truncated, info)"):
+    with raises_naming(HostEnvError, "(observation, reward, terminated, truncated, info)", "tuple of 4"):
         Collector(env).collect(TracingAgent(), 1)
+    env = CountingEnv(3)
+    collector = Collector(env)
+    collector.collect(TracingAgent(), 1)
+    env.step = lambda action: sys.exit(3)
+    with raises_naming(HostEnvError, "environment", "after 1 step,", "SystemExit(3)"):
+        collector.collect(TracingAgent(), 1)
 
 
 class _Idle(HostAgent):

@@ -188,6 +188,66 @@ def test_priorities_decide_what_is_drawn() -> None:
     np.testing.assert_allclose((batch.indices == 3).mean(), 2 / 5.5, rtol=0.02)
 
 
+@pytest.mark.parametrize(
+    "errors", [[1.0], [1.0] * 3, [[1.0], [1.0]], 1.0, [np.nan, 1.0], [1.0, np.inf], [1e300, 1.0], ["a", "b"]]
+)
+@pytest.mark.parametrize("cls", [PrioritizedReplayBuffer, PrioritizedSequenceReplayBuffer])
+def test_errors_that_are_no_priorities_are_refused_and_change_nothing(cls: type, errors: Any) -> None:
+    memory = ReplayMemory(cls(capacity=10, **({"length": 1} if cls is PrioritizedSequenceReplayBuffer else {})))
+    memory.store(_transitions(0, 4))
+    with raises_naming(ValueError, "errors"):
+        memory.update({"indices": [0, 1], "logp": [8.0, 9.0], "errors": errors})
+    batch = memory.sample(300)
+    assert set(batch.indices.tolist()) == {0, 1, 2, 3}
+    np.testing.assert_array_equal(batch.weights, 1.0)
+    np.testing.assert_array_equal(memory.take([0, 1]).logp.ravel(), [0.0, -1.0])
+
+
+@pytest.mark.parametrize("buffer", BUFFERS, ids=lambda buffer: type(buffer).__name__)
+def test_an_empty_list_of_indices_changes_nothing(buffer: UniformReplayBuffer) -> None:
+    memory = ReplayMemory(buffer)
+    memory.store(_transitions(0, 4))
+    errors = {"errors": []} if isinstance(buffer, PrioritizedReplayBuffer) else {}
+    memory.update({"indices": [], "logp": [], **errors})
+    assert memory.take([]).logp.shape == (0,)
+    assert set(memory.sample(300).logp.tolist()) == {0.0, -1.0, -2.0, -3.0}
+
+
+@pytest.mark.parametrize("buffer", BUFFERS, ids=lambda buffer: type(buffer).__name__)
+@pytest.mark.parametrize(
+    ("entry", "values"),
+    [
+        ("actions", [1.7, 1.0]),
+        ("actions", [np.nan, 1.0]),
+        ("actions", np.array([2**40, 1])),
+        ("actions", ["a", "b"]),
+        ("dones", [2, 0]),
+        ("dones", [0.5, 0.0]),
+        ("logp", ["1.5", "2"]),
+        ("logp", [1.0, None]),
+    ],
+)
+def test_values_that_a_stored_type_cannot_hold_are_refused(
+    buffer: UniformReplayBuffer, entry: str, values: Any
+) -> None:
+    memory = ReplayMemory(buffer)
+    memory.store(_transitions(0, 4))
+    with raises_naming(ValueError, entry, memory.state.data[entry].dtype.name):
+        memory.update({"indices": [2, 3], "obs": np.zeros((2, 5)), entry: values})
+    stored = memory.take([2, 3])
+    np.testing.assert_array_equal(stored.obs[:, 0], [2.0, 3.0])
+    np.testing.assert_array_equal(stored[entry], _transitions(2, 2)[entry])
+
+
+@pytest.mark.parametrize("buffer", BUFFERS, ids=lambda buffer: type(buffer).__name__)
+def test_values_that_a_stored_type_can_hold_are_converted(buffer: UniformReplayBuffer) -> None:
+    memory = ReplayMemory(buffer)
+    memory.store(_transitions(0, 4))
+    memory.update({"indices": [2, 3], "actions": [7.0, 8.0], "dones": [1, 0], "logp": [3, 4]})
+    stored = memory.take([2, 3])
+    assert (stored.actions.tolist(), stored.dones.tolist(), stored.logp.tolist()) == ([7, 8], [True, False], [3, 4])
+
+
 @pytest.mark.parametrize("num_added", [3, 7, 10, 26])
 @pytest.mark.parametrize("cls", [SequenceReplayBuffer, PrioritizedSequenceReplayBuffer])
 def test_sequences_are_consecutive_and_never_cross_what_is_written_next(num_added: int, cls: type) -> None:
@@ -235,6 +295,9 @@ def test_what_does_not_fit_is_refused_in_words() -> None:
         ("indices", "got ['logp']"): lambda: memory.update({"logp": [1.0]}),
         ("'logg'", "'logp'"): lambda: memory.update({"indices": [0], "logg": [1.0]}),
         ("0 to 3", "got -1 to 3"): lambda: memory.take([-1, 3]),
+        ("indices", "whole numbers", "float64"): lambda: memory.take([0.9]),
+        ("indices", "whole numbers", "bool"): lambda: memory.take(np.array([True, False, True, False])),
+        ("indices", "whole numbers", "object"): lambda: memory.update({"indices": [None]}),
         ("0 to 3", "got 10 to 10"): lambda: memory.update({"indices": [10]}),
         ("called indices", "rename"): lambda: ReplayMemory(memory.buffer).store({**batch, "indices": batch["actions"]}),
         ("UniformReplayBuffer", "priorities"): lambda: memory.update({"indices": [0], "errors": [1.0]}),

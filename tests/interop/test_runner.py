@@ -220,6 +220,24 @@ def test_what_cannot_work_is_refused_in_words() -> None:
             build()
 
 
+def test_zero_batches_are_refused() -> None:
+    with raises_naming(ValueError, "num_batches", "got 0"):
+        Runner.off_policy(CountingEnv(3), TracingAgent(), warm_up=0, num_batches=0)
+
+
+@pytest.mark.parametrize("name", ["warm_up", "burn_in", "keep_episodes", "num_batches", "log_every", "eval_every"])
+@pytest.mark.parametrize("value", [-5, 0.5])
+def test_numbers_that_are_no_counts_are_refused_at_once(name: str, value: Any) -> None:
+    def build(**options: Any) -> Runner:
+        return Runner.off_policy(CountingEnv(3), TracingAgent(), **{"warm_up": 0, **options})
+
+    with raises_naming(ValueError, name, f"got {value}"):
+        if name.endswith("every"):
+            build().run(2, **{name: value})
+        else:
+            build(**{name: value})
+
+
 class _Changing(TracingAgent):
     def update(self, batch: Any) -> Any:
         return {}, {"indices": [0]}

@@ -113,3 +113,10 @@ def test_transitions_are_a_sample_batch_with_extras() -> None:
     assert batch.obs.shape == (3, 1)
     assert sorted(batch.extras) == ["seen", "termination", "truncation"]
     np.testing.assert_array_equal(batch.dones, batch.extras.termination)
+
+
+def test_an_entry_named_extras_is_an_extra() -> None:
+    columns = as_columns(_steps(3, extras=lambda t: {"extras": {"seen": 10 * t}, "seen": t}), "either")
+    batch = as_sample_batch(columns)
+    assert sorted(batch.extras) == ["extras", "seen", "termination", "truncation"]
+    assert (batch.extras.extras.seen.tolist(), batch.extras.seen.tolist()) == ([0, 10, 20], [0, 1, 2])

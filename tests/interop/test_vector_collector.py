@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from evorl.envs.gymnasium import make_gymnasium_simulators
 from evorl.interop.host_agent import HostAgent
@@ -70,6 +71,68 @@ def test_each_row_has_its_own_policy() -> None:
 
 
 _SPACE = CountingRows([1]).action_space
+
+
+@pytest.mark.parametrize("length", [-3, -1, 2.5])
+def test_a_length_that_is_no_number_of_steps_is_refused(length: Any) -> None:
+    with raises_naming(ValueError, "length", f"got {length}"):
+        VectorCollector(CountingRows([3])).collect(TracingAgent(), length)
+
+
+def test_arrays_that_are_changed_in_place_are_stored_as_they_were() -> None:
+    class Viewing(TracingAgent):
+        buffer = np.zeros(2)
+
+        def view(self, transition: Any, extras: Any) -> Any:
+            self.buffer += 1.0
+            return {"buffer": self.buffer}
+
+    class Reusing(CountingRows):
+        position = np.zeros(2)
+
+        def step(self, actions: Any) -> Any:
+            self.position += 1.0
+            return *super().step(actions)[:4], {"position": self.position}
+
+    transitions = VectorCollector(Reusing([9, 9]), info_names=("position",)).collect(Viewing(), 3).transitions
+    np.testing.assert_array_equal(transitions.position, [[1, 1], [2, 2], [3, 3]])
+    np.testing.assert_array_equal(transitions.buffer, [[1, 1], [2, 2], [3, 3]])
+
+
+def test_a_failure_ends_the_episodes_of_the_agent() -> None:
+    class Counter(TracingAgent):
+        count = np.zeros(2)
+
+        def step(self, obs: Any) -> Any:
+            self.count = self.count + 1
+            if self.count.max() == 4:
+                raise KeyboardInterrupt
+            return super().step(obs)[0], {"count": self.count}
+
+        def terminal(self, ended: Any = True) -> None:
+            self.ended = np.array(ended).tolist()
+            self.count = np.where(ended, 0, self.count)
+
+    agent, collector = Counter(), VectorCollector(CountingRows([2, 9]))
+    with pytest.raises(KeyboardInterrupt):
+        collector.collect(agent, 9)
+    assert (agent.ended, collector.timesteps) == ([True, True], 6)
+    np.testing.assert_array_equal(collector.collect(agent, 3).transitions["count"], [[1, 1], [2, 2], [1, 3]])
+
+
+def test_no_episode_of_the_agent_ends_twice() -> None:
+    class Failing(CountingRows):
+        def partial_reset(self, mask: Any, seeds: Any) -> Any:
+            if not mask.all():  # not the first reset
+                raise KeyboardInterrupt
+            return super().partial_reset(mask, seeds)
+
+    ends: list[list[bool]] = []
+    agent = TracingAgent()
+    agent.terminal = lambda ended=True: ends.append(np.array(ended).tolist())
+    with pytest.raises(KeyboardInterrupt):
+        VectorCollector(Failing([2, 9])).collect(agent, 9)
+    assert ends == [[True, False], [False, True]]
 
 
 def test_several_steps_in_one_transition_are_for_single_environments() -> None:
