@@ -94,7 +94,7 @@ def _packed(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> str:
 def _wandb(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> str:
     seen: list[Any] = []
     library: Any = types.ModuleType("wandb")
-    run = types.SimpleNamespace(define_metric=lambda *_, **__: None, log=seen.append, finish=lambda: None)
+    run = types.SimpleNamespace(define_metric=lambda *_, **__: None, log=seen.append, finish=lambda **_: None)
     library.init = lambda **settings: seen.extend([settings, list(sys.argv)]) or run
     monkeypatch.setitem(sys.modules, "wandb", library)
     monkeypatch.setattr(sys, "argv", ["evorl", "train", *ARGUMENTS])

@@ -7,7 +7,7 @@ import hashlib
 import json
 import tempfile
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from evorl.export.parity import NotTheSame, Parity, Recorded, compared, recorded
 from evorl.export.portable_policy import PortablePolicy
 from evorl.export.stored_policy import StoredPolicy
 from evorl.export.trace import traced_graph
-from evorl.runs.files import make_folder, open_to_write, writing_to
+from evorl.runs.files import make_folder, refuse_link, writing_to
 
 
 class Written(NamedTuple):
@@ -38,28 +38,25 @@ class Written(NamedTuple):
 
 
 def export_policy(stored: StoredPolicy, formats: Sequence[str], to: str | Path | None = None) -> list[Written]:
-    """Export to folder ``to`` (default: the run's ``export``) or to a file; raise ``NotTheSame`` if outputs differ."""
-    folder, names = stored.folder / "export", {name: f"policy.{FORMATS[name]}" for name in formats}
-    if to is not None and len(formats) == 1 and Path(to).suffix:
-        folder, names = Path(to).parent, {formats[0]: Path(to).name}
-    elif to is not None:
-        folder = Path(to)
+    """Export to folder ``to`` (default: the run's ``export``) or to a file.
+
+    Raises:
+        NotTheSame: the outputs of a file differ from the policy's; this file is not written, nor are those after it.
+    """
+    folder = stored.folder / "export" if to is None else Path(to)
+    paths = {name: folder / f"policy.{FORMATS[name]}" for name in formats}
+    if to is not None and len(formats) == 1 and folder.suffix:
+        paths = {formats[0]: folder}
     sources = {name: _source(stored, name) for name in formats}
     policies = {id(source.policy): source.policy for source in sources.values()}
     recorded = {key: recorded_steps(policy) for key, policy in policies.items()}
     written = []
-    for name, source in sources.items():
-        path = folder / names[name]
-        content, extra = _WRITERS[name](source)
-        with writing_to(folder):
-            make_folder(folder)
-            _write(path, content)
-            for suffix, data in extra.items():
-                _write(path.with_suffix(suffix), data)
-        parity = _checked(name, path, source.policy, recorded[id(source.policy)])
-        print(f"{name}: {path}, {path.stat().st_size:,} bytes, {parity.describe() if parity else _UNCHECKED}")
-        if parity is not None and not parity.is_close:
-            raise NotTheSame(f"{path} {parity.describe()}: more than rounding errors explain. Use another format.")
+    for name, path in paths.items():
+        source = sources[name]
+        content, extra = _content(name, source)
+        parity = _checked_content(name, content, source, recorded[id(source.policy)])
+        _write({path: content} | {path.with_suffix(suffix): data for suffix, data in extra.items()})
+        print(f"{name}: {path}, {len(content):,} bytes, {parity.describe() if parity else _UNCHECKED}")
         written.append(Written(path, parity))
     widened = [name for name, source in sources.items() if source is not stored]
     if widened and stored.in_float32 is not None:
@@ -76,13 +73,8 @@ def html_page(stored: StoredPolicy) -> tuple[bytes, str]:
         NotTheSame: the outputs of the page differ from the policy's, or Node.js cannot run the page.
     """
     source = _source(stored, "html")
-    content, _ = _as_html(source)
-    with tempfile.TemporaryDirectory(prefix="evorl-") as folder:
-        path = Path(folder) / "policy.html"
-        path.write_bytes(content)
-        parity = _checked("html", path, source.policy, recorded_steps(source.policy))
-    if parity is not None and not parity.is_close:
-        raise NotTheSame(f"the page does not reproduce the outputs of the policy: it {parity.describe()}.")
+    content, _ = _content("html", source)
+    parity = _checked_content("html", content, source, recorded_steps(source.policy))
     return content, parity.describe() if parity else _UNCHECKED
 
 
@@ -124,40 +116,56 @@ def about(stored: StoredPolicy) -> dict[str, Any]:
     }
 
 
-def _write(path: Path, content: bytes) -> None:
-    with open_to_write(path, "wb") as file:
-        file.write(content)
+def _write(contents: Mapping[Path, bytes]) -> None:
+    """Write files to one folder; if one cannot be written, the folder keeps its old files."""
+    folder = next(iter(contents)).parent
+    with writing_to(folder):
+        make_folder(folder)
+        with tempfile.TemporaryDirectory(prefix=".evorl-", dir=folder) as new:
+            for path, content in contents.items():
+                refuse_link(path)
+                (Path(new) / path.name).write_bytes(content)
+            for path in contents:
+                (Path(new) / path.name).replace(path)
 
 
-def _as_onnx(stored: StoredPolicy) -> tuple[bytes, dict[str, bytes]]:
-    from evorl.export.onnx_file import onnx_bytes
+def _content(name: str, stored: StoredPolicy) -> tuple[bytes, dict[str, bytes]]:
+    """Return the content of a file in a format, and the contents of the files next to it, by suffix."""
+    if name == "jax":
+        from evorl.export.stablehlo_file import PLATFORMS, stablehlo_bytes
 
-    return onnx_bytes(stored.policy, policy_graph(stored.policy), about(stored), _title(stored)), {}
+        content = stablehlo_bytes(stored.policy)
+        description = about(stored) | {"platforms": list(PLATFORMS), "sha256": hashlib.sha256(content).hexdigest()}
+        return content, {".json": (json.dumps(description, indent=1) + "\n").encode()}
+    if name == "html":
+        from evorl.export.html_file import html_text
 
+        return html_text(stored.policy, stored.env, about(stored), _title(stored)).encode(), {}
+    operands = (stored.policy, policy_graph(stored.policy), about(stored), _title(stored))
+    if name == "onnx":
+        from evorl.export.onnx_file import onnx_bytes
 
-def _as_numpy(stored: StoredPolicy) -> tuple[bytes, dict[str, bytes]]:
+        return onnx_bytes(*operands), {}
     from evorl.export.numpy_file import numpy_text
 
-    return numpy_text(stored.policy, policy_graph(stored.policy), about(stored), _title(stored)).encode(), {}
-
-
-def _as_stablehlo(stored: StoredPolicy) -> tuple[bytes, dict[str, bytes]]:
-    from evorl.export.stablehlo_file import PLATFORMS, stablehlo_bytes
-
-    content = stablehlo_bytes(stored.policy)
-    description = about(stored) | {"platforms": list(PLATFORMS), "sha256": hashlib.sha256(content).hexdigest()}
-    return content, {".json": (json.dumps(description, indent=1) + "\n").encode()}
-
-
-def _as_html(stored: StoredPolicy) -> tuple[bytes, dict[str, bytes]]:
-    from evorl.export.html_file import html_text
-
-    return html_text(stored.policy, stored.env, about(stored), _title(stored)).encode(), {}
+    return numpy_text(*operands).encode(), {}
 
 
 def _title(stored: StoredPolicy) -> str:
     run = f"after {stored.timesteps:,} steps (run {stored.folder.name})"
     return f"The policy of {stored.algorithm} in {stored.title}, {run}."
+
+
+def _checked_content(name: str, content: bytes, stored: StoredPolicy, recorded: Recorded) -> Parity | None:
+    """Check the content of a file before it is written: return ``_checked``, or raise ``NotTheSame`` if it differs."""
+    with tempfile.TemporaryDirectory(prefix="evorl-") as folder:
+        path = Path(folder) / f"policy.{FORMATS[name]}"
+        path.write_bytes(content)
+        parity = _checked(name, path, stored.policy, recorded)
+    if parity is not None and not parity.is_close:
+        reason = f"{parity.describe()}, more than rounding errors explain"
+        raise NotTheSame(f"the {name} file is not written, because it {reason}. Use another format.")
+    return parity
 
 
 def _checked(name: str, path: Path, policy: PortablePolicy, recorded: Recorded) -> Parity | None:
@@ -179,9 +187,3 @@ def _checked(name: str, path: Path, policy: PortablePolicy, recorded: Recorded) 
 
 
 _UNCHECKED = "not checked, because Node.js (the command node) is not installed"
-_WRITERS: dict[str, Callable[[StoredPolicy], tuple[bytes, dict[str, bytes]]]] = {
-    "onnx": _as_onnx,
-    "jax": _as_stablehlo,
-    "numpy": _as_numpy,
-    "html": _as_html,
-}

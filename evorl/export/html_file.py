@@ -130,7 +130,7 @@ def _observations(policy: PortablePolicy, env: VectorEnv) -> list[dict[str, np.n
 
 
 def _ranges(policy: PortablePolicy) -> list[list[float]]:
-    """Return a slider range ``[low, high]`` per number in an observation's first array; empty for more than 24."""
+    """Return a slider range ``[low, high]`` per number of an observation's first array; empty if there are over 24."""
     drawn = drawn_observations(policy, np.random.default_rng(2), 200)[policy.observations[0].name]
     rows = drawn.reshape(len(drawn), -1).astype(np.float64)
     if rows.shape[1] > 24:

@@ -150,7 +150,7 @@ def _page(folder: RunFolder, step: int, trust: bool) -> tuple[bytes | None, str]
 
 
 def _records(run: RecordedRun) -> dict[str, bytes]:
-    """Return files by name: the run's starts, with shortened paths in commands, and any metrics and report."""
+    """Return files by name: the starts of training, with shortened paths in commands; metrics and report, if any."""
     starts = [{**start, "command": without_folders(str(start.get("command")))} for start in run.starts]
     files = {policy_archive.ABOUT: _json({"starts": starts})}
     if run.folder.metrics_csv.is_file():

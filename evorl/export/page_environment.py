@@ -1,4 +1,4 @@
-"""A small JAX environment for an HTML page: its step function as a graph, and some initial states."""
+"""A small JAX environment for an HTML page: its step function in JavaScript, and some initial states."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from evorl.export.exported_policy import read_exported
 from evorl.export.portable_policy import described_space
-from evorl.export.stored_policy import stored_policy
+from evorl.export.stored_policy import selected_policy
 from evorl.serving.event_thread import EventThread
 from evorl.serving.policy_inference import PolicyInference
 from evorl.serving.switchboard import Switchboard
@@ -57,9 +57,10 @@ class PolicyServer:
         return cls(read_exported(options["policy"], options["trust"]), settings, options)
 
     def look_for_newer(self) -> bool:
-        """Reload the run's policy; if its checkpoint has changed, serve it and return True, otherwise return False."""
+        """Reload the policy; if its run, checkpoint or seed has changed, serve it and return True, otherwise False."""
         stored = _loaded(self._options)
-        if (stored.timesteps, stored.checkpoint) == (self.stored.timesteps, self.stored.checkpoint):
+        new, old = ((each.folder, each.checkpoint, each.timesteps, each.seed.number) for each in (stored, self.stored))
+        if new == old:
             return False
         self._inference.swap(stored.policy)
         self.stored = stored
@@ -82,13 +83,4 @@ class PolicyServer:
 
 
 def _loaded(options: dict[str, Any]) -> Any:
-    checkpoint = options["checkpoint"]
-    stored = stored_policy(
-        options["run"],
-        options["runs_folder"],
-        checkpoint=int(checkpoint) if str(checkpoint).isdigit() else checkpoint,
-        sample=options["sample"],
-        seed_number=options["seed_number"],
-        trust=options["trust"],
-    )
-    return dataclasses.replace(stored, env=None)  # the policy does not need its environments to act
+    return dataclasses.replace(selected_policy(options), env=None)  # the policy does not need its environments to act

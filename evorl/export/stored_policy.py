@@ -14,7 +14,7 @@ from flax import linen as nn
 from evorl.agent import Agent, AgentState
 from evorl.assembly import workflow_from_config
 from evorl.config.gate import scope
-from evorl.config.values import BEST, seed_choice
+from evorl.config.values import BEST, seed_choice, short_repr
 from evorl.envs.space import Space
 from evorl.envs.vector import VectorEnv
 from evorl.execution.restoration import restore
@@ -64,12 +64,20 @@ class StoredPolicy:
 
     def describe(self) -> str:
         """Return a one-line description of the policy."""
-        which = (
-            f"the {self.checkpoint} checkpoint" if isinstance(self.checkpoint, str) else f"iteration {self.checkpoint}"
-        )
+        is_name = isinstance(self.checkpoint, str)
+        which = f"the {self.checkpoint} checkpoint" if is_name else f"iteration {self.checkpoint}"
         actions = "sampled" if self.is_sample else "greedy"
         seed = f", {self.seed.description}" if self.seed.description else ""
         return f"{self.algorithm} in {self.title}, {which} of {self.timesteps:,} steps{seed}, {actions} actions"
+
+
+def selected_policy(options: Mapping[str, Any]) -> StoredPolicy:
+    """Load the policy that options of a command select, see ``stored_policy``; ``checkpoint`` may be digits."""
+    checkpoint = str(options["checkpoint"])
+    return stored_policy(
+        checkpoint=int(checkpoint) if checkpoint.isdigit() else checkpoint,
+        **{name: options[name] for name in ("run", "runs_folder", "sample", "seed_number", "trust")},
+    )
 
 
 @scope()
@@ -104,8 +112,7 @@ def stored_policy(
     try:
         checkpointer = RunCheckpointer(folder.checkpoints)
         which: Any = "latest" if checkpoint == "best" and checkpointer.best_step is None else checkpoint
-        entries = workflow.evaluation_entries
-        state, progress = restore(workflow, checkpointer, spec.seed, which, entries)
+        state, progress = restore(workflow, checkpointer, spec.seed, which, workflow.evaluation_entries)
         requested = seed_choice(seed_number)
         seed = choose_seed(folder.path, workflow.execution.num_seeds, int(progress["timesteps"]), requested)
         agent, agent_state = acting_agent(workflow, state, seed.number)
@@ -154,14 +161,11 @@ def acting_agent(workflow: Workflow, state: State, seed_number: int = 0) -> tupl
     from evorl.ops.selection import best_member
 
     state = state_of_seed(workflow.execution, state, seed_number)
-    is_population = "agent_state" not in state
-    learned, scores = (state.members.agent_state, state.scores) if is_population else (state.agent_state, None)
-    learned, scores = jax.tree.map(np.asarray, (learned, scores))
-    if not is_population:
-        return workflow.agent, learned
+    if "agent_state" in state:
+        return workflow.agent, jax.tree.map(np.asarray, state.agent_state)
     population: Any = workflow
-    best = int(best_member(scores))
-    return population.inner.agent, jax.tree.map(lambda x: x[best], learned)
+    best = int(best_member(state.scores))
+    return population.inner.agent, jax.tree.map(lambda x: np.asarray(x)[best], state.members.agent_state)
 
 
 class LoadedPolicy:
@@ -190,23 +194,34 @@ class LoadedPolicy:
         """Reset the memory at the start of an episode.
 
         Args:
-            ended: bool ``[B]``, True where an episode has ended; ``None`` resets all, and the next call may change B.
+            ended: bool ``[B]``, or a bool if B is 1: True where an episode has ended; ``None`` resets all, and the next
+                call may change B.
+
+        Raises:
+            ValueError: ``ended`` has another shape.
         """
         if ended is None or self._memory is None:
             self._memory = None
             return
-        fresh = np.asarray(ended, bool)
+        fresh = np.atleast_1d(np.asarray(ended, bool))
         for name, x in self._memory.items():
+            if fresh.shape != x.shape[:1]:
+                shapes = f"ended has the shape {list(np.shape(ended))}, but the batch has the shape [{len(x)}]"
+                raise ValueError(f"{shapes}: pass one value for each observation, or call reset() for all.")
             self._memory[name] = np.where(fresh.reshape(-1, *(1,) * (x.ndim - 1)), np.zeros_like(x), x)
 
     def __call__(self, obs: Any) -> Any:
         """Return the action for one observation of the environment, or the actions for a batch ``[B, ...]``.
 
         Raises:
-            ValueError: an observation has an unexpected shape, or the batch size has changed since the last ``reset``.
+            ValueError: ``obs`` has an unexpected structure or shape, or the policy has memory for another batch size.
         """
-        named = self._policy.arrays_of(obs)
-        arrays = {port.name: np.asarray(named[port.name]).astype(port.dtype) for port in self._policy.observations}
+        try:
+            named = self._policy.arrays_of(obs)
+            arrays = {port.name: np.asarray(named[port.name]).astype(port.dtype) for port in self._policy.observations}
+        except (LookupError, TypeError, ValueError) as error:
+            shapes = f"arrays of the shapes {jax.tree.map(lambda x: list(x.shape), self.obs_space.spec)}"
+            raise ValueError(f"obs must be {shapes}, or a batch of them, got {short_repr(obs)}.") from error
         first = self._policy.observations[0]
         is_single = arrays[first.name].ndim == len(first.shape)
         if is_single:

@@ -24,7 +24,7 @@ from evorl.live.page_guard import PageGuard, RateLimit, Refused
 from evorl.live.prometheus_text import CONTENT_TYPE, as_text
 from evorl.live.run_gauges import gauges_of
 from evorl.live.sent_metrics import store_histograms, store_scalars
-from evorl.live.watched_runs import WatchedRuns, thinned
+from evorl.live.watched_runs import WatchedRuns, describe_error, thinned
 from evorl.runs.files import RunFolderError
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ class LivePage:
             from aiohttp import web
         self.runs, self.store, self.guard, self.interval = runs, store, guard or PageGuard(), interval
         self.events = PageEvents(self.changes)
+        self._problems: list[str] = []  # errors of the last scan
         self._rate = RateLimit(checked_value(rate, float, "rate", "(0, inf)"), max(1.0, 10 * rate))
         self._web = web
         self._page = resources.files("evorl.live").joinpath("page")
@@ -114,15 +115,16 @@ class LivePage:
         return application
 
     def changes(self, since: int) -> dict[str, Any]:
-        """Return the data for open pages: runs changed since version ``since``, and the metric names of clients."""
-        summaries = self.runs.summaries(since)
+        """Return the data for open pages: all indices, runs changed since version ``since``, and metrics of clients."""
+        summaries = self.runs.summaries()
         return {
             # The version of these summaries; the runs may already have a newer one.
-            "version": max((summary.version for summary in summaries), default=since),
+            "version": max([since, *(summary.version for summary in summaries)]),
             "ready": self.runs.looked,
             "places": self.runs.described_places,
-            "notes": self.runs.notes,
-            "runs": [summary.data for summary in summaries],
+            "notes": [*self.runs.notes, *self._problems],
+            "indices": [summary.index for summary in summaries],
+            "runs": [summary.data for summary in summaries if summary.version > since],
             "store": {
                 "version": self.store.version,
                 "metrics": self.store.names(),
@@ -143,10 +145,8 @@ class LivePage:
             return await handler(request)
         except Refused as error:
             status, message = error.status, str(error)
-        except MetricsRefusedError as error:
-            status, message = 400, str(error)
-        except RunFolderError as error:
-            status, message = 507, str(error)
+        except (MetricsRefusedError, RunFolderError) as error:
+            status, message = 400 if isinstance(error, MetricsRefusedError) else 507, str(error)
         except web.HTTPException as error:
             if error.status < 400:
                 raise
@@ -275,16 +275,19 @@ class LivePage:
         """Scan the folders periodically, and notify open pages of changes."""
         loop, before = asyncio.get_running_loop(), self._versions()
         while True:
-            started = loop.time()
+            started, problems = loop.time(), []
             for look in (self.runs.refresh, self.store.flush):
-                with contextlib.suppress(RunFolderError):  # a missing folder may reappear, a full disk may be freed
+                try:
                     await asyncio.to_thread(look)
+                except Exception as error:  # a missing folder may reappear, a full disk may be freed
+                    problems.append(describe_error(error))
+            self._problems = problems
             if before != (before := self._versions()):
                 self.events.ring()
             await asyncio.sleep(max(self.interval, _PATIENCE * (loop.time() - started)))
 
-    def _versions(self) -> tuple[int, bool, int]:
-        return self.runs.version, self.runs.looked, self.store.version
+    def _versions(self) -> tuple[Any, ...]:
+        return self.runs.version, self.runs.looked, self.store.version, self._problems
 
     async def _shut(self, application: web.Application) -> None:
         self.events.close()

@@ -35,7 +35,7 @@ def store_scalars(store: MetricsStore, body: bytes, count: Counted) -> int:
 
 
 def store_histograms(store: MetricsStore, body: bytes, count: Counted) -> int:
-    """Store histograms like ``store_scalars``: ``values`` replaces ``y``, and 100 values count as one more point."""
+    """Store histograms like ``store_scalars``: ``values`` replaces ``y``; ``count`` also gets 1 per 100 values."""
     items = _items(body, _HISTOGRAM)
     for item in items:
         if not isinstance(item["values"], list) or len(item["values"]) > MAX_VALUES:

@@ -45,6 +45,7 @@ class RunSummary:
         data: data for the page, JSON-serializable.
         latest: newest value of every metric.
         picture: path of the newest image or video; ``None`` if the run has no images or videos.
+        seen: result of ``_seen_of`` when the run was read.
     """
 
     index: int
@@ -52,6 +53,7 @@ class RunSummary:
     data: dict[str, Any]
     latest: Mapping[str, float]
     picture: Path | None
+    seen: tuple[Any, ...]
 
 
 class WatchedRuns:
@@ -76,7 +78,6 @@ class WatchedRuns:
         self.notes: list[str] = []
         self._indices: dict[Path, int] = {}
         self._runs: list[RecordedRun] = []
-        self._seen: dict[int, tuple[Any, ...]] = {}
         self._summaries: dict[int, RunSummary] = {}
         self._read: OrderedDict[int, RecordedRun] = OrderedDict()
         self._lock = threading.Lock()
@@ -92,7 +93,7 @@ class WatchedRuns:
         """Read all runs that changed since the last call; raise ``RunFolderError`` if a place no longer exists.
 
         Returns:
-            True if any run has changed.
+            True if any run has changed or was removed.
         """
         before = self.version
         if time.monotonic() >= self._look_again:
@@ -117,19 +118,19 @@ class WatchedRuns:
         Returns:
             A dict with ``points`` ``[step, value]``, ``seeds`` and ``spread``; ``None`` for an unknown run or metric.
         """
-        run = self._recorded(index)
+        summary, run = self._summaries.get(index), self._recorded(index)
         try:
             columns = {} if run is None else {**run.timings, **run.curves}
         except RunFolderError:
             return None
-        if run is None or metric not in columns:
+        if summary is None or run is None or metric not in columns:
             return None
         seeds = run.by_seed(metric) if metric in run.curves else []
         spread = columns.get(spread_column(run.curves, metric)[0])
         return {
             "run": index,
             "name": metric,
-            "version": self._summaries[index].version,
+            "version": summary.version,
             "points": as_points(columns[metric], most),
             "seeds": [as_points(seed, most) for seed in seeds] if len(seeds) > 1 else [],
             "spread": [] if spread is None else _band(columns[metric], spread, most),
@@ -150,10 +151,9 @@ class WatchedRuns:
         return None if len(content) > MAX_PICTURE else (content, KINDS[path.suffix.lower()])
 
     def _find(self) -> None:
+        """Search for runs, and remove summaries of runs that were deleted or are no longer among the newest."""
         started = time.monotonic()
-        folders: list[RunFolder] = []
-        for place in self._places:
-            folders += _folders(place, self._root)
+        folders = [folder for place in self._places for folder in _folders(place, self._root)]
         if not self._places and self._root.is_dir():
             folders = [run.folder for run in find_runs(self._root)]
         for folder in folders:
@@ -164,26 +164,28 @@ class WatchedRuns:
         only = user_path(self._places[0]) if len(self._places) == 1 else self._root
         root = only.resolve() if len(self._places) < 2 and only.is_dir() else None
         self._runs = named([folder for folder in folders if folder.path in kept], root) if folders else []
+        indices = {self._indices[path] for path in kept}
+        if self._summaries.keys() - indices:
+            self.version += 1
+            self._summaries = {index: each for index, each in self._summaries.items() if index in indices}
         now = time.monotonic()
         self._look_again = now + max(2.0, _PATIENCE * (now - started))
 
     def _refresh(self, run: RecordedRun) -> None:
         index = self._indices[run.folder.path]
-        records, places = _seen_of(_records(run.folder)), _seen_of(_picture_places(run.folder))
+        seen = _seen_of(run)
         old = self._summaries.get(index)
         # A killed run changes no file, so its state is checked too.
         ended = old is not None and old.data["state"] == RUNNING and _state(run.folder) != RUNNING
-        before, self._seen[index] = self._seen.get(index), (run.name, records, places)
-        if before == self._seen[index] and not ended:
+        if old is not None and old.seen == seen and not ended:
             return
         fresh = self._keep(index, RecordedRun(run.folder, run.name))
-        same_pictures = old is not None and before is not None and before[2] == places
-        picture = old.picture if old is not None and same_pictures else _newest_picture(fresh)
+        picture = old.picture if old is not None and old.seen[2] == seen[2] else _newest_picture(fresh)
         summary, latest = _summary(fresh, picture)
         self.version += 1
         summary = {"index": index, "version": self.version, **summary}
         # A new dict, because other threads may be iterating over the old one.
-        self._summaries = {**self._summaries, index: RunSummary(index, self.version, summary, latest, picture)}
+        self._summaries = {**self._summaries, index: RunSummary(index, self.version, summary, latest, picture, seen)}
 
     def _recorded(self, index: int) -> RecordedRun | None:
         with self._lock:
@@ -202,6 +204,11 @@ class WatchedRuns:
             while len(self._read) > MAX_READ:
                 self._read.popitem(last=False)
         return run
+
+
+def describe_error(error: Exception) -> str:
+    """Return the message of an error, preceded by its type unless evorl wrote the message for users."""
+    return str(error) if isinstance(error, RunFolderError) else f"{type(error).__name__}: {error}"
 
 
 def as_points(curve: Curve, most: int | None = None) -> list[list[float]]:
@@ -245,31 +252,25 @@ def _folders(place: str, root: Path) -> list[RunFolder]:
     return [RunFolder.find(place, root)]
 
 
-def _touched(path: Path) -> float:
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """Return values that change when a file is written, or the content of a folder changes; ``None`` without either."""
     try:
-        return path.stat().st_mtime
+        status = path.stat()
     except OSError:
-        return 0.0
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _records(folder: RunFolder) -> list[Path]:
-    return [folder.config, folder.metrics_csv, folder.metrics_jsonl, folder.state, folder.about, folder.log]
+def _touched(path: Path) -> float:
+    return (_stamp(path) or (0,))[0] / 1e9
 
 
-def _picture_places(folder: RunFolder) -> list[Path]:
-    return [folder.path, folder.learning_curve, folder.videos, folder.plots, folder.episodes]
-
-
-def _seen_of(paths: Sequence[Path]) -> tuple[Any, ...]:
-    """Return a value that changes when files are written or files are added to folders."""
-    seen: list[tuple[int, int, int] | None] = []
-    for path in paths:
-        try:
-            status = path.stat()
-            seen.append((status.st_mtime_ns, status.st_size, status.st_ino))
-        except OSError:
-            seen.append(None)
-    return tuple(seen)
+def _seen_of(run: RecordedRun) -> tuple[Any, ...]:
+    """Return the name of a run, and values that change with its records and with the files in folders of pictures."""
+    at = run.folder
+    records = (at.config, at.metrics_csv, at.metrics_jsonl, at.state, at.about, at.log)
+    pictures = (at.path, at.learning_curve, at.videos, at.plots, at.episodes)
+    return run.name, [*map(_stamp, records)], [*map(_stamp, pictures)]
 
 
 def _state(folder: RunFolder) -> str:
@@ -286,8 +287,8 @@ def _summary(run: RecordedRun, picture: Path | None) -> tuple[dict[str, Any], di
         columns = {**run.timings, **run.curves}
         latest = {name: float(curve.values[-1]) for name, curve in columns.items()}
         summary |= _course(run, latest) | {"metrics": _chosen_from(columns)}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        return summary | {"problem": str(error)}, {}
+    except Exception as error:  # a file with unexpected content must not hide the other runs
+        return summary | {"problem": describe_error(error)}, {}
     summary["serving"] = {name: value for name, value in latest.items() if name.startswith(SERVING)}
     if picture is not None:
         place = picture.relative_to(run.folder.path).as_posix()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evorl.recorders.learning_curve import BLUE, GRAY, GREEN, tidy
+from evorl.recorders.learning_curve import BLUE, GRAY, GREEN, label_axes, tidy
 from evorl.recorders.pictures import white_figure, write_png
 from evorl.recorders.row_file import RowFile
 from evorl.runs.recorder import Recorder
@@ -86,10 +86,8 @@ def _draw_heat(axes: Axes, panel: Panel, heat: HeatMap) -> None:
     axes.set_facecolor(EMPTY)
     axes.grid(visible=False)
     axes.margins(0)
-    filled = np.isfinite(heat.values).mean()
-    axes.set_title(f"{filled:.0%} filled", loc="right", fontsize=8, color=GRAY)
-    axes.set_xlabel(panel.x, fontsize=8, color=GRAY)
-    axes.set_ylabel(panel.y, fontsize=8, color=GRAY)
+    axes.set_title(f"{np.isfinite(heat.values).mean():.0%} filled", loc="right", fontsize=8, color=GRAY)
+    label_axes(axes, panel.x, panel.y, size=8)
 
 
 def _draw_panel(axes: Axes, chart: Chart, panel: Panel) -> None:
@@ -107,5 +105,4 @@ def _draw_panel(axes: Axes, chart: Chart, panel: Panel) -> None:
     if panel.log:
         axes.set_yscale("log")
     tidy(axes)
-    axes.set_xlabel(panel.x, fontsize=8, color=GRAY)
-    axes.set_ylabel(panel.y, fontsize=8, color=GRAY)
+    label_axes(axes, panel.x, panel.y, size=8)

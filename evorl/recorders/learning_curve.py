@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evorl.recorders.pictures import white_figure, write_png
 from evorl.recorders.row_file import RowFile
@@ -112,19 +112,15 @@ def draw_returns(axes: Axes, curves: Curves, title: str) -> None:
         low = [mean - spreads.get(step, 0.0) for step, mean in zip(steps, means, strict=True)]
         high = [mean + spreads.get(step, 0.0) for step, mean in zip(steps, means, strict=True)]
         if spreads:
-            over = f"{num_seeds} seeds" if num_seeds else "episodes"
-            label = f"± standard deviation over {over}"
+            label = f"± standard deviation over {f'{num_seeds} seeds' if num_seeds else 'episodes'}"
             axes.fill_between(steps, low, high, color=GREEN, alpha=0.16, linewidth=0, label=label)
-        for seed in range(num_seeds):
-            label = "each seed" if seed == 0 else None
-            axes.plot(*curves[f"{EVALUATION}_seed_{seed}"], color=GREEN, linewidth=0.7, alpha=0.6, label=label)
+        for i, name in enumerate(name for name in curves if name.startswith(f"{EVALUATION}_seed_")):
+            axes.plot(*curves[name], color=GREEN, linewidth=0.7, alpha=0.6, label=None if i else "each seed")
         marker = "o" if len(steps) <= 40 else None
         axes.plot(steps, means, color=GREEN, linewidth=2.0, marker=marker, markersize=3.5, label="evaluation")
         _label_last(axes, steps[-1], means[-1])
     tidy(axes)
-    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color="#222222", parse_math=False)
-    axes.set_xlabel("environment steps", fontsize=9, color=GRAY)
-    axes.set_ylabel("episode return", fontsize=9, color=GRAY)
+    label_axes(axes, "environment steps", "episode return", title)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(frameon=False, fontsize=8, loc="best", labelcolor=GRAY)
 
@@ -155,6 +151,14 @@ def tidy(axes: Axes) -> None:
     axes.set_axisbelow(True)
     axes.margins(x=0.02)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: format_steps(x)))
+
+
+def label_axes(axes: Axes, x: str, y: str, title: str | None = None, size: int = 9, **style: Any) -> None:
+    """Label both axes in gray with a font ``size``; a ``title`` is set above in bold, with arguments ``style``."""
+    axes.set_xlabel(x, fontsize=size, color=GRAY)
+    axes.set_ylabel(y, fontsize=size, color=GRAY)
+    if title is not None:
+        axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color="#222222", parse_math=False, **style)
 
 
 def format_steps(steps: float) -> str:

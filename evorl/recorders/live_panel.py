@@ -126,7 +126,7 @@ class LivePanel(Panel):
 
         assert self._status is not None, "start() makes the status"
         encoding = self._console.encoding if self._console is not None else None
-        parts = [*_bar(self._status), *_returns(self._status, encoding), *_losses(self._status)]
+        parts = [*_bar(self._status), *_returns(self._status, encoding), *_losses(self._status, encoding)]
         title = Text(printable(self._status.plan.name, encoding), style="bold")  # as Text: brackets are not markup
         return Panel(Group(*parts), title=title, title_align="left", width=WIDTH, box=box.ROUNDED)
 
@@ -148,6 +148,7 @@ def _bar(status: RunStatus) -> list[RenderableType]:
 
 def _returns(status: RunStatus, encoding: str | None) -> list[RenderableType]:
     from rich.table import Table
+    from rich.text import Text
 
     row, side_by_side = status.latest, status.plan.side_by_side
     if EVALUATION not in row and TRAINING not in row:
@@ -158,12 +159,12 @@ def _returns(status: RunStatus, encoding: str | None) -> list[RenderableType]:
         returns = format_return(row, EVALUATION, side_by_side)
         width = HISTORY if len(returns) < SHORT_RETURN else HISTORY // 2
         history = printable(_history(status, width), encoding)
-        grid.add_row("evaluation return", printable(f"[bold green]{returns}", encoding), history)
+        grid.add_row("evaluation return", Text(printable(returns, encoding), "bold green"), history)
     if TRAINING in row:
         length = row.get("train/episode_length")
         length = f"[dim]length {length:,.0f}" if length is not None else ""
         returns = format_return(row, TRAINING, side_by_side)
-        grid.add_row("training return", printable(f"[bold]{returns}", encoding), length)
+        grid.add_row("training return", Text(printable(returns, encoding), "bold"), length)
     return [grid]
 
 
@@ -172,18 +173,19 @@ def _history(status: RunStatus, width: int) -> str:
     return f"[green]{sparkline(status.evaluations, width)}[/]{best}"
 
 
-def _losses(status: RunStatus) -> list[RenderableType]:
+def _losses(status: RunStatus, encoding: str | None) -> list[RenderableType]:
     from rich.table import Table
+    from rich.text import Text
 
     shown = losses(status.latest)[:MAX_LOSSES]
     if not shown:
         return []
-    cells = [(name, format_number(value)) for name, value in shown]
+    cells = [(printable(name, encoding), format_number(value)) for name, value in shown]
     columns = next((n for n in (3, 2) if _table_width(cells, n) <= WIDTH - 4), 1)
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_row("")
     for i in range(0, len(cells), columns):
-        grid.add_row(*(text for name, value in cells[i : i + columns] for text in (f"[dim]{name}", value)))
+        grid.add_row(*(text for name, value in cells[i : i + columns] for text in (Text(name, "dim"), value)))
     return [grid]
 
 

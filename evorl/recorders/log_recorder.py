@@ -23,7 +23,7 @@ class _StrictFileHandler(logging.FileHandler):
 
 
 class LogRecorder(Recorder):
-    """Writes the start of the run, messages and evaluations to ``path``, one line each. A resumed run appends lines.
+    """Writes the start of the run, messages and evaluations to ``path``, each with a timestamp. A resumed run appends.
 
     Raises:
         RunFolderError: the disk is full or read-only, or the file is a symbolic link.
@@ -51,20 +51,14 @@ class LogRecorder(Recorder):
             try:
                 self._logger.info(text)
             except OSError:
-                self._abandon()
+                with contextlib.suppress(OSError):
+                    self.close()  # now, so that a later call does not fail again
                 raise
 
     def close(self) -> None:
         logger, self._logger = self._logger, None
         for handler in logger.handlers if logger else ():
             with writing_to(self.path.parent):
-                handler.close()
-
-    def _abandon(self) -> None:
-        """Abandon a file that cannot be written, so that closing it does not fail again."""
-        logger, self._logger = self._logger, None
-        for handler in logger.handlers if logger else ():
-            with contextlib.suppress(OSError):
                 handler.close()
 
     def _open(self) -> logging.Logger:

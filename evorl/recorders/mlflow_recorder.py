@@ -28,6 +28,7 @@ _FILE = "mlflow_run_id.txt"
 
 class MlflowRecorder(Recorder):
     """Sends rows to an MLflow server, with environment steps as x-axis. A resumed run keeps its MLflow run.
+    An interrupted run ends with the status ``KILLED``.
 
     Rows are sent every ten seconds and at the end. If the server cannot be reached during the training, the rows are
     kept and sent a minute later; ``metrics.csv`` has all rows. A failed request is repeated once, with a timeout of ten
@@ -67,7 +68,7 @@ class MlflowRecorder(Recorder):
         self._run_id = ""
         self._pending: list[tuple[str, float | int, int, int]] = []  # name, value, milliseconds, environment steps
         self._next_write = math.inf
-        self._has_warned, self._has_failed = False, False
+        self._has_warned, self._total, self._status = False, 0, ""
 
     def start(self, plan: RunPlan) -> None:
         with explain_missing_package("Recording to MLflow", "mlflow"):
@@ -84,6 +85,8 @@ class MlflowRecorder(Recorder):
             ) from error
         self._client = client
         self._next_write = time.monotonic() + SECONDS_BETWEEN_WRITES
+        self._total = plan.total_timesteps
+        self._status = "FINISHED" if plan.first_timesteps >= self._total else "KILLED"
 
     def _open_run(self, client: Any, plan: RunPlan) -> None:
         """Create the run on the server, or continue it."""
@@ -100,26 +103,31 @@ class MlflowRecorder(Recorder):
             experiment = client.get_experiment_by_name(self._experiment)
             experiment_id = experiment.experiment_id if experiment else client.create_experiment(self._experiment)
             self._run_id = client.create_run(experiment_id, run_name=self._name or plan.name).info.run_id
-            write_text(stored, self._run_id)
             params = [Param(key, str(value)[:500]) for key, value in self._settings.items() if value is not None]
             for first in range(0, len(params), 100):
                 client.log_batch(self._run_id, params=params[first : first + 100])
+            write_text(stored, self._run_id)  # last: a run without all parameters must not be continued
 
     def write(self, row: Row) -> None:
         at, steps = int(time.time() * 1000), int(row["timesteps"])
         self._pending += [(name, as_number(name, value), at, steps) for name, value in row.items()]
+        if steps >= self._total:
+            self._status = "FINISHED"
         if time.monotonic() >= self._next_write:
             self._send()
 
+    def complete(self) -> None:
+        self._status = "FINISHED"
+
     def failure(self, error: Exception) -> None:
-        self._has_failed = True
+        self._status = "FAILED"
 
     def close(self) -> None:
         if self._client is None:
             return
         self._send()
         client, self._client = self._client, None
-        self._attempt(client.set_terminated, self._run_id, "FAILED" if self._has_failed else "FINISHED")
+        self._attempt(client.set_terminated, self._run_id, self._status)
 
     def _send(self) -> None:
         from mlflow.entities import Metric

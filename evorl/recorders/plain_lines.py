@@ -19,7 +19,7 @@ _INDENT = " " * 6  # aligned with the steps, which follow the percentage
 
 
 class PlainLines(Recorder):
-    """Prints every message and evaluation, and the progress after every 5 % of the run or 60 seconds.
+    """Prints every message and evaluation, and the progress every 5 % of the run (at least 2 s apart) or 60 seconds.
 
     Each progress or evaluation is a line, followed by a line with the metrics that fit; ``metrics.csv`` has all.
 

@@ -11,7 +11,7 @@ from evorl.envs.env import Env
 from evorl.episodes.recorder import forget_later_files, recorded_episodes
 from evorl.episodes.saved_episode import SavedEpisode
 from evorl.metrics import EvaluationMetrics
-from evorl.recorders.learning_curve import BLUE, GRAY, GREEN
+from evorl.recorders.learning_curve import BLUE, GRAY, GREEN, label_axes
 from evorl.recorders.pictures import white_figure, write_png
 from evorl.runs.files import make_folder, writing_to
 from evorl.runs.recorder import Recorder, RunPlan
@@ -135,22 +135,11 @@ def _label(axes: Axes, episodes: list[SavedEpisode], of: str, dimensions: tuple[
     quantity = "achieved goal" if of == "goal" else "observation"
     names = [f"{quantity} [{i}]" for i in dimensions]
     across, up = names if len(names) == 2 else ("step of the episode", names[0])
-    axes.set_xlabel(across, fontsize=9, color=GRAY)
-    axes.set_ylabel(up, fontsize=9, color=GRAY)
-    axes.set_title(
-        _headline(episodes, title),
-        loc="left",
-        fontsize=11,
-        fontweight="bold",
-        color="#222222",
-        pad=10,
-        parse_math=False,
-    )
+    label_axes(axes, across, up, _headline(episodes, title), pad=10)
     colors = {_color(episode) for episode in episodes}
     meanings = {GREEN: "ended at its goal", "#d99a2b": "was at its goal", RED: "never at its goal", BLUE: "an episode"}
     handles = [Line2D([], [], color=c, linewidth=2, label=text) for c, text in meanings.items() if c in colors]
-    handles.append(_mark("o", "white", GRAY, 6, "start"))
-    handles.append(_mark("o", GRAY, "white", 6, "end"))
+    handles += [_mark("o", "white", GRAY, 6, "start"), _mark("o", GRAY, "white", 6, "end")]
     if of == "goal":
         handles.append(_mark("*", GRAY, "white", 11, "goal"))
     axes.figure.legend(

@@ -113,7 +113,8 @@ class RowFile:
                 self._file.write(line + "\n")
                 self._file.flush()
             except OSError:
-                self._abandon()
+                with contextlib.suppress(OSError):
+                    self.close()  # now, so that a later call does not fail again
                 raise
 
     def replace(self, lines: Iterable[str]) -> None:
@@ -133,13 +134,6 @@ class RowFile:
         file, self._file = self._file, None
         if file is not None:
             with writing_to(self.path.parent):
-                file.close()
-
-    def _abandon(self) -> None:
-        """Abandon a file that cannot be written, so that closing it does not fail again."""
-        file, self._file = self._file, None
-        if file is not None:
-            with contextlib.suppress(OSError):
                 file.close()
 
     def _ends_with_newline(self) -> bool:

@@ -17,9 +17,9 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def best_evaluation(steps: Iterable[float], values: Iterable[float]) -> float:
-    """Return the largest finite value of a metric after the first step of training; NaN if no value is finite.
+    """Return the largest finite value of a metric at steps above 0; NaN without such a value.
 
-    The evaluation at step 0, of the untrained policy, is ignored.
+    The evaluation at step 0 is that of the untrained policy.
 
     Args:
         steps: environment steps of N evaluations.
@@ -37,8 +37,8 @@ class RunStatus:
         timesteps: environment steps taken, per seed.
         steps_per_second: current speed, summed over all seeds.
         latest: the latest value of every metric.
-        evaluations: all evaluation returns so far.
-        best: the best evaluation return, excluding the untrained policy; NaN before the first one.
+        evaluations: all evaluation returns since the start or resume.
+        best: the largest finite value in ``evaluations`` after step 0; NaN without such a value.
     """
 
     def __init__(self, plan: RunPlan, clock: Callable[[], float] = time.monotonic) -> None:
@@ -95,7 +95,7 @@ def describe_metrics(row: Row, num_losses: int = 4, width: int | None = None, si
     Args:
         row: metrics.
         num_losses: maximum number of losses.
-        width: maximum number of characters, for which the last parts are dropped; ``None`` for no limit.
+        width: maximum number of characters; parts after the first are dropped to fit. ``None`` for no limit.
         side_by_side: text for the runs that returns are averaged over, see ``RunPlan``; by default the number of seeds.
     """
     parts = []

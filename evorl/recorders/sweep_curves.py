@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from evorl.recorders.learning_curve import GRAY, tidy
+from evorl.recorders.learning_curve import GRAY, label_axes, tidy
 from evorl.recorders.pictures import white_figure, write_png
 
 if TYPE_CHECKING:
@@ -65,9 +65,7 @@ def _draw_panel(axes: Axes, title: str, panel: Mapping[str, Sequence[Curve]]) ->
         marker = "o" if len(steps) <= 40 else None
         axes.plot(steps, means, color=color, linewidth=2.0, marker=marker, markersize=3, label=f"{name}{mean_label}")
     tidy(axes)
-    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color="#222222", parse_math=False)
-    axes.set_xlabel("environment steps", fontsize=9, color=GRAY)
-    axes.set_ylabel("evaluation return", fontsize=9, color=GRAY)
+    label_axes(axes, "environment steps", "evaluation return", title)
     handles, labels = axes.get_legend_handles_labels()
     legend = axes.legend(handles[:MAX_NAMED], labels[:MAX_NAMED], frameon=False, fontsize=8, labelcolor=GRAY)
     if len(labels) > MAX_WITHIN:

@@ -45,6 +45,7 @@ class WandbRecorder(Recorder):
         self._settings = {"project": project, "name": name or self.folder.name, "config": shareable(config or {})}
         self._mode: Any = mode  # one of those names; wandb annotates them as a Literal
         self._run: Any = None
+        self._exit_code: int | None = None
 
     def start(self, plan: RunPlan) -> None:
         try:
@@ -54,6 +55,7 @@ class WandbRecorder(Recorder):
                 "Recording to Weights & Biases needs the package wandb: pip install wandb, or set recorders.wandb to "
                 "false. metrics.csv and TensorBoard have the same metrics."
             ) from error
+        self._exit_code = None
         with writing_to(self.folder), _shareable_arguments():
             self._run = wandb.init(
                 dir=str(self.folder), id=self._run_id(), resume="allow", mode=self._mode, **self._settings
@@ -66,10 +68,13 @@ class WandbRecorder(Recorder):
         if self._run is not None:
             self._run.log({name: as_number(name, value) for name, value in row.items()})
 
+    def failure(self, error: Exception) -> None:
+        self._exit_code = 1
+
     def close(self) -> None:
         run, self._run = self._run, None
         if run is not None:
-            run.finish()
+            run.finish(exit_code=self._exit_code)
 
     def _run_id(self) -> str:
         stored = self.folder / "wandb" / "run_id.txt"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from evorl.export import artifacts
 from evorl.export.artifacts import about, export_policy
 from evorl.export.parity import NotTheSame, Parity, compared, recorded_steps
+from evorl.runs.files import RunFolderError
 from tests.support.errors import raises_naming
 from tests.support.optional_packages import need
 from tests.support.portable import POLICIES, stored, stored_in_bfloat16
@@ -147,8 +149,32 @@ def test_a_policy_in_bfloat16_is_exact_or_in_float32(
     assert (f"{difference.difference:.1e} over 1,000 observations" in message) == (form != "jax")
 
 
-def test_a_file_that_computes_something_else_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(artifacts, "_checked", lambda *args: Parity(1000, 1e-3, 1000))
-    with raises_naming(NotTheSame, "differs from JAX", "1.0e-03"):
-        export_policy(stored("dqn", tmp_path), ["numpy"])
-    assert (tmp_path / "export" / "policy.py").exists()
+@pytest.mark.parametrize("form", ["numpy", "jax", "html"])
+@pytest.mark.parametrize("failure", [None, NotTheSame("cannot run"), ValueError("invalid"), KeyboardInterrupt()])
+def test_a_file_that_computes_something_else_replaces_no_other_file(
+    form: str, failure: BaseException | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = stored("dqn", tmp_path)
+    export_policy(policy, [form])
+    files = {path: path.read_bytes() for path in (tmp_path / "export").iterdir()}
+
+    def check(*args: Any) -> Parity:
+        if failure is not None:
+            raise failure
+        return Parity(1000, 1e-3, 1000)
+
+    monkeypatch.setattr(artifacts, "_checked", check)
+    expected = ("differs from JAX", "1.0e-03", "not written") if failure is None else (str(failure),)
+    for folder in (tmp_path / "export", tmp_path / "new"):
+        with raises_naming(NotTheSame if failure is None else type(failure), *expected):
+            export_policy(dataclasses.replace(policy, timesteps=65), [form], folder)
+    assert {path: path.read_bytes() for path in (tmp_path / "export").iterdir()} == files
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_export_writes_through_no_link(tmp_path: Path) -> None:
+    (tmp_path / "export").mkdir()
+    (tmp_path / "export" / "policy.json").symlink_to(tmp_path / "target")
+    with raises_naming(RunFolderError, "policy.json", "symbolic link"):
+        export_policy(stored("dqn", tmp_path), ["jax"])
+    assert [path.name for path in tmp_path.rglob("*")] == ["export", "policy.json"]

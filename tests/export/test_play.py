@@ -36,7 +36,7 @@ def test_episodes_are_an_animation(trained: RunFolder, tmp_path: Path, capsys: p
     message = capsys.readouterr().out.splitlines()
     lengths = [int(line.split()[2]) for line in message if line.startswith("episode ")]
     assert len(lengths) == 2
-    assert message[-1] == f"6 pictures: {to}"
+    assert message[-1] == f"6 frames: {to}"
     with Image.open(to) as picture:
         assert picture.n_frames > 1
         assert picture.size == (600, 400)
@@ -83,6 +83,26 @@ def test_actions_fit_too(tmp_path: Path) -> None:
         check_fits(other, simulators, "CartPole-v1")
     assert np.asarray(simulators.reset(np.asarray([0], np.uint64))).shape == (1, 4)
     simulators.close()
+
+
+@pytest.mark.parametrize("number", [3, 60, 61, 1000])
+def test_few_images_are_kept_of_many(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(play, "MAX_PICTURE_BYTES", 60 * 12)
+    frames = play._Frames(20)
+    for i in range(number):
+        frames.append(np.full((2, 2, 3), i % 256, np.uint8))
+        assert len(frames) <= 60
+    assert frames.appended == number
+    expected = range(0, number, frames.stride)
+    assert [int(frame[0, 0, 0]) for frame in frames] == [i % 256 for i in expected]
+    assert len(frames) >= min(number, 20)
+    assert (frames.stride > 1) == (number > 60)
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_an_episode() -> None:
+    for to in ("a.jpg", "a"):
+        with raises_naming(ValueError, to, ".gif, .webp, .png or .mp4"):
+            commands.run(["play", "run=nowhere", f"to={to}"])
 
 
 @pytest.mark.parametrize("argument", ["episodes=0", "seed=-1", "screen=3", "fps=x"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import shutil
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import evorl
 from evorl.cli import commands
 from evorl.cli.options import ACT
 from evorl.export.policy_server import PolicyServer
+from evorl.reports.seed_choice import SeedChoice
 from evorl.runs.folder import RunFolder
 from evorl.serving.client import AgentProxy, AgentProxyException
 from evorl.serving.serve_settings import ServeSettings
@@ -80,3 +83,29 @@ def test_a_newer_checkpoint_takes_over(trained: RunFolder, tmp_path: Path) -> No
 def test_what_cannot_be_served_is_told(arguments: list[str], parts: tuple[str, ...]) -> None:
     with raises_naming((ValueError, OSError), *parts):
         commands.run(["act", *arguments])
+
+
+@pytest.mark.parametrize("options", [{"checkpoint": "latest"}, {"checkpoint": "best"}])
+def test_a_newer_run_with_as_many_steps_replaces_the_served_one(
+    trained: RunFolder, tmp_path: Path, options: dict[str, object]
+) -> None:
+    shutil.copytree(trained.path, tmp_path / "runs/2024-01-01_00-00-00")
+    latest = {**GIVEN, "run": "latest", "runs_folder": str(tmp_path / "runs"), **options}
+    with PolicyServer.of_run(latest, SETTINGS) as server:
+        assert not server.look_for_newer()
+        newer = tmp_path / "runs/2025-01-01_00-00-00"
+        shutil.copytree(trained.path, newer)
+        os.utime(newer / "config.yaml")
+        assert server.look_for_newer()
+        assert server.stored.folder == newer
+        assert not server.look_for_newer()
+
+
+def test_another_best_seed_takes_over(trained: RunFolder, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(trained.path, folder)
+    with served(RunFolder.find(str(folder), "runs")) as server:
+        before = server.stored.seed.number
+        server.stored = dataclasses.replace(server.stored, seed=SeedChoice(1 - before, ""))  # as if it had been best
+        assert server.look_for_newer()
+        assert server.stored.seed.number == before

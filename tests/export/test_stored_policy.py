@@ -120,3 +120,73 @@ def test_of_a_population_the_best_member_acts() -> None:
     agent, agent_state = acting_agent(workflow, state)
     assert agent is inner.agent
     assert agent_state.extra_state == 2.0
+
+
+@pytest.mark.parametrize(
+    "obs",
+    [
+        np.zeros(2),
+        np.zeros((3, 2)),
+        None,
+        0.0,
+        "observation",
+        {},
+        {"obs": np.zeros(2)},
+        {"observation": np.zeros(2), "achieved_goal": np.zeros(2)},
+        {"observation": {"x": 1}, "achieved_goal": np.zeros(2), "desired_goal": np.zeros(2)},
+        [np.zeros(4), np.zeros(2), np.zeros(2)],
+    ],
+    ids=repr,
+)
+def test_an_observation_of_another_structure_is_an_error(obs: Any, tmp_path: Path) -> None:
+    policy = LoadedPolicy(stored("goals", tmp_path).policy)
+    with raises_naming(ValueError, "obs must be", "'achieved_goal': [2]", "'desired_goal': [2]", "'observation': [2]"):
+        policy(obs)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "parts"),
+    [
+        ({"observation": 4}, ("obs_observation", "[4]", "of shape [2]")),
+        ({"achieved_goal": (3, 2)}, ("obs_desired_goal", "[2]", "batch")),  # a batch of one entry only
+        ({"desired_goal": (3, 2)}, ("obs_desired_goal", "[2]", "batch")),
+    ],
+)
+def test_an_observation_of_another_shape_is_an_error(sizes: dict, parts: tuple[str, ...], tmp_path: Path) -> None:
+    policy = LoadedPolicy(stored("goals", tmp_path).policy)
+    sizes = {"observation": 2, "achieved_goal": 2, "desired_goal": 2} | sizes
+    with raises_naming(ValueError, *parts):
+        policy({name: np.zeros(size) for name, size in sizes.items()})
+
+
+@pytest.mark.parametrize("obs", [{"a": np.zeros(4)}, "text", [[0.0], [1.0, 2.0]], (np.zeros(4), np.zeros(3))], ids=repr)
+def test_values_that_are_not_an_array_are_refused_for_an_array_space(obs: Any, tmp_path: Path) -> None:
+    with raises_naming(ValueError, "obs must be", "[4]"):
+        LoadedPolicy(stored("dqn", tmp_path).policy)(obs)
+
+
+@pytest.mark.parametrize(("num_rows", "ended"), [(1, [True]), (1, True), (3, [True] * 3)])
+def test_ended_has_a_value_for_each_row(num_rows: int, ended: Any, tmp_path: Path) -> None:
+    policy = LoadedPolicy(stored("ppo_gru_history", tmp_path).policy)
+    obs = np.ones((num_rows, 3), np.float32)
+    start, later = policy(obs), policy(obs)
+    assert not np.allclose(start, later)
+    policy.reset(ended)
+    np.testing.assert_allclose(policy(obs), start, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "ended"),
+    [(1, x) for x in ([], [True] * 3, [True, False], [[True]] * 3)]
+    + [(3, x) for x in ([], [True], [True, False], [[True]] * 3, True)],
+)
+def test_ended_of_another_shape_is_refused_and_changes_nothing(num_rows: int, ended: Any, tmp_path: Path) -> None:
+    policy = stored("ppo_gru_history", tmp_path).policy
+    refusing, expected = LoadedPolicy(policy), LoadedPolicy(policy)
+    refusing.reset(ended)  # before the first call, the policy has no memory
+    obs = np.ones((num_rows, 3), np.float32)
+    for _ in range(2):
+        np.testing.assert_array_equal(refusing(obs), expected(obs))
+    with raises_naming(ValueError, "ended", str(list(np.shape(ended))), f"[{num_rows}]", "reset()"):
+        refusing.reset(ended)
+    np.testing.assert_array_equal(refusing(obs), expected(obs))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -279,3 +280,64 @@ def test_every_rate_admits_a_point(rate: float) -> None:
 def test_a_rate_is_a_positive_number(rate: Any) -> None:
     with raises_naming(ValueError, "rate must be", rate):
         live_page.LivePage(WatchedRuns([], "nowhere"), MetricsStore(), rate=rate)
+
+
+def test_an_unexpected_error_of_a_scan_is_shown_and_the_next_scan_follows(
+    runs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors: list[Exception] = [PermissionError(13, "Permission denied"), KeyError("a"), OverflowError("too large")]
+    refresh = WatchedRuns.refresh
+    is_broken = False
+
+    def failing(watched: WatchedRuns) -> bool:
+        if is_broken:
+            raise errors.pop() if len(errors) > 1 else errors[0]
+        watched._look_again = 0.0  # without the pause between two searches for runs
+        return refresh(watched)
+
+    monkeypatch.setattr(WatchedRuns, "refresh", failing)
+
+    async def conversation(client: TestClient[Any, Any]) -> None:
+        nonlocal is_broken
+        async with client.get("/events") as stream:
+            await next_event(stream)
+            is_broken = True
+            async with asyncio.timeout(20):
+                while (event := await next_event(stream))["notes"] != []:
+                    if "Permission denied" in event["notes"][0]:
+                        is_broken = False
+                assert len(errors) == 1
+                make_run(tmp_path / "runs", "new", [[1.0]])
+                while "new" not in [run["name"] for run in (await next_event(stream))["runs"]]:
+                    pass
+
+    ask(conversation, *runs)
+
+
+def test_pages_and_gauges_forget_a_deleted_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run(tmp_path, "a", [[1.0]])
+    deleted = make_run(tmp_path, "b", [[1.0]])
+    refresh = WatchedRuns.refresh
+
+    def refresh_at_once(watched: WatchedRuns) -> bool:
+        watched._look_again = 0.0  # without the pause between two searches for runs
+        return refresh(watched)
+
+    monkeypatch.setattr(WatchedRuns, "refresh", refresh_at_once)
+
+    async def conversation(client: TestClient[Any, Any]) -> None:
+        async with client.get("/events") as stream:
+            assert (await next_event(stream))["indices"] == [0, 1]
+            shutil.rmtree(deleted.path)
+            async with asyncio.timeout(20):
+                while (await next_event(stream))["indices"] != [0]:
+                    pass
+        async with client.get("/api/runs") as answer:
+            assert [run["name"] for run in (await answer.json())["runs"]] == ["a"]
+        async with client.get("/metrics") as answer:
+            text = await answer.text()
+        assert 'run="a"' in text
+        assert 'run="b"' not in text
+        assert "does not exist" in await refused(await client.get("/api/scalars?run=1&name=eval/episode_return"), 404)
+
+    ask(conversation, str(tmp_path))

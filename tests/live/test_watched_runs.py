@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from evorl.live import watched_runs
 from evorl.live.watched_runs import WatchedRuns, as_points, thinned
-from evorl.reports.recorded_run import Curve
+from evorl.reports.recorded_run import Curve, RecordedRun
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
 from evorl.runs.run_state import RUNNING, HeldState, RunState
@@ -191,3 +192,67 @@ def test_thinning_keeps_the_peaks() -> None:
     assert thinned(values[:7], 7).tolist() == list(range(7)) == thinned(values[:7], None).tolist()
     assert as_points(Curve(np.arange(3.0), np.arange(3.0)), 2)[0] == [0.0, 0.0]
     assert thinned(np.zeros(0), 2).tolist() == []
+
+
+@pytest.mark.parametrize(
+    "error", [OverflowError("too large"), KeyError("steps"), RecursionError(), ZeroDivisionError()]
+)
+def test_an_error_in_one_run_hides_no_other_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    make_run(tmp_path, "bad", [[1.0]])
+    make_run(tmp_path, "good", [[1.0]])
+    course = watched_runs._course
+
+    def fails_for_one(run: RecordedRun, latest: dict[str, float]) -> dict[str, Any]:
+        if run.name == "bad":
+            raise error
+        return course(run, latest)
+
+    monkeypatch.setattr(watched_runs, "_course", fails_for_one)
+    runs = WatchedRuns([str(tmp_path)])
+    runs.refresh()
+    assert runs.looked
+    assert str(error) in listed(runs)["bad"]["problem"]
+    assert type(error).__name__ in listed(runs)["bad"]["problem"]
+    assert listed(runs)["good"]["return"] == 1.0
+
+
+def test_a_deleted_run_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = {name: make_run(tmp_path, name, [[1.0]]) for name in "abc"}
+    runs = WatchedRuns([str(tmp_path)])
+    runs.refresh()
+    version = runs.version
+    shutil.rmtree(folders["b"].path)
+    monkeypatch.setattr(runs, "_look_again", 0.0)
+    assert runs.refresh()
+    assert {name: run["index"] for name, run in listed(runs).items()} == {"a": 0, "c": 2}
+    assert runs.version > version
+    assert runs.curve(1, "eval/episode_return") is None
+    assert runs.picture(1) is None
+    assert not runs.refresh()
+    make_run(tmp_path, "b", [[5.0]])
+    monkeypatch.setattr(runs, "_look_again", 0.0)
+    assert runs.refresh()
+    assert (listed(runs)["b"]["index"], listed(runs)["b"]["return"]) == (1, 5.0)
+    curve = runs.curve(1, "eval/episode_return")
+    assert curve is not None
+    assert curve["points"] == [[1000.0, 5.0]]
+
+
+def test_a_run_beyond_the_newest_is_removed_until_it_is_among_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched_runs, "MAX_RUNS", 2)
+    for i in range(2):
+        os.utime(make_run(tmp_path, str(i), [[float(i)]]).config, (i, i))
+    runs = WatchedRuns([str(tmp_path)])
+    runs.refresh()
+    newest = make_run(tmp_path, "2", [[2.0]])
+    monkeypatch.setattr(runs, "_look_again", 0.0)
+    runs.refresh()
+    assert sorted(listed(runs)) == ["1", "2"]
+    shutil.rmtree(newest.path)
+    monkeypatch.setattr(runs, "_look_again", 0.0)
+    assert runs.refresh()
+    assert sorted(listed(runs)) == ["0", "1"]

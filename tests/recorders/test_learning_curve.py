@@ -114,3 +114,19 @@ def test_the_picture_is_not_written_through_a_link(tmp_path: Path) -> None:
     with raises_naming(RunFolderError, "curve.png", "symbolic link"):
         draw_learning_curve(tmp_path / "metrics.csv", tmp_path / "curve.png")
     assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize("cells", [("", "3.0", "4.0"), ("1.0", "nan", "4.0"), ("", "", "4.0"), ("inf", "", "nan")])
+def test_a_seed_without_finite_returns_has_no_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cells: tuple[str, ...]
+) -> None:
+    from matplotlib.figure import Figure
+
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    columns = ["eval/episode_return", *(f"eval/episode_return_seed_{i}" for i in range(len(cells)))]
+    csv = tmp_path / "metrics.csv"
+    csv.write_text(f"iterations,timesteps,{','.join(columns)}\n1,100,2.0,{','.join(cells)}\n")
+    assert draw_learning_curve(csv, tmp_path / "a.png")
+    finite = [[float(cell)] for cell in cells if cell not in ("", "nan", "inf")]
+    assert [list(line.get_ydata()) for line in drawn[0].axes[0].lines] == [*finite, [2.0]]

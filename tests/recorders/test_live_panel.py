@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 
 import pytest
@@ -105,3 +106,26 @@ def test_without_a_start_it_only_prints(capsys: pytest.CaptureFixture) -> None:
     panel.message("hello")
     panel.close()
     assert capsys.readouterr().out == "hello\n"
+
+
+@pytest.mark.parametrize("name", ["loss[actor]", "q[/x]", "[/]", "[red]x", "loss\\", "a[b]\\", ":smile:", "[link=x]y"])
+def test_names_are_shown_as_they_are(name: str) -> None:
+    console, stream = make_console()
+    panel = LivePanel(console)
+    panel.start(dataclasses.replace(make_plan(num_seeds=2), side_by_side=f"2 {name}"))
+    seeds = {f"eval/episode_return{suffix}": 1.0 for suffix in ("", "_seed_0", "_seed_1", "_std_over_seeds")}
+    panel.write({"timesteps": 100, f"train/{name}": 2.5, "train/entropy": 0.5, **seeds})
+    panel.close()
+    last = stream.getvalue()[stream.getvalue().rindex("PPOWorkflow") :]
+    assert f" {name}  2.5" in last
+    assert f"± 1.0 over 2 {name} " in last
+
+
+def test_names_fit_the_encoding_of_the_terminal() -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    panel = LivePanel(Console(file=stream, force_terminal=True, width=100, color_system=None))
+    panel.start(make_plan())
+    panel.write({"timesteps": 100, "train/β_loss": 2.5})
+    panel.close()
+    stream.flush()
+    assert b"?_loss" in stream.buffer.getvalue()

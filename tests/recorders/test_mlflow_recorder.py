@@ -174,3 +174,32 @@ def test_the_real_library_stores_a_run(tmp_path: Path, monkeypatch: pytest.Monke
     assert (run.info.status, run.data.params) == ("FINISHED", {"discount": "0.5"})
     history = client.get_metric_history(run.info.run_id, "train/value_loss")
     assert sorted(metric.step for metric in history) == [100 * i for i in range(1, 13)]
+
+
+def test_parameters_that_the_server_rejected_are_sent_at_the_next_start(
+    tmp_path: Path, client: type[FakeClient]
+) -> None:
+    client.fails = True
+    with raises_naming(ConnectionError, "no connection"):
+        MlflowRecorder(tmp_path, "http://server", settings={"a": 1}).start(make_plan())
+    client.fails = False
+    record(MlflowRecorder(tmp_path, "http://server", settings={"a": 1}))
+    assert [Param("a", "1")] in [call[3] for call in client.calls if call[0] == "log"]
+    assert client.calls[-1] == ("end", "abc", "FINISHED")
+
+
+@pytest.mark.parametrize(
+    ("last", "is_complete", "status"),
+    [(0, False, "KILLED"), (5, False, "KILLED"), (5, True, "FINISHED"), (12, False, "FINISHED")],
+)
+def test_an_interrupted_run_is_not_finished_on_the_server(
+    tmp_path: Path, client: type[FakeClient], last: int, is_complete: bool, status: str
+) -> None:
+    recorder = MlflowRecorder(tmp_path, "http://server")
+    recorder.start(make_plan())
+    for iteration in range(1, last + 1):
+        recorder.write(make_row(iteration))
+    if is_complete:
+        recorder.complete()
+    recorder.close()
+    assert client.calls[-1] == ("end", "abc", status)

@@ -28,8 +28,8 @@ class FakeRun:
     def log(self, row: dict) -> None:
         self.rows.append(row)
 
-    def finish(self) -> None:
-        self.finished = True
+    def finish(self, exit_code: int | None = None) -> None:
+        self.finished, self.exit_code = True, exit_code
 
 
 @pytest.fixture
@@ -111,3 +111,13 @@ def test_an_id_that_is_none_is_refused(tmp_path: Path, runs: list[FakeRun]) -> N
     with raises_naming(RunFolderError, "run_id.txt", "run id"):
         WandbRecorder(tmp_path).start(make_plan())
     assert not runs
+
+
+def test_a_failed_run_has_failed_at_wandb(tmp_path: Path, runs: list[FakeRun]) -> None:
+    recorder = WandbRecorder(tmp_path)
+    for fails in (True, False):  # a resumed run can succeed
+        recorder.start(make_plan())
+        if fails:
+            recorder.failure(ValueError("NaN"))
+        recorder.close()
+    assert [run.exit_code for run in runs] == [1, None]

@@ -271,6 +271,7 @@ function say(state, text) {
 
 function take(changes) {
   for (const run of changes.runs) runs.set(String(run.index), run);
+  for (const key of [...runs.keys()]) if (!changes.indices.includes(Number(key))) runs.delete(key);
   store = changes.store;
   byId("places").textContent = changes.places;
   const nothing = changes.ready && !runs.size && !store.metrics.length;
