@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import jax
 import jax.numpy as jnp
@@ -60,8 +60,7 @@ class Categorical(PyTreeData):
     def entropy(self, key: Key | None = None) -> jax.Array:
         """Return the entropy in nats, ``[...]``, in closed form."""
         del key
-        log_probs = self.log_probs
-        return -jnp.sum(_weighted(self.probs, log_probs), axis=-1)
+        return -jnp.sum(_weighted(self.probs, self.log_probs), axis=-1)
 
     def mode(self) -> jax.Array:
         """Return the most probable action, int32 ``[...]``."""
@@ -200,7 +199,9 @@ class ActionDistribution:
             raise ValueError(f"an action distribution must be one of {', '.join(kinds)}; got {self.kind!r}.")
         if self.size < 1:
             raise ValueError(f"an action distribution needs at least one action or dimension, got size {self.size}.")
-        if self.min_log_std >= self.max_log_std:
+        if self.log_std_bound not in get_args(LogStdBound):
+            raise ValueError(f"log_std_bound must be {' or '.join(get_args(LogStdBound))}; got {self.log_std_bound!r}.")
+        if not self.min_log_std < self.max_log_std:  # also true for NaN
             raise ValueError(f"min_log_std={self.min_log_std} must be below max_log_std={self.max_log_std}.")
         if self.bounded and len(self.bounded) != self.size:
             raise ValueError(f"bounded needs an entry for each of {self.size} dimensions, got {len(self.bounded)}.")
@@ -269,8 +270,7 @@ def distribution_for(
         raise ValueError(f"pass exactly one of {num_actions=} (a discrete space) and {action_size=} (a box).")
     if num_actions is not None:
         return ActionDistribution("categorical", int(num_actions), **options)
-    is_squashed = squashed and (not bounded or any(bounded))
-    kind = "tanh_normal" if is_squashed else "normal"
+    kind = "tanh_normal" if squashed and (not bounded or any(bounded)) else "normal"
     return ActionDistribution(kind, int(action_size or 0), bounded=bounded, **options)
 
 

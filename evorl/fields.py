@@ -58,7 +58,7 @@ _STATIC_TYPES = (bool, int, str, bytes, enum.Enum, type, np.dtype)
 
 
 def _annotation_is_static(annotation: Any) -> bool:
-    """Return True if an annotation only allows str, int, bool, enums, types, callables, or their tuples and unions."""
+    """Return True for bool, int, str, bytes, enums, dtypes, types, callables, literals, and their tuples and unions."""
     origin = typing.get_origin(annotation)
     if origin is typing.Annotated:
         return _annotation_is_static(typing.get_args(annotation)[0])
@@ -69,7 +69,8 @@ def _annotation_is_static(annotation: Any) -> bool:
         return all(a is Ellipsis or _annotation_is_static(a) for a in typing.get_args(annotation))
     if origin in (Callable, typing.Literal) or annotation in (Callable, typing.Callable):
         return True
-    return isinstance(annotation, type) and issubclass(annotation, _STATIC_TYPES)
+    cls = origin or annotation  # type[X] and np.dtype[X] have an origin
+    return isinstance(cls, type) and issubclass(cls, _STATIC_TYPES)
 
 
 def _resolved(cls: type, name: str, annotation: Any) -> Any:

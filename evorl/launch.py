@@ -154,17 +154,18 @@ def process_infos(options: argparse.Namespace, environment: Mapping[str, str]) -
         got = f"got {options.n}, {options.hosts}, {'none' if devices is None else devices} and {options.host}"
         rule = "-n, --hosts and --devices-per-process must be 1 or more, and --host from 0 to --hosts - 1"
         _parser().error(f"{rule}, {got}")
-    if options.hosts > 1 and not re.fullmatch(r".+:\d+", options.coordinator or ""):
-        rule = "several hosts need a common port of host 0: pass the same --coordinator name:port on each host"
+    address = re.fullmatch(r".+:([0-9]{1,5})", options.coordinator or "")
+    port = int(address[1]) if address else 0
+    if (options.coordinator or options.hosts > 1) and not 0 < port <= 65535:
+        rule = "pass the same --coordinator name:port on each host, with a port of host 0 from 1 to 65535"
         _parser().error(f"{rule}, got {options.coordinator or 'none'}")
-    if options.host == 0 and options.coordinator and not _is_free(port := int(options.coordinator.rpartition(":")[2])):
+    if options.host == 0 and port and not _is_free(port):
         _parser().error(f"port {port} of this machine is in use: choose another port in --coordinator on all hosts")
     command += f" -n {options.n}" + (f" --devices-per-process {devices}" if devices else "")
     if options.hosts > 1:
         command += f" --hosts {options.hosts} --host {options.host} --coordinator {options.coordinator}"
     coordinator = options.coordinator or f"127.0.0.1:{_free_port()}"
-    first = options.host * options.n
-    count = options.hosts * options.n
+    first, count = options.host * options.n, options.hosts * options.n
     return [ProcessInfo(first + i, count, coordinator, i, options.n, devices, command) for i in range(options.n)]
 
 
@@ -199,11 +200,8 @@ def _stop(processes: Sequence[Process]) -> None:
 
 def _first_to_fail(processes: Sequence[Process]) -> Process:
     """Return the process that caused the stop: it failed, did not respond, or lost contact with another machine."""
-
-    def is_consequence(process: Process) -> tuple[bool, bool, bool]:
-        return process.lost_another, process.stopped_by != 0, process.stopped_by != signal.SIGKILL
-
-    return min((process for process in processes if process.status), key=is_consequence)
+    failed = [process for process in processes if process.status]
+    return min(failed, key=lambda each: (each.lost_another, each.stopped_by != 0, each.stopped_by != signal.SIGKILL))
 
 
 def _report(first: Process, processes: Sequence[Process], settings: Sequence[str]) -> None:

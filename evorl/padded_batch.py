@@ -52,9 +52,9 @@ class PaddedBatch(PyTreeData, Generic[Tree]):
         """Return the selected rows: a slice, or an array of indices or bools.
 
         Raises:
-            TypeError: ``rows`` is a single integer, which would remove the row axis.
+            TypeError: ``rows`` is a single integer or bool, also as an array, which would remove or add an axis.
         """
-        if isinstance(rows, int | np.integer):
+        if isinstance(rows, int) or getattr(rows, "ndim", 1) == 0:
             raise TypeError(
                 f"batch[{rows}] would be a single row: use batch.episodes()[{rows}] for this row without its padding."
             )
@@ -202,5 +202,4 @@ def split_episodes(trajectory: Tree, dones: Any) -> PaddedBatch[Tree]:
 
 
 def _with_zeros(x: Any, count: int, axis: int) -> Any:
-    widths = [(0, count if i == axis else 0) for i in range(x.ndim)]
-    return array_library(x).pad(x, widths)
+    return array_library(x).pad(x, [(0, count if i == axis else 0) for i in range(x.ndim)])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -142,6 +144,12 @@ def test_action_distributions_read_network_outputs() -> None:
         (lambda: distribution_for(num_actions=0), ("at least one action",)),
         (lambda: ActionDistribution("beta", 2), ("action distribution", "'beta'")),
         (lambda: distribution_for(action_size=2, min_log_std=3.0), ("min_log_std", "max_log_std")),
+        (lambda: distribution_for(action_size=2, min_log_std=math.nan), ("min_log_std=nan", "max_log_std")),
+        (lambda: distribution_for(action_size=2, max_log_std=math.nan), ("min_log_std", "max_log_std=nan")),
+        (
+            lambda: distribution_for(action_size=2, log_std_bound="clipped"),
+            ("log_std_bound", "'clipped'", "clip or tanh"),
+        ),
         (lambda: distribution_for(action_size=2)(jnp.zeros(3)), ("4 parameters", "got 3")),
     ],
 )

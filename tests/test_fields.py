@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 from typing import Annotated
 
+import jax
+import numpy as np
 import pytest
 
 from evorl.fields import Within
@@ -21,6 +24,18 @@ class Settings(PyTreeNode):
 def test_an_interval_does_not_change_whether_a_field_is_static() -> None:
     static = {field.name: field.metadata.get("static", False) for field in dataclasses.fields(Settings)}
     assert static == {"share": False, "count": True, "free": False}
+
+
+def test_generic_forms_of_static_types_are_static() -> None:
+    class Node(PyTreeNode):
+        cls: type[int] = int
+        any_cls: typing.Type[Exception] | None = None  # noqa: UP006
+        dtype: np.dtype[np.float32] = np.dtype(np.float32)
+        numbers: list[int] | None = None
+
+    static = {field.name: field.metadata.get("static", False) for field in dataclasses.fields(Node)}
+    assert static == {"cls": True, "any_cls": True, "dtype": True, "numbers": False}
+    assert jax.jit(lambda node: node)(Node(cls=bool)).cls is bool
 
 
 @pytest.mark.parametrize("interval", ["[0, 1]", "(0, inf)", "(-inf, 3)", "[2, 2]", "(0, 0.5]"])

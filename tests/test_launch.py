@@ -218,7 +218,11 @@ def test_tasks_of_slurm() -> None:
         ("-n 1 --devices-per-process 0", ("1 or more",)),
         ("-n 1 --hosts 2 --host 2 --coordinator a:1", ("0 to --hosts - 1",)),
         ("-n 1 --hosts 2 --host 1", ("same --coordinator",)),
-        ("-n 1 --hosts 2 --host 1 --coordinator node0", ("same --coordinator",)),
+        *[
+            (f"-n 2{hosts} --coordinator {address}", ("same --coordinator", "65535", f"got {address}"))
+            for hosts in ("", " --hosts 2", " --hosts 2 --host 1")
+            for address in ("node0", "node0:", ":8476", "node0:0", "node0:99999", "node0:8x", "node0:-1", "node0:٣")
+        ],
     ],
 )
 def test_what_does_not_fit_together_is_refused(

@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from evorl.padded_batch import PaddedBatch, concatenate, pad_episodes, padded_batch, split_episodes
 from evorl.sample_batch import SampleBatch
@@ -67,9 +66,15 @@ def test_rows_are_chosen_and_a_single_one_is_no_batch() -> None:
     np.testing.assert_array_equal(chosen.lengths, [3, 6])
     np.testing.assert_array_equal(chosen.data.actions[:, 0], [200, 0])
     np.testing.assert_array_equal(chosen.info.agent_id, [2, 0])
-    with raises_naming(TypeError, "episodes()[1]"):
-        batch[1]
-    with pytest.raises(TypeError):
+    for single in (1, np.int32(1), np.array(1), jnp.array(1)):
+        with raises_naming(TypeError, "episodes()[1]"):
+            batch[single]
+    for flag in (True, np.True_, jnp.array(True)):
+        with raises_naming(TypeError, "batch[True]", "single row"):
+            batch[flag]
+    with raises_naming(TypeError, "single row", "episodes()"):
+        jax.jit(lambda lengths: batch[jnp.argmax(lengths)].mask)(jnp.arange(3))
+    with raises_naming(TypeError, "PaddedBatch", "not iterable"):
         iter(batch)
 
 

@@ -13,7 +13,7 @@ import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from evorl.apps.app_text import read_mapping
 from evorl.config.values import check_names, checked_mapping, checked_value, positive, short_repr
@@ -131,10 +131,9 @@ def read_app(file: str | Path = APP_FILE, variables: Mapping[str, str] = os.envi
     algorithm = checked_mapping(config.get("algorithm"), "algorithm")
     check_names(algorithm, ["path"], "entry of algorithm")
     run = checked_mapping(config.get("run"), "run")
-    fields = {field.name: field.type for field in dataclasses.fields(RunSettings)}
-    check_names(run, fields, "entry of run")
-    kinds = {"int": int, "bool": bool, "float": float}
-    checked = {name: checked_value(value, kinds[str(fields[name])], f"run.{name}") for name, value in run.items()}
+    kinds = get_type_hints(RunSettings)
+    check_names(run, kinds, "entry of run")
+    checked = {name: checked_value(value, kinds[name], f"run.{name}") for name, value in run.items()}
     if wrong := [name for name, value in checked.items() if value < 0]:
         raise ValueError(f"run.{wrong[0]} must not be negative, got {checked[wrong[0]]}.")
     return AppConfig(
@@ -144,7 +143,7 @@ def read_app(file: str | Path = APP_FILE, variables: Mapping[str, str] = os.envi
         training=checked_mapping(config.get("training"), "training"),
         environment=environment,
         server=_address(config.get("server"), "server", variables),
-        metrics=None if "metrics" not in config else _address(config["metrics"], "metrics", variables),
+        metrics=None if config.get("metrics") is None else _address(config["metrics"], "metrics", variables),
         parameters=_shared_parameters(config.get("parameters"), variables),
         run=RunSettings(**checked),
     )
@@ -191,9 +190,8 @@ def _shared_parameters(section: Any, variables: Mapping[str, str]) -> SharedPara
 def _address(section: Any, name: str, variables: Mapping[str, str]) -> Address:
     section = checked_mapping(section, name)
     check_names(section, _OF_ADDRESSES, f"entry of {name}")
-    bind, token = section.get("bind", f"127.0.0.1:{_PORTS[name]}"), section.get("token")
-    bind = variables.get(str(section.get("bind_by_env_var")), bind)
-    token = variables.get(str(section.get("token_by_env_var")), token)
+    bind = variables.get(str(section.get("bind_by_env_var")), section.get("bind", f"127.0.0.1:{_PORTS[name]}"))
+    token = variables.get(str(section.get("token_by_env_var")), section.get("token"))
     host, colon, port = str(bind).rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isdecimal() or len(port) > 5 or int(port) > 65535:

@@ -9,6 +9,8 @@ import yaml
 
 from evorl.config.yaml_text import dump_yaml, read_yaml
 
+_ENDS = (yaml.BlockEndToken, yaml.DocumentEndToken, yaml.StreamEndToken)  # tokens after blank lines and comments
+
 
 def with_entry(text: str, name: str, entry: str) -> str:
     """Return the text with one top-level entry replaced, or appended if it is missing.
@@ -19,15 +21,17 @@ def with_entry(text: str, name: str, entry: str) -> str:
         entry: new lines of the entry, which begin with its key and a colon.
 
     Raises:
-        ValueError: the text is not valid YAML, or not a mapping.
+        ValueError: the text is not valid YAML, not a mapping or in flow style; or it is invalid with the new entry, for
+            example because another entry is an alias of a part of the replaced one.
     """
-    lines, entry_lines = text.splitlines(), entry.rstrip("\n").splitlines()
-    first_last = _line_range(text, name)
-    if first_last is None:
-        gap = [""] if lines and lines[-1].strip() else []
-        return "\n".join([*lines, *gap, *entry_lines]) + "\n"
-    first, last = first_last
-    return "\n".join([*lines[:first], *entry_lines, *lines[last + 1 :]]) + "\n"
+    lines = text.splitlines()
+    existing = _line_range(text, name)
+    if existing is None and lines and lines[-1].strip():
+        lines.append("")
+    first, end = existing or (len(lines), len(lines))
+    changed = "\n".join([*lines[:first], entry.rstrip("\n"), *lines[end:]]) + "\n"
+    read_mapping(changed, f"app.yaml with the new entry {name}")
+    return changed
 
 
 def with_values(section: str, values: dict[str, str]) -> str:
@@ -75,21 +79,17 @@ def read_mapping(text: str, name: str) -> dict[str, Any]:
 
 
 def _line_range(text: str, name: str) -> tuple[int, int] | None:
-    """Return the first and last line of a top-level entry, counted from 0; ``None`` if it is missing."""
+    """Return the first line of a top-level entry, from 0, and the one after its last; ``None`` if it is missing."""
     read_mapping(text, "app.yaml")
     root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
-    for key, value in root.value:
-        if key.value == name:
-            return key.start_mark.line, max(key.end_mark.line, _last_line(value))
-    return None
-
-
-def _last_line(node: Any) -> int:
-    """Return the last line with content of a node; YAML's end mark of a block is after blank lines and comments."""
-    if isinstance(node, yaml.ScalarNode) or node.flow_style:
-        at = node.end_mark
-        return at.line - (1 if at.column == 0 and at.line > node.start_mark.line else 0)
-    last = node.value[-1] if node.value else None
-    if last is None:
-        return node.start_mark.line
-    return _last_line(last[1] if isinstance(last, tuple) else last)
+    if root.flow_style:
+        raise ValueError("app.yaml is in braces, {...}, and cannot be edited: write each entry on a line of its own.")
+    starts = {key.value: key.start_mark.line for key, _ in root.value}
+    if name not in starts:
+        return None
+    first = starts[name]
+    following = min((line for line in starts.values() if line > first), default=len(text))
+    # Unlike nodes, tokens end before the blank lines and comments that follow, and aliases have their own tokens.
+    tokens = [token for token in yaml.scan(text, Loader=yaml.SafeLoader) if not isinstance(token, _ENDS)]
+    ends = [token.end_mark for token in tokens if first <= token.start_mark.line < following]
+    return first, max(at.line + (at.column > 0) for at in ends)  # a block of text ends at the beginning of a line

@@ -22,13 +22,13 @@ def set_aside(path: Path) -> Path | None:
 
 @contextlib.contextmanager
 def replaced(path: Path, backups: list[Path | None]) -> Iterator[None]:
-    """Move ``path`` to a backup. If the context raises, restore it; else append its path, or None, to ``backups``."""
+    """Move a folder to a backup, whose path or None is appended to ``backups``. If the context raises, undo all."""
     backup = set_aside(path)
     try:
         yield
     except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
         if backup is not None:
-            shutil.rmtree(path, ignore_errors=True)
             backup.rename(path)
         raise
     backups.append(backup)

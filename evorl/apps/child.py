@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import subprocess
@@ -53,7 +54,8 @@ class Child:
             raise ValueError(
                 f"{name} cannot be started with {' '.join(command)}: {error.strerror or error}."
             ) from error
-        assert self.process.stdout is not None, "stdout is a pipe"
+        assert isinstance(self.process.stdout, io.TextIOWrapper), "stdout is a pipe of text"
+        self.process.stdout.reconfigure(newline="\n")  # a carriage return does not end a line
         self._log = log.follow(name, self.process.stdout)
         self._end_requested = False
 

@@ -26,16 +26,14 @@ class PrefixedLog:
         self._stream, self._clock = stream, clock
         self._lock = threading.Lock()
         self._names: list[str] = []
-        self._width = 0
 
     def say(self, name: str, line: str) -> None:
         """Print one line of a process: ``22:03:11.120 environment-0 | text``."""
         with self._lock:
             if name not in self._names:
                 self._names.append(name)
-                self._width = max(self._width, len(name))
-            at = self._clock()
-            head = f"{time.strftime('%H:%M:%S', time.localtime(at))}.{int(at % 1 * 1000):03d} {name:{self._width}s} |"
+            at, width = self._clock(), max(map(len, self._names))
+            head = f"{time.strftime('%H:%M:%S', time.localtime(at))}.{int(at % 1 * 1000):03d} {name:{width}s} |"
             if self._stream.isatty():
                 head = f"\x1b[{_COLORS[self._names.index(name) % len(_COLORS)]}m{head}\x1b[0m"
             print_line(f"{head} {line}".rstrip(), self._stream, colors=self._stream.isatty())

@@ -13,6 +13,7 @@ from evorl.envs.mujoco_frames import IMAGE_SIZE, BodyRenderer
 from evorl.episodes.physics import physics_in
 from evorl.episodes.saved_episode import SavedEpisode
 from evorl.rendering.video_file import encoded as encoded_video
+from evorl.rendering.video_file import require_encoder
 from evorl.runs.files import make_folder, open_to_write, writing_to
 
 MAX_FRAMES = 50
@@ -46,6 +47,16 @@ def frames_of(episode: SavedEpisode, env: Env, num_frames: int = MAX_FRAMES, siz
         renderer.close()
 
 
+def checked_path(path: Path | str) -> Path:
+    """Return the path of an animation, before its images are made; see ``write_animation`` for errors."""
+    path = Path(path)
+    if path.suffix.lower() == ".mp4":
+        require_encoder()
+    elif path.suffix.lower() not in _KINDS:
+        raise ValueError(f"an animation must be a .gif, .webp, .png or .mp4 file, got {path.name}.")
+    return path
+
+
 def write_animation(
     path: Path | str, frames: np.ndarray, seconds_per_frame: float = SECONDS_PER_FRAME, lossless: bool = True
 ) -> None:
@@ -64,13 +75,11 @@ def write_animation(
         ImportError: the extension is .mp4, and no video encoder is installed.
         RunFolderError: the file cannot be written.
     """
-    path = Path(path)
+    path = checked_path(path)
     if path.suffix.lower() == ".mp4":
         encoded = encoded_video(frames, seconds_per_frame)
-    elif path.suffix.lower() in _KINDS:
-        encoded = animation_bytes(frames, _KINDS[path.suffix.lower()], seconds_per_frame, lossless)
     else:
-        raise ValueError(f"an animation must be a .gif, .webp, .png or .mp4 file, got {path.name}.")
+        encoded = animation_bytes(frames, _KINDS[path.suffix.lower()], seconds_per_frame, lossless)
     with writing_to(path.parent):
         make_folder(path.parent)
         with open_to_write(path, "wb") as file:

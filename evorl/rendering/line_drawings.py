@@ -69,8 +69,8 @@ class Sheet:
 def drawing_of(arrays: Mapping[str, np.ndarray], size: int) -> Draw:
     """Return a function that draws a moment of an episode from the episode's arrays.
 
-    Classic control is drawn if there are arrays with gymnax's names of positions. Otherwise the observation is drawn:
-    an image or a grid by ``grid_picture``, other observations as bars of their first 64 numbers.
+    Classic control is drawn if there are arrays ``[T + 1]`` with gymnax's names of positions. Otherwise the observation
+    is drawn: an image or a grid by ``grid_picture``, other observations as bars of their first 64 numbers.
 
     Args:
         arrays: arrays of a ``SavedEpisode``; observations and positions are ``[T + 1, ...]``.
@@ -80,7 +80,7 @@ def drawing_of(arrays: Mapping[str, np.ndarray], size: int) -> Draw:
         A function from the index of a moment, 0 to T, to an image, uint8 ``[size, width, 3]``.
     """
     for names, draw in _BODIES.items():
-        if all(name in arrays for name in names):
+        if all(name in arrays and arrays[name].ndim == 1 for name in names):
             return lambda moment: draw(size, *(float(arrays[name][moment]) for name in names))
     observed = {name: x for name, x in arrays.items() if name.partition(".")[0] == "obs"}
     grids = [x for x in observed.values() if x.ndim == 4 or (x.ndim == 3 and min(x.shape[1:]) > 1)]
@@ -176,8 +176,8 @@ def _bars(size: int, values: np.ndarray) -> np.ndarray:
     width = 2.8 / len(values)
     for number, value in enumerate(values.tolist()):
         left = -0.2 + number * width
-        low, high = min(value, 0.0), max(value, 0.0)
-        sheet.box((left, low), (left + 0.8 * width, high), _BODY if value >= 0 else _ARM)
+        color = _BODY if value >= 0 else _ARM
+        sheet.box((left, min(value, 0.0)), (left + 0.8 * width, max(value, 0.0)), color)
     sheet.line([(-0.3, 0.0), (2.7, 0.0)], 0.01, _INK)
     return sheet.picture()
 

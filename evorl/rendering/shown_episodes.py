@@ -243,9 +243,7 @@ def _rendering_env(env: VectorEnv, config: Mapping[str, Any] | str) -> Any:
         factory = settings.get("factory")
         if factory is None or "render_mode" in parameter_names(load_named(factory, "env.factory")):
             settings["render_mode"] = "rgb_array"
-    simulators: Any = getattr(env, "simulators", None)
-    rows = getattr(simulators.main, "num_agents", 1) if simulators is not None else env.num_agents
-    return create_env(settings, parallel=rows, autoreset_mode="disabled")
+    return create_env(settings, parallel=env.num_agents, autoreset_mode="disabled")
 
 
 def _fitted(picture: np.ndarray, size: int, source: str) -> np.ndarray:

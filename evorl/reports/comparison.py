@@ -98,9 +98,7 @@ def band_of(curves: Sequence[Curve]) -> Band:
 
 def thinned(steps: np.ndarray) -> np.ndarray:
     """Return at most ``MAX_POINTS`` of the steps, evenly spaced by index, including the first and the last."""
-    if len(steps) <= MAX_POINTS:
-        return steps
-    return steps[np.unique(np.linspace(0, len(steps) - 1, MAX_POINTS).round().astype(int))]
+    return steps[np.unique(np.linspace(0, len(steps) - 1, min(len(steps), MAX_POINTS)).round().astype(int))]
 
 
 def grouped(runs: Sequence[RecordedRun], by: Sequence[str] = (), metric: str | None = None) -> list[Group]:
@@ -201,20 +199,30 @@ def short_names(settings: Sequence[str]) -> dict[str, str]:
 def shortened(texts: Iterable[str], max_length: int) -> dict[str, str]:
     """Return a mapping from texts to distinct versions of at most ``max_length`` characters.
 
-    Long texts lose their end, their beginning or their middle: the first method that keeps all texts distinct. If none
-    does, no text is shortened.
+    Long texts lose their end, their beginning, their middle, or the middle of each part between commas: the first
+    method that keeps all texts distinct. If none does, they lose their end and are numbered, such as ``abc… (2)``.
     """
     whole = list(dict.fromkeys(texts))
-    tail = max_length // 2
+    numbers = {text: f"… ({i})" for i, text in enumerate(whole, 1)}
     for cut in (
         lambda text: f"{text[: max_length - 1]}…",
         lambda text: f"…{text[len(text) - max_length + 1 :]}",
-        lambda text: f"{text[: max_length - tail - 1]}…{text[len(text) - tail :]}",
+        lambda text: _without_middle(text, max_length),
+        lambda text: ", ".join(
+            _without_middle(part, (max_length + 2) // (text.count(", ") + 1) - 2) for part in text.split(", ")
+        ),
+        lambda text: text[: max(0, max_length - len(numbers[text]))] + numbers[text],
     ):
         short = {text: text if len(text) <= max_length else cut(text) for text in whole}
-        if len(set(short.values())) == len(whole):
-            return short
-    return {text: text for text in whole}
+        if len(set(short.values())) == len(whole) and all(len(text) <= max_length for text in short.values()):
+            break
+    return short
+
+
+def _without_middle(text: str, max_length: int) -> str:
+    """Return the text without its middle; too long if ``max_length`` is less than 1."""
+    tail = max_length // 2
+    return text if len(text) <= max_length else f"{text[: max_length - tail - 1]}…{text[len(text) - tail :]}"
 
 
 def settings_of(run: RecordedRun) -> dict[str, str]:

@@ -107,11 +107,9 @@ def improvements(groups: Sequence[Group]) -> list[Improvement]:
     """
     scores = scores_by_label(groups)
     scaled = on_one_scale(scores)
-    centers = {
-        label: float(statistics.interquartile_mean_over_tasks(list(of_label.values())))
-        for label, of_label in scaled.items()
-    }
-    ranked = sorted(scores, key=lambda label: -centers[label])
+    ranked = sorted(
+        scores, key=lambda label: -float(statistics.interquartile_mean_over_tasks(list(scaled[label].values())))
+    )
     if len(ranked) > ALL_PAIRS:
         return [made for than in ranked[1:] if (made := improvement(ranked[0], than, scores))]
     pairs = [made for pair in itertools.combinations(ranked, 2) if (made := improvement(*pair, scores))]
@@ -140,9 +138,8 @@ def draw_improvements(pairs: Sequence[Improvement], name: str = "improvement") -
     """Draw the probabilities of improvement with their intervals, one line per pair."""
     height = 0.75 + 0.27 * len(pairs)
     best = pairs[0].better if len({p.better for p in pairs}) == 1 else None
-    than = shortened([p.than for p in pairs], 44)
-    both = shortened([label for p in pairs for label in (p.better, p.than)], 26)
-    names = [than[p.than] if best else f"{both[p.better]} > {both[p.than]}" for p in pairs]
+    short = shortened([label for p in pairs for label in (p.better, p.than)], 44 if best else 26)
+    names = [short[p.than] if best else f"{short[p.better]} > {short[p.than]}" for p in pairs]
     left = 0.03 + 0.0095 * max(map(len, names))
     with figure_of(7.2, height) as figure:
         axes = figure.add_axes((left, 0.45 / height, 0.97 - left, 1 - 0.75 / height))
@@ -154,7 +151,7 @@ def draw_improvements(pairs: Sequence[Improvement], name: str = "improvement") -
                 axes.barh(row, high - low, left=low, height=0.55, color=BLUE, alpha=0.3)
         axes.plot([p.probability for p in pairs], rows, "|", color=BLUE, markersize=11, markeredgewidth=2.2)
         _label(axes, "", "P(X > Y)", "")
-        title = f"Probability of improvement{f' of {best} over' if best else ''}"
+        title = f"Probability of improvement{f' of {short[best]} over' if best else ''}"
         figure.text(0.03, 1 - 0.22 / height, title, fontsize=10, fontweight="bold", color="#222222")
         axes.set_yticks(rows, names)
         axes.set_xlim(0, 1.02)

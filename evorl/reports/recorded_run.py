@@ -98,13 +98,12 @@ class RecordedRun:
     @property
     def total_timesteps(self) -> int | None:
         """Environment steps per seed of the whole run; ``None`` if unknown."""
-        return self.state.total_timesteps or self.total_of_config
+        return _valid_total(self.state.total_timesteps) or self.total_of_config
 
     @property
     def total_of_config(self) -> int | None:
         """Environment steps per seed of the whole run, from its config; ``None`` if unknown."""
-        total = self.config.get("total_timesteps")
-        return int(total) if isinstance(total, int | float) and math.isfinite(total) else None
+        return _valid_total(self.config.get("total_timesteps"))
 
     @property
     def can_be_resumed(self) -> bool:
@@ -230,7 +229,7 @@ def named(folders: Sequence[RunFolder], root: Path | None = None) -> list[Record
 
     Args:
         folders: the run folders.
-        root: folder that contains all runs; by default the lowest such folder, or two levels above a single run.
+        root: folder that contains all runs; if None or a run, the lowest such folder, or two levels above a single run.
     """
     paths = list(dict.fromkeys(folder.path for folder in folders))
     if root is None or root in paths:
@@ -245,6 +244,11 @@ def _above(paths: Sequence[Path]) -> Path:
         return paths[0].parent.parent
     parents = [set(path.parents) for path in paths]
     return max(set.intersection(*parents), key=lambda folder: len(folder.parts), default=Path("/"))
+
+
+def _valid_total(total: Any) -> int | None:
+    """Return a number of environment steps as an integer; ``None`` if it is invalid, or more than a run can have."""
+    return int(total) if isinstance(total, int | float) and 0 <= total <= 2**53 else None
 
 
 def _epoch(time: Any) -> float | None:

@@ -74,7 +74,7 @@ def as_cells(row: dict[str, Any]) -> list[str]:
 
 
 def number(value: float | None) -> str:
-    """Format a number: one decimal from 10 on, three significant digits below; ``-`` for NaN and ``None``."""
+    """Format a number: one decimal for 0 and from 10 on, else three significant digits; ``-`` for NaN and ``None``."""
     if value is None or math.isnan(value):
         return "-"
     return f"{value:,.1f}" if abs(value) >= 10 or value == 0 else f"{value:.3g}"

@@ -30,7 +30,7 @@ class BatchDelay:
         self._before: int | None = None  # pending requests at the beginning of the pause
 
     def has_paused(self, num_asked: int, num_clients: int) -> bool:
-        """Pause if worthwhile, or for a trial. After a pause, return True: then read requests and call again."""
+        """Pause if worthwhile, or for a trial, and return True: read requests and call again. Else return False."""
         if self._before is not None:
             self._gain += SHARE_OF_NEW * (num_asked - self._before - self._gain)
             self._before = None

@@ -65,8 +65,11 @@ class AgentProxy:
         try:
             host, port = address.rsplit(":", 1) if isinstance(address, str) else address
             self.address = (host.strip("[]"), int(port))
-        except (AttributeError, TypeError, ValueError):
-            raise AgentProxyException(f"can't parse server address {address!r}: expected host:port.") from None
+            if not self.address[0].encode("idna") or not 0 < self.address[1] < 65536:
+                raise ValueError("no host, or not a port")
+        except (AttributeError, TypeError, ValueError):  # for the encoding, a UnicodeError
+            expected = "expected host:port, with a port from 1 to 65535."
+            raise AgentProxyException(f"can't parse server address {address!r}: {expected}") from None
         self.metrics = AgentMetrics(self)
         self._token, self._ssl_context, self._timeout, self._limits = token, ssl_context, timeout, limits
         self._random, self._sleep = random.Random(seed), sleep
@@ -90,12 +93,10 @@ class AgentProxy:
             if attempt:
                 self._sleep(self._random.uniform(0.5, 6.0))
             try:
-                self._socket = self._open()
+                self._socket, self._reader = self._open(), FrameReader(self._limits.max_frame)
+                return
             except OSError as error:
                 fault = error
-            else:
-                self._reader = FrameReader(self._limits.max_frame)
-                return
         host, port = self.address
         raise AgentProxyException(f"no connection is available after {retry} attempts at {host}:{port}: {fault}")
 
@@ -189,7 +190,7 @@ def _meaning(answer: dict[str, Any]) -> Any:
 
 
 class AgentMetrics:
-    """Sends metrics, as ``metrics`` of an ``AgentProxy``. ``x`` is a step; None means the server's current step."""
+    """Sends metrics: ``proxy.metrics.scalar("score", 1.0)``. ``x`` is a step; None means the server's current step."""
 
     def __init__(self, proxy: AgentProxy) -> None:
         self._proxy = proxy

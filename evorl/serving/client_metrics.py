@@ -10,7 +10,7 @@ from evorl.serving.session import SessionError
 
 
 class ClientMetrics:
-    """Stores metrics of clients; those without a step get the largest step so far, of the learner or a client.
+    """Stores metrics of clients; a metric without a step gets the largest step so far, of the learner or a client.
 
     Args:
         folder: folder of the ``MetricsStore``, created with the first metric; existing files are continued.

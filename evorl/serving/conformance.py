@@ -125,16 +125,16 @@ class Conversation:
 
     def expect_silence(self, seconds: float) -> None:
         """Raise ``CheckFailedError`` if the client sends anything, or closes the connection, within ``seconds``."""
-        if self._pending or self._read(time.monotonic() + seconds) is not None:
+        if self._pending or self._reader.is_within_frame or self._read(time.monotonic() + seconds) is not None:
             raise CheckFailedError("nothing before the answer", "a further message or the end of the connection")
 
     def expect_end(self) -> None:
         """Raise ``CheckFailedError`` unless the client closes the connection in time, without sending anything more."""
-        data = self._read(time.monotonic() + self._seconds)
+        data = frame(self._pending[0]) if self._pending else self._read(time.monotonic() + self._seconds)
         if data is None:
             raise CheckFailedError("the end of the connection", f"an open connection after {self._seconds:g} seconds")
-        if data:
-            raise CheckFailedError("the end of the connection", _shown_bytes(data))
+        if data or self._reader.is_within_frame:
+            raise CheckFailedError("the end of the connection", _shown_bytes(data) if data else "an incomplete message")
 
     def end_sending(self) -> None:
         """Shut down the sending direction of the connection."""
@@ -283,10 +283,8 @@ def _numbers(value: Any) -> np.ndarray | None:
 
 def shown(value: Any) -> str:
     """Return a value as text for a report, shortened if it is long."""
-    if isinstance(value, np.ndarray):
-        text = f"{value.dtype}{list(value.shape)} {value.tolist()}"
-    else:
-        text = repr(value)
+    is_array = isinstance(value, np.ndarray)
+    text = f"{value.dtype}{list(value.shape)} {value.tolist()}" if is_array else repr(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}... ({len(text):,} characters)"
 
 

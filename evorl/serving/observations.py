@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
+from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
 from evorl.types import PyTreeDict
 
@@ -38,10 +40,7 @@ def observation_from(state: Any, space: Space, name: str = "state") -> Any:
         if not isinstance(state, list) or len(state) != len(space.spaces):
             got = len(state) if isinstance(state, list) else type(state).__name__
             raise ObservationError(f"{name} must be a list of {len(space.spaces)} parts, got {got}.")
-        return tuple(
-            observation_from(x, part, f"{name}[{i}]")
-            for i, (x, part) in enumerate(zip(state, space.spaces, strict=True))
-        )
+        return tuple(observation_from(state[i], part, f"{name}[{i}]") for i, part in enumerate(space.spaces))
     if _is_expected_array(state, space):
         return state
     try:
@@ -59,11 +58,13 @@ def observation_from(state: Any, space: Space, name: str = "state") -> Any:
     if array.dtype.kind == "f" and not (np.abs(array, dtype=np.float64) <= MAX_STATE).all():  # float16 overflows
         what = f"beyond {MAX_STATE:g}" if np.isfinite(array).all() else "that are not finite"
         raise ObservationError(f"{name} contains values {what}: send finite numbers up to {MAX_STATE:g}.")
-    if isinstance(space, Discrete) and not space.start <= array < space.start + space.n:
-        raise ObservationError(f"{name} must be one of {space.start} to {space.start + space.n - 1}, got {array}.")
+    if isinstance(space, Discrete | MultiDiscrete):
+        end = space.start + (space.n if isinstance(space, Discrete) else space.sizes)
+        if not ((space.start <= array) & (array < end)).all():
+            raise ObservationError(f"{name} must be one of {space.start} to {end - 1}, got {array}.")
+        if (array % 1).any():
+            raise ObservationError(f"{name} must consist of whole numbers, got {array}.")
     if array.dtype.kind == "f" and np.issubdtype(space.dtype, np.integer):
-        if isinstance(space, Discrete) and array % 1:
-            raise ObservationError(f"{name} must be a whole number, got {array}.")
         is_picture = space.dtype == np.uint8 and isinstance(space, Box) and space.high.max(initial=0) == 255
         array = np.rint(array * 255) if is_picture and array.max(initial=0.0) <= 1.0 else np.rint(array)
     _require_room(array, space.dtype, name)
@@ -74,10 +75,13 @@ def _require_room(array: np.ndarray, dtype: np.dtype, name: str) -> None:
     """Raise ``ObservationError`` if a number would overflow the dtype."""
     if array.dtype == dtype or dtype == np.bool_ or not array.size:
         return
-    room = np.iinfo(dtype) if np.issubdtype(dtype, np.integer) else np.finfo(dtype)
-    if array.min() < room.min or array.max() > room.max:
-        got = f"{array.min()} to {array.max()}"
-        raise ObservationError(f"{name} must be within {room.min} to {room.max} ({dtype.name}), got {got}.")
+    is_integer = np.issubdtype(dtype, np.integer)
+    room = jnp.iinfo(dtype) if is_integer else jnp.finfo(dtype)
+    # Python compares these numbers exactly, NumPy would first round the limit of int32 to float32.
+    least, most = (int(room.min), int(room.max)) if is_integer else (float(room.min), float(room.max))
+    low, high = array.min().item(), array.max().item()
+    if low < least or high > most:
+        raise ObservationError(f"{name} must be within {least} to {most} ({dtype.name}), got {low} to {high}.")
 
 
 def _is_expected_array(state: Any, space: Space) -> bool:

@@ -43,7 +43,7 @@ class Limits:
     max_frame: int = 16 * 2**20  # maximum bytes of a payload
     max_depth: int = 16  # maximum nesting depth of lists and dicts
     max_axes: int = 8  # maximum number of axes of an array
-    max_values: int = 2**19  # maximum number of values, with nested ones; decoded values take ten times the memory
+    max_values: int = 2**19  # maximum number of values, with nested ones; decoded, they take ten times their bytes
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def decode(payload: bytes | memoryview, limits: Limits = Limits()) -> dict[str, 
     """Decode a payload; every length is compared with the remaining bytes before memory is allocated.
 
     Arrays become read-only NumPy arrays; images become arrays ``(height, width[, channels])``, float32 in [0, 1], or
-    unscaled in the mode's dtype (P, LA, I;16, I, F). Without NumPy, arrays become nested lists, and images ``Image``.
+    unscaled in the mode's dtype (P, LA, I;16, I, F). Without NumPy: nested lists (``[]`` if empty) and ``Image``.
 
     Raises:
         ProtocolError: the payload is invalid or exceeds the limits.

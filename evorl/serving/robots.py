@@ -28,7 +28,7 @@ async def talk_to_robot(socket: web.WebSocketResponse, switchboard: Switchboard,
     """Serve greedy actions to one client until it disconnects.
 
     A message is a map with the arrays of the observation by name. If the observation is one array, it is the only
-    entry, or one of ``ONLY_NAMES``. ``reset: true`` starts an episode. The response contains ``actions`` and
+    entry, or its name is in ``ONLY_NAMES``. ``reset: true`` starts an episode. The response contains ``actions`` and
     ``server_timing.infer_ms``. An error is sent as text, and closes the connection.
     """
     from aiohttp import WSMsgType

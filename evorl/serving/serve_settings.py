@@ -20,7 +20,7 @@ class ServeSettings(PyTreeNode):
 
     Attributes:
         bind: address and port for the RLX protocol over TCP.
-        web: address and port for WebSocket, /healthz, /readyz and /metrics (extra serve); null disables them.
+        web: address and port for WebSocket, /healthz, /readyz and /metrics; needs the extra serve; null disables them.
         token: access token, at least 8 characters, that clients send with init; required if other machines can connect.
             env:NAME reads it from an environment variable; null disables authentication.
         cert: PEM file of a TLS certificate, used with key; null disables TLS.

@@ -38,23 +38,18 @@ class Host(Protocol):
 
     def leave(self, number: int, slot: int) -> None:
         """Close a session; the outcome of its last action remains unknown."""
-        ...
 
     def cut(self, number: int) -> None:
         """Abort the current episode of a session; its steps so far can still be used for learning."""
-        ...
 
     def ask(self, request: ActionRequest) -> None:
         """Queue a request; ``request.answer`` receives the action later."""
-        ...
 
     def episode(self, number: int, exploit: bool, episode_return: float, length: int) -> None:
         """Record the return and length of a completed episode."""
-        ...
 
     def store_metric(self, method: str, name: str, y: Any, x: float | None, /) -> None:
         """Store a metric of a client: one number, or several for a histogram."""
-        ...
 
 
 class SessionError(ValueError):
@@ -139,9 +134,8 @@ class Session:
             _check_size(message[name], name, max(MAX_NUMBERS, _num_numbers(space)))
             declared = space_from_config(message[name], name)
         except (ValueError, TypeError, OverflowError) as error:
-            raise SessionError(
-                str(error) if name in str(error) else f"{name} does not describe a space: {error}"
-            ) from error
+            reason = str(error) if name in str(error) else f"{name} does not describe a space: {error}"
+            raise SessionError(reason) from error
         if declared != space:
             raise SessionError(f"{name} must be {space}, the space of the server, got {declared}.")
 
@@ -237,26 +231,26 @@ def reward_from(value: Any, name: str = "reward") -> float:
 
 
 def _num_numbers(space: Space) -> int:
-    """Return the total number of scalars in one element of the space."""
-    return sum(math.prod(of.shape) for of in jax.tree.leaves(space.spec))
+    """Return the total number of scalars in one element of the space; an empty axis counts as one of length 1."""
+    return sum(math.prod(filter(None, of.shape)) for of in jax.tree.leaves(space.spec))
 
 
-def _check_size(config: Any, name: str, limit: int, depth: int = 0) -> None:
-    """Raise ``SessionError`` if a declared space has over ``limit`` elements, an invalid shape, or too deep nesting."""
+def _check_size(config: Any, name: str, limit: int, depth: int = 0) -> int:
+    """Return a declared space's size. Raise ``SessionError`` if it exceeds ``limit``, or for a bad shape or nesting."""
     if not isinstance(config, Mapping):
-        return
+        return 0
     if depth > MAX_DEPTH:
         raise SessionError(f"{name} is nested more than {MAX_DEPTH} levels deep.")
-    bounds = np.broadcast_shapes(*[np.shape(config.get(bound, 0.0)) for bound in ("low", "high")])
-    shape = config.get("shape", bounds)
-    if shape is None or isinstance(shape, Mapping):  # use the shape of the bounds; a mapping is an entry named "shape"
-        shape = bounds
-    if not isinstance(shape, list | tuple) or not all(type(size) is int for size in shape):
-        raise SessionError(f"the shape of {name} must be a list of integers, got {str(shape)[:40]}.")
-    if max(math.prod(filter(None, shape)), math.prod(bounds)) > limit:
+    total = sum(_check_size(part, name, limit, depth + 1) for part in config.values())
+    if not all(isinstance(part, Mapping) for part in config.values()):  # otherwise it is a dict of spaces
+        bounds = np.broadcast_shapes(*[np.shape(config.get(bound, 0.0)) for bound in ("low", "high", "n")])
+        shape = bounds if config.get("shape") is None else config["shape"]
+        if not isinstance(shape, list | tuple) or not all(type(size) is int for size in shape):
+            raise SessionError(f"the shape of {name} must be a list of integers, got {str(shape)[:40]}.")
+        total += max(math.prod(filter(None, shape)), math.prod(bounds))
+    if total > limit:
         raise SessionError(f"{name} has more than {limit} elements.")
-    for part in config.values():
-        _check_size(part, name, limit, depth + 1)
+    return total
 
 
 def _flag(message: Mapping[str, Any], name: str) -> bool:

@@ -28,6 +28,7 @@ def test_ports_and_the_length_of_a_run_have_defaults(tmp_path: Path) -> None:
     assert (app.run.max_episodes, app.run.infinite_run, app.server.token) == (1, False, None)
     assert app.folder == tmp_path.resolve()
     assert read(tmp_path, RIGHT).metrics is None
+    assert read(tmp_path, RIGHT + "metrics: null\n").metrics is None
 
 
 def test_addresses_come_from_variables_where_these_are_set(tmp_path: Path) -> None:

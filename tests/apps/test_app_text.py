@@ -41,6 +41,57 @@ def test_only_the_entry_changes(name: str) -> None:
     assert [line for line in changed.splitlines() if line in others] == others
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "\n  a: 1\n  b: *x",
+        "\n  - 1\n  - *x",
+        " *x",
+        "\n- 1\n- {c: *x}",
+        "\n  {a: 1,\n   b: 2}",
+        "\n  a: |+\n    # text\n\n",
+        "\n  a: >-\n    folded\n    text",
+        "\n  a: plain\n    text\n  b:",
+        " &y\n  a: 1",
+        " !!map\n  a:\n    b:\n      - 1",
+        "\n  ? a\n  : 1",
+        ' "quoted\n  text"',
+        "",
+    ],
+)
+@pytest.mark.parametrize("rest", ["", "\n# about the last\nlast: 2\n", "\n# at the end\n...\n"])
+def test_an_entry_of_any_form_is_replaced_as_a_whole(value: str, rest: str) -> None:
+    text = f"first: &x {{a: 1}}\n# about it\ntraining:{value}\n{rest}"
+    changed = with_entry(text, "training", "training:\n  new: true")
+    assert yaml.safe_load(changed) == {**yaml.safe_load(text), "training": {"new": True}}
+    assert [line for line in changed.splitlines() if line.startswith("# a")] == [
+        line for line in text.splitlines() if line.startswith("# a")
+    ]
+
+
+WITH_ALIAS = "training: &x {a: 1}\nenvironment: *x\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "parts"),
+    [
+        ("{agent: ppo, training: {}}", "training", ("app.yaml", "{", "line")),
+        ("{agent: ppo, training: {}}", "version", ("app.yaml", "{", "line")),
+        ("{}", "training", ("app.yaml", "{", "line")),
+        ("{}", "version", ("app.yaml", "{", "line")),
+        (WITH_ALIAS, "training", ("app.yaml", "training", "alias")),
+    ],
+)
+def test_a_text_that_would_lose_other_entries_is_refused(text: str, name: str, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
+        with_entry(text, name, f"{name}: 1")
+
+
+def test_an_entry_is_added_to_a_text_whose_other_entries_have_an_alias() -> None:
+    expected = {"training": {"a": 1}, "environment": {"a": 1}, "version": 1}
+    assert yaml.safe_load(with_entry(WITH_ALIAS, "version", "version: 1")) == expected
+
+
 def test_a_new_entry_stands_at_the_end() -> None:
     changed = with_entry("a: 1\n", "b", "b:\n  c: 2\n")
     assert changed == "a: 1\n\nb:\n  c: 2\n"

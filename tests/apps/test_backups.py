@@ -50,3 +50,15 @@ def test_a_folder_that_cannot_be_written_anew_is_what_it_was(tmp_path: Path) -> 
         folder.mkdir()
     assert backups == [tmp_path / "algorithm.~1~"]
     assert (backups[0] / "mine.py").read_text() == "mine"
+
+
+def test_a_new_folder_that_cannot_be_completed_is_removed(tmp_path: Path) -> None:
+    folder, backups = tmp_path / "algorithm", []
+    with pytest.raises(KeyError), replaced(folder, backups):
+        folder.mkdir()
+        (folder / "half.py").touch()
+        raise KeyError
+    with pytest.raises(KeyError), replaced(folder, backups):
+        raise KeyError
+    assert list(tmp_path.iterdir()) == []
+    assert backups == []

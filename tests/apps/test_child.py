@@ -55,3 +55,14 @@ def test_whatever_it_started_ends_with_it(tmp_path: Path) -> None:
 def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
     with raises_naming(ValueError, "name", "no-such-program-here x", "No such file"):
         Child("name", ["no-such-program-here", "x"], tmp_path, {}, PrefixedLog(io.StringIO()))
+
+
+def test_the_last_version_of_an_overwritten_line_is_logged(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    code = r"import sys; sys.stdout.buffer.write(b'10 %\r50 %\r100 %\nwindows\r\n\xff\r\xc3\xa9')"
+    child = start(code, stream, tmp_path)
+    child.wait(time.monotonic() + 20.0)
+    child.end()
+    assert printed_lines(stream) == ["100 %", "windows", "é"]
+    assert child.process.stdout is not None
+    assert child.process.stdout.closed

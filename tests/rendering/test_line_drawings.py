@@ -96,3 +96,11 @@ def test_numbers_are_bars_as_long_as_they_reach_in_the_episode() -> None:
     assert len(places_of(second, ARM)) == 0
     left = [places_of(picture[:, : picture.shape[1] // 2], BODY) for picture in (first, second)]
     assert len(left[1]) == pytest.approx(len(left[0]) / 2, rel=0.2)
+
+
+@pytest.mark.parametrize("names", [("position",), ("theta",), ("x", "theta"), ("joint_angle1", "joint_angle2")])
+@pytest.mark.parametrize("shape", [(3, 2), (3, 1), (3, 2, 2)])
+def test_positions_of_several_numbers_are_not_classic_control(names: tuple[str, ...], shape: tuple[int, ...]) -> None:
+    observations = {"obs": np.ones((3, 4))}
+    arrays = {**observations, **{name: np.zeros(3) for name in names}, names[-1]: np.ones(shape)}
+    np.testing.assert_array_equal(drawing_of(arrays, SIZE)(0), drawing_of(observations, SIZE)(0))

@@ -83,6 +83,14 @@ def test_texts_that_differ_differ_when_they_are_short(texts: list[str], most: in
     assert list(short) == texts
     assert len(set(short.values())) == len(texts)
     assert all(short[text] == text for text in texts if len(text) <= most)
+    assert all(len(label) <= max(most, len("… (8)")) for label in short.values())
+
+
+def test_a_short_label_keeps_a_part_of_each_setting_or_a_number() -> None:
+    rates = [f"actor.learning_rate={a}, critic.learning_rate={c}" for a in (0.01, 0.02) for c in (0.01, 0.02)]
+    assert shortened(rates, 20)[rates[1]] == "acto…0.01, crit…0.02"
+    alike = [f"{'x' * 20}{i}{'y' * 20}" for i in range(2)]
+    assert list(shortened(alike, 10).values()) == ["xxxxx… (1)", "xxxxx… (2)"]
 
 
 @given(st.lists(st.from_regex(r"\A[ab](\.[ab]){0,3}(\.start)?\Z"), min_size=1, max_size=8, unique=True))

@@ -83,6 +83,25 @@ def test_profiles_and_probabilities_are_labeled(groups: list[Group]) -> None:
     assert "ppo, learning_rate=0.01 > a2c: 1.00" in chart.get("aria-label", "")
 
 
+@pytest.mark.parametrize("has_best", [True, False])
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [f"actor_optimizer.learning_rate={a}, critic_optimizer.learning_rate={c}" for a in (1e-3, 1e-4) for c in "12"],
+        [f"{'x' * 200}{i}{'y' * 200}" for i in range(3)],
+    ],
+)
+def test_long_labels_leave_room_for_the_intervals(labels: list[str], has_best: bool) -> None:
+    pairs = [Improvement(labels[0], than, 0.5, (0.4, 0.6)) for than in labels[1:]]
+    if not has_best:
+        pairs.append(Improvement(labels[1], labels[2], 0.5, None))
+    texts = words(draw_improvements(pairs))
+    names = [text for text in texts if "…" in text and not text.startswith("Probability")]
+    assert len(set(names)) == len(pairs)
+    assert max(map(len, names)) <= 55
+    assert max(map(len, texts)) <= 80, "the title is within the chart"
+
+
 def test_a_sweep_has_an_axis_for_each_setting(tmp_path: Path) -> None:
     for i, (rate, name) in enumerate([(1e-4, "adam"), (1e-3, "sgd"), (1e-2, "adam"), (1e-1, "sgd"), (1.0, "adam")]):
         make_run(tmp_path, f"run{i}", [[float(i)]], {"optimizer": {"learning_rate": rate, "name": name}})

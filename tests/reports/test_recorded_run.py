@@ -115,3 +115,14 @@ def test_the_best_is_none_of_the_untrained_policy(tmp_path: Path) -> None:
     assert (cells(untrained)["return"], cells(untrained)["best"]) == ("500.0", "-")
     assert summary_rows(grouped([untrained]))[0]["best"] is None
     assert "500.0,,0" in as_csv(grouped([untrained]))
+
+
+@pytest.mark.parametrize("total", ["9" * 400, "9" * 30, "-" + "9" * 400, ".inf", ".nan", "many", "null"])
+@pytest.mark.parametrize("is_in_state", [False, True])
+def test_a_number_of_steps_that_no_run_can_have_is_unknown(tmp_path: Path, total: str, is_in_state: bool) -> None:
+    folder = make_run(tmp_path, "a", [[1.0]])
+    folder.config.write_text(folder.config.read_text().replace("total_timesteps: 1000", f"total_timesteps: {total}"))
+    if is_in_state:
+        stored = total if total.strip("-").isdigit() else "null"
+        folder.state.write_text(f'{{"state": "finished", "total_timesteps": {stored}}}')
+    assert read(folder).total_timesteps is None

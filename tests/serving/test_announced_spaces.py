@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evorl.envs.space import Box
+from evorl.envs.multi_discrete import MultiDiscrete
+from evorl.envs.space import Box, DictSpace, Discrete
 from tests.serving.test_session import FakeHost, Talk
 from tests.support.errors import missing_parts
 
@@ -41,6 +42,10 @@ class TestSpaces:
             {"low": [[0.0]] * 5000, "high": [[1.0] * 5000]},
             {"shape": [10**9], "dtype": "uint8"},
             {"a": {"b": {"shape": [10**12]}}},
+            {str(i): {"shape": [4096]} for i in range(200)},
+            {str(i): {str(j): {"shape": [100]} for j in range(10)} for i in range(5)},
+            {str(i): {"n": 2} for i in range(4097)},
+            {"low": 0, "shape": {"100000000": 0}},
             {"shape": [2], "dtype": "nothing"},
             {"shape": [2], "dtype": "object"},
             {"shape": ["a"]},
@@ -54,7 +59,7 @@ class TestSpaces:
             "text",
             {},
         ],
-        ids=str,
+        ids=lambda space: str(space)[:60],
     )
     def test_what_is_none_takes_no_memory(self, space: Any) -> None:
         talk = Talk(begun=False)
@@ -71,6 +76,20 @@ class TestSpaces:
         talk = Talk(FakeHost(obs_space=space), begun=False)
         declared = {"low": [0.0] * 5000, "high": [1.0] * 5000, "shape": None}
         assert talk.say("init", obs_space=declared) == {"response": "ready"}
+
+    def test_the_parts_together_may_be_as_large_as_the_servers(self) -> None:
+        parts = {"a": Box(0.0, 1.0, (3000,)), "b": DictSpace({"c": MultiDiscrete([2] * 3000), "d": Discrete(3)})}
+        space = DictSpace({**parts, "e": Box(0.0, 1.0, (0, 2))})
+        declared = {
+            "a": {"shape": [3000], "low": 0, "high": 1},
+            "b": {"c": {"n": [2] * 3000}, "d": {"n": 3}},
+            "e": {"shape": [0, 2], "low": 0, "high": 1},
+        }
+        talk = Talk(FakeHost(obs_space=space), begun=False)
+        assert talk.say("init", obs_space=declared) == {"response": "ready"}
+        more = {**declared, "f": {"n": 2}}
+        message = Talk(FakeHost(obs_space=space), begun=False).error("init", obs_space=more)
+        assert not missing_parts(message, "obs_space", "more than 6003 elements")
 
     def test_parts_in_parts_in_parts_come_to_an_end(self) -> None:
         space: dict[str, Any] = {"shape": [2]}

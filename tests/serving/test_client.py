@@ -69,9 +69,27 @@ def test_addresses(address: Any, parsed: tuple[str, int]) -> None:
     assert AgentProxy(address).address == parsed
 
 
-@pytest.mark.parametrize("address", ["localhost", "localhost:", ":x", 7001, ("localhost",), None])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "localhost",
+        "localhost:",
+        ":x",
+        7001,
+        ("localhost",),
+        None,
+        ":7001",
+        "localhost:0",
+        "localhost:-1",
+        "localhost:72537",
+        ("localhost", 65536),
+        "a..b:7001",
+        f"{'a' * 64}:7001",
+    ],
+)
 def test_an_address_that_is_none(address: Any) -> None:
-    assert error_of(lambda: AgentProxy(address)) == f"can't parse server address {address!r}: expected host:port."
+    message = error_of(lambda: AgentProxy(address))
+    assert_names(message, f"can't parse server address {address!r}", "expected host:port", "65535")
 
 
 def test_without_a_connection() -> None:

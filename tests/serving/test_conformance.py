@@ -73,14 +73,16 @@ def test_values_that_differ(sent: Any, echoed: Any) -> None:
     assert not is_same_value(sent, echoed)
 
 
-def run_one(play: Any, *pieces: bytes) -> str | None:
-    """Return the failure of a script against a client that sends these bytes and waits."""
+def run_one(play: Any, *pieces: bytes, end: bool = False) -> str | None:
+    """Return the failure of a script against a client that sends these bytes and then waits, or ends."""
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.create_connection(listener.getsockname()) as client,
     ):
         for piece in pieces:
             client.sendall(piece)
+        if end:
+            client.shutdown(socket.SHUT_WR)
         (result,) = run_checks([Check("one", play)], listener, 0.1)
     return result.failure
 
@@ -115,3 +117,31 @@ def test_a_client_that_does_not_come(is_running: bool) -> None:
         results = run_checks([Check("one", refuse)], listener, 0.1 if is_running else 60.0, lambda: lambda: is_running)
         with raises_naming(NoConnectionError, "0.1 seconds" if is_running else "without connecting"):
             list(results)
+
+
+RESET = frame(encode({"command": "reset"}))
+
+
+@pytest.mark.parametrize(
+    ("sent", "received"),
+    [
+        (RESET * 2, "{'command': 'reset'}"),
+        (RESET + RESET[:-1], "an incomplete message"),
+        (RESET + b"1", "an incomplete message"),
+    ],
+)
+def test_bytes_after_the_last_message_are_not_the_end_of_the_connection(sent: bytes, received: str) -> None:
+    def expect_end(talk: Conversation) -> None:
+        talk.receive()
+        talk.expect_end()
+
+    def expect_silence(talk: Conversation) -> None:
+        talk.receive()
+        talk.expect_silence(0.01)
+
+    failure = run_one(expect_end, sent, end=True)
+    assert failure is not None
+    assert f"received {received}" in failure
+    assert run_one(expect_end, RESET, end=True) is None
+    assert run_one(expect_silence, sent) is not None
+    assert run_one(expect_silence, RESET) is None

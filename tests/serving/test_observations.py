@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import Box, DictSpace, Discrete, TupleSpace
 from evorl.serving.observations import ObservationError, action_as_sent, observation_from
 from tests.support.errors import raises_naming
@@ -24,7 +25,10 @@ PICTURE = Box(0, 255, (1, 2), np.uint8)
         (np.array([True, False]), VECTOR, np.array([1, 0], np.float32)),
         (2, Discrete(3), np.int32(2)),
         (np.array(1, np.uint8), Discrete(3), np.int32(1)),
+        ([1, 2], MultiDiscrete([2, 3]), np.array([1, 2], np.int32)),
+        (np.array([-1.0, 2.0]), MultiDiscrete([2, 3], [-1, 0], np.int8), np.array([-1, 2], np.int8)),
         (1.5, Box(0.0, 2.0, ()), np.float32(1.5)),
+        ([1.5, 2], Box(0, 1, (2,), "bfloat16"), np.array([1.5, 2], "bfloat16")),
         ([[0, 255]], PICTURE, np.array([[0, 255]], np.uint8)),
         (np.array([[0.0, 1.0]], np.float32), PICTURE, np.array([[0, 255]], np.uint8)),  # decoded like images
         (np.array([[0.0, 200.4]]), PICTURE, np.array([[0, 200]], np.uint8)),
@@ -66,6 +70,15 @@ def test_parts_by_name_and_in_order() -> None:
         (3, Discrete(3), ("0 to 2", "got 3")),
         (-1, Discrete(3), ("0 to 2", "got -1")),
         (1.5, Discrete(3), ("whole number",)),
+        ([5, -7], MultiDiscrete([2, 3]), ("[0 0] to [1 2]", "got [ 5 -7]")),
+        ([[0], [3]], MultiDiscrete([[2], [3]]), ("state", "got")),
+        ([0, 1], MultiDiscrete([2, 3], [1, 0]), ("[1 0] to [2 2]", "got [0 1]")),
+        ([0.6, 1.4], MultiDiscrete([2, 3]), ("whole number", "got [0.6 1.4]")),
+        (np.array([2**64 - 1, 0], np.uint64), MultiDiscrete([2, 3]), ("[0 0] to [1 2]",)),
+        (np.float32([2**31]), Box(-np.inf, np.inf, (1,), np.int32), ("2147483647", "int32", "got 2147483648")),
+        (np.float32([2**32]), Box(0, np.inf, (1,), np.uint32), ("4294967295", "uint32")),
+        (np.float16([256]), Box(0, 255, (1,), np.uint8), ("255", "uint8")),
+        ([1e5], Box(-np.inf, np.inf, (1,), np.float16), ("65504", "float16")),
         ([[0, 256]], PICTURE, ("uint8",)),
         ([[-1, 0]], PICTURE, ("uint8",)),
         ([[0.0, 300.0]], PICTURE, ("uint8",)),
