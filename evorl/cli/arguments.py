@@ -47,7 +47,8 @@ def overrides_first(arguments: list[str]) -> list[str]:
     arguments = ["-m" if argument == "hydra.mode=MULTIRUN" else argument for argument in arguments]
     for previous, argument in zip(["", *arguments], with_literal_text(arguments), strict=False):
         is_value = previous in FLAGS_WITH_VALUE  # a flag's value, such as a folder name, may contain an equals sign
-        (overrides if _is_override(argument) and not is_value else flags).append(argument)
+        is_flag = argument.startswith("-") or not ("=" in argument or argument.startswith(("~", "+")))
+        (flags if is_flag or is_value else overrides).append(argument)
     return [*map(_spelled_out, overrides), *flags]
 
 
@@ -56,10 +57,6 @@ def _spelled_out(argument: str) -> str:
     if name == "init_from" and equals and not value.startswith("{"):
         return f"init_from.run={value}"
     return "~experiment" if argument == "experiment=null" else argument
-
-
-def _is_override(argument: str) -> bool:
-    return not argument.startswith("-") and ("=" in argument or argument.startswith(("~", "+")))
 
 
 def check_overrides(overrides: Iterable[str], config_folders: Iterable[Path]) -> None:
@@ -76,11 +73,11 @@ def check_overrides(overrides: Iterable[str], config_folders: Iterable[Path]) ->
     folders = list(config_folders)
     groups = {path.name for folder in folders for path in folder.iterdir() if path.is_dir()}
     for override in overrides:
-        key, _, value = override.partition("=")
+        key = override.partition("=")[0]
         name = key.lstrip("~+")
         if key.startswith("~") and name.partition("@")[0] not in groups:
             raise ValueError(f"{override}: a setting cannot be removed. Set it to a value, or, if valid, {name}=null.")
-        if name == "experiment" and value not in ("", "null") and not key.startswith("~"):
+        if name == "experiment" and not key.startswith("~") and (value := given_text(override)) not in ("", "null"):
             known = [option for folder in folders for option in config_names(folder / "experiment")]
             if value not in known:
                 raise ValueError(sentence(no_such("experiment", value, known)))
@@ -94,6 +91,11 @@ def is_path(key: str) -> bool:
 def given_text(argument: str) -> str:
     """Return the value of ``name=value`` as text, without the quotes and escapes of ``with_literal_text``."""
     return unquote(argument.partition("=")[2]).replace(r"\${", "${")
+
+
+def given_values(arguments: Iterable[str]) -> dict[str, str]:
+    """Return the text of each ``name=value`` argument, see ``given_text``, by name."""
+    return {argument.partition("=")[0]: given_text(argument) for argument in arguments if "=" in argument}
 
 
 def with_literal_text(arguments: Sequence[str]) -> list[str]:

@@ -106,10 +106,11 @@ def describe_parallel_runs(runs: Sequence[tuple[Sequence[str], Mapping[str, str]
     if len(runs) == 1 or not all(isinstance(value, int | float) and not isinstance(value, bool) for value in flat):
         return None
     seeds = values.pop("seed", [])
-    if _steps_outside_jax(overrides) or any(is_shared(name) for name in values):
+    is_range = not seeds or seeds == list(range(seeds[0], seeds[0] + len(seeds)))
+    if not is_range or _steps_outside_jax(overrides) or any(map(is_shared, values)):
         return None
-    if seeds and seeds != list(range(seeds[0], seeds[0] + len(seeds))):
-        return None
+    if any(re.match(r"\+*(num_seeds|sweep|search)\b", text) for text in overrides):
+        return None  # each run already trains several seeds or settings
     arguments = [text for text in overrides if text.partition("=")[0].lstrip("+") not in varied]
     arguments += [f"seed={seeds[0]}"] if seeds and seeds[0] else []
     arguments += [f"num_seeds={len(seeds)}"] if len(seeds) > 1 else []

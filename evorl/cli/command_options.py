@@ -7,13 +7,14 @@ mapping can be set one by one: ``serve.bind=127.0.0.1:7001``.
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from evorl.config.command_lines import as_setting
 from evorl.config.values import MAX_SEED, check_names, checked_mapping, checked_value, whole_number
-from evorl.config.yaml_text import dump_yaml, read_yaml
+from evorl.config.yaml_text import inline_yaml, read_yaml
 
 Check = Callable[[Any, str], Any]
 
@@ -67,6 +68,7 @@ class Option(NamedTuple):
         meaning: help text, without a full stop.
         check: ``check(value, name)`` returns the checked value or raises ``ValueError``; required for numbers.
         text: True if values are text although the default is not; values that are not text are parsed as YAML.
+        path: True if values are text, in which a leading ``~`` is the user's home folder.
         null: True if null is accepted although the default is not null.
         empty: True if the text may be empty.
     """
@@ -75,13 +77,14 @@ class Option(NamedTuple):
     meaning: str
     check: Check | None = None
     text: bool = False
+    path: bool = False
     null: bool = False
     empty: bool = False
 
     @property
     def is_text(self) -> bool:
         """True if the value is used as text instead of being parsed as YAML."""
-        return self.text or isinstance(self.default, str)
+        return self.text or self.path or isinstance(self.default, str)
 
     def read(self, text: str, name: str) -> Any:
         """Return the unchecked value of a text from the command line; for ``null``, ``None`` if null is accepted.
@@ -93,7 +96,9 @@ class Option(NamedTuple):
             raise ValueError(f"{name} is empty: give it a value, or leave it out.")
         if not self.is_text:
             return read_yaml(text, f"{name}={text}")
-        return None if text == "null" and (self.null or self.default is None) else text
+        if text == "null" and (self.null or self.default is None):
+            return None
+        return os.path.expanduser(text) if self.path else text
 
     def checked(self, value: Any, name: str) -> Any:
         """Return the value after type and range checks, in the form that the command uses.
@@ -160,11 +165,8 @@ def read_options(
 
 def describe_options(options: Mapping[str, Option]) -> str:
     """Return the help lines of the options: each option with its default and its description."""
-    shown = {f"{name}={as_given(option.default)}": option.meaning for name, option in options.items()}
+    defaults = {name: option.default for name, option in options.items()}
+    given = {name: value if isinstance(value, str) else inline_yaml(value) for name, value in defaults.items()}
+    shown = {f"{name}={given[name]}": option.meaning for name, option in options.items()}
     width = max(map(len, shown), default=0)
     return "".join(f"  {name:{width}s}  {meaning}\n" for name, meaning in shown.items())
-
-
-def as_given(value: Any) -> str:
-    """Return a value as users type it on the command line."""
-    return value if isinstance(value, str) else dump_yaml(value, default_flow_style=True).split("\n")[0]

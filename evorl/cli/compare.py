@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from evorl.cli.arguments import given_text
+from evorl.cli.arguments import given_values, overrides_first, with_literal_text
 from evorl.cli.command_options import read_options
 from evorl.cli.config_tree import config_folder, config_names
 from evorl.cli.options import COMPARE, REPORT
+from evorl.cli.overrides import refuse_sweeps, sweep_to_resume
 from evorl.cli.report import report_of, write_page
 from evorl.cli.train import train
 from evorl.config.command_lines import as_arguments, user_path
@@ -22,6 +23,7 @@ from evorl.runs.sweep_folder import SweepFolder
 
 EXAMPLE = "evorl compare ppo sac env=pendulum seeds=10"
 _SET_HERE = {"agent": "omit agent=", "num_seeds": "use seeds=", "hydra.sweep.dir": "use runs_folder="}
+_SET_HERE |= dict.fromkeys(("sweep", "search"), "give all agents the same settings")
 
 
 def compare(arguments: Sequence[str], train_all: Callable[[Sequence[str]], None] = train) -> Path | None:
@@ -35,23 +37,20 @@ def compare(arguments: Sequence[str], train_all: Callable[[Sequence[str]], None]
         Path of the report; ``None`` if the trainings were stopped.
 
     Raises:
-        ValueError: fewer than two different agents are named, an agent does not exist, or ``seeds`` is invalid.
+        ValueError: the agents, ``seeds`` or a setting are invalid, or a setting has several values.
         RunFolderError: the folder to resume contains no comparison, or is not trusted.
-        SystemExit: a setting is invalid, or a training failed (others continue); ``ValueError`` with ``train_sweep``.
+        SystemExit: a setting is invalid, or a training failed; ``train_sweep`` raises ``ValueError`` instead.
     """
-    values = {argument.partition("=")[0]: given_text(argument) for argument in arguments if "=" in argument}
+    values = given_values(arguments)
     if "resume" in values:
-        folder, overrides = user_path(values["resume"]), list(arguments)
+        resumed, trust = sweep_to_resume(overrides_first(list(arguments)))
+        folder, overrides = resumed or user_path(values["resume"]), list(arguments)
+        SweepFolder.open(folder, trust)  # raises an error before anything is resumed
     else:
-        agents, seeds = _read(arguments, values)
         folder = user_path(values.get("runs_folder", "runs")).resolve() / time.strftime("compare_%Y-%m-%d_%H-%M-%S")
-        settings = [argument for argument in arguments if "=" in argument and not argument.startswith("seeds=")]
-        overrides = ["-m", f"agent={','.join(agents)}", f"num_seeds={seeds}", *settings, f"hydra.sweep.dir={folder}"]
-    is_ours = "resume" not in values or values.get("trust") == "true"
-    if "resume" in values:
-        SweepFolder.open(folder, trust=is_ours)  # raises an error before anything is resumed
+        overrides, trust = ["-m", *_read(arguments, values), f"hydra.sweep.dir={folder}"], True
     train_all(overrides)
-    if any(run.state != FINISHED for run in SweepFolder.open(folder, trust=is_ours).runs):
+    if any(run.state != FINISHED for run in SweepFolder.open(folder, trust).runs):
         print_line(f"To resume: evorl compare {as_arguments({'resume': folder})}")
         return None
     options, places = read_options([str(folder), "by=agent"], REPORT, "evorl report", unnamed="run")
@@ -62,8 +61,11 @@ def compare(arguments: Sequence[str], train_all: Callable[[Sequence[str]], None]
     return write_page(report, options, places)
 
 
-def _read(arguments: Sequence[str], values: dict[str, str]) -> tuple[list[str], int]:
-    """Return the agents and the number of seeds; raise ``ValueError`` for invalid ones or settings in ``_SET_HERE``."""
+def _read(arguments: Sequence[str], values: dict[str, str]) -> list[str]:
+    """Return the overrides of the trainings: the agents, the number of seeds and the settings; see ``compare``.
+
+    Other settings than ``env`` must have one value: the report would count further runs as seeds of the agent.
+    """
     for name, remedy in _SET_HERE.items():
         if name in values:
             raise ValueError(f"evorl compare does not accept {name}={values[name]}: {remedy}. Example: {EXAMPLE}.")
@@ -72,7 +74,12 @@ def _read(arguments: Sequence[str], values: dict[str, str]) -> tuple[list[str], 
     for agent in agents:
         if agent not in known:
             raise ValueError(no_such("agent", agent, known))
-    if len(set(agents)) < 2:
-        raise ValueError(f"evorl compare needs two different agents, got {' '.join(agents) or 'none'}: {EXAMPLE}.")
+    if len(set(agents)) < max(2, len(agents)):
+        named = " ".join(agents) or "none"
+        raise ValueError(f"evorl compare needs two different agents or more, each named once, got {named}: {EXAMPLE}.")
     seeds = [argument for argument in arguments if argument.startswith("seeds=")]
-    return agents, read_options(seeds, COMPARE, "evorl compare")[0]["seeds"]
+    settings = [argument for argument in arguments if "=" in argument and argument not in seeds]
+    literal = with_literal_text(["-m", *settings])
+    refuse_sweeps([text for text in literal if not text.startswith(("-", "env="))], "a comparison")
+    number = read_options(seeds, COMPARE, "evorl compare")[0]["seeds"]
+    return [f"agent={','.join(agents)}", f"num_seeds={number}", *settings]

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult
+from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
 
 from evorl.assembly import OF_SCHEDULES, complete_config, workflow_class
@@ -44,6 +46,8 @@ from evorl.types import PyTreeNode
 _OF_THE_RUN = ("total_timesteps", "log_interval", "eval_interval", "checkpoint_interval", "eval_episodes")
 # Mappings with a ``name``, which the command line can set by that name alone: ``optimizer=sgd``.
 _NAMED = re.compile(r"(?:\w+\.)*(?:\w*optimizer|archive)")
+# Base classes of archives and evolutionary optimizers, by name of the setting that chooses a class.
+_BASES: dict[str, type[PyTreeNode]] = {"archive": Archive, "optimizer": EvoOptimizer}
 
 # By config path: kind-specific settings of the file that Hydra read last; ``_settings_of_kind`` uses them afterwards.
 _in_file: dict[str, dict[str, Any]] = {}
@@ -60,20 +64,24 @@ def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
         return compose("config", overrides=list(overrides))
 
 
-def initialize_configs() -> initialize_config_dir:
-    """Initialize Hydra with the config tree; the files are completed when Hydra reads them.
-
-    Returns:
-        A context manager; ``hydra.compose`` works within its context.
-    """
-    complete_what_hydra_reads()
-    return initialize_config_dir(version_base="1.3", config_dir=str(config_folder()))
+@contextmanager
+def initialize_configs() -> Iterator[None]:
+    """Context manager in which ``hydra.compose`` reads the config tree; the files are completed when they are read."""
+    with hydra_of_evorl(), initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
+        yield
 
 
-def complete_what_hydra_reads() -> None:
-    """Make Hydra read config files through ``FileConfigSource`` in this process."""
+@contextmanager
+def hydra_of_evorl() -> Iterator[None]:
+    """Context manager in which Hydra can be started and completes configs; restores the Hydra of a user's own app."""
     Plugins.instance()  # registers Hydra's own sources first
-    SourcesRegistry.instance().types["file"] = FileConfigSource
+    sources = SourcesRegistry.instance().types
+    before = GlobalHydra.instance().hydra, VersionBase.instance().version_base, sources["file"]
+    GlobalHydra.instance().hydra, sources["file"] = None, FileConfigSource
+    try:
+        yield
+    finally:
+        GlobalHydra.instance().hydra, VersionBase.instance().version_base, sources["file"] = before
 
 
 class FileConfigSource(file_config_source.FileConfigSource):
@@ -172,7 +180,7 @@ def _completed(config: DictConfig, package: str) -> DictConfig:
         complete = {name: value for name, value in complete.items() if name not in left_out}
     else:
         complete = completed_optimizer(settings)
-    for setting, base in _bases_of_kinds().items():
+    for setting, base in _BASES.items():
         _in_file.pop(f"{package}{setting}", None)
         kind = complete.get(setting, {}).get("name")
         if kind is None or not _is_kind(kind, base):
@@ -207,23 +215,18 @@ def _open_schedules(config: Any) -> None:
             OmegaConf.set_struct(config, False)
 
 
-def _bases_of_kinds() -> dict[str, type[PyTreeNode]]:
-    """Return the base classes of archives and evolutionary optimizers, by name of the setting that chooses a class."""
-    return {"archive": Archive, "optimizer": EvoOptimizer}
-
-
 def _settings_of_kind(group: str, name: str) -> dict[str, Any]:
     """Return the mapping that ``group=name`` sets: the name, and the settings specific to this archive or optimizer."""
-    base = _bases_of_kinds().get(group.rpartition(".")[2])
-    in_file = _in_file.get(group)
+    setting = group.rpartition(".")[2]
+    base, in_file = _BASES.get(setting), _in_file.get(group)
     if base is None or in_file is None or not _is_kind(name, base):
         return {"name": name}
     if in_file.get("name") != name:  # for another kind, the file provides only settings without default
         cls, _ = described_node(base, name, group)
-        fields = dataclasses.fields(cls)
-        needed = {field.name for field in fields if default_of(field) is dataclasses.MISSING}
-        in_file = {setting: value for setting, value in in_file.items() if setting in needed}
-    return _own_settings(name, base, in_file)
+        needed = {field.name for field in dataclasses.fields(cls) if default_of(field) is dataclasses.MISSING}
+        in_file = {field: value for field, value in in_file.items() if field in needed}
+    shared, complete = _shared_settings(base), completed_node(base, {**in_file, "name": name}, None, setting)
+    return {field: value for field, value in complete.items() if field not in shared}
 
 
 def _is_kind(name: str, base: type[PyTreeNode]) -> bool:
@@ -240,19 +243,6 @@ def _is_kind(name: str, base: type[PyTreeNode]) -> bool:
         cls = load_named(name, "optimizer")
         return isinstance(cls, type) and issubclass(cls, base)
     return name in OPTIMIZERS or name.startswith("evosax/")
-
-
-def _own_settings(kind: str, base: type[PyTreeNode], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the name and the kind-specific settings of an archive or evolutionary optimizer.
-
-    Args:
-        kind: name of the kind.
-        base: base class of all kinds.
-        settings: settings that override the defaults of the kind.
-    """
-    complete = completed_node(base, {**settings, "name": kind}, None, "archive" if base is Archive else "optimizer")
-    shared = _shared_settings(base)
-    return {name: value for name, value in complete.items() if name not in shared}
 
 
 def _shared_settings(base: type[PyTreeNode]) -> set[str]:

@@ -10,7 +10,7 @@ from evorl.cli.options import EXPORT
 from evorl.config.values import check_names
 from evorl.export import FORMATS
 from evorl.export.artifacts import Written, export_policy
-from evorl.export.stored_policy import StoredPolicy, stored_policy
+from evorl.export.stored_policy import StoredPolicy, selected_policy
 
 
 def export_from_arguments(arguments: Sequence[str]) -> list[Written]:
@@ -21,7 +21,7 @@ def export_from_arguments(arguments: Sequence[str]) -> list[Written]:
 
     Raises:
         ValueError: an option is unknown or invalid, or the format does not support an operation of the policy.
-        NotTheSame: the outputs of a file differ from the policy; the file is kept for inspection.
+        NotTheSame: the outputs of a file differ from the policy; it is not written.
         RunFolderError: the run does not exist or is not trusted, or a file cannot be written.
         ImportError: the format needs a package that is not installed.
     """
@@ -40,14 +40,7 @@ def policy_of(settings: dict[str, Any], command: str) -> StoredPolicy:
     """
     if not settings["run"]:
         raise ValueError(f"no run was given: evorl {command} run=<folder>, or run=latest.")
-    stored = stored_policy(
-        settings["run"],
-        settings["runs_folder"],
-        checkpoint=int(which) if (which := settings["checkpoint"]).isdigit() else which,
-        sample=settings["sample"],
-        seed_number=settings["seed_number"],
-        trust=settings["trust"],
-    )
+    stored = selected_policy(settings)
     for notice in stored.notices:
         print(notice)
     print(f"{stored.folder}\n{stored.describe()}")

@@ -83,7 +83,7 @@ def _matching(
     as_json = settings.pop("json")
     found = find("".join(texts), **settings)
     if not found:
-        raise ValueError(f"no {kind} matches {' '.join(arguments)}: {command} lists all, {command} --help the filters.")
+        raise ValueError(f"no {kind} matches {' '.join(arguments)}: {command} lists all, --help describes the filters.")
     if as_json:
         print_line(json.dumps([dataclasses.asdict(record) for record in found], indent=1))
     return found, as_json

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from evorl.cli.arguments import given_text
 from evorl.cli.combinations import combinations, describe_parallel_runs, naming_setting, split_arguments, split_launcher
 from evorl.cli.errors import failure_text
 from evorl.cli.launcher import launch
-from evorl.cli.run_names import sweep_folder
+from evorl.cli.run_names import SWEEP, named_folder
 from evorl.runs.sweep_folder import SweepFolder
 from evorl.sweeps.multirun import Train, launch_runs, train_runs
 from evorl.training.start import RunPlace, Trained
@@ -34,9 +34,12 @@ def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], bool]
     """
     of_launcher, arguments = split_launcher(arguments)
     overrides, flags = split_arguments(arguments)
-    chosen, overrides = sweep_folder(overrides)
+    chosen, overrides = named_folder(overrides, SWEEP)
     combined = list(combinations(overrides))
-    names_code = [_checked(check, run, flags, setting) for run, setting in combined]
+    names_code = []
+    for run, setting in combined:
+        with naming_setting(setting):
+            names_code.append(check([*run, *flags]))
     if (hint := describe_parallel_runs(combined)) and not (flags or of_launcher):
         print(hint, flush=True)
     roots = [given_text(argument) for argument in combined[0][0] if argument.startswith("runs_folder=")]
@@ -46,14 +49,6 @@ def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], bool]
         launch_runs(sweep, functools.partial(launch, of_launcher=of_launcher), trust)
     else:
         train_runs(sweep, train, failure_text, trust=trust)
-
-
-def _checked(
-    check: Callable[[Sequence[str]], bool], run: Sequence[str], flags: Sequence[str], setting: Mapping[str, str]
-) -> bool:
-    """Return the result of ``check`` for a run; errors are prefixed with the run's setting."""
-    with naming_setting(setting):
-        return check([*run, *flags])
 
 
 def resume_sweep(path: Path | str, train: Train, resume: Callable[[RunPlace], Trained], trust: bool = False) -> None:

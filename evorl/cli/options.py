@@ -32,11 +32,11 @@ _SECONDS = number("[0, 1e9]")
 _SERVERS, _SERVERS_OF_ALL = whole(1, MAX_PROCESSES), whole(0, LONGEST_AXIS)
 _KINDS = ", ".join(KINDS)
 _RUN = "run folder or its name; latest for the run with the newest checkpoint; or file or address of a packed policy"
-_RUNS_FOLDER = "folder that is searched for runs given by name or as latest"
+_RUNS_FOLDER = Option("runs", "folder that is searched for runs given by name or as latest", path=True)
 _CHECKPOINT = "checkpoint: best (highest score; latest if none has a score), latest, or the number of an iteration"
 _SEED_NUMBER = "with several seeds: index of the seed, from 0; or best, the seed with the highest evaluation return"
 _TRUST = "allow code outside evorl that the run's config names; only for runs from sources that you trust"
-_FILE = "settings file of the app; short form: -c"
+_FILE = Option(APP_FILE, "settings file of the app; short form: -c", path=True)
 
 
 def _cells(value: Any, name: str) -> int | list[int]:
@@ -56,14 +56,14 @@ def _cells(value: Any, name: str) -> int | list[int]:
 
 RENDER = {
     "run": Option(None, _RUN, text=True),
-    "runs_folder": Option("runs", _RUNS_FOLDER),
+    "runs_folder": _RUNS_FOLDER,
     "episodes": Option(3, "number of episodes, shown together in one file; each elite plays only one", NUM_EPISODES),
     "format": Option(
         "webp",
         f"file format: {', '.join(RENDER_FORMATS)}; if not set, the suffix of to= decides; mp4 needs the extra video",
         one_of(*RENDER_FORMATS),
     ),
-    "to": Option(None, "output file; null for a file in the folder videos/ of the run", text=True),
+    "to": Option(None, "output file; null for a file in the folder videos/ of the run", path=True),
     "frames": Option(100, "maximum number of frames; in longer episodes, evenly spaced steps are shown", NUM_FRAMES),
     "steps": Option(None, "maximum number of steps drawn of each episode; null draws all", whole(1, LONGEST_AXIS)),
     "fps": Option(20, "frames per second", FPS),
@@ -82,10 +82,10 @@ RENDER = {
 }
 
 SHOW_EPISODE = {
-    "episode": Option(None, "file of the episode, .npz or .json", text=True),
+    "episode": Option(None, "file of the episode, .npz or .json", path=True),
     "run": Option(None, "instead of episode=: run folder, or latest, whose last saved episode is drawn", text=True),
-    "runs_folder": Option("runs", _RUNS_FOLDER),
-    "to": Option(None, "output file; null for a .gif next to the episode (a .png without MuJoCo positions)", text=True),
+    "runs_folder": _RUNS_FOLDER,
+    "to": Option(None, "output file; null for a .gif next to the episode (a .png without MuJoCo positions)", path=True),
     "frames": Option(50, "maximum number of frames; in a longer episode, evenly spaced steps are shown", NUM_FRAMES),
     "size": Option(320, "width and height of the animation, in pixels", PIXELS),
     "trust": Option(False, "allow code outside evorl that the episode names; only for files that you trust"),
@@ -111,12 +111,12 @@ WATCH = {
     "hosts": Option(
         None, "host names of this machine that browsers may use besides localhost, such as hosts=box,box.lan", text=True
     ),
-    "cert": Option(None, "PEM file of a TLS certificate, used with key; null serves the page without TLS", text=True),
-    "key": Option(None, "PEM file of the certificate's private key", text=True),
+    "cert": Option(None, "PEM file of a TLS certificate, used with key; null serves the page without TLS", path=True),
+    "key": Option(None, "PEM file of the certificate's private key", path=True),
     "open": Option(False, "open the page in a browser"),
-    "runs_folder": Option("runs", "folder in which run names are looked up; without names, all its runs are shown"),
+    "runs_folder": Option("runs", "folder of runs given by name; without names, all its runs are shown", path=True),
     "metrics_folder": Option(
-        "metrics", "folder for metrics that clients send; null keeps them in memory only", text=True, null=True
+        "metrics", "folder for metrics that clients send; null keeps them in memory only", path=True, null=True
     ),
     "metrics": Option({}, "accept (true) or reject (false) metrics of clients by name: metrics='{loss: false}'"),
     "enable_unknown_metrics": Option(True, "accept metrics that are not listed in metrics"),
@@ -124,13 +124,13 @@ WATCH = {
 }
 
 REPORT = {
-    "to": Option(None, "output file; null for report.html in the only folder given, or the current one", text=True),
+    "to": Option(None, "output file; null for report.html in the only folder given, or the current one", path=True),
     "by": Option(
         None, "group by agent, env, run or settings like optimizer.name; null for agent and varied settings", text=True
     ),
     "metric": Option(None, "column of metrics.csv to compare, such as eval/success; null for the return", text=True),
     "csv": Option(
-        None, "file for the result table; --csv alone writes it next to the page, null omits it", text=True, empty=True
+        None, "file for the result table; --csv alone writes it next to the page, null omits it", path=True, empty=True
     ),
     "title": Option(None, "title of the page; null for one derived from the runs", text=True),
     "pictures": Option(True, "include images and videos of the run folders, as long as the page stays below 3 MB"),
@@ -139,7 +139,7 @@ REPORT = {
     "state": Option(
         None, "include only runs in this state: running, stopped, finished or failed", one_of(*STATES), text=True
     ),
-    "runs_folder": Option("runs", _RUNS_FOLDER),
+    "runs_folder": _RUNS_FOLDER,
 }
 
 COMPARE = {"seeds": Option(10, "number of seeds of each agent, trained in parallel in one program", whole(2, 10_000))}
@@ -182,15 +182,15 @@ CHECK_CLIENT = {
     "only": Option("", "names of the checks to run, separated by commas; * matches any text; empty for all"),
     "skip": Option("", "names of checks to skip, written as in only="),
     "seconds": Option(10.0, "timeout of a connection and of each message, in seconds", number("(0, 3600]")),
-    "to": Option("", "for evorl check-client vectors: file for the test vectors, instead of printing them"),
+    "to": Option("", "for evorl check-client vectors: file for the test vectors instead of printing", path=True),
 }
 
 WORK = {
     "worker": Option(0, "unique index of this worker, from 0; it selects the random keys", whole(0, LONGEST_AXIS)),
     "token": Option(None, "token of the server; env:NAME reads it from an environment variable", text=True),
-    "cert": Option(None, "CA certificate (PEM file) that verifies the server; null connects without TLS", text=True),
+    "cert": Option(None, "CA certificate (PEM file) that verifies the server; null connects without TLS", path=True),
     "profile_dir": Option(
-        None, "folder for trace.json, a Chrome trace of this worker's operations on the host; null for none", text=True
+        None, "folder for trace.json, a Chrome trace of this worker's operations on the host; null for none", path=True
     ),
     "serve": Option({}, "with env=remote: settings of the server for simulators, such as serve.bind=127.0.0.1:7001"),
     "trust": Option(
@@ -207,7 +207,7 @@ GENERATE = {
     "algorithm": Option(None, "algorithm to copy into the app, where you can change it; short form: -a", text=True),
     "env": Option(None, f"simulator that replaces the current one: {_KINDS}; short form: -e", text=True),
     "docker": Option(False, "write a Dockerfile and compose.yaml, and the wheel of the installed evorl that they use"),
-    "file": Option(APP_FILE, _FILE),
+    "file": _FILE,
 }
 
 CONFIG = {
@@ -216,7 +216,7 @@ CONFIG = {
     ),
     "env": Option(None, f"simulator to write with its settings into file=: {_KINDS}; short form: -e", text=True),
     "list": Option(False, "only list the algorithms and simulators, the default without options; short form: -l"),
-    "file": Option(APP_FILE, _FILE),
+    "file": _FILE,
 }
 
 RUN = {
@@ -231,17 +231,22 @@ RUN = {
     "worker": Option(
         0, "with a parameter server: index of the first server here, counted from 0 over all machines", _SERVERS_OF_ALL
     ),
-    "file": Option(APP_FILE, _FILE),
+    "file": _FILE,
+}
+
+POLICY = {
+    "run": Option(None, _RUN, text=True),
+    "runs_folder": _RUNS_FOLDER,
+    "checkpoint": Option("best", _CHECKPOINT, checkpoint),
+    "sample": Option(False, "sample actions as in training, instead of greedy actions"),
+    "seed_number": Option("best", _SEED_NUMBER, seed_choice),
+    "trust": Option(False, _TRUST),
 }
 
 ACT = {
-    "run": Option(None, _RUN, text=True),
-    "policy": Option(None, "instead of a run: a file that evorl export wrote with format=onnx or jax", text=True),
-    "runs_folder": Option("runs", _RUNS_FOLDER),
-    "checkpoint": Option("best", _CHECKPOINT, checkpoint),
-    "sample": Option(False, "sample actions as in training, instead of greedy actions"),
+    **POLICY,
+    "policy": Option(None, "instead of a run: a file that evorl export wrote with format=onnx or jax", path=True),
     "seed": Option(0, "random seed of sampled actions", SEED),
-    "seed_number": Option("best", _SEED_NUMBER, seed_choice),
     "follow": Option(0.0, "seconds between searches for a newer checkpoint to serve; 0 disables", _SECONDS),
     "bind": Option("127.0.0.1:7001", "address and port of the RLX protocol over TCP"),
     "web": Option(
@@ -250,26 +255,17 @@ ACT = {
     "token": Option(
         None, "token of clients; env:NAME reads an environment variable; required if others can connect", text=True
     ),
-    "cert": Option(None, "PEM file of a TLS certificate, used with key; null disables TLS", text=True),
-    "key": Option(None, "PEM file of the certificate's private key", text=True),
+    "cert": Option(None, "PEM file of a TLS certificate, used with key; null disables TLS", path=True),
+    "key": Option(None, "PEM file of the certificate's private key", path=True),
     "max_clients": Option(256, "maximum number of connected clients", whole(1, 100_000)),
     "max_frame": Option(2**24, "maximum size of a message in bytes", whole(64, 2**30)),
     "idle_seconds": Option(600.0, "seconds after which a silent client is disconnected; 0 disables", _SECONDS),
     "trust": Option(False, "allow the run or file to load code outside evorl; only for sources that you trust"),
 }
 
-POLICY = {
-    "run": Option(None, _RUN, text=True),
-    "runs_folder": Option("runs", _RUNS_FOLDER),
-    "checkpoint": Option("best", _CHECKPOINT, checkpoint),
-    "sample": Option(False, "sample actions as in training, instead of greedy actions"),
-    "seed_number": Option("best", _SEED_NUMBER, seed_choice),
-    "trust": Option(False, _TRUST),
-}
-
 EXPORT = {
     "format": Option(None, f"required: {', '.join(FORMATS)}, or several, such as onnx,numpy", text=True),
-    "to": Option(None, "output file, or a folder if it has no suffix; null for export/ in the run folder", text=True),
+    "to": Option(None, "output file, or a folder if it has no suffix; null for export/ in the run folder", path=True),
     **POLICY,
 }
 
@@ -278,10 +274,10 @@ PACK = {
     "to": Option(
         None,
         "output file, .zip; or hf://<owner>/<name> to upload it; null for export/policy.zip in the run folder",
-        text=True,
+        path=True,
     ),
     "license": Option(None, "license to state in the model card, such as license=apache-2.0; null for none", text=True),
-    "runs_folder": Option("runs", _RUNS_FOLDER),
+    "runs_folder": _RUNS_FOLDER,
     "checkpoint": Option("best", _CHECKPOINT, checkpoint),
     "trust": Option(False, _TRUST),
 }
@@ -291,7 +287,7 @@ PLAY = {
     "episodes": Option(1, "number of episodes", NUM_EPISODES),
     "seed": Option(0, "seed of the first episode; each later episode adds 1", SEED),
     "max_steps": Option(1000, "maximum number of environment steps per episode", whole(1, LONGEST_AXIS)),
-    "to": Option(None, "output .gif, .webp, .png or .mp4; null for a .gif in the folder play/ of the run", text=True),
+    "to": Option(None, "output .gif, .webp, .png or .mp4; null for a .gif in the folder play/ of the run", path=True),
     "screen": Option(False, "show a window, at the environment's frame rate, instead of writing a file"),
     "frames": Option(200, "maximum number of frames; if there are more, evenly spaced ones are shown", NUM_FRAMES),
     "fps": Option(30, "environment steps shown per second", FPS),

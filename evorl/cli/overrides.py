@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 
-from evorl.cli.arguments import given_text
+from evorl.cli.arguments import given_values
 from evorl.cli.config_tree import AGENT_PARTS
-from evorl.config.command_lines import user_path
+from evorl.config.command_lines import shell_word, user_path
 from evorl.config.evaluation_records import EvaluationRecords
 from evorl.config.names import did_you_mean, no_such
 from evorl.config.values import dotted_keys
@@ -48,8 +49,21 @@ def stored_run_settings(arguments: Sequence[str]) -> StoredRun:
     flags = [argument for argument in arguments if argument.startswith("-")]
     if flags:
         raise ValueError(f"{flags[0]} does not apply to a stored run, which has its own config: remove it.")
+    return StoredRun.read({override.key_or_group: override.value() for override in refuse_sweeps(arguments)})
+
+
+def refuse_sweeps(arguments: Sequence[str], kind: str = "a stored run") -> list[Override]:
+    """Return the parsed overrides; raise ``ValueError`` if one has several values, which ``kind`` does not accept."""
     overrides = OverridesParser.create().parse_overrides(list(arguments))
-    return StoredRun.read({override.key_or_group: override.value() for override in overrides})
+    for override in overrides:
+        if override.is_sweep_override():
+            key, _, values = str(override.input_line).partition("=")
+            quoted = shell_word(f'{key}="{values}"')
+            raise ValueError(
+                f"{override.input_line}: {kind} needs one value of each setting, got several. Give one value, or quote "
+                f"a text with commas: {quoted}."
+            )
+    return overrides
 
 
 def sweep_to_resume(arguments: Sequence[str]) -> tuple[Path | None, bool]:
@@ -61,10 +75,9 @@ def sweep_to_resume(arguments: Sequence[str]) -> tuple[Path | None, bool]:
     Raises:
         ValueError: there are other arguments, which would change the runs of the sweep; or ``trust`` is not a boolean.
     """
-    names = [given_text(argument) for argument in arguments if argument.startswith("resume=")]
-    roots = [given_text(argument) for argument in arguments if argument.startswith("runs_folder=")]
-    root = roots[-1] if roots else StoredRun().runs_folder
-    candidates = [path for name in names[-1:] for path in (user_path(name), user_path(root) / name)]
+    values = given_values(arguments)
+    name, root = values.get("resume"), values.get("runs_folder", StoredRun().runs_folder)
+    candidates = () if name is None else (user_path(name), user_path(root) / name)
     folder = next((path for path in candidates if SweepFolder.exists(path)), None)
     if folder is None:
         return None, False
@@ -93,11 +106,11 @@ def read_changes(
         New values by dotted key.
 
     Raises:
-        ValueError: the run does not have a setting, or the setting cannot be changed.
+        ValueError: the run does not have a setting, the setting cannot be changed, or it has several values.
     """
     changes: dict[str, Any] = {}
     known = dotted_keys(config)
-    for override in OverridesParser.create().parse_overrides(list(arguments)):
+    for override in refuse_sweeps(arguments):
         key, value = override.key_or_group, override.value()
         if key in _STORED_RUN or key.startswith(("hydra.", "hydra/")):
             continue

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from evorl.cli.command_options import read_options
 from evorl.cli.options import PACK
-from evorl.config.command_lines import as_arguments, is_address, user_path
+from evorl.config.command_lines import as_arguments, is_address
 from evorl.config.gate import scope
 from evorl.export.packed_policy import default_path, packed_files
 from evorl.runs.best_run import find_run
@@ -39,14 +39,14 @@ def pack_from_arguments(arguments: Sequence[str]) -> Path:
     upload = to if to is not None and to.startswith(SCHEME) else None
     if upload:
         HubAddress.read(upload)
-    elif to is not None and (is_address(to) or user_path(to).suffix.lower() != SUFFIX):
+    elif to is not None and (is_address(to) or Path(to).suffix.lower() != SUFFIX):
         raise ValueError(f"to={to} must be a file that ends in {SUFFIX}, or hf://<owner>/<name>.")
     folder = find_run(settings["run"], settings["runs_folder"])
     checkpoint = int(which) if (which := settings["checkpoint"]).isdigit() else which
     packed = packed_files(folder, checkpoint, settings["license"], settings["trust"])
     for notice in packed.notices:
         print(notice)
-    path = default_path(folder) if to is None or upload else user_path(to)
+    path = default_path(folder) if to is None or upload else Path(to)
     digest = write_archive(path, packed.files, packed.about)
     print(f"{path}: {path.stat().st_size:,} bytes, sha256={digest}")
     if upload:

@@ -12,7 +12,7 @@ from evorl.cli.arguments import SWEEP_FLAGS
 from evorl.cli.combinations import combinations, is_sweep, naming_setting, split_arguments
 from evorl.cli.flags import PLAN
 from evorl.cli.overrides import names_a_run
-from evorl.cli.run_names import RUN, named_folder, sweep_folder
+from evorl.cli.run_names import RUN, SWEEP, named_folder
 from evorl.config.command_lines import describe_setting
 from evorl.execution.first_update import weak_spots
 from evorl.execution.memory import MEMORY_SHARE, shown_bytes
@@ -81,7 +81,7 @@ def _refuse_launchers(arguments: Sequence[str]) -> None:
 def _print_runs(arguments: Sequence[str], compose: Compose) -> None:
     """Print the plan of every run of a sweep (``-m``); runs that differ only in their seeds are planned once."""
     overrides, flags = split_arguments(arguments)
-    folder, overrides = sweep_folder(overrides)
+    folder, overrides = named_folder(overrides, SWEEP)
     runs = list(combinations(overrides))
     first_alike: dict[str, int] = {}
     too_large: list[str] = []
@@ -123,8 +123,7 @@ def _print_planned(spec: RunSpec, folder: Path | None, described: str = "") -> l
             too_large.append(heading or described or "This run")
         largest = plan if largest is None or plan.state_bytes > largest.state_bytes else largest
     if largest is not None:
-        for line in file_lines(spec, largest, folder):
-            print(line)
+        print(_describe_files(spec, largest, folder))
     return too_large
 
 
@@ -177,16 +176,15 @@ def _planned_search(spec: RunSpec) -> _Planned:
 
 def _refuse_too_large(names: Sequence[str]) -> None:
     """Raise ``ValueError`` if there are ``names``, the programs that exceed ``MEMORY_SHARE`` of the memory."""
-    if not names:
-        return
-    raise ValueError(
-        f"{'; '.join(names)} would take more than {MEMORY_SHARE:.0%} of the memory: choose smaller numbers "
-        "of environments, steps per rollout, members or transitions."
-    )
+    if names:
+        raise ValueError(
+            f"{'; '.join(names)} would take more than {MEMORY_SHARE:.0%} of the memory: choose smaller numbers "
+            "of environments, steps per rollout, members or transitions."
+        )
 
 
-def file_lines(spec: RunSpec, plan: Preflight, folder: Path | None = None) -> list[str]:
-    """Return a list of one line: the files that the run, sweep or search would write, and the size of a checkpoint.
+def _describe_files(spec: RunSpec, plan: Preflight, folder: Path | None) -> str:
+    """Return a line with the files that the run, sweep or search would write, and the size of a checkpoint.
 
     Args:
         spec: settings of the run.
@@ -199,7 +197,7 @@ def file_lines(spec: RunSpec, plan: Preflight, folder: Path | None = None) -> li
     checkpoints = f"checkpoints/ ({kept} of up to {size} each)"
     if spec.kind is RunKind.SWEEP:
         names = "config.yaml, sweep.csv, evaluations.csv, learning_curves.png, run.log"
-        return [f"files         {place}: {names}, round_0/ (a checkpoint of up to {size} for each part), best/"]
+        return f"files         {place}: {names}, round_0/ (a checkpoint of up to {size} for each part), best/"
     names = ["config.yaml", "metrics.csv", "metrics.jsonl", "run.log"]
     names += ["learning_curve.png"] if spec.recorders.learning_curve else []
     names += ["tensorboard/"] if spec.recorders.tensorboard else []
@@ -208,5 +206,5 @@ def file_lines(spec: RunSpec, plan: Preflight, folder: Path | None = None) -> li
     names += ["plots/"] if records and records.plot_episodes else []
     of_run = f"{', '.join(names)}, {checkpoints}"
     if spec.kind is RunKind.SEARCH:
-        return [f"files         {place}: config.yaml, search.csv, study.log, trial_0000/ ...: {of_run}"]
-    return [f"files         {place}: {of_run}"]
+        return f"files         {place}: config.yaml, search.csv, study.log, trial_0000/ ...: {of_run}"
+    return f"files         {place}: {of_run}"

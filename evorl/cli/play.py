@@ -12,11 +12,12 @@ import numpy as np
 from evorl.cli.command_options import read_options
 from evorl.cli.export import policy_of
 from evorl.cli.options import PLAY
+from evorl.cli.render import MAX_PICTURE_BYTES
 from evorl.config.gate import scope
 from evorl.envs.mujoco_frames import draw_without_screen
 from evorl.export.play import check_fits, environment_of, play_episode, simulators_of
 from evorl.export.stored_policy import LoadedPolicy, StoredPolicy
-from evorl.rendering.animation import frame_numbers, write_animation
+from evorl.rendering.animation import checked_path, frame_numbers, write_animation
 
 
 @scope()
@@ -36,6 +37,8 @@ def play_from_arguments(arguments: Sequence[str]) -> Path | None:
     """
     settings, _ = read_options(arguments, PLAY, "evorl play")
     on_screen = settings["screen"]
+    if settings["to"]:
+        checked_path(settings["to"])
     if not on_screen:
         draw_without_screen()  # has to precede the first import of MuJoCo
         for name in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # for Pygame, which Gymnasium renders with
@@ -47,7 +50,7 @@ def play_from_arguments(arguments: Sequence[str]) -> Path | None:
     try:
         check_fits(stored, simulators, name)
         policy = LoadedPolicy(stored.policy, settings["seed"])
-        frames: list[np.ndarray] = []
+        frames = _Frames(settings["frames"])
         for number in range(settings["episodes"]):
             kept = None if on_screen else frames
             length, total = play_episode(policy, simulators, settings["seed"] + number, settings["max_steps"], kept)
@@ -57,11 +60,31 @@ def play_from_arguments(arguments: Sequence[str]) -> Path | None:
         simulators.close()
 
 
-def _write(stored: StoredPolicy, name: str, frames: list[np.ndarray], settings: dict[str, Any]) -> Path:
+class _Frames(list[np.ndarray]):
+    """Every ``stride``-th of the ``appended`` images; beyond ``MAX_PICTURE_BYTES``, the stride doubles.
+
+    Args:
+        needed: number of images that are kept in any case.
+    """
+
+    def __init__(self, needed: int) -> None:
+        self.appended, self.stride, self._needed = 0, 1, needed
+
+    def append(self, frame: np.ndarray) -> None:
+        """Append an image, uint8 ``[height, width, 3]``."""
+        if self.appended % self.stride == 0:
+            super().append(frame)
+        self.appended += 1
+        if len(self) >= 2 * self._needed and len(self) * frame.nbytes > MAX_PICTURE_BYTES:
+            del self[1::2]
+            self.stride *= 2
+
+
+def _write(stored: StoredPolicy, name: str, frames: _Frames, settings: dict[str, Any]) -> Path:
     plain = name.replace("/", "-").replace(":", "-")
     path = Path(settings["to"] or stored.folder / "play" / f"{plain}_{settings['seed']}.gif")
     numbers = frame_numbers(len(frames), settings["frames"])
-    seconds = len(frames) / len(numbers) / settings["fps"]
+    seconds = frames.appended / len(numbers) / settings["fps"]
     write_animation(path, np.stack([frames[i] for i in numbers]), seconds)
-    print(f"{len(numbers)} pictures: {path}")
+    print(f"{len(numbers)} frames: {path}")
     return path

@@ -11,6 +11,7 @@ from typing import Any, Unpack
 
 from hydra import compose
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import open_dict
 
 from evorl.cli.arguments import check_overrides, overrides_first
@@ -33,7 +34,8 @@ from evorl.cli.train import train_sweep
 from evorl.cli.training import train_run
 from evorl.config.command_lines import as_override
 from evorl.config.names import name_of
-from evorl.config.values import plain
+from evorl.config.values import plain, positive
+from evorl.config.yaml_text import inline_yaml
 from evorl.envs.env_trial import Trial
 from evorl.envs.factory import create_env
 from evorl.envs.vector import VectorEnv
@@ -147,7 +149,7 @@ def compare(*agents: str, seeds: int = 10, **settings: object) -> Path | None:
         Path of the report; ``None`` if the trainings were stopped.
 
     Raises:
-        ValueError: an agent or a setting is unknown or invalid. (``RunFolderError`` for an invalid ``resume`` folder.)
+        ValueError: an agent or a setting is unknown or invalid. An invalid ``resume`` raises ``RunFolderError``.
         RunsFailed: a training failed, now or before; raised after the other trainings, or after a stop.
     """
     number = {} if "resume" in settings else {"seeds": seeds}
@@ -219,6 +221,7 @@ def make(env: str | Callable[..., object], num_envs: int = 1, **options: object)
         ValueError: the environment or an option does not exist; the message suggests the closest valid name.
         ImportError: the library of the environment is not installed; the message names the extra.
     """
+    num_envs = positive(num_envs, "num_envs")
     if not isinstance(env, str) or (":" in env and "/" not in env):
         return create_env({"factory": name_of(env), **options}, parallel=num_envs)
     with _config_errors():
@@ -256,10 +259,11 @@ def _training_overrides(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _as_options(options: Mapping[str, Any]) -> list[str]:
-    """Return options as arguments of a command without a Hydra config; such commands read text literally."""
-    return [
-        f"{name}={value if isinstance(value, str | Path) else as_override(value)}" for name, value in options.items()
-    ]
+    """Return options as arguments of a command without a Hydra config, which reads text literally, the rest as YAML."""
+    is_text = {name: isinstance(value, str | Path) for name, value in options.items()}
+    others = as_overrides({name: value for name, value in options.items() if not is_text[name]})
+    read = {override.key_or_group: override.value() for override in OverridesParser.create().parse_overrides(others)}
+    return [f"{name}={value if is_text[name] else inline_yaml(read[name])}" for name, value in options.items()]
 
 
 @contextmanager

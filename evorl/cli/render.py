@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,7 +13,6 @@ import jax
 from evorl.assembly import as_paid_by_the_environment, seeded, workflow_from_config
 from evorl.cli.command_options import read_options
 from evorl.cli.options import RENDER, RENDER_FORMATS
-from evorl.config.command_lines import user_path
 from evorl.config.gate import scope
 from evorl.config.values import BEST, check_names
 from evorl.envs.gymnasium import is_drawn_by_mujoco
@@ -42,26 +40,6 @@ _OF_BODIES = ("brax", "mjx", "playground", "host")  # libraries whose environmen
 MAX_PICTURE_BYTES = 2 * 10**9
 
 
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """The checked options of the command, see ``evorl.cli.options.RENDER``."""
-
-    run: str
-    runs_folder: str
-    episodes: int
-    format: str
-    to: Path | None
-    frames: int
-    steps: int | None
-    fps: float
-    size: int
-    checkpoint: str
-    cells: int | list[int] | None
-    seed: int | None
-    seed_number: int | str
-    trust: bool
-
-
 @scope()
 def render_from_arguments(arguments: Sequence[str]) -> Path:
     """Play episodes of a stored run, draw them, and print the path of the file.
@@ -78,45 +56,49 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
         HostEnvError: no renderer is available, or a simulator failed.
         ImportError: the package that writes the format is not installed.
     """
-    request = _request(arguments)
-    if request.format == "mp4":
+    settings = _settings(arguments)
+    if settings["format"] == "mp4":
         require_encoder()
-    folder = find_run(request.run, request.runs_folder)
+    folder = find_run(settings["run"], settings["runs_folder"])
     spec = stored_spec(
-        folder, request.trust, {"devices": 1, "evaluation": None, "actors": None}, can_be_overridden=False
+        folder, settings["trust"], {"devices": 1, "evaluation": None, "actors": None}, can_be_overridden=False
     )
     env = spec.workflow["env"]
     if _library_of(env) != "pettingzoo":  # its batch rows are agents, and rendering creates its own copy
-        spec = spec.changed({"eval_episodes": request.episodes})
+        spec = spec.changed({"eval_episodes": settings["episodes"]})
     folder.refuse_links()
-    _prepare_to_draw(env, request.format)
+    _prepare_to_draw(env, settings["format"])
     prepare_for(spec)
     workflow = workflow_from_config(spec.workflow_config())
     checkpointer = RunCheckpointer(folder.checkpoints)
-    has_none = request.checkpoint == "best" and checkpointer.best_step is None
-    which = "latest" if has_none else request.checkpoint
+    has_none = settings["checkpoint"] == "best" and checkpointer.best_step is None
+    which = "latest" if has_none else settings["checkpoint"]
     try:
         state, progress = restore(workflow, checkpointer, spec.seed, which, played_entries(workflow))
         for notice in checkpointer.notices:
             print(notice)
-        target = _draw(request, folder, spec, workflow, state, progress["timesteps"])
+        target = _draw(settings, folder, spec, workflow, state, progress["timesteps"])
     finally:
         workflow.close()
         workflow.eval_env.close()
     return target
 
 
-def _request(arguments: Sequence[str]) -> Request:
-    options, _ = read_options(arguments, RENDER, "evorl render")
-    if not options["run"]:
+def _settings(arguments: Sequence[str]) -> dict[str, Any]:
+    settings, _ = read_options(arguments, RENDER, "evorl render")
+    if not settings["run"]:
         raise ValueError("no run was given: set run=<folder>, or run=latest.")
-    to = options["to"] and user_path(options["to"])
-    if to and not any(argument.startswith("format=") for argument in arguments):
-        options["format"] = to.suffix.lower().lstrip(".") or options["format"]
-        check_names([options["format"]], RENDER_FORMATS, f"format for to={to} with suffix")
-    if options["format"] != "html":
-        refuse_large_pictures(options["episodes"], options["frames"], options["size"])
-    return Request(**{**options, "to": to})
+    to = settings["to"] and Path(settings["to"])
+    suffix = to.suffix.lower().lstrip(".") if to else settings["format"]
+    if suffix and not any(argument.startswith("format=") for argument in arguments):
+        check_names([suffix], RENDER_FORMATS, f"format for to={to} with suffix")
+        settings["format"] = suffix
+    kind = settings["format"]
+    if suffix != kind and (kind != "html" or suffix in RENDER_FORMATS):  # a page may have any other suffix
+        raise ValueError(f"to={to} must end in .{kind} for format={kind}: change one of them.")
+    if kind != "html":
+        refuse_large_pictures(settings["episodes"], settings["frames"], settings["size"])
+    return settings | {"to": to}
 
 
 def refuse_large_pictures(episodes: int, frames: int, size: int) -> None:
@@ -141,12 +123,9 @@ def _prepare_to_draw(env: Any, kind: str) -> None:
     if kind == "html" and library in _OF_BODIES:
         os.environ["MUJOCO_GL"] = "disable"  # a page needs no renderer, and a missing one would raise an error
     elif library != "gymnax":
+        by_mujoco = library in _OF_BODIES or (library == "gymnasium" and is_drawn_by_mujoco(str(env.get("name"))))
         with _pages_explained(kind, library):
-            draw_without_screen(library in _OF_BODIES or _is_drawn_by_mujoco(env))
-
-
-def _is_drawn_by_mujoco(env: Any) -> bool:
-    return _library_of(env) == "gymnasium" and is_drawn_by_mujoco(str(env.get("name")))
+            draw_without_screen(by_mujoco)
 
 
 def _library_of(env: Any) -> str | None:
@@ -164,18 +143,20 @@ def _pages_explained(kind: str, library: str | None) -> Iterator[None]:
         raise HostEnvError(f"{error}{page}") from error
 
 
-def _draw(request: Request, folder: RunFolder, spec: RunSpec, workflow: Workflow, state: State, timesteps: int) -> Path:
-    shown_seed = choose_seed(folder.path, workflow.execution.num_seeds, timesteps, request.seed_number)
+def _draw(
+    settings: dict[str, Any], folder: RunFolder, spec: RunSpec, workflow: Workflow, state: State, timesteps: int
+) -> Path:
+    shown_seed = choose_seed(folder.path, workflow.execution.num_seeds, timesteps, settings["seed_number"])
     state = state_of_seed(workflow.execution, state, shown_seed.number)
-    players = players_of(workflow, state, request.episodes, request.cells)
-    key = state.eval_key if request.seed is None else jax.random.key(request.seed)
+    players = players_of(workflow, state, settings["episodes"], settings["cells"])
+    key = state.eval_key if settings["seed"] is None else jax.random.key(settings["seed"])
     # A population derives its evaluation keys from the iterations of its members.
     counter = state.iterations.times(getattr(workflow, "iterations_per_generation", 1))
     env_config = seeded(as_paid_by_the_environment(spec.workflow["env"]), spec.seed + 1)
-    of_seed = "" if request.seed is None else f"_seed_{request.seed}"
-    of_number = "" if request.seed_number == BEST else f"_seed_number_{shown_seed.number}"
+    of_seed = "" if settings["seed"] is None else f"_seed_{settings['seed']}"
+    of_number = "" if settings["seed_number"] == BEST else f"_seed_number_{shown_seed.number}"
     of_elites = "_elites" if len(players) > 1 else ""
-    target = request.to or folder.videos / f"{timesteps:012d}{of_elites}{of_number}{of_seed}.{request.format}"
+    target = settings["to"] or folder.videos / f"{timesteps:012d}{of_elites}{of_number}{of_seed}.{settings['format']}"
     which = f", {shown_seed.description}" if shown_seed.description else ""
     title = f"{folder.path.parent.name}/{folder.path.name} after {timesteps:,} steps{which}"
     episodes = shown_episodes(
@@ -184,27 +165,27 @@ def _draw(request: Request, folder: RunFolder, spec: RunSpec, workflow: Workflow
         workflow.agent.evaluate_actions,
         players,
         jax.random.fold_in(key, counter.low),
-        size=request.size,
-        num_frames=request.frames,
-        num_steps=request.steps,
-        as_bodies=request.format != "html",
+        size=settings["size"],
+        num_frames=settings["frames"],
+        num_steps=settings["steps"],
+        as_bodies=settings["format"] != "html",
     )
-    with _pages_explained(request.format, _library_of(spec.workflow["env"])), episodes as shown:
-        _write(request, target, title, shown, workflow)
+    with _pages_explained(settings["format"], _library_of(spec.workflow["env"])), episodes as shown:
+        _write(settings, target, title, shown, workflow)
         captions = [f"  {each.caption(each.length)}\n" for each in shown]
     print(f"{title}:\n{''.join(captions)}{target}")
     return target
 
 
-def _write(request: Request, target: Path, title: str, shown: Sequence[Shown], workflow: Workflow) -> None:
+def _write(settings: dict[str, Any], target: Path, title: str, shown: Sequence[Shown], workflow: Workflow) -> None:
     env = workflow.eval_env
-    if request.format == "html" and env.mujoco_model is not None and all(each.episode for each in shown):
-        num_boxes = write_body_page(target, title, shown, env, request.frames, request.fps)
+    if settings["format"] == "html" and env.mujoco_model is not None and all(each.episode for each in shown):
+        num_boxes = write_body_page(target, title, shown, env, settings["frames"], settings["fps"])
         if num_boxes:
             print(f"{num_boxes} meshes or height fields are shown as their bounding boxes.")
         return
-    frames = picture_grid(shown, request.frames)
-    if request.format == "html":
-        write_picture_page(target, title, animation_bytes(frames, "WEBP", 1 / request.fps), "webp")
+    frames = picture_grid(shown, settings["frames"])
+    if settings["format"] == "html":
+        write_picture_page(target, title, animation_bytes(frames, "WEBP", 1 / settings["fps"]), "webp")
     else:
-        write_animation(target, frames, 1 / request.fps, lossless=request.format != "webp")
+        write_animation(target, frames, 1 / settings["fps"], lossless=settings["format"] != "webp")

@@ -43,17 +43,20 @@ def write_report(arguments: Sequence[str]) -> Path:
 
 def write_page(report: Report, settings: Mapping[str, Any], places: Sequence[str]) -> Path:
     """Write the page of a report, and a table if the option ``csv`` is set; return the path of the page."""
-    page = _page(settings["to"], places)
+    only = user_path(places[0])
+    folder = only if len(places) == 1 and only.is_dir() else Path()
+    page = Path(settings["to"] or folder / "report.html")
     outputs = {page: report.to_html(settings["pictures"])}
     if settings["csv"] is not None:
-        outputs[user_path(settings["csv"]) if settings["csv"] else page.with_suffix(".csv")] = as_csv(report.groups)
+        outputs[Path(settings["csv"] or page.with_suffix(".csv"))] = as_csv(report.groups)
     # Names of folders may contain bytes that are not UTF-8.
     outputs = {path: content.encode(errors="backslashreplace").decode() for path, content in outputs.items()}
     for path, content in outputs.items():
         with writing_to(path.parent):
             make_folder(path.parent)
             write_text(path, content)
-    print_line(f"{_counted(report)}: {' and '.join(map(str, outputs))} ({len(outputs[page].encode()) / 1e6:.1f} MB)")
+    number = f"{counted(len(report.runs), 'run')}, {counted(len(report.groups), 'group')}"
+    print_line(f"{number}: {' and '.join(map(str, outputs))} ({len(outputs[page].encode()) / 1e6:.1f} MB)")
     return page
 
 
@@ -97,14 +100,3 @@ def _folders(place: str, runs_folder: str) -> list[Any]:
     if path.is_dir() and not (path / "config.yaml").is_file() and (found := find_runs(path, sweeps=True)):
         return [run.folder for run in found]
     return [RunFolder.find(place, runs_folder)]
-
-
-def _page(to: str | None, places: Sequence[str]) -> Path:
-    if to is not None:
-        return user_path(to)
-    only = user_path(places[0])
-    return (only if len(places) == 1 and only.is_dir() else Path()) / "report.html"
-
-
-def _counted(report: Any) -> str:
-    return f"{counted(len(report.runs), 'run')}, {counted(len(report.groups), 'group')}"

@@ -13,7 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from evorl.cli.arguments import check_overrides, given_text, overrides_first
-from evorl.cli.composition import complete_what_hydra_reads, compose_config
+from evorl.cli.composition import compose_config, hydra_of_evorl
 from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import explained_errors, print_any_character
 from evorl.cli.flags import refuse_unknown_flags
@@ -60,7 +60,8 @@ def run_command(
         if is_stored:
             task(RunSpec(stored=stored_run_settings(arguments)), arguments)
             return
-        if _is_asked_for_config(arguments):
+        flags = [argument for argument in arguments if argument.startswith("-") or "=" not in argument]
+        if flags in (["--cfg", "job"], ["-c", "job"]):  # with other flags, Hydra prints the config without comments
             overrides = [argument for argument in arguments if not argument.startswith("-") and "=" in argument]
             print(commented_yaml(plain(compose_config(overrides)), config_folder()), end="")
             return
@@ -81,17 +82,11 @@ def _refuse_the_other(arguments: Sequence[str], other: str, command: str) -> Non
     raise ValueError(f"evorl {command} does not accept {as_arguments({other: folder})}: {meant}.")
 
 
-def _is_asked_for_config(arguments: Sequence[str]) -> bool:
-    """Return True if ``--cfg job`` is the only flag; with other flags, Hydra prints the config without comments."""
-    flags = [argument for argument in arguments if argument.startswith("-") or "=" not in argument]
-    return flags in (["--cfg", "job"], ["-c", "job"])
-
-
 def with_hydra(arguments: Sequence[str], job: Callable[[DictConfig], Any]) -> None:
     """Call ``job`` with the config that Hydra composes; ``arguments`` replace the arguments in ``sys.argv``."""
-    complete_what_hydra_reads()
     sys.argv[1:] = arguments
-    hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(job)()
+    with hydra_of_evorl():
+        hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(job)()
 
 
 def compose_quietly(arguments: Sequence[str], task: Callable[[RunSpec], None]) -> None:

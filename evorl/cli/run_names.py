@@ -150,11 +150,6 @@ def place_of_run(runs_folder: str, kind: str = "") -> tuple[Path, str | None]:
     return (runs.with_name(f"{runs.name}-{kind}") if kind else runs), None
 
 
-def sweep_folder(overrides: Sequence[str]) -> tuple[Path | None, list[str]]:
-    """Return the folder that ``hydra.sweep.dir`` names, or ``None``; and the other overrides."""
-    return named_folder(overrides, SWEEP)
-
-
 def named_folder(overrides: Sequence[str], key: str) -> tuple[Path | None, list[str]]:
     """Split overrides into the folder that a Hydra setting names, and the rest.
 

@@ -10,7 +10,7 @@ from typing import Any
 from evorl.assembly import complete_config, workflow_class
 from evorl.cli.config_tree import AGENT_PARTS
 from evorl.config.descriptions import Setting, described_settings, field_descriptions
-from evorl.config.yaml_text import dump_yaml
+from evorl.config.yaml_text import inline_yaml
 from evorl.runs.spec import RunSpec
 
 _SETTING = re.compile(r"^( *)([\w/]+):(?: +(.*?))? *(?:# (.*))?$")
@@ -93,4 +93,4 @@ def as_yaml(value: Any) -> str:
     """Format a value on one line; integral floats of at least 1000 are written without a decimal point."""
     if isinstance(value, float) and abs(value) >= 1000 and value.is_integer():
         value = int(value)
-    return dump_yaml(value, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")
+    return inline_yaml(value)

@@ -11,7 +11,7 @@ import numpy as np
 from evorl.cli.command_options import read_options
 from evorl.cli.options import SHOW_EPISODE
 from evorl.cli.render import refuse_large_pictures
-from evorl.config.command_lines import as_arguments, user_path
+from evorl.config.command_lines import as_arguments
 from evorl.config.gate import scope
 from evorl.envs import create_env
 from evorl.envs.mujoco_frames import draw_without_screen
@@ -40,7 +40,10 @@ def show_episode_from_arguments(arguments: Sequence[str]) -> Path:
         RunFolderError: the run or the episode does not exist, is corrupted, or is not trusted.
         HostEnvError: no renderer is available.
     """
-    settings = _settings(arguments)
+    settings, _ = read_options(arguments, SHOW_EPISODE, "evorl show-episode")
+    if (settings["episode"] is None) == (settings["run"] is None):
+        got = "both are" if settings["run"] else "neither is"
+        raise ValueError(f"{got} given: set either episode=<file>, or run=<folder>|latest for the run's last episode.")
     refuse_large_pictures(1, settings["frames"], settings["size"])
     draw_without_screen()  # before anything else imports MuJoCo
 
@@ -63,17 +66,9 @@ def show_episode_from_arguments(arguments: Sequence[str]) -> Path:
     return target
 
 
-def _settings(arguments: Sequence[str]) -> dict[str, Any]:
-    settings, _ = read_options(arguments, SHOW_EPISODE, "evorl show-episode")
-    if (settings["episode"] is None) == (settings["run"] is None):
-        got = "both are" if settings["run"] else "neither is"
-        raise ValueError(f"{got} given: set either episode=<file>, or run=<folder>|latest for the run's last episode.")
-    return settings
-
-
 def _path_of(settings: dict[str, Any]) -> Path:
     if settings["episode"]:
-        return user_path(settings["episode"])
+        return Path(settings["episode"])
     folder = find_run(settings["run"], settings["runs_folder"])
     episodes = sorted(folder.episodes.glob("*.json"))
     if not episodes:

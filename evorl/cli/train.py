@@ -10,7 +10,7 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 
-from evorl.cli.arguments import given_text, overrides_first
+from evorl.cli.arguments import given_values, overrides_first
 from evorl.cli.combinations import is_launched_sweep, is_sweep
 from evorl.cli.flags import PLAN
 from evorl.cli.multirun import resume_sweep, start_sweep
@@ -44,7 +44,7 @@ def train_sweep(arguments: Sequence[str]) -> None:
     """Run the sweep of ``evorl train -m ...`` or ``resume=<sweep>``, and raise errors instead of printing them.
 
     Raises:
-        ValueError: a setting is invalid, or the arguments name no sweep. (``RunFolderError``: an invalid ``resume``.)
+        ValueError: a setting is invalid, or no sweep is named. An invalid ``resume`` raises ``RunFolderError``.
         RunsFailed: a run failed, now or before; raised after the other runs, or after a stop.
     """
     with scope():
@@ -58,8 +58,8 @@ def serve(arguments: Sequence[str]) -> None:
     Raises:
         ValueError: the run to resume has no remote simulators. (For an invalid ``env``, ``train`` exits with status 1.)
     """
-    values = _values_of(arguments)
-    if values.get("resume", "null") not in ("", "null"):
+    values = given_values(arguments)
+    if names_a_run(arguments, "resume"):
         refuse_local_run(values["resume"], values.get("runs_folder", "runs"))
         train(arguments)
     elif "env" in values:
@@ -70,16 +70,10 @@ def serve(arguments: Sequence[str]) -> None:
 
 def serve_parameters(arguments: Sequence[str]) -> None:
     """Run ``evorl serve-parameters``: train with ``parameters=server`` unless ``parameters`` or ``resume`` is set."""
-    values = _values_of(arguments)
-    resumes = values.get("resume", "null") not in ("", "null")
-    if resumes:
+    values = given_values(arguments)
+    if resumes := names_a_run(arguments, "resume"):
         refuse_ordinary_run(values["resume"], values.get("runs_folder", "runs"))
     train(arguments if resumes or "parameters" in values else ["parameters=server", *arguments])
-
-
-def _values_of(arguments: Sequence[str]) -> dict[str, str]:
-    """Return the text of each ``name=value`` argument, by name."""
-    return {argument.partition("=")[0]: given_text(argument) for argument in arguments}
 
 
 def _plans_or_sweeps(arguments: Sequence[str]) -> bool:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
@@ -23,6 +22,7 @@ from evorl.config.synonyms import names_for_synonym
 from evorl.config.values import dotted_keys, plain
 
 _MAX_AGENTS = 8
+_GROUPS = {"agent", "env", "experiment", "inner", "learner", "evolution", "replay", "parameters"}
 
 
 def describe_unknown_key(key: str, error: BaseException | None, folder: Path) -> str:
@@ -78,20 +78,14 @@ def _composed(key: str, error: BaseException | None) -> Mapping[str, Any]:
 
 def _chosen(key: str) -> Any:
     """Compose the config of this command line's config groups without the key; a sweep uses its first values."""
-    GlobalHydra.instance().clear()
-    overrides = [argument for argument in sys.argv[1:] if _is_choice(argument) and not argument.startswith(f"{key}=")]
+    settings = (argument.partition("=") for argument in sys.argv[1:])
+    overrides = [f"{name}={value.split(',')[0]}" for name, _, value in settings if value and name in _GROUPS - {key}]
     folders = [f"file://{Path(folder).absolute()}" for folder in _own_folders(sys.argv[1:])]
     search = [f"hydra.searchpath=[{','.join(folders)}]"] if folders else []
     try:
-        return compose_config([*search, *(override.split(",")[0] for override in overrides)])
+        return compose_config([*search, *overrides])
     except HydraException:  # another choice is invalid as well
         return compose_config()
-
-
-def _is_choice(argument: str) -> bool:
-    name, equals, value = argument.partition("=")
-    groups = ("agent", "env", "experiment", "inner", "learner", "evolution", "replay", "parameters")
-    return bool(equals and value) and name in groups
 
 
 def _own_folders(arguments: list[str]) -> Iterator[str]:

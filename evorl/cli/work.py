@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from evorl.cli.command_options import read_options
 from evorl.cli.options import WORK
-from evorl.config.command_lines import user_path
 from evorl.config.gate import distrust, scope
 from evorl.execution.runtime import prepare_for
 from evorl.execution.signals import stop_on_signals
@@ -36,7 +35,7 @@ def work_from_arguments(arguments: Sequence[str]) -> Worked:
     worker = options["worker"]
     address = addresses[0] if ":" in addresses[0] else f"{addresses[0]}:{PORT}"
     try:
-        tls = None if options["cert"] is None else ssl.create_default_context(cafile=user_path(options["cert"]))
+        tls = None if options["cert"] is None else ssl.create_default_context(cafile=options["cert"])
     except OSError as error:
         raise ValueError(f"cert={options['cert']} is not a readable PEM file of CA certificates: {error}.") from error
     token = token_of(options["token"], "token")
@@ -50,7 +49,7 @@ def work_from_arguments(arguments: Sequence[str]) -> Worked:
         settings = {"worker": worker, "token": token, "tls": tls, "profile_dir": options["profile_dir"]}
         worked = work_for(config, address, options["serve"], should_stop=should_stop, **settings)
     print(
-        f"Worker {worker}: {worked.accepted:,} of {worked.pushes:,} pushes counted; the server is at "
+        f"Worker {worker}: {worked.accepted:,} of {worked.pushes:,} pushes accepted; the server is at "
         f"{worked.step:,} steps.",
         flush=True,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ def as_setting(flag: str, following: str = "") -> str:
 
     Args:
         flag: argument that starts with dashes.
-        following: next argument, the value if the flag contains no value; ``VALUE`` if it is empty, a flag or setting.
+        following: next argument, the value if ``flag`` contains no ``=``; ``VALUE`` if empty, a flag or a setting.
     """
     name, equals, value = flag.lstrip("-").partition("=")
     is_value = bool(following) and not following.startswith("--") and "=" not in following
@@ -84,16 +84,15 @@ def as_text(text: str) -> str:
 def as_override(value: Any) -> str:
     """Return a value in the syntax of the command line: ``{a: [0.1, true]}`` for ``{"a": [0.1, True]}``.
 
-    A function or class becomes its name, ``package.module:function``; see ``name_of`` for errors.
+    An array becomes a list. A function or class becomes its name, ``package.module:function``; see ``name_of`` for
+    errors.
     """
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{name}: {as_override(each)}" for name, each in value.items()) + "}"
-    if isinstance(value, list | tuple):
+    if isinstance(value, str | Path) or callable(value):
+        return as_text(name_of(value) if callable(value) else str(value))
+    if isinstance(value, Sequence) or getattr(value, "ndim", 0):  # arrays of NumPy and JAX have ndim
         return "[" + ", ".join(map(as_override, value)) + "]"
     if value is None:
         return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if callable(value):
-        return as_text(name_of(value))
-    return as_text(str(value)) if isinstance(value, str | Path) else str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)

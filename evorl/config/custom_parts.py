@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import inspect
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from evorl.config.names import USER_MODULES, describe_error, load_named, no_such
@@ -61,7 +61,7 @@ class CustomPart:
     Attributes:
         name: ``"package.module:name"``.
         function: function or class with this name.
-        settings: keyword arguments, as pairs of name and value, sorted by name.
+        settings: keyword arguments, as pairs of name and value, sorted by name; see ``_hashable``.
     """
 
     name: str
@@ -75,7 +75,7 @@ class CustomPart:
         A ``TypeError`` or ``ValueError`` of a part from another library, such as a NumPy function on traced arrays,
         becomes a ``ValueError`` with the part's name. All other errors are passed on, see ``describe_user_error``.
         """
-        bound = functools.partial(self.function, **dict(self.settings))
+        bound = functools.partial(self.function, **{name: _thawed(value) for name, value in self.settings})
 
         def call(*inputs: Any, **others: Any) -> Any:
             try:
@@ -128,23 +128,30 @@ def setting_names(function: Callable[..., Any], num_inputs: int = 0) -> tuple[di
 
     The first ``num_inputs`` parameters (or fields of a dataclass), and fields that Flax adds, are not settings.
     """
-    if isinstance(function, type) and dataclasses.is_dataclass(function):
-        fields = [
-            field for field in dataclasses.fields(function) if field.init and field.name not in ("parent", "name")
-        ]
-        return {field.name: _default(field) for field in fields[num_inputs:]}, False
-    parameters = list(inspect.signature(function).parameters.values())
+    of_flax = ("parent", "name") if isinstance(function, type) and dataclasses.is_dataclass(function) else ()
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.name not in of_flax]
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     named = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)][num_inputs:]
     return {parameter.name: parameter.default for parameter in named}, takes_any
 
 
-def _default(field: dataclasses.Field) -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory
-    return inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+@dataclasses.dataclass(frozen=True)
+class _Frozen:
+    """A mapping as pairs of key and value."""
+
+    items: tuple[tuple[Any, Any], ...]
 
 
 def _hashable(value: Any) -> Any:
-    """Convert lists to tuples recursively, so that networks can be compared by value."""
-    return tuple(_hashable(entry) for entry in value) if isinstance(value, list | tuple) else value
+    """Convert lists to tuples and mappings to ``_Frozen`` recursively, so that networks can be compared by value."""
+    if isinstance(value, Mapping):
+        return _Frozen(tuple((key, _hashable(each)) for key, each in value.items()))
+    is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes)  # also a list of OmegaConf
+    return tuple(map(_hashable, value)) if is_list else value
+
+
+def _thawed(value: Any) -> Any:
+    """Return a result of ``_hashable`` with its mappings as new dicts; lists remain tuples."""
+    if isinstance(value, _Frozen):
+        return {key: _thawed(each) for key, each in value.items}
+    return tuple(map(_thawed, value)) if isinstance(value, tuple) else value

@@ -29,7 +29,7 @@ def did_you_mean(name: object, valid: Iterable[object]) -> str:
     """Return `` Did you mean 'relu'?`` for the closest valid name, with a leading space; empty if none is close.
 
     Synonyms have precedence: ``discount`` for ``gamma``. Case is ignored. Dotted names with the same last part are
-    closer than others. For a setting of other libraries without a counterpart here, the text advises what to do
+    closer than others. For a setting of other libraries without a counterpart in evorl, the text advises what to do
     instead.
     """
     options = [str(option) for option in valid]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from evorl.config.custom_parts import custom_class, is_custom_name
 from evorl.config.names import load_named, no_such
 from evorl.config.values import check_names, checked_mapping, checked_value, declared_ranges, field_types, plain
-from evorl.ops.schedules import Schedule
+from evorl.ops.schedules import ExponentialScheduleSpec, Schedule
 from evorl.types import PyTreeDict, PyTreeNode
 
 Node = TypeVar("Node", bound=PyTreeNode)
@@ -83,9 +83,9 @@ def fields_from_config(
     """Read values for the fields of ``cls`` from a mapping.
 
     A nested mapping becomes a node of the class that annotates its field, or of the variant that it names if that class
-    has ``Variants``. A string abbreviates a mapping that has only a ``name``, or is a key of the field's ``names``.
-    ``float | Schedule`` accepts a number or a mapping. Missing settings of nested mappings have the values of the
-    field's default.
+    has ``Variants``. A string abbreviates a mapping that has only a ``name``, or is a key of ``names`` in the field's
+    metadata. ``float | Schedule`` accepts a number or a mapping. Missing settings of nested mappings have the values of
+    the field's default.
 
     Raises:
         ValueError: a name is unknown, or a value has the wrong type or is out of the range that its field declares.
@@ -112,19 +112,20 @@ def fields_from_config(
             kind, settings = described_node(nested, value, path)
             base = default_of(fields[name]) if default is None else getattr(default, name)
             values[name] = node = node_from_config(kind, settings, path, base if type(base) is kind else None)
-            if isinstance(node, Schedule):
+            if isinstance(node, Schedule | ExponentialScheduleSpec):
                 _check_ends(node, path, ranges.get(name))
     return values
 
 
-def _check_ends(schedule: Schedule, path: str, within: str | None) -> None:
-    """Raise ``ValueError`` if start or end of a schedule are outside the interval of the setting.
+def _check_ends(schedule: Schedule | ExponentialScheduleSpec, path: str, within: str | None) -> None:
+    """Raise ``ValueError`` if the first or last value of a schedule is outside the interval of the setting.
 
-    The final value may equal an open lower bound. Exponential schedules must start and end at positive values.
+    The last value may equal an open lower bound. Exponential schedules must start and end at positive values.
     """
-    checked_value(schedule.start, float, f"{path}.start", within)
-    checked_value(schedule.end, float, f"{path}.end", within and f"[{within[1:]}")
-    for name in ("start", "end") if schedule.kind == "exponential" else ():
+    start, end = ends = ("start", "end") if isinstance(schedule, Schedule) else ("init", "final")
+    checked_value(getattr(schedule, start), float, f"{path}.{start}", within)
+    checked_value(getattr(schedule, end), float, f"{path}.{end}", within and f"[{within[1:]}")
+    for name in ends if getattr(schedule, "kind", None) == "exponential" else ():
         if getattr(schedule, name) <= 0.0:
             raise ValueError(
                 f"{path}.{name} must be above 0 for kind=exponential, which multiplies by a constant factor; got "

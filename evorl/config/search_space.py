@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from evorl.config.names import no_such
 from evorl.config.values import check_names, checked_mapping, checked_value, declared_ranges
-from evorl.ops.schedules import Schedule
+from evorl.ops.schedules import ExponentialScheduleSpec, Schedule
 from evorl.ops.trees import named_leaves
 from evorl.types import Key, PyTreeNode, pytree_field
 
@@ -144,7 +144,7 @@ def range_of_number(workflow: PyTreeNode, path: str) -> str | None:
     """Return the interval declared for a number, or for the schedule that contains it; ``None`` if undeclared."""
     above, _, name = path.rpartition(".")
     node = _follow(workflow, above)
-    if isinstance(node, Schedule) and name in ("start", "end"):
+    if isinstance(node, Schedule | ExponentialScheduleSpec) and name in ("start", "end", "init", "final"):
         return range_of_number(workflow, above)
     return declared_ranges(type(node)).get(name)
 

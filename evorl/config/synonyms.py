@@ -209,7 +209,7 @@ _NAMES_BY_SYNONYM = _by_synonym()
 
 
 def remark_on(name: str) -> str | None:
-    """Return advice for a setting or argument without a counterpart here; ``None`` for other names."""
+    """Return advice for a setting or argument without a counterpart in evorl; ``None`` for other names."""
     return _REMARKS.get(name.rpartition(".")[2])
 
 
@@ -262,7 +262,7 @@ _LAYER_OPTIONS |= {"strides": "stride", "padding": "border", "units": "size", "o
 
 
 def convert_layer(layer: Mapping[str, Any]) -> str:
-    """Return a layer with a ``type``, as in RELAAX, in evorl's notation; for an unknown type, examples of layers."""
+    """Convert a layer with a ``type``, as in RELAAX, to evorl's notation; return examples for an unknown type."""
     kind = str(layer["type"]).lower()
     if kind == "flatten":
         return kind

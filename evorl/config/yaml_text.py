@@ -7,6 +7,7 @@ an override, ``app.yaml`` and a config file.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Hashable
 from pathlib import Path
@@ -78,7 +79,7 @@ class _Loader(yaml.SafeLoader):
                 problem = f"a whole number has {len(text):,} digits, more than {MAX_DIGITS:,}: use fewer"
                 raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
             return int(text)
-        return float(text.replace(".inf", "inf").replace(".nan", "nan") if text[-1:].isalpha() else text)
+        return float(text.replace(".", "") if text[-1:].isalpha() else text)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -162,6 +163,11 @@ def read_text_file(path: Path | str, expected: str = "a file of settings") -> st
 def dump_yaml(value: Any, **options: Any) -> str:
     """Return a value as YAML that ``read_yaml`` reads back; see ``yaml.dump`` for the options."""
     return yaml.dump(value, Dumper=_Dumper, **options)
+
+
+def inline_yaml(value: Any) -> str:
+    """Return a value as YAML on one line, without a line end."""
+    return dump_yaml(value, default_flow_style=True, width=math.inf).removesuffix("\n").removesuffix("\n...")
 
 
 def _describe(error: Any, text: str, source: str) -> str:

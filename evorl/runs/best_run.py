@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from evorl.config.command_lines import as_arguments, user_path
+from evorl.config.values import plain
 from evorl.runs.files import RunFolderError, refuse_link
 from evorl.runs.folder import RunFolder
 from evorl.runs.shared_policy import shared_policy
-from evorl.runs.sweep_folder import SweepFolder, SweptRun
+from evorl.runs.sweep_folder import SweepFolder
 
 _MAX_BYTES = 2**26  # size limit of the table of a search
 
@@ -45,15 +48,18 @@ def find_run(which: Path | str, root: Path | str) -> RunFolder:
 
 def _best_run(sweep: SweepFolder) -> RunFolder:
     """Return the run with the largest best return; raise ``RunFolderError`` if none, or for several environments."""
-    of_envs: dict[str | None, tuple[float, SweptRun]] = {}
-    for run in sweep.runs:
-        if run.best_return is not None and sweep.folder_of(run).config.is_file():
-            env = run.setting.get("env")
-            if env not in of_envs or run.best_return > of_envs[env][0]:
-                of_envs[env] = (run.best_return, run)
-    if not of_envs:
+    evaluated = [run for run in sweep.runs if run.best_return is not None and sweep.folder_of(run).config.is_file()]
+    of_settings: dict[tuple[str, ...], RunFolder] = {}  # by the values of settings that may choose an environment
+    for run in sorted(evaluated, key=lambda run: -(run.best_return or 0.0)):
+        of_settings.setdefault(_env_settings(run.setting), sweep.folder_of(run))
+    if not of_settings:
         raise _without_best(sweep.path)
-    runs = [sweep.folder_of(run) for _, run in of_envs.values()]
+    runs = list(of_settings.values())
+    if len(runs) > 1:  # other values, such as a time limit, may be of the same environment
+        of_envs: dict[Any, RunFolder] = {}
+        for values, folder in of_settings.items():
+            of_envs.setdefault(_env_of(folder) or values, folder)
+        runs = list(of_envs.values())
     if len(runs) > 1:
         named = ", ".join(as_arguments({"run": run.path}) for run in runs)
         raise RunFolderError(
@@ -61,6 +67,16 @@ def _best_run(sweep: SweepFolder) -> RunFolder:
             f"best run of each environment: {named}."
         )
     return runs[0]
+
+
+def _env_settings(setting: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(x for name, x in setting.items() if name in ("env", "experiment") or name.startswith("env."))
+
+
+def _env_of(run: RunFolder) -> str | None:
+    """Return a description of a run's environment, ``None`` if unknown; raise ``RunFolderError`` for a bad config."""
+    env = plain(run.load_config(trust=True)).get("env")  # the code that a config may name is not loaded here
+    return str([env.get(name) for name in ("library", "name", "factory")]) if isinstance(env, dict) else env
 
 
 def _best_trial(search: RunFolder) -> RunFolder:

@@ -97,11 +97,10 @@ class RunCheckpointer:
     @property
     def best_score(self) -> float | None:
         """Evaluation score of the best checkpoint; ``None`` if no checkpoint has a score."""
-        best = self.best_step
-        return None if best is None else self._score(best)
+        return next((score for score, _ in self._scored()), None)
 
     def wants(self, score: float | None) -> bool:
-        """Return True if a save is due by ``seconds``, or if ``best_to_keep`` > 1 and ``score`` is among the best."""
+        """Return True if a save is due by ``seconds``, or if ``best_to_keep`` > 1 and ``score`` exceeds a kept one."""
         if self.seconds > 0.0 and self._clock() - self._last_save >= self.seconds:
             return True
         if score is None or self.best_to_keep == 1 or not math.isfinite(score):

@@ -43,7 +43,7 @@ class RunFolderError(OSError):
 
 @contextlib.contextmanager
 def writing_to(folder: Path | str) -> Iterator[None]:
-    """Context that converts errors of writing to ``folder`` into a ``RunFolderError`` with the reason and a remedy.
+    """Context manager that converts errors of writing to ``folder`` into ``RunFolderError``, with reason and remedy.
 
     Raises:
         RunFolderError: the context raised an ``OSError``, or another error about a disk or a denied permission.

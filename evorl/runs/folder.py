@@ -129,7 +129,7 @@ class RunFolder:
     def create(cls, root: Path | str, config: Any, name: str | None = None) -> Self:
         """Create a run folder below ``root`` that only its user can enter, and store the config in it.
 
-        If there are several processes, only the first one creates the folder.
+        A folder that exists and is not empty keeps its permissions. Of several processes, only the first one writes.
 
         Args:
             root: folder of all runs, created if missing.
@@ -198,7 +198,7 @@ class RunFolder:
     def _newest(cls, configs: Iterable[Path]) -> Self | None:
         """Return the run with the most recent checkpoint, given paths of configs; ``None`` without checkpoints."""
         runs = [cls(config.parent.resolve()) for config in configs]
-        saved = [(run.saved_at, run.path.as_posix(), run) for run in runs if run.saved_at is not None]
+        saved = [(saved_at, run.path.as_posix(), run) for run in runs if (saved_at := run.saved_at) is not None]
         return max(saved)[-1] if saved else None
 
     @classmethod
@@ -220,7 +220,10 @@ class RunFolder:
     @property
     def saved_at(self) -> float | None:
         """Time of the newest checkpoint, in seconds since 1970; ``None`` without checkpoints."""
-        times = [manifest.stat().st_mtime for manifest in self.checkpoints.glob(f"[0-9]*/{MANIFEST}")]
+        times = []
+        for manifest in self.checkpoints.glob(f"[0-9]*/{MANIFEST}"):
+            with contextlib.suppress(FileNotFoundError):  # a training has removed this checkpoint
+                times.append(manifest.stat().st_mtime)
         return max(times, default=None)
 
     def refuse_links(self) -> None:
@@ -247,7 +250,9 @@ class RunFolder:
         with writing_to(self.path):
             new = self.path / ".config.yaml.new"
             write_text(new, text)
-            with open_to_write(self.path / f"config.{_free_number(self.path)}.yaml", "wb") as file:
+            used = [path.stem.removeprefix("config.") for path in self.path.glob("config.[0-9]*.yaml")]
+            number = max((int(text) for text in used if text.isdigit()), default=0) + 1
+            with open_to_write(self.path / f"config.{number}.yaml", "wb") as file:
                 file.write(self.config.read_bytes())
             new.replace(self.config)  # atomic: a kill leaves the old config or the new one
 
@@ -267,11 +272,6 @@ class RunFolder:
             refuse_foreign_code(config, self.path)
             mark_untrusted(config, f"the config in {self.path}")
         return config
-
-
-def _free_number(folder: Path) -> int:
-    numbers = [int(path.stem.split(".")[1]) for path in folder.glob("config.[0-9]*.yaml") if path.stem[7:].isdigit()]
-    return max(numbers, default=0) + 1
 
 
 def new_folder(root: Path, prefix: str = "") -> Path:
@@ -301,8 +301,8 @@ def _as_yaml(config: Mapping | str | Any) -> str:
 def _neighbors(path: Path, root: Path | None = None) -> str:
     """Return a sentence that names up to three run folders near a path: similarly named ones, else the newest.
 
-    The search covers the path, its parent folder and ``root``, two levels deep, because runs are in one folder per
-    algorithm and environment.
+    The search covers the path, its closest existing parent folder and ``root``, two levels deep, because runs are in
+    one folder per algorithm and environment.
     """
     parent = next((folder for folder in path.parents if folder.is_dir()), Path("/"))
     nearby: dict[Path, float] = {}

@@ -11,7 +11,7 @@ from evorl.config.names import explain_missing_package
 from evorl.envs.action_conversion import ActionConversion
 from evorl.envs.gymnasium_spaces import action_space_of
 from evorl.envs.space import Box, Discrete, Space, leaf_spaces, leaf_values
-from evorl.runs.replay_file import ReplayFileError
+from evorl.runs.replay_file import ReplayFileError, refuse_not_finite
 
 _LEAVE_OUT = "record the episode again, or exclude it with the data set's filter_episodes."
 
@@ -53,7 +53,8 @@ def minari_columns(dataset: Any, agent_space: Space | None = None) -> dict[str, 
 
     Raises:
         ReplayFileError: the actions do not fit the agent, see ``minari_conversion``; an action is not in the data set's
-            action space; the lengths of an episode's arrays do not match; or the data set has no episodes.
+            action space; a number is not finite; the lengths of an episode's arrays do not match; or the data set has
+            no episodes.
     """
     conversion = minari_conversion(dataset, agent_space)
     parts: list[dict[str, np.ndarray]] = []
@@ -74,6 +75,7 @@ def minari_columns(dataset: Any, agent_space: Space | None = None) -> dict[str, 
         truncation = np.array(episode.truncations, np.bool_)
         truncation[-1] = True  # the next transition belongs to another episode, even if this one was cut off
         columns["truncation"] = truncation & ~columns["termination"]
+        refuse_not_finite(columns, _episode_name(dataset, episode, number), _LEAVE_OUT)
         parts.append(columns)
     if not parts:
         raise ReplayFileError(f"{_name(dataset)} has no episodes: use another data set.")

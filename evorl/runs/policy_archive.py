@@ -154,7 +154,7 @@ def open_bytes(data: bytes, source: Path | str, sha256: str | None = None) -> Ru
 
 
 def unpacked(sha256: str) -> RunFolder:
-    """Return the run folder of the unpacked archive with this SHA-256; it does not exist before unpacking.
+    """Return the run folder of the unpacked archive with this SHA-256; the folder may not exist yet.
 
     Raises:
         RunFolderError: the cache belongs to another user and may contain replaced files.

@@ -80,7 +80,7 @@ class Chart:
 
 
 def for_each_seed(name: str, num_seeds: int | None, chart_of: Callable[[Any], Chart]) -> dict[str, Chart]:
-    """Return ``{<name>_seed_<i>: chart_of(i)}`` of all seeds, or ``{name: chart_of(Ellipsis)}`` without seed axis."""
+    """Return ``{<name>_seed_<i>: chart_of(i)}`` of all seeds; ``{name: chart_of(Ellipsis)}`` if ``num_seeds=None``."""
     if num_seeds is None:
         return {name: chart_of(...)}
     return {f"{name}_seed_{i}": chart_of(i) for i in range(num_seeds)}

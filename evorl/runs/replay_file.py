@@ -164,8 +164,13 @@ def read_columns(path: Path, facts: Mapping[str, Any]) -> dict[str, np.ndarray]:
             raise ReplayFileError(f"{shown}, but its description states {described['dtype']}{expected}.")
         if name in _PER_STEP and (found.ndim != 1 or found.dtype.kind not in _PER_STEP[name]):
             raise ReplayFileError(f"{shown}, but must be one {'number' if name == 'rewards' else 'bool'} per step.")
+    refuse_not_finite(columns, str(path), "remove or correct this row.")
+    return columns
+
+
+def refuse_not_finite(columns: Mapping[str, np.ndarray], source: str, remedy: str) -> None:
+    """Raise ``ReplayFileError`` for a NaN or an infinity in one of the columns ``[N, ...]``; it names ``source``."""
     for name, column in columns.items():
         if column.dtype.kind == "f" and not np.isfinite(column).all():
             row = int(np.argmin(np.isfinite(column).reshape(len(column), math.prod(column.shape[1:])).all(axis=1)))
-            raise ReplayFileError(f"{name} in {path} is not finite in row {row}: remove or correct this row.")
-    return columns
+            raise ReplayFileError(f"{name} in {source} is not finite in row {row}: {remedy}")

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Self, TypeAlias
 
 from evorl.config.evaluation_records import EvaluationRecords
-from evorl.config.values import checked_value, plain, seed_number, set_at
+from evorl.config.values import MAX_SEED, checked_value, plain, seed_number, set_at
 from evorl.runs.spec_parts import (
     EVALUATION,
     CheckpointSettings,
@@ -70,7 +70,7 @@ class RunSpec(Part):
         stored: a stored run that the command continues or evaluates
         init_from: start a new run with the parameters of another run; init_from=<run> is short for
             init_from.run=<run>
-        eval_at_start: also evaluate before the first step, as the start of the learning curve
+        eval_at_start: also evaluate before the first step, to start the learning curve; parameter servers ignore it
         checkpoints: which checkpoints are saved and kept
         stop: conditions that end the training early, such as {at: 475}, {patience: 5} or {hours: 2}
         render_interval: environment steps between animations of the best policy, in the folder videos; 0 disables
@@ -120,6 +120,8 @@ class RunSpec(Part):
         settings = plain(config)
         keys = cls.keys()
         spec = cls.read({key: value for key, value in settings.items() if key in keys})
+        if spec.seed + spec.num_seeds - 1 > MAX_SEED:
+            raise ValueError(f"seed={spec.seed} and num_seeds={spec.num_seeds} exceed {MAX_SEED}: use a smaller seed.")
         rest = {key: value for key, value in settings.items() if key not in keys}
         checked_value(rest.get("workflow"), str | None, "workflow")
         return dataclasses.replace(spec, workflow=rest)
@@ -174,12 +176,9 @@ class RunSpec(Part):
             if self.sweep is not None:
                 shared, remedy = "sweep trains all settings", "remove stop, or compare settings with -m or search"
             raise ValueError(f"stop ends a single training, but {shared} together: {remedy}.")
-        if self.sweep is not None:
-            return RunKind.SWEEP
-        if self.search is not None:
-            return RunKind.SEARCH
-        if self.parameters is not None:
-            return RunKind.PARAMETER_SERVER
+        for kind in (RunKind.SWEEP, RunKind.SEARCH, RunKind.PARAMETER_SERVER):
+            if getattr(self, kind.value) is not None:
+                return kind
         env = self.workflow.get("env")
         is_remote = isinstance(env, Mapping) and env.get("library") == "remote"
         return RunKind.REMOTE if is_remote else RunKind.TRAINING

@@ -170,8 +170,8 @@ class StoredRun(Part):
     Attributes:
         resume: run to continue: a run folder, or latest; null starts a new run
         run: run that a command such as evorl evaluate reads: a run folder, a packed policy or latest; null for none
-        trust: let the run folder that resume or run names execute code outside evorl; only for runs of people you trust
-        runs_folder: folder in which run folders are created and latest is searched
+        trust: allow code outside evorl that the stored run's config names; only for runs from sources that you trust
+        runs_folder: folder in which run folders are created, and which is searched for runs given by name or as latest
     """
 
     resume: str | None = setting(None, read=_read_stored_run, path=True, of_command=True)

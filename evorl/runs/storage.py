@@ -76,7 +76,7 @@ def write_arrays(
 
 
 def _second(x: Any) -> Any:
-    """Return an array with the buffers of ``x``, for Orbax to read: JAX 0.11 does not donate an array that was read."""
+    """Return an array that shares the buffers of ``x``, for Orbax: JAX 0.11 does not donate an array that was read."""
     if not isinstance(x, jax.Array):
         return x
     return jax.make_array_from_single_device_arrays(x.shape, x.sharding, [shard.data for shard in x.addressable_shards])

@@ -127,7 +127,7 @@ def pack(state: Any, large: float = LARGE) -> tuple[dict[str, Any], dict[str, in
 
 
 def unpack(spec: LeafSpec, template: Any, arrays: dict[str, Any], offset: int | None) -> Any:
-    """Return a leaf from ``arrays``, in the type of ``template``; a large leaf (``offset=None``) is removed there.
+    """Return a leaf of ``arrays`` in the type of ``template``; remove a large leaf (``offset=None``) from ``arrays``.
 
     Raises:
         CheckpointError: a small leaf extends beyond the end of the common array.

@@ -7,8 +7,9 @@ import csv
 import dataclasses
 import io
 import json
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -121,19 +122,13 @@ class SweepFolder:
         """
         path = user_path(path).resolve()
         file = path / _FILE
-        stored = _read(file)
-        if not isinstance(stored, dict) or set(stored) != {"flags", "jobs"} or not isinstance(stored["jobs"], list):
-            raise RunFolderError(f"{file} does not describe a sweep: expected a mapping with the lists flags and jobs.")
-        flags = _texts(stored["flags"], "flags", file)
-        if len(stored["jobs"]) > _MAX_RUNS:
-            raise RunFolderError(
-                f"{file} does not describe a sweep: it has {len(stored['jobs']):,} runs, more than {_MAX_RUNS:,}."
-            )
-        runs = [_run_from(number, run, file) for number, run in enumerate(stored["jobs"])]
-        for name, count in collections.Counter(run.folder for run in runs).items():
-            if count > 1:
-                raise RunFolderError(f"{file} does not describe a sweep: {count} runs have the folder {name!r}.")
-            refuse_link(path / name)
+        refuse_link(file)
+        try:
+            flags, runs = _read(file)
+        except (OSError, ValueError, RecursionError) as error:
+            raise RunFolderError(f"{file} does not describe a sweep: {error}.") from error
+        for run in runs:
+            refuse_link(path / run.folder)
         if not trust:
             for arguments in (flags, *(run.overrides for run in runs)):
                 refuse_composed_code(arguments, str(file))
@@ -186,62 +181,40 @@ class SweepFolder:
         return text.getvalue()
 
 
-def _read(file: Path) -> Any:
-    """Read the JSON of a file.
-
-    Raises:
-        RunFolderError: the file is a symbolic link, too large, or not JSON.
-    """
-    refuse_link(file)
-    try:
-        if file.stat().st_size > _MAX_BYTES:
-            raise ValueError(f"it is larger than {_MAX_BYTES:,} bytes")
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise RunFolderError(f"{file} does not describe a sweep: {error}.") from error
-
-
-def _run_from(number: int, stored: Any, file: Path) -> SweptRun:
-    """Build a run from its stored form.
-
-    Raises:
-        RunFolderError: an entry is missing, unknown, or has the wrong type; the message names the run.
-    """
-    where = f"jobs[{number}]"
-    fields = {field.name for field in dataclasses.fields(SweptRun)}
-    if not isinstance(stored, dict) or not {"overrides", "setting", "folder"} <= set(stored) <= fields:
-        raise RunFolderError(
-            f"{file} does not describe a sweep: {where} needs overrides, setting and folder; it allows only "
-            f"{', '.join(sorted(fields))}."
-        )
-    checked = {
-        "overrides": _texts(stored["overrides"], f"{where}.overrides", file),
-        "setting": stored["setting"],
-        "folder": stored["folder"],
-        "state": stored.get("state", STATES[0]),
-        "timesteps": stored.get("timesteps", 0),
-        "failure": stored.get("failure", ""),
-        **{name: stored.get(name) for name in ("best_return", "last_return")},
-    }
-    setting = checked["setting"]
-    fitting = {
-        "setting": isinstance(setting, dict) and all(isinstance(value, str) for value in setting.values()),
-        "folder": _is_folder_name(checked["folder"]),
-        "state": isinstance(checked["state"], str) and checked["state"] in STATES,
-        "timesteps": _is_number(checked["timesteps"], int) and checked["timesteps"] >= 0,
-        "failure": isinstance(checked["failure"], str),
-        **{name: checked[name] is None or _is_number(checked[name]) for name in ("best_return", "last_return")},
-    }
-    for name, fits in fitting.items():
-        if not fits:
-            shown = repr(checked[name])[:_LONGEST_NAME]
-            raise RunFolderError(f"{file} does not describe a sweep: {where}.{name} cannot be {shown}.")
-    return SweptRun(**checked)
+def _read(file: Path) -> tuple[list[str], list[SweptRun]]:
+    """Read the flags and the runs of a stored sweep; raise ``OSError``, ``ValueError`` or ``RecursionError``."""
+    if file.stat().st_size > _MAX_BYTES:
+        raise ValueError(f"it is larger than {_MAX_BYTES:,} bytes")
+    stored = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(stored, dict) or set(stored) != {"flags", "jobs"} or not isinstance(stored["jobs"], list):
+        raise ValueError("expected a mapping with the lists flags and jobs")
+    if not _are_texts(stored["flags"]):
+        raise ValueError("flags must be a list of strings")
+    if len(stored["jobs"]) > _MAX_RUNS:
+        raise ValueError(f"it has {len(stored['jobs']):,} runs, more than {_MAX_RUNS:,}")
+    runs = [_run_from(f"jobs[{number}]", run) for number, run in enumerate(stored["jobs"])]
+    for name, count in collections.Counter(run.folder for run in runs).items():
+        if count > 1:
+            raise ValueError(f"{count} runs have the folder {name!r}")
+    return stored["flags"], runs
 
 
-def _is_number(value: Any, kind: type = float) -> bool:
-    """Return True for an integer below 2**63 in magnitude, or for a float unless ``kind`` is int; never for a bool."""
-    return (type(value) is float and kind is float) or (type(value) is int and abs(value) < 2**63)
+def _run_from(where: str, stored: Any) -> SweptRun:
+    """Build a run from its stored form; raise ``ValueError`` for an entry that is missing, unknown or invalid."""
+    if not isinstance(stored, dict) or not {"overrides", "setting", "folder"} <= set(stored) <= set(_IS_VALID):
+        allowed = ", ".join(sorted(_IS_VALID))
+        raise ValueError(f"{where} needs overrides, setting and folder; it allows only {allowed}")
+    for name, value in stored.items():
+        if not _IS_VALID[name](value):
+            raise ValueError(f"{where}.{name} cannot be {repr(value)[:_LONGEST_NAME]}")
+    return SweptRun(**stored)
+
+
+def _is_return(value: Any) -> bool:
+    """Return True for ``None``, a finite float, or an integer below 2**63 in magnitude; False for a boolean."""
+    return (
+        value is None or (type(value) is float and math.isfinite(value)) or (type(value) is int and abs(value) < 2**63)
+    )
 
 
 def _is_folder_name(value: Any) -> bool:
@@ -249,11 +222,21 @@ def _is_folder_name(value: Any) -> bool:
     return isinstance(value, str) and value.isprintable() and Path(value).name == value and value not in ("", "..")
 
 
-def _texts(value: Any, name: str, file: Path) -> list[str]:
-    """Return ``value``; raise ``RunFolderError`` unless it is a list of strings."""
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise RunFolderError(f"{file} does not describe a sweep: {name} must be a list of strings.")
-    return value
+def _are_texts(value: Any) -> bool:
+    """Return True for a list of strings."""
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+# Checks of the stored fields of a run, which may come from an untrusted person.
+_IS_VALID: dict[str, Callable[[Any], bool]] = {
+    "overrides": _are_texts,
+    "setting": lambda value: isinstance(value, dict) and _are_texts(list(value.values())),
+    "folder": _is_folder_name,
+    "state": lambda value: isinstance(value, str) and value in STATES,
+    "timesteps": lambda value: type(value) is int and 0 <= value < 2**63,
+    "failure": lambda value: isinstance(value, str),
+    **dict.fromkeys(("best_return", "last_return"), _is_return),
+}
 
 
 def _folder_name(number: str, setting: Mapping[str, str]) -> str:

@@ -89,7 +89,7 @@ def foreign_names(config: Any) -> dict[str, str]:
 
 
 def confirmation(config: Any) -> dict[str, str]:
-    """Return settings of a command line that allow ``foreign_names``: these names, or ``trust`` if one is in a list."""
+    """Return command-line settings that allow ``foreign_names``: these names, or ``trust=true`` if one is in a list."""
     names = foreign_names(config)
     return names if all(path == settable(path) for path in names) else {"trust": "true"}
 

@@ -139,7 +139,7 @@ def test_two_servers_learn_for_one_parameter_server_from_four_simulators(shared:
     assert len(regrets) == 4
     assert all(float(last) < 0.1 * 0.224 for _, last in regrets), regrets
     assert max(float(first) for first, _ in regrets) > 0.1 * 0.224, regrets  # late clients find a trained policy
-    pushes = re.findall(r"server-\d +\| Worker (\d): (\d+) of \d+ pushes counted", done.stdout)
+    pushes = re.findall(r"server-\d +\| Worker (\d): (\d+) of \d+ pushes accepted", done.stdout)
     assert {number for number, _ in pushes} == {"0", "1"}
     assert all(int(count) > 10 for _, count in pushes), pushes
     assert not any(_listens(port) for port in (shared.parameters.address.port, shared.server.port))

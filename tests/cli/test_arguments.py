@@ -52,6 +52,7 @@ def test_overrides_are_put_before_flags(arguments: list[str], ordered: list[str]
         ("~env.name=x", ("~env.name=x", "removed", "env.name=null")),
         ("experiment=sac/hoper", ("experiment 'sac/hoper'", "'sac/hopper'")),
         ("+experiment=zzz", ("experiment 'zzz'", "Available")),
+        ("experiment='zzz'", ("experiment 'zzz'", "Available")),
     ],
 )
 def test_what_would_have_no_effect_is_refused(override: str, parts: tuple[str, ...], folder: Path) -> None:
@@ -64,6 +65,7 @@ def test_what_has_an_effect_passes(folder: Path, tmp_path_factory: pytest.TempPa
     (mine / "experiment").mkdir()
     (mine / "experiment" / "one.yaml").write_text("")
     overrides = ["~experiment", "experiment=null", "experiment=ppo/gymnax/CartPole-v1", "experiment=one", "seed=3"]
+    overrides += ["experiment='one'", 'experiment="sac/hopper"']
     check_overrides([*overrides, "~agent@inner", "+env.x=1"], [folder, mine])
 
 

@@ -63,9 +63,12 @@ def test_arguments_that_cannot_be(arguments: list[str], parts: list[str]) -> Non
         check_client_from_arguments(arguments)
 
 
-def test_vectors_are_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_vectors_are_printed_and_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     check_client_from_arguments(["vectors"])
     printed = json.loads(capsys.readouterr().out)
-    check_client_from_arguments(["vectors", f"to={tmp_path / 'v.json'}"])
+    monkeypatch.setenv("HOME", str(tmp_path))
+    check_client_from_arguments(["vectors", "to=~/v.json"])
     assert json.loads((tmp_path / "v.json").read_text()) == printed
     assert {"messages", "refused"} <= printed.keys()

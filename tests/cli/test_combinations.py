@@ -63,6 +63,10 @@ def test_every_combination_is_a_job() -> None:
         (["env=user", "env.factory=mine:Env", "seed=0,1"], None),
         (["env=gymnasium/CartPole-v1", "seed=0,1"], None),
         (["agent.normalize_advantages=true,false"], None),
+        (["seed=0,1", "num_seeds=3"], None),
+        (["seed=0,1", "sweep={discount: [0.9, 0.99]}"], None),
+        (["discount=0.9,0.99", "+sweep.gae_lambda=[0.9, 0.95]"], None),
+        (["seed=0,1", "search={over: {discount: {low: 0.9, high: 0.99}}}"], None),
     ],
 )
 def test_runs_that_one_program_could_train_say_so(overrides: list[str], words: str | None) -> None:

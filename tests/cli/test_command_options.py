@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from evorl.cli.command_options import Option, describe_options, read_options, whole
+from evorl.cli.command_table import COMMANDS
 from tests.support.errors import raises_naming
 
 OPTIONS = {
@@ -59,6 +62,38 @@ def test_what_cannot_be_is_refused_in_words(argument: str, parts: tuple[str, ...
         read_options(["to=a", "to=b"], OPTIONS, "evorl draw")
     with raises_naming(ValueError, "'--fast' is not an option"):
         read_options(["--fast"], OPTIONS, "evorl draw", unnamed="run")
+
+
+def test_a_tilde_in_a_path_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    options = {"to": Option(None, "file", path=True), "title": Option(None, "text", text=True)}
+    arguments, _ = read_options(["to=~/a.gif", "title=~/a"], options, "evorl draw")
+    assert arguments == {"to": str(tmp_path / "a.gif"), "title": "~/a"}
+    assert read_options(["to=null"], options, "evorl draw")[0]["to"] is None
+    assert read_options(["to=1e3"], options, "evorl draw")[0]["to"] == "1e3"
+
+
+PATHS = {
+    "act": {"cert", "key", "policy", "runs_folder"},
+    "work": {"cert", "profile_dir"},
+    "render": {"runs_folder", "to"},
+    "show-episode": {"episode", "runs_folder", "to"},
+    "watch": {"cert", "key", "metrics_folder", "runs_folder"},
+    "report": {"csv", "runs_folder", "to"},
+    "export": {"runs_folder", "to"},
+    "pack": {"runs_folder", "to"},
+    "play": {"runs_folder", "to"},
+    "check-client": {"to"},
+    "generate": {"file"},
+    "config": {"file"},
+    "run": {"file"},
+}
+
+
+@pytest.mark.parametrize("command", [name for name, command in COMMANDS.items() if command.options])
+def test_files_and_folders_are_paths(command: str) -> None:
+    options = COMMANDS[command].options
+    assert {name for name, option in options.items() if option.path} == PATHS.get(command, set())
 
 
 def test_help_shows_defaults_as_they_are_given() -> None:

@@ -41,6 +41,9 @@ def test_agents_are_trained_on_the_same_seeds_and_compared(tmp_path: Path, capsy
     assert compare([f"resume={page.parent}"]) == page  # trains the missing run, and reports again
     assert said[0] in capsys.readouterr().out
     assert folders[1].is_dir()
+    assert compare([f"resume={page.parent.name}", f"runs_folder={tmp_path}"]) == page  # everything is trained
+    with raises_naming(ValueError, "remove", "a2c", "discount=0.9"):
+        compare(["a2c", f"resume={page.parent}", "discount=0.9"])
 
 
 def test_a_folder_that_is_no_comparison_is_not_resumed(tmp_path: Path) -> None:
@@ -59,14 +62,31 @@ def test_a_folder_that_is_no_comparison_is_not_resumed(tmp_path: Path) -> None:
         (["ppo", "a2c", "num_seeds=3"], ["num_seeds=3", "seeds"]),
         (["ppo", "a2c", "agent=sac"], ["agent=sac"]),
         (["ppo", "a2c", "seeds=1"], ["seeds", "1"]),
+        (["ppo", "ppo", "sac"], ["two different agents", "once", "ppo ppo sac"]),
+        (["ppo", "sac", "seed=0,1"], ["seed=0,1", "one value"]),
+        (["ppo", "sac", "discount=choice(0.9,0.99)"], ["discount=choice(0.9,0.99)", "one value"]),
+        (["ppo", "sac", "+seed=range(2)"], ["+seed=range(2)", "one value"]),
+        (["ppo", "sac", "title=a,é"], ["title=", "é", "quote"]),
+        (["ppo", "sac", "sweep={discount: [0.9, 0.99]}"], ["sweep={discount: [0.9, 0.99]}", "same settings"]),
+        (["ppo", "sac", "search={trials: 3}"], ["search={trials: 3}", "same settings"]),
     ],
 )
 def test_a_wrong_comparison_is_refused_before_anything_is_written(
     arguments: list[str], parts: list[str], tmp_path: Path
 ) -> None:
+    started = []
     with raises_naming(ValueError, *parts):
-        compare([*arguments, f"runs_folder={tmp_path / 'runs'}"])
+        compare([*arguments, f"runs_folder={tmp_path / 'runs'}"], started.append)
+    assert not started
     assert not (tmp_path / "runs").exists()
+
+
+def test_several_environments_and_text_with_a_comma_are_passed_on(tmp_path: Path) -> None:
+    started: list[list[str]] = []
+    settings = ["title='a,b'", f"runs_folder={tmp_path / 'c,d'}", "agent.network.torso=[8,8]", "env=cartpole,acrobot"]
+    with raises_naming(RunFolderError, "c,d"):  # nothing was trained
+        compare(["ppo", "a2c", *settings], lambda arguments: started.append(list(arguments)))
+    assert started[0][1:-1] == ["agent=ppo,a2c", "num_seeds=10", *settings]
 
 
 def test_a_setting_that_an_agent_lacks_is_refused_before_the_first_training(

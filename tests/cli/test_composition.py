@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hydra import compose
+from hydra import compose, initialize_config_dir
 from hydra.errors import ConfigCompositionException
+from hydra.version import getbase
 from omegaconf import OmegaConf
 
 from evorl.assembly import workflow_from_config
@@ -75,6 +76,18 @@ def test_a_folder_of_ones_own_is_completed_likewise(tmp_path: Path) -> None:
         config = OmegaConf.to_container(compose("config", [*overrides, "gae_lambda=0.5"]))
     assert (config["num_epochs"], config["gae_lambda"]) == (7, 0.5)
     assert config["agent"]["clip_epsilon"] == 0.2
+
+
+def test_a_program_with_hydra_of_its_own_keeps_it(tmp_path: Path) -> None:
+    (tmp_path / "optimizer").mkdir()
+    (tmp_path / "optimizer/sgd.yaml").write_text("momentum: 3\n", encoding="utf-8")
+    (tmp_path / "config.yaml").write_text("x: 1\n", encoding="utf-8")
+    with initialize_config_dir(version_base="1.2", config_dir=str(tmp_path)):
+        assert compose_config(["agent=ppo", "env=cartpole"]).num_epochs == 4
+        assert compose("config").x == 1
+        assert str(getbase()) == "1.2"
+    with initialize_config_dir(version_base="1.3", config_dir=str(tmp_path)):
+        assert compose("config", ["+optimizer=sgd"]).optimizer.momentum == 3  # not completed as a file of evorl
 
 
 class OwnSearch(EvoOptimizer):

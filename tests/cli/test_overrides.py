@@ -33,6 +33,7 @@ def test_a_stored_run_is_changed() -> None:
         "env.size": 3,
     }
     assert read_changes(STORED, ["optimizer={name: ars}"], allowed=None) == {"optimizer": {"name": "ars"}}
+    assert read_changes(STORED, ['+title="a,b"'], allowed=None) == {"title": "a,b"}
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,10 @@ def test_a_stored_run_is_changed() -> None:
         ("inner=sac", ("inner is determined", "run folder")),
         ("optimiser=sgd", ("setting of the run", "'optimiser'", "'optimizer'")),
         ("~total_timesteps", ("setting of the run", "total_timesteps")),
+        ("total_timesteps=1,2", ("total_timesteps=1,2", "one value", "stored run")),
+        ("total_timesteps=range(3)", ("total_timesteps=range(3)", "one value")),
+        ("total_timesteps=interval(1,2)", ("total_timesteps=interval(1,2)", "one value")),
+        ("+title=a,b", ("+title=a,b", "quote", '+title="a,b"')),
     ],
 )
 def test_what_a_stored_run_has_not_is_refused(argument: str, parts: tuple[str, ...]) -> None:
@@ -55,6 +60,8 @@ def test_which_run_is_meant() -> None:
     assert stored_run_settings(["run=x", "env=hopper", "seed=3"]) == StoredRun(run="x")
     with raises_naming(ValueError, "-m does not apply", "stored run"):
         stored_run_settings(["-m", "run=x"])
+    with raises_naming(ValueError, "trust=true,false", "one value"):
+        stored_run_settings(["run=x", "trust=true,false"])
 
 
 VALUES = ["abc", "", -1, 0.5, float("nan"), float("inf"), 10**400, None, True, [], [1], {}, {"a": 1}, 1e300]

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import get_type_hints
+from types import SimpleNamespace
+from typing import Any, get_type_hints
 
 import flax.linen as nn
+import hydra
+import hypothesis
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import OmegaConf
+from hypothesis import strategies as st
+from omegaconf import DictConfig, OmegaConf
 
 import evorl
-from evorl.cli import option_types, options
+from evorl.cli import compare, option_types, options, python_api, train
+from evorl.cli.command_options import read_options
 from evorl.cli.composition import compose_config
 from evorl.cli.python_api import as_override
 from evorl.cli.train import train_from_spec
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
+from evorl.training.start import RunPlace, Trained
 from tests.cli import test_compare
 from tests.support.errors import raises_naming
 from tests.support.faulty_envs import OtherShape, Walk
@@ -83,7 +92,7 @@ def test_a_sweep_gives_its_folder() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "parts"),
+    ("arguments", "parts"),
     [
         (["gamma=0.9"], ("'gamma'", "'discount'")),
         (["agent=pop"], ("agent 'pop'",)),
@@ -93,9 +102,9 @@ def test_a_sweep_gives_its_folder() -> None:
         (["num_envs=0"], ("num_envs", "got 0")),
     ],
 )
-def test_what_cannot_be_is_said(given: list[str], parts: tuple[str, ...]) -> None:
+def test_what_cannot_be_is_said(arguments: list[str], parts: tuple[str, ...]) -> None:
     with raises_naming(ValueError, *parts):
-        evorl.train(*given)
+        evorl.train(*arguments)
     assert not HydraConfig.initialized()
 
 
@@ -137,6 +146,34 @@ def test_agents_are_compared_and_the_arguments_of_the_process_are_kept(monkeypat
     assert not HydraConfig.initialized()
 
 
+def test_a_program_with_hydra_of_its_own_trains_compares_and_makes_environments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[object] = []
+
+    def trained(spec: RunSpec, overrides: Sequence[str] = (), place: RunPlace | None = None) -> Trained:
+        ended.append(spec.workflow["workflow"].rpartition(".")[2])
+        return Trained(1.0, False, tmp_path)
+
+    def app(config: DictConfig) -> None:
+        ended.append(evorl.make("cartpole", 3).num_envs)
+        ended.append(evorl.train(*SMALL, total_timesteps=256, recorders=QUIET))
+        ended.append(evorl.compare("reinforce", "a2c", *COMPARED, seeds=3, total_timesteps=256))
+        ended.append(HydraConfig.get().overrides.task[0])
+
+    for module in (python_api, train):  # ``train`` has the trainings of comparisons
+        monkeypatch.setattr(module, "train_run", trained)
+    monkeypatch.setattr(compare, "report_of", lambda *_: SimpleNamespace(groups=[]))
+    monkeypatch.setattr(compare, "write_page", lambda *_: tmp_path / "page.html")
+    settings = ["hydra/job_logging=none", "hydra/hydra_logging=none", "hydra.output_subdir=null"]
+    monkeypatch.setattr(sys, "argv", ["app.py", "+mine=1", *settings, f"hydra.run.dir={tmp_path}/app"])
+    handlers = logging.root.handlers[:]
+    hydra.main(version_base="1.3", config_path=str(tmp_path))(app)()
+    assert logging.root.handlers == handlers
+    expected = [3, "PPOWorkflow", tmp_path, "ReinforceWorkflow", "A2CWorkflow", tmp_path / "page.html", "+mine=1"]
+    assert ended == expected
+
+
 def test_an_environment_is_checked_by_its_class() -> None:
     trial = evorl.check_env(Walk, steps=6, num_envs=2)
     assert trial.num_steps == 12
@@ -145,6 +182,32 @@ def test_an_environment_is_checked_by_its_class() -> None:
         evorl.check_env(OtherShape)
     with raises_naming(ValueError, "lambda", "top level"):
         evorl.check_env(lambda: Walk())
+
+
+TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), max_size=8) | st.sampled_from(
+    ["on", "yes", "no", "~", "1e3", "007", "it's", "a: b", "# c", "back\\", "\\'", "${x}", "a, b", "null", "[", "é\n"]
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.floats(allow_nan=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["on", "y", "mode"]), inner),
+    max_leaves=6,
+)
+
+
+@hypothesis.given(st.dictionaries(st.sampled_from(["no", "a", "off"]), VALUES))
+def test_arguments_of_an_environment_are_passed_as_they_are(arguments: dict) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(python_api, "command", lambda command_line: command_line)
+        command_line: Any = evorl.check_env(Walk, arguments=arguments, steps=7)
+    read, _ = read_options(command_line[2:], options.CHECK_ENV, "evorl check-env")
+    assert (read["arguments"], read["steps"]) == (arguments, 7)
+
+
+def test_classes_and_arrays_are_arguments_of_an_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(python_api, "command", lambda command_line: command_line)
+    command_line: Any = evorl.check_env(Walk, arguments={"part": Narrow, "sizes": np.arange(2), "file": Path("a b")})
+    read, _ = read_options(command_line[2:], options.CHECK_ENV, "evorl check-env")
+    assert read["arguments"] == {"part": f"{__name__}:Narrow", "sizes": [0, 1], "file": "a b"}
 
 
 @pytest.mark.parametrize(
@@ -182,6 +245,8 @@ def test_a_simulator_is_made_and_stepped() -> None:
         ("gymnax/CartPole-v9", {}, ("CartPole-v9", "CartPole-v1")),
         ("cartpole", {"max_steps": 3}, ("max_steps",)),
         ("cartpole", {"history": 0}, ("history", "0")),
+        ("cartpole", {"num_envs": 0}, ("num_envs must be", "got 0")),
+        (Walk, {"num_envs": 1.5}, ("num_envs must be", "got 1.5")),
         ("no_module_of_mine:Env", {}, ("no_module_of_mine",)),
         (lambda: None, {}, ("lambda", "top level")),
     ],
@@ -216,6 +281,14 @@ def test_types_of_options_are_those_of_the_commands(types: type, options: dict, 
         (Path("/a/b-c.d"), "/a/b-c.d"),
         ("it's {here}", r"'it\'s {here}'"),
         ({"agent.tau": [0.1, 2]}, "{agent.tau: [0.1, 2]}"),
+        ({"discount": np.linspace(0.9, 0.99, 4)}, "{discount: [0.9, 0.93, 0.96, 0.99]}"),
+        (np.arange(4).reshape(2, 2), "[[0, 1], [2, 3]]"),
+        (np.array([0.1, 0.5], np.float32), "[0.1, 0.5]"),
+        (np.array(["a b", "c"]), "['a b', c]"),
+        (jnp.array([True, False]), "[True, False]"),
+        (np.float32(0.1), "0.1"),
+        (np.array(3), "3"),
+        (range(3), "[0, 1, 2]"),
     ],
 )
 def test_values_are_written_as_on_the_command_line(value: object, written: str) -> None:

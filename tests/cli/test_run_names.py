@@ -15,9 +15,9 @@ from evorl.cli.run_names import (
     choices,
     folder_of_runs,
     has_general_defaults,
+    named_folder,
     origin_of_settings,
     refuse_other_names,
-    sweep_folder,
     title_of,
 )
 from evorl.runs.folder import RunFolder
@@ -156,9 +156,9 @@ def test_a_sweeper_of_hydras_places_runs_as_it_is_told(run, tmp_path: Path) -> N
 
 
 def test_interpolations_in_the_folder_of_a_sweep_are_resolved(tmp_path: Path) -> None:
-    folder, others = sweep_folder(["seed=0,1", f"hydra.sweep.dir={tmp_path}/${{now:%Y}}"])
+    folder, others = named_folder(["seed=0,1", f"hydra.sweep.dir={tmp_path}/${{now:%Y}}"], "hydra.sweep.dir")
     assert folder is not None
     assert folder.parent == tmp_path
     assert folder.name.isdigit()
     assert others == ["seed=0,1"]
-    assert sweep_folder(["seed=0"]) == (None, ["seed=0"])
+    assert named_folder(["seed=0"], "hydra.sweep.dir") == (None, ["seed=0"])

@@ -36,6 +36,12 @@ from tests.support.errors import raises_naming
 CARTPOLE = {"env": "gymnax/CartPole-v1", "eval_episodes": 2}
 
 
+def _tabled(x: jax.Array, table: dict) -> jax.Array:
+    assert type(table) is dict
+    assert table in ({"a": 1.0, "b": ({"c": 2}, 3)}, {"b": ({"c": 2}, 3), "a": 1.0, 5: {}})
+    return x * len(table)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def my_parts() -> Any:
     """Execute the module printed on the custom components page."""
@@ -43,6 +49,7 @@ def my_parts() -> Any:
     sys.modules["my_parts"] = module
     python = [b.text for b in blocks(ROOT / "docs/guide/custom_components.md") if b.language == "python"]
     exec(compile("\n".join(python), "my_parts.py", "exec", dont_inherit=True), vars(module))
+    vars(module)["tabled"] = _tabled
     vars(module)["Cell"] = type("Cell", (GRU,), {"__module__": "my_parts"})
     vars(module)["Strong"] = type("Strong", (Mutation,), {"__module__": "my_parts"})
     yield module
@@ -102,6 +109,24 @@ def test_the_functions_are_those_that_are_named(my_parts: Any) -> None:
     expected, _ = my_parts.slow_sgd(0.5).update({"x": jnp.ones(2)}, my_parts.slow_sgd(0.5).init({"x": jnp.ones(2)}))
     np.testing.assert_allclose(params["x"], optax.apply_updates({"x": jnp.ones(2)}, expected)["x"])
     assert isinstance(build_cell({"name": "my_parts:Cell", "size": 5}), my_parts.Cell)
+
+
+def test_a_setting_may_be_a_mapping() -> None:
+    def part(table: dict) -> dict:
+        return {"name": "my_parts:tabled", "table": table}
+
+    table = {"a": 1.0, "b": [{"c": 2}, 3]}
+    torso, same, other = (
+        build_torso({"torso": [part(each)], "activation": part(each)})
+        for each in (table, OmegaConf.create(table), {"b": [{"c": 2}, 3], "a": 1.0, 5: {}})
+    )
+    assert torso == same != other
+    assert hash(torso) == hash(same)
+    for each, factor in ((torso, 2), (other, 3)):
+        np.testing.assert_array_equal(each.apply({}, jnp.ones((1, 4))), np.full((1, 4), factor))
+    network = {"torso": [8], "activation": part(table)}
+    settings = {**CARTPOLE, "num_envs": 2, "rollout_length": 4, "total_timesteps": 8, "agent": {"network": network}}
+    assert jax.eval_shape(PPOWorkflow.build_from_config(settings).init, jax.random.key(0))
 
 
 def test_nested_settings_may_be_of_a_class_below_ours(my_parts: Any) -> None:

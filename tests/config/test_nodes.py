@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ import pytest
 
 from evorl.algorithms.ppo import PPOAgent
 from evorl.config.nodes import fields_from_config, node_from_config
+from evorl.ec.optimizers import OpenES, SepCEM, VanillaES
 from evorl.ops.optimization import Optimizer
 from evorl.ops.schedules import Schedule
 from tests.support.errors import raises_naming
@@ -69,3 +71,28 @@ def test_a_schedule_may_end_at_the_bound_that_its_setting_stays_above() -> None:
             fields_from_config(PPOAgent, {"clip_epsilon": value}, "agent")
     with raises_naming(ValueError, "agent.clip_epsilon.end", "at least 0", "got -1"):
         fields_from_config(PPOAgent, {"clip_epsilon": {"start": 0.2, "end": -1}}, "agent")
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "value", "parts"),
+    [
+        (OpenES, "weight_decay", -1, ("optimizer.weight_decay", "at least 0", "got -1")),
+        (OpenES, "noise_std_schedule", {"init": 0}, ("optimizer.noise_std_schedule.init", "above 0", "got 0")),
+        (OpenES, "noise_std_schedule", {"final": -1}, ("optimizer.noise_std_schedule.final", "at least 0", "got -1")),
+        (OpenES, "lr_schedule", {"init": -1}, ("optimizer.lr_schedule.init", "at least 0", "got -1")),
+        (OpenES, "lr_schedule", {"init": math.nan}, ("optimizer.lr_schedule.init", "number", "got nan")),
+        (VanillaES, "noise_std_schedule", {"init": 0}, ("optimizer.noise_std_schedule.init", "above 0", "got 0")),
+        (SepCEM, "extra_variance", {"init": -1}, ("optimizer.extra_variance.init", "at least 0", "got -1")),
+    ],
+)
+def test_schedules_of_evolution_strategies_have_ranges(kind: Any, setting: str, value: Any, parts: Any) -> None:
+    with raises_naming(ValueError, *parts):
+        node_from_config(kind, {"pop_size": 8, setting: value}, "optimizer")
+
+
+def test_schedules_of_evolution_strategies_may_grow_and_be_constant() -> None:
+    falling, growing = {"init": 0.1, "final": 0.0}, {"init": 0.1, "final": 0.2, "decay": 1.1}
+    below_the_default_of_final = {"init": 1e-4}  # constant
+    for schedule in (falling, growing, {"init": 9.0, "decay": 1.0}, below_the_default_of_final):
+        node_from_config(OpenES, {"pop_size": 8, "noise_std_schedule": schedule, "lr_schedule": schedule}, "optimizer")
+    node_from_config(SepCEM, {"pop_size": 8, "extra_variance": {"init": 0.0, "final": 0.0}}, "optimizer")

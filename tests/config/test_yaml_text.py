@@ -41,6 +41,13 @@ def test_spellings_of_numbers_are_read_as_on_the_command_line(text: str) -> None
     assert same(read_yaml(f"[{text}]", "a")[0], as_override(text))
 
 
+@pytest.mark.parametrize("sign", ["", "+", "-"])
+@pytest.mark.parametrize("name", "nan NaN NAN inf Inf INF".split())
+def test_special_numbers_are_read_in_every_case_with_and_without_a_dot(name: str, sign: str) -> None:
+    for text in (sign + name, f"{sign}.{name}"):
+        assert same(read_yaml(f"[{text}]", "a")[0], float(sign + name))
+
+
 @given(NUMBER_LIKE.filter(lambda text: text.strip("-+_.") != ""))
 def test_any_text_that_resembles_a_number_is_read_as_on_the_command_line(text: str) -> None:
     assert same(read_yaml(f"a: {text}", "f.yaml")["a"], as_override(text))

@@ -45,6 +45,52 @@ def test_returns_of_several_environments_are_not_compared(tmp_path: Path) -> Non
     assert [run.folder in str(error.value) for run in sweep.runs] == [False, True, True]
 
 
+CARTPOLE, PENDULUM = "library: gymnax, name: CartPole-v1", "library: gymnax, name: Pendulum-v1"
+
+
+def _make_sweep_of_configs(root: Path, name: str, values: list[str], envs: list[str]) -> SweepFolder:
+    """Make a sweep of two values with two seeds each; ``envs`` has the environment in the configs of each value."""
+    settings = [{name: value, "seed": seed} for value in values for seed in ("0", "1")]
+    sweep = SweepFolder.create(root, [], [([], setting) for setting in settings], "sweep")
+    for number, run in enumerate(sweep.runs):
+        run.best_return = [1.0, 2.0, 4.0, 3.0][number]
+        _make_runs(sweep.path, run.folder)
+        sweep.folder_of(run).config.write_text(f"env: {{{envs[number // 2]}}}\n")
+    sweep.save()
+    return sweep
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("experiment", ["ppo/cartpole", "sac/cartpole"]),
+        ("env", ["cartpole", "gymnax/CartPole-v1"]),
+        ("env.max_episode_steps", ["100", "200"]),
+    ],
+)
+def test_returns_in_the_same_environment_are_compared(name: str, values: list[str], tmp_path: Path) -> None:
+    sweep = _make_sweep_of_configs(tmp_path, name, values, [CARTPOLE, CARTPOLE])
+    assert find_run("sweep", tmp_path) == sweep.folder_of(sweep.runs[2])
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "envs"),
+    [
+        ("env.name", ["CartPole-v1", "Pendulum-v1"], [CARTPOLE, PENDULUM]),
+        ("env.library", ["gymnax", "gymnasium"], [CARTPOLE, "library: gymnasium, name: CartPole-v1"]),
+        ("env.factory", ["m:A", "m:B"], ["factory: 'm:A'", "factory: 'm:B'"]),
+        ("experiment", ["ppo/cartpole", "ppo/pendulum"], [CARTPOLE, PENDULUM]),
+    ],
+)
+def test_returns_in_different_environments_are_not_compared(
+    name: str, values: list[str], envs: list[str], tmp_path: Path
+) -> None:
+    sweep = _make_sweep_of_configs(tmp_path, name, values, envs)
+    with raises_naming(RunFolderError, "sweep over environments", "best run of each") as error:
+        find_run("sweep", tmp_path)
+    assert [run.folder in str(error.value) for run in sweep.runs] == [False, True, True, False]
+
+
 def test_of_sweep_it_is_the_run_that_was_kept(tmp_path: Path) -> None:
     _make_runs(tmp_path, "sweep")
     (tmp_path / "sweep" / "sweep.csv").write_text("")

@@ -140,6 +140,7 @@ def test_so_many_of_the_best_are_kept(tmp_path: Path) -> None:
     for step, score in enumerate([1.0, 5.0, 3.0, 4.0, 2.0], start=1):
         assert checkpointer.wants(score) == (step != 5)
         checkpointer.save(SMALL, {"iterations": step}, score)
+    assert not checkpointer.wants(3.0)  # an equal score alone does not request a save
     checkpointer.save(SMALL, {"iterations": 6}, 3.0)  # the later one of equal scores
     checkpointer.save(SMALL, {"iterations": 7}, None)
     assert checkpointer.steps == (2, 4, 6, 7)

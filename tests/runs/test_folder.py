@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,6 +52,31 @@ def test_latest_is_the_run_with_the_newest_checkpoint_at_any_depth(tmp_path: Pat
     RunFolder.create(tmp_path, {}, name="c")  # newer, but nothing to resume
     assert RunFolder.latest(tmp_path) == nested
     assert RunFolder.find("latest", tmp_path) == nested
+
+
+def test_a_checkpoint_that_a_training_removes_meanwhile_is_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = with_checkpoint(RunFolder.create(tmp_path, {}, name="a"), 10, saved_at=1000.0)
+    glob = Path.glob
+
+    def with_removed(path: Path, pattern: str) -> list[Path]:
+        files = list(glob(path, pattern))
+        return [*files, *(file.parents[1] / "9" / file.name for file in files if path.name == "checkpoints")]
+
+    monkeypatch.setattr(Path, "glob", with_removed)
+    assert run.saved_at == 1000.0
+    with_checkpoint(RunFolder.create(tmp_path, {}, name="b"), 10, saved_at=500.0)
+    saved_at: Any = RunFolder.saved_at
+
+    def removed_after_reading(folder: RunFolder) -> float | None:
+        time = saved_at.fget(folder)
+        if folder == run:
+            shutil.rmtree(run.checkpoints, ignore_errors=True)
+        return time
+
+    monkeypatch.setattr(RunFolder, "saved_at", property(removed_after_reading))
+    assert RunFolder.latest(tmp_path) == run
 
 
 def test_a_folder_of_runs_names_its_newest_run_with_a_checkpoint(

@@ -165,6 +165,27 @@ def test_actions_outside_of_their_space_are_refused(space: Any, actions: Any, pa
         minari_columns(_recorded(space, np.asarray(actions)))
 
 
+@pytest.mark.parametrize(
+    ("name", "step", "column", "row"),
+    [
+        ("rewards", 1, "rewards", 1),
+        ("observations", 0, "obs", 0),
+        ("observations", 3, "next_obs", 2),  # the last observation is only the next one of the last step
+    ],
+)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_an_episode_with_numbers_that_are_not_finite_is_refused(
+    name: str, step: int, column: str, row: int, value: float
+) -> None:
+    dataset = _recorded(spaces.Discrete(2), np.array([0, 1, 0]))
+    episodes = list(dataset.iterate_episodes())
+    setattr(episodes[1], name, np.array(getattr(episodes[1], name)))
+    getattr(episodes[1], name)[step] = value
+    dataset.iterate_episodes = lambda: iter(episodes)
+    with raises_naming(ReplayFileError, column, "episode 7", "not finite", f"row {row}", "filter_episodes"):
+        minari_columns(dataset)
+
+
 def test_a_data_set_of_other_actions_is_refused() -> None:
     with raises_naming(ReplayFileError, "Discrete(3)", "Discrete(2)"):
         minari_conversion(_recorded(spaces.Discrete(3), np.array([0])), Discrete(2))

@@ -75,6 +75,8 @@ def test_the_workflow_is_built_from_its_keys_and_few_of_the_run() -> None:
     [
         ({"seed": 1.5}, ("seed", "whole number", "got 1.5")),
         ({"seed": 2**32}, ("seed", "whole number", f"got {2**32}")),
+        ({"seed": 2**32 - 1, "num_seeds": 2}, (f"seed={2**32 - 1}", "num_seeds=2", "smaller seed")),
+        ({"seed": 2**32 - 9, "num_seeds": 10}, ("num_seeds=10",)),
         ({"checkpoints_kept": 0}, ("checkpoints_kept", "got 0")),
         ({"best_checkpoints_kept": 0}, ("best_checkpoints_kept", "got 0")),
         ({"best_over": 1.5}, ("best_over", "got 1.5")),
@@ -103,6 +105,7 @@ def test_wandb_is_off(value: Any) -> None:
 
 
 def test_whole_floats_are_whole_numbers() -> None:
+    assert RunSpec.from_config({"seed": 2**32 - 10, "num_seeds": 10}).num_seeds == 10
     spec = RunSpec.from_config({"checkpoints_kept": 2.0, "best_over": 5, "checkpoint_seconds": 60})
     assert spec.checkpoints == CheckpointSettings(checkpoints_kept=2, best_over=5, checkpoint_seconds=60.0)
     assert type(spec.checkpoints.checkpoints_kept) is int

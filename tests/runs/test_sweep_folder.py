@@ -35,7 +35,10 @@ def test_names_of_runs_say_the_setting_and_nothing_that_a_shell_would_read(tmp_p
 
 @pytest.mark.parametrize(
     "change",
-    [{"folder": "../elsewhere"}, {"state": "lost"}, {"more": 1}],
+    [
+        *({"folder": "../elsewhere"}, {"state": "lost"}, {"more": 1}, {"best_return": "high"}),
+        *({name: float(value)} for name in ("best_return", "last_return") for value in ("nan", "inf", "-inf")),
+    ],
 )
 def test_what_cannot_be_a_sweep_is_refused(tmp_path: Path, change: dict) -> None:
     path = SweepFolder.create(tmp_path, [], JOBS[:1]).path / "sweep.json"
