@@ -129,7 +129,7 @@ class Actors(ByValue):
         return all(self._num_updates + 1 + i <= at + self.settings.max_lag for i, at in enumerate(others))
 
     def stop_when(self, should_stop: Callable[[], bool]) -> None:
-        """Ignore the function: waiting for actors is limited by ``settings.timeout``."""
+        """Ignore the function: actors that do not answer in time are replaced, see ``Supervisor``."""
 
     def close(self) -> None:
         """Stop the actors."""

@@ -21,11 +21,10 @@ class InlinePool(ActorPool):
 
     def __init__(self, worker: type[ActorWorker], settings_of: Callable[[int], Any]) -> None:
         super().__init__(worker, settings_of)
-        self._workers: dict[int, ActorWorker] = {}
         self._requests: dict[int, tuple[Any, ...]] = {}
 
     def start(self, number: int) -> None:
-        self._workers[number] = self._worker(self._settings_of(number))
+        self._actors[number] = self._worker(self._settings_of(number))
 
     def send(self, number: int, request: tuple[Any, ...]) -> None:
         self._requests[number] = request
@@ -36,7 +35,7 @@ class InlinePool(ActorPool):
             return []
         number = next(iter(self._requests))
         try:
-            return [(number, "done", self._workers[number].answer(*self._requests.pop(number)))]
+            return [(number, "done", self._actors[number].answer(*self._requests.pop(number)))]
         except BaseException as error:
             refuse_exit(error, f"actor {number}")
             raise
@@ -45,8 +44,4 @@ class InlinePool(ActorPool):
         """Return ``None``: an inline actor cannot die."""
 
     def stop(self, number: int) -> None:
-        self._workers.pop(number).close()
-
-    def close(self) -> None:
-        for number in list(self._workers):
-            self.stop(number)
+        self._actors.pop(number).close()

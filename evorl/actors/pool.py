@@ -36,6 +36,7 @@ class ActorPool(abc.ABC):
 
     def __init__(self, worker: type[ActorWorker], settings_of: Callable[[int], Any]) -> None:
         self._worker, self._settings_of = worker, settings_of
+        self._actors: dict[int, Any] = {}
 
     @abc.abstractmethod
     def start(self, number: int) -> None:
@@ -57,6 +58,7 @@ class ActorPool(abc.ABC):
     def stop(self, number: int) -> None:
         """Stop an actor immediately; it may be dead already."""
 
-    @abc.abstractmethod
     def close(self) -> None:
         """Stop all actors."""
+        for number in list(self._actors):
+            self.stop(number)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from evorl.actors.pool import SILENT_SECONDS, STARTING_SECONDS, ActorPool, ActorWorker
@@ -33,14 +34,14 @@ class ProcessPool(ActorPool):
         super().__init__(worker, settings_of)
         # Forking a process with JAX's threads can deadlock, so actors are spawned.
         self._context = multiprocessing.get_context("spawn")
-        self._actors: dict[int, _Actor] = {}
 
     def start(self, number: int) -> None:
         self._actors[number] = _Actor(self._context, path_of(self._worker), self._settings_of(number), number)
 
     def send(self, number: int, request: tuple[Any, ...]) -> None:
-        with contextlib.suppress(OSError):  # the process has ended: ``why_dead`` reports it
-            self._actors[number].pipe.send(request)
+        # In a thread: a large request blocks until the process reads it, but a process that hangs never does.
+        args = (self._actors[number].pipe, ForkingPickler.dumps(request))
+        threading.Thread(target=_send, args=args, daemon=True).start()
 
     def answers(self, timeout: float) -> list[tuple[int, str, Any]]:
         numbers: dict[Any, int] = {actor.pipe: number for number, actor in self._actors.items() if not actor.is_silent}
@@ -61,10 +62,8 @@ class ProcessPool(ActorPool):
         actor = self._actors[number]
         if actor.is_silent:
             actor.process.join(1.0)  # the pipe of a process closes shortly before it exits
-        exit_code = actor.process.exitcode
-        if exit_code is not None:
-            by_signal = exit_code < 0
-            return f"ended by {signal.Signals(-exit_code).name}" if by_signal else f"exited with status {exit_code}"
+        if (code := actor.process.exitcode) is not None:
+            return f"ended by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
         if actor.is_silent:
             return "closed its pipe"
         now = time.monotonic()
@@ -76,13 +75,8 @@ class ProcessPool(ActorPool):
         return None
 
     def stop(self, number: int) -> None:
-        actor = self._actors.pop(number, None)
-        if actor is not None:
+        if (actor := self._actors.pop(number, None)) is not None:
             actor.end()
-
-    def close(self) -> None:
-        for number in list(self._actors):
-            self.stop(number)
 
 
 class _Actor:
@@ -106,6 +100,11 @@ class _Actor:
         self.process.join()
         self.pipe.close()
         self.process.close()
+
+
+def _send(pipe: Connection, request: memoryview) -> None:
+    with contextlib.suppress(OSError, TypeError):  # the process has ended or is stopped: ``why_dead`` reports it
+        pipe.send_bytes(request)
 
 
 def _is_stopped(pid: int | None) -> bool:
@@ -139,9 +138,8 @@ def prepare_actor(jax_settings: Mapping[str, Any]) -> None:
 
 def _serve(pipe: Connection, beat: Any, worker: str, settings: Any, jax_settings: Mapping[str, Any]) -> None:
     """Run a worker and answer its requests until it raises an error or the learner closes its end of the pipe."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # a terminal sends Ctrl-C to all its processes; the learner stops the actors
+    # A terminal sends Ctrl-C to all its processes; the learner stops the actors.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_keep_beating, args=(beat, os.getppid()), daemon=True).start()
     prepare_actor(jax_settings)

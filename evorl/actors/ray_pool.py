@@ -45,7 +45,6 @@ class RayPool(ActorPool):
                 with _away_from_foreign_modules():
                     ray.init(log_to_driver=False, include_dashboard=False, configure_logging=False)
         self._class: Any = ray.remote(_RayWorker).options(num_cpus=0, max_concurrency=2)
-        self._actors: dict[int, Any] = {}
         self._pending: dict[Any, int] = {}
         self._beats: dict[int, tuple[Any, float]] = {}
         self._seen_at: dict[int, float] = {}
@@ -64,7 +63,8 @@ class RayPool(ActorPool):
         if not self._pending:
             time.sleep(timeout)
             return []
-        ready, _ = self._ray.wait(list(self._pending), num_returns=1, timeout=timeout)
+        self._ray.wait(list(self._pending), num_returns=1, timeout=timeout)
+        ready, _ = self._ray.wait(list(self._pending), num_returns=len(self._pending), timeout=0)
         results = []
         for reference in ready:
             number = self._pending.pop(reference)
@@ -104,8 +104,7 @@ class RayPool(ActorPool):
                 self._ray.kill(actor, no_restart=True)
 
     def close(self) -> None:
-        for number in list(self._actors):
-            self.stop(number)
+        super().close()
         if self._started_ray:
             self._ray.shutdown()
 

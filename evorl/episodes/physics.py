@@ -25,8 +25,8 @@ def physics_in(episode: SavedEpisode, env: Env) -> tuple[np.ndarray, np.ndarray]
     physics, model = physics_of(episode), env.mujoco_model
     if physics is None or model is None:
         raise ValueError(
-            "A replay needs positions of bodies in the episode, and an environment with a MuJoCo model (brax, host, "
-            f"Gymnasium's MuJoCo environments). Missing: {'the positions' if physics is None else 'the model'}."
+            "A replay needs positions of bodies in the episode, and a MuJoCo model of the environment (brax, mjx, "
+            f"Playground, host, MuJoCo in Gymnasium). Missing: {'the positions' if physics is None else 'the model'}."
         )
     qpos, qvel = physics
     if qpos.shape[1:] != (model.nq,) or qvel.shape[1:] != (model.nv,):

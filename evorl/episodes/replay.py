@@ -54,5 +54,5 @@ def replay_episodes(
 
 
 def episode_title(title: str, number: int, of: int) -> str:
-    """Return ``<title> episode <number + 1>``; only ``title``, unless it is empty, for a player's only episode."""
+    """Return ``<title> episode <number + 1>``; of a single episode (``of`` is 1) only ``title``, unless empty."""
     return title if of == 1 and title else f"{title} episode {number + 1}".strip()

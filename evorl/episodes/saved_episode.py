@@ -49,8 +49,9 @@ class SavedEpisode:
         text = json.dumps({"format": FORMAT, **self.about, "arrays": shapes}, indent=2) + "\n"
         with writing_to(path.parent):
             make_folder(path.parent)
-            _put(path.with_suffix(".npz"), lambda file: np.savez_compressed(file, **arrays))
-            _put(path.with_suffix(".json"), lambda file: file.write(text.encode()))
+            described, stored = _files_of(path)
+            _put(stored, lambda file: np.savez_compressed(file, **arrays))
+            _put(described, lambda file: file.write(text.encode()))
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
@@ -60,7 +61,7 @@ class SavedEpisode:
             RunFolderError: a file is missing, corrupted or of another format version; the message states the reason.
         """
         path = user_path(path)
-        files = path.with_suffix(".json"), path.with_suffix(".npz")
+        files = _files_of(path)
         for file in files:
             if not file.is_file():
                 raise RunFolderError(
@@ -75,6 +76,12 @@ class SavedEpisode:
         if problem := _problem_of(about, arrays):
             raise RunFolderError(f"The episode {path} is corrupted: {problem}.")
         return cls(about, arrays)
+
+
+def _files_of(path: Path) -> tuple[Path, Path]:
+    """Return the description and the arrays of an episode, given either path, or their common path without suffix."""
+    whole = path.with_suffix("") if path.suffix in (".npz", ".json") else path  # the name may have dots: lr_0.5
+    return whole.with_name(f"{whole.name}.json"), whole.with_name(f"{whole.name}.npz")
 
 
 def _problem_of(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str | None:

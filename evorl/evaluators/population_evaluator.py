@@ -65,7 +65,7 @@ class PopulationEvaluator(PyTreeNode):
         key: Key,
         group_size: int = 1,
     ) -> EpisodeOutcomes:
-        """Return outcomes ``[P, E]``, the same on all devices, except ``observed``: one row per episode of this device.
+        """Return outcomes ``[P, E]``, equal on all devices, except ``observed``: a row per episode of this device.
 
         Args:
             agent: agent whose ``evaluate_actions`` selects the actions.

@@ -22,7 +22,7 @@ class _Walk(PyTreeData):
 
 
 def reference_observations(env: VectorEnv, num_episodes: int, key: Key) -> Observation:
-    """Return one observation of each of N episodes of uniformly random actions, ``[N, ...]``.
+    """Return one observation of each of N episodes of random actions (see ``Space.sample``), ``[N, ...]``.
 
     Every step of an episode is selected with equal probability, although the length is unknown: the observation at step
     t replaces the previously selected one with probability ``1 / (t + 1)`` (reservoir sampling).

@@ -7,7 +7,7 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
-from evorl.envs.env import EnvState
+from evorl.envs.env import AutoresetMode, EnvState
 from evorl.envs.vector import VectorEnv
 from evorl.ops.trees import Packed, pack
 from evorl.sample_batch import SampleBatch
@@ -57,16 +57,7 @@ class StepRecord(PyTreeData):
     def by_episode(self) -> EpisodeSteps:
         """Return the recorded steps unpacked, with the episodes as the first axis."""
         moments, steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), (self.moments, self.steps))
-        obs, physics = moments.unpack()
-        actions, rewards, terminations, is_success = steps.unpack()
-        return EpisodeSteps(
-            obs=obs,
-            physics=physics,
-            actions=actions,
-            rewards=rewards,
-            terminations=terminations,
-            is_success=is_success,
-        )
+        return EpisodeSteps(*moments.unpack(), *steps.unpack())
 
 
 def new_step_record(env: VectorEnv, env_state: EnvState, num_rows: int, num_steps: int) -> StepRecord:
@@ -77,9 +68,17 @@ def new_step_record(env: VectorEnv, env_state: EnvState, num_rows: int, num_step
         env_state: state of B environments after a reset.
         num_rows: n; a larger value than B is reduced to B.
         num_steps: maximum number of steps T.
+
+    Raises:
+        ValueError: the environment has physics, which a step that also starts the next episode replaces.
     """
-    num_rows = min(num_rows, env_state.done.shape[0])
-    moment = pack(_first((env_state.obs, env.physics(env_state)), num_rows))
+    num_rows, physics = min(num_rows, env_state.done.shape[0]), env.physics(env_state)
+    if physics and env.autoreset_mode in (AutoresetMode.NORMAL, AutoresetMode.FAST):
+        raise ValueError(
+            f"episodes of an environment with autoreset_mode={env.autoreset_mode.value} cannot be recorded: their last "
+            "physical state would be that of the next episode. Build the environment with autoreset_mode=disabled."
+        )
+    moment = pack(_first((env_state.obs, physics), num_rows))
     actions = env.action_space.zeros(env_state.done.shape)
     blank = pack(_first(_step_data(SampleBatch(actions=actions, rewards=env_state.reward), env_state), num_rows))
     moments, steps = (

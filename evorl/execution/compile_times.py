@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import jax
 
 from evorl.distribution import installed_version
 from evorl.envs.libraries import short_title
-from evorl.runs.files import RunFolderError, refuse_link, write_atomically
+from evorl.runs.files import refuse_link, write_atomically
 from evorl.runs.learning_settings import learning_settings
 from evorl.runs.spec import RunSpec
 
@@ -82,10 +82,8 @@ class CompileTimes:
         times.setdefault("new", round(seconds, 1))
         times = dict(list(times.items())[-_MAX_SETTINGS:])
         newest = dict([*stored.items(), (self.task, times)][-_MAX_TASKS:])
-        try:
+        with contextlib.suppress(OSError):
             write_atomically(self.file, json.dumps(newest, indent=1) + "\n")
-        except (OSError, RunFolderError):
-            return
 
     def _read(self) -> dict[str, dict[str, float]]:
         """Return the stored seconds by task, then by settings; an empty dict if the file is missing or invalid."""
@@ -98,12 +96,12 @@ class CompileTimes:
             return {
                 task: {name: float(x) for name, x in times.items() if _is_time(x)} for task, times in stored.items()
             }
-        except (OSError, ValueError, AttributeError, RecursionError, RunFolderError):
+        except (OSError, ValueError, AttributeError, RecursionError):
             return {}
 
 
 def _is_time(seconds: Any) -> bool:
-    return isinstance(seconds, int | float) and math.isfinite(seconds) and 0 <= seconds < 1e6
+    return isinstance(seconds, int | float) and 0 <= seconds < 1e6
 
 
 def _shown(seconds: float) -> str:

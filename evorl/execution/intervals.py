@@ -12,6 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
+_NEVER = 2**62  # iterations or steps that no run reaches; numbers are compared as int64
+
 
 class Interval(Protocol):
     """Interval between two occurrences of a periodic event."""
@@ -75,15 +77,15 @@ def every(
 
     Args:
         timesteps: environment steps per seed; 0 for never.
-        steps_per_iteration: environment steps of an iteration per seed; 0 if iterations differ.
-        num_seeds: number of seeds; if iterations differ, the interval counts the steps of all seeds together.
-        rows: interval of metric rows, ``None`` to ignore it. If iterations are counted, a longer interval is rounded to
-            a multiple of ``rows``, so that evaluations and checkpoints coincide with rows.
+        steps_per_iteration: environment steps of an iteration per seed; 0 if the number varies.
+        num_seeds: number of seeds; if ``steps_per_iteration`` is 0, the interval counts the steps of all seeds.
+        rows: interval of metric rows; ``None`` to ignore it. If both are numbers of iterations, a longer interval is
+            rounded to a multiple of ``rows``, so that evaluations and checkpoints coincide with rows.
     """
     if timesteps <= 0:
         return None
     if not steps_per_iteration:
-        return EverySteps(max(1, round(timesteps)) * num_seeds)
+        return EverySteps(min(max(1, round(timesteps)) * num_seeds, _NEVER))
     iterations = max(1, round(timesteps / steps_per_iteration))
     unit = rows.number if isinstance(rows, EveryIterations) else 1
-    return EveryIterations(iterations if iterations < unit else unit * round(iterations / unit))
+    return EveryIterations(min(iterations if iterations < unit else unit * round(iterations / unit), _NEVER))

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from evorl.ops.platform import on_cpu
 from evorl.ops.traced_programs import programs_in, scan_sizes
 
-# Operations fused with the readers of their results. With ``one_minus_square`` of JAX 0.11, estimates are too small.
+# Operations fused with the readers of their results. ``one_minus_square`` (JAX 0.11) would make estimates too small.
 _FUSED = frozenset(
     "abs acos acosh add and asin asinh atan atan2 atanh bitcast_convert_type broadcast_in_dim cbrt ceil clamp "
     "convert_element_type copy cos cosh div eq erf erf_inv exp exp2 expand_dims expm1 floor ge gt integer_pow iota "

@@ -56,7 +56,7 @@ def check_memory(workflow: Any, state: State, specs: State, available: int | Non
         workflow: workflow whose settings the message refers to.
         state: shapes of the initial state, over all seeds and devices.
         specs: ``PartitionSpec`` of each array.
-        available: bytes that the run may use; ``None`` for ``MEMORY_SHARE`` of the memory, without an error if unknown.
+        available: bytes that the run may use; ``None`` for about ``MEMORY_SHARE`` of the memory (no check if unknown).
 
     Raises:
         ValueError: the state does not fit; the message states the largest setting that may fit, or the largest array.

@@ -133,7 +133,7 @@ def refuse_different_settings(settings: str) -> None:
 
 
 def describe_lost_process(error: BaseException, advice: str = "") -> str | None:
-    """Return a message if ``error`` means that another process ended, else ``None``; ``advice`` ends a new message."""
+    """Return the text of a ``ProcessLost``, a message with ``advice`` if another process ended, otherwise ``None``."""
     if not _has_joined():
         return None
     from evorl.ops import processes

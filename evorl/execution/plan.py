@@ -30,7 +30,7 @@ MIN_BYTES_PER_DEVICE = 1 << 13
 
 @dataclasses.dataclass(frozen=True)
 class PlanRules:
-    """Requirements of a workflow on its plan, and properties that decide whether several devices are worthwhile.
+    """A workflow's requirements for its plan, and properties that decide whether several devices are worthwhile.
 
     Attributes:
         min_bytes: on a CPU, minimum size of environment states per device for which ``"auto"`` uses several devices.

@@ -42,7 +42,7 @@ class Preflight:
 
     Attributes:
         parameters: number of parameters of each part of an agent, by name; for one seed and one member.
-        entries: bytes of the state on each device, by the labels in ``_LABELS`` or ``others``.
+        entries: bytes of the state on each device, by label, such as ``agent``, ``replay`` or ``others``.
         num_devices: number of devices that share the state.
         state_bytes: bytes of the whole state in this machine's memory, or of the share of one accelerator.
         step_bytes: estimated bytes that an iteration needs in addition to the state.

@@ -6,7 +6,7 @@ import functools
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import jax
 import numpy as np
@@ -33,18 +33,14 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict, State
 
 OffPolicyWorkflow: TypeAlias = Any  # avoids a circular import
+S = TypeVar("S", bound=State)
 MAX_AT_ONCE = 65_536  # maximum number of transitions per call of the program that stores them
 
 
 def check_recorded_steps(workflow: OffPolicyWorkflow, named: str, other_env: bool) -> None:
-    """Raise ``ReplayFileError`` if ``named``, see ``ReplaySettings``, cannot be read or does not fit the workflow."""
-    if workflow.num_sharing > 1:
-        raise ReplayFileError("replay.load is not supported with shared_replay=true: remove one of the two.")
-    dataset = _minari_dataset(named) if named.startswith("minari:") else None
-    if dataset is not None:
-        facts = minari_facts(dataset)
-    else:
-        facts = read_replay_facts(find_replay_file(named))
+    """Raise ``ReplayFileError`` if ``named``, ``ReplaySettings.load``, cannot be read or does not fit the workflow."""
+    dataset = open_minari_dataset(named.removeprefix("minari:")) if named.startswith("minari:") else None
+    facts = read_replay_facts(find_replay_file(named)) if dataset is None else minari_facts(dataset)
     title, num_steps = workflow.env.title, facts["num_steps"]
     if not other_env and None not in (title, facts["env"]) and facts["env"] != title:
         raise ReplayFileError(
@@ -58,7 +54,7 @@ def check_recorded_steps(workflow: OffPolicyWorkflow, named: str, other_env: boo
         )
     minimum = max(1, workflow.n_step) * workflow.num_stored_envs
     if num_steps < minimum:
-        raise ReplayFileError(f"{named} has {num_steps:,} transitions: use one with at least {minimum:,}.")
+        raise ReplayFileError(f"{named} has {num_steps:,} transitions: use a recording with at least {minimum:,}.")
     if dataset is not None:
         minari_conversion(dataset, workflow.env.action_space)
     if "columns" in facts:
@@ -69,42 +65,46 @@ def check_recorded_steps(workflow: OffPolicyWorkflow, named: str, other_env: boo
         _check_columns(_stored_spec(workflow), columns, named)
 
 
-def with_recorded_steps(workflow: OffPolicyWorkflow, state: State) -> State:
-    """Add the transitions of ``replay.load`` to the replay buffer and observation statistics of an initial state.
+def with_recorded_steps(workflow: Any, state: S) -> S:
+    """Return an initial state, which is donated, with the transitions of ``replay.load``, if any, added.
 
-    With ``replay.mixed``, they are added to the buffer ``recorded_state`` instead. Each environment gets one contiguous
-    piece of the transitions, so that only episodes at the boundaries are cut. If the number of transitions is not a
-    multiple of the number of environments, the surplus at the start is dropped.
+    They are added to the replay buffer (with ``replay.mixed``, to ``recorded_state`` instead), the reward scale and the
+    observation statistics. Each environment gets one contiguous piece, so that only episodes at the boundaries are cut.
+    If their number is not a multiple of the number of environments, the surplus at the start is dropped.
+    ``workflow`` is off-policy, or trains rows of an off-policy workflow ``inner``, which all get these transitions.
 
     Raises:
         ReplayFileError: the transitions cannot be read, or do not fit the workflow or its replay buffer.
     """
-    named, spec = workflow.replay.load, _stored_spec(workflow)
-    columns = _read(named, workflow.env.action_space)
+    learner = getattr(workflow, "inner", workflow)
+    if not hasattr(learner, "replay") or learner.replay.load is None:
+        return state
+    named, spec = learner.replay.load, _stored_spec(learner)
+    columns = _read(named, learner.env.action_space)
     if named.startswith("minari:"):
-        columns = _wrap_observations(workflow.env, columns, named)
+        columns = _wrap_observations(learner.env, columns, named)
     _check_columns(spec, columns, named)
-    _check_choices(workflow.env.action_space, columns["actions"], named)
+    _check_choices(learner.env.action_space, columns["actions"], named)
     steps = _as_batch(spec, columns)
-    num_envs = workflow.num_stored_envs
+    num_envs = learner.num_stored_envs
     num_rows = len(columns["rewards"]) // num_envs
     rows = jax.tree.map(lambda x: _time_major(x, num_rows, num_envs), steps)
     rows.dones[-1] = True  # the true successor of a piece's last step is not stored
-    _check_slots(workflow, rows.dones, named)
+    _check_slots(learner, rows.dones, named)
     at_once = max(1, MAX_AT_ONCE // num_envs)
     for start in range(0, num_rows, at_once):
         state = _store(workflow, state, jax.tree.map(lambda x, i=start: x[i : i + at_once], rows))
-    if not workflow.replay.mixed:
+    if not learner.replay.mixed:
         return state
     return state.replace(replay_state=state.recorded_state, recorded_state=state.replay_state)  # the empty buffer
 
 
 @functools.partial(jax.jit, donate_argnames="state")
-def _store(workflow: OffPolicyWorkflow, state: State, rows: SampleBatch) -> State:
+def _store(workflow: Any, state: State, rows: SampleBatch) -> State:
     """Add ``rows`` ``[T, B, ...]`` to the state of every seed; each device stores its environments' part."""
 
-    def store(workflow: OffPolicyWorkflow, state: State, rows: SampleBatch) -> tuple[PyTreeDict, State]:
-        num_envs = workflow.num_stored_envs
+    def store(workflow: Any, state: State, rows: SampleBatch) -> tuple[PyTreeDict, State]:
+        num_envs = rows.dones.shape[1]
         shard = rows if num_envs == 1 else jax.tree.map(lambda x: x[:, local_indices(num_envs)], rows)
 
         def one_seed(state: State) -> tuple[PyTreeDict, State]:
@@ -171,13 +171,9 @@ def _check_slots(workflow: OffPolicyWorkflow, dones: np.ndarray, named: str) -> 
         )
 
 
-def _minari_dataset(named: str) -> Any:
-    return open_minari_dataset(named.removeprefix("minari:"))
-
-
 def _read(named: str, action_space: Space) -> dict[str, np.ndarray]:
     if named.startswith("minari:"):
-        return minari_columns(_minari_dataset(named), action_space)
+        return minari_columns(open_minari_dataset(named.removeprefix("minari:")), action_space)
     path = find_replay_file(named)
     return read_columns(path, read_replay_facts(path))
 
@@ -225,7 +221,7 @@ def _named_leaves(stored: SampleBatch) -> list[tuple[str, Any]]:
 
 
 def _check_columns(spec: SampleBatch, columns: Mapping[str, Any], named: str) -> None:
-    """Raise ``ReplayFileError`` if a column except ``dones`` is missing, or unlike ``spec`` in shape or dtype kind."""
+    """Raise ``ReplayFileError`` if a column except ``dones`` is missing, or unlike ``spec`` in shape or being float."""
     for name, leaf in _named_leaves(spec):
         if name == "dones":  # derived from termination and truncation
             continue

@@ -12,12 +12,14 @@ import numpy as np
 from evorl.metrics import EpisodeStatistics
 from evorl.types import PyTreeDict
 
+_AVERAGED = ("train/", "serving/")  # prefixes of the sums of metrics
+
 
 class RunningMeans:
     """Means of metrics between two rows, independent of how many iterations each call of ``add`` contains.
 
-    Metrics are averaged over iterations and seeds, with two exceptions: ``episodes`` gives means over all finished
-    episodes, and ``latest`` metrics keep their last value. ``sums`` is the result of ``to_json``, or empty.
+    Metrics are averaged over seeds and the iterations that have them, with two exceptions: ``episodes`` gives means
+    over all finished episodes, ``latest`` metrics keep their last value. ``sums`` is a result of ``to_json``, or empty.
     """
 
     def __init__(self, sums: Mapping[str, Any]) -> None:
@@ -34,10 +36,10 @@ class RunningMeans:
         named = {name if name.startswith("serving/") else f"train/{name}": values for name, values in rows.items()}
         flat = {name: values for name, values in named.items() if name != "train/episodes"}
         if "episodes" in rows:
-            episodes: EpisodeStatistics = rows.episodes
-            flat["episodes/count"] = episodes.count
-            flat["episodes/returns"] = episodes.return_sum
-            flat["episodes/lengths"] = episodes.length_sum
+            ended: EpisodeStatistics = rows.episodes
+            flat |= {"episodes/count": ended.count, "episodes/returns": ended.return_sum}
+            flat["episodes/lengths"] = ended.length_sum
+        before = self.sums.get("iterations", 0.0)
         for name, values in flat.items():
             values = np.asarray(values, np.float64)
             per_iteration = values.reshape(len(values), -1)
@@ -46,9 +48,14 @@ class RunningMeans:
                 if len(per_iteration):
                     self.sums[f"latest/{name}"] = float(per_iteration[-1])
                 continue
+            if before and name not in self.sums:
+                self.sums[f"missing/{name}"] = before
             # cumsum adds sequentially, so a sum resumed from a checkpoint is bit-identical.
             self.sums[name] = float(np.cumsum(np.append(self.sums.get(name, 0.0), per_iteration))[-1])
-        self.sums["iterations"] = self.sums.get("iterations", 0.0) + len(next(iter(flat.values()), ()))
+        num_iterations = len(next(iter(flat.values()), ()))
+        for name in [f"missing/{name}" for name in self.sums if name.startswith(_AVERAGED) and name not in flat]:
+            self.sums[name] = self.sums.get(name, 0.0) + num_iterations
+        self.sums["iterations"] = before + num_iterations
 
     def take(self) -> dict[str, float | int]:
         """Return the means and latest values since the last row, by column name, and reset them."""
@@ -58,8 +65,8 @@ class RunningMeans:
         for name, total in sums.items():
             if name.startswith("latest/"):
                 row[name.removeprefix("latest/")] = total
-            elif iterations and not name.startswith("episodes/"):
-                row[name] = total / iterations
+            elif name.startswith(_AVERAGED) and (count := iterations - sums.get(f"missing/{name}", 0.0)):
+                row[name] = total / count
         episodes = sums.get("episodes/count", 0.0)
         row["train/episodes"] = int(episodes)
         if episodes:
@@ -95,7 +102,7 @@ class SlidingScore:
         return sum(mean * weight for mean, weight in self._last) / sum(weight for _, weight in self._last)
 
     def to_json(self) -> dict[str, list[list[float]]]:
-        """Return the entry ``scores`` of a checkpoint's progress; empty if only the last evaluation counts."""
+        """Return ``{"scores": pairs}`` for a checkpoint's progress; empty if ``over`` is 1 or nothing was added."""
         return {"scores": [list(pair) for pair in self._last]} if self._last else {}
 
 

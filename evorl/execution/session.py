@@ -31,7 +31,7 @@ class TrainingDiverged(ArithmeticError):
 
 
 class Checkpointer(Protocol):
-    """Saves states of a run; may define ``has_rules`` and ``wants`` to request saves, see ``RunCheckpointer``."""
+    """Saves states of a run; ``has_rules``, ``wants`` and ``score_over`` of ``RunCheckpointer`` are optional."""
 
     def save(self, state: State, progress: dict[str, Any], score: float | None) -> None:
         """Save a state.
@@ -63,14 +63,10 @@ class Pace:
     def __init__(self, timesteps: int) -> None:
         self._timesteps, self._since = timesteps, time.perf_counter()
 
-    def exclude(self, seconds: float) -> None:
-        """Exclude seconds, such as the duration of an evaluation, from the next reading."""
-        self._since += seconds
-
-    def read(self, timesteps: int) -> float:
-        """Return the steps per second since the last reading, given the number of steps so far."""
+    def read(self, timesteps: int, excluded: float = 0.0) -> float:
+        """Return the steps per second since the last reading, except ``excluded`` seconds, such as an evaluation."""
         now = time.perf_counter()
-        steps, seconds = timesteps - self._timesteps, max(now - self._since, 1e-6)
+        steps, seconds = timesteps - self._timesteps, max(now - self._since - excluded, 1e-6)
         self._timesteps, self._since = timesteps, now
         return steps / seconds
 
@@ -82,7 +78,7 @@ class SessionRules:
     Attributes:
         intervals: intervals of rows, evaluations and checkpoints.
         eval_episodes: number of episodes per evaluation, its weight in a score that averages several evaluations.
-        steps_per_iteration: environment steps of an iteration, per seed; 0 if iterations differ.
+        steps_per_iteration: environment steps of an iteration, per seed; 0 if the number varies.
         pace: measures the steps per second between rows; ``None`` if the loop sets ``steps_per_second`` itself.
         columns: returns additional columns of a row.
         progress: returns additional entries of a checkpoint's progress.
@@ -217,10 +213,10 @@ class RunSession:
         self.refuse_divergence(metrics, self.iterations)
         self.means.add(metrics, self._rules.latest_metrics)
 
-    def is_due(self, interval: Interval | None) -> bool:
-        """Return True if ``interval`` ends with the iteration just completed; False if it is ``None``."""
-        if interval is None:
-            return False
+    def is_due(self, interval: Interval | None, is_last: bool = False) -> bool:
+        """Return True if ``interval`` ends with the iteration just completed, or ``is_last``; ``None`` is never due."""
+        if interval is None or is_last:
+            return interval is not None
         iterations = np.asarray([self.iterations - 1, self.iterations])
         counted = np.asarray([self.counted - self._steps_of_last, self.counted])
         return bool(interval.is_due(iterations, counted)[0])
@@ -237,14 +233,13 @@ class RunSession:
         """
         rows, evaluations, checkpoints = self._rules.intervals
         score, evaluated = None, {}
-        if evaluations is not None and (is_last or self.is_due(evaluations)):
+        if self.is_due(evaluations, is_last):
             evaluated = self.evaluate(evaluate)
             score = self._score.push(float(evaluated["eval/episode_return"]), self._rules.eval_episodes)
-        if evaluated or (rows is not None and (is_last or self.is_due(rows))):
+        if evaluated or self.is_due(rows, is_last):
             self.write_row(evaluated)
             self.report_progress()
-        saves = checkpoints is not None and (is_last or self.is_due(checkpoints))
-        saves = saves or self._checkpointer_wants(score)
+        saves = self.is_due(checkpoints, is_last) or self._checkpointer_wants(score)
         if score is not None:
             is_best = score > self.best_score
             self.early_stop.evaluated(self.timesteps, score, is_best)
@@ -254,7 +249,7 @@ class RunSession:
             self.save(state(), score)
 
     def evaluate(self, evaluate: Callable[[], PyTreeDict]) -> dict[str, float | int]:
-        """Evaluate, pass the episodes to the recorder, and return the columns of the evaluation."""
+        """Evaluate, pass any recorded episodes to the recorder, and return the columns of the evaluation."""
         clock = CompileClock()
         metrics = processes.on_host(evaluate())
         if (episodes := metrics.pop("episodes", None)) is not None:
@@ -271,7 +266,7 @@ class RunSession:
         row: dict[str, float | int] = {"iterations": self.iterations, "timesteps": self.timesteps}
         row |= self.means.take() | self._rules.columns() | dict(evaluated or {})
         if self._rules.pace is not None:
-            self.steps_per_second = self._rules.pace.read(self.counted)
+            self.steps_per_second = self._rules.pace.read(self.counted, row.get("time/evaluation_seconds", 0.0))
         row |= {"time/steps_per_second": self.steps_per_second, "time/clock": time.time()}
         self.latest |= row
         self.recorder.write(row)
@@ -331,18 +326,16 @@ class RunSession:
             return
         nodes = jax.tree_util.tree_leaves_with_path(state, is_leaf=lambda node: isinstance(node, AgentState))
         agents = {path: node.params for path, node in nodes if isinstance(node, AgentState)}
-        for path_of_agent, params in agents.items():  # keys that cannot be sorted: no pytree
+        for path_of_agent, params in agents.items():  # no pytree: paths cannot be sorted
             for path, leaf in jax.tree_util.tree_leaves_with_path(processes.on_host(params)):
                 if not np.isfinite(leaf).all():
                     name = "parameters" + jax.tree_util.keystr((*path_of_agent, *path))
                     raise self._divergence(name, leaf[~np.isfinite(leaf)][0], self.iterations)
 
     def _divergence(self, name: str, value: float, iteration: int) -> TrainingDiverged:
-        saved = (
-            f"the last good checkpoint, at {self._saved_timesteps:,} steps, is kept"
-            if self._saved_at is not None
-            else "no checkpoint had been saved yet"
-        )
+        saved = "no checkpoint had been saved yet"
+        if self._saved_at is not None:
+            saved = f"the last good checkpoint, at {self._saved_timesteps:,} steps, is kept"
         steps = iteration * self._rules.steps_per_iteration
         at = f" ({steps:,} steps)" if steps else ""
         return TrainingDiverged(

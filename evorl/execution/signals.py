@@ -31,7 +31,7 @@ _stops: list[_Stop] = []  # nested contexts, innermost last
 
 @contextmanager
 def handled_signals() -> Iterator[None]:
-    """Context in which SIGINT or SIGTERM ends the process with one line and status 130 or 143; see ``stop_on_signals``.
+    """Context in which SIGINT or SIGTERM prints a line and ends the process (status 130, 143); see ``stop_on_signals``.
 
     Outside the main thread, where Python does not allow signal handlers, the context has no effect.
     """

@@ -162,7 +162,7 @@ class Trainable(Protocol):
 
     @property
     def timesteps_per_iteration(self) -> int:
-        """Environment steps per iteration and seed; 0 if iterations differ."""
+        """Environment steps per iteration and seed; 0 if the number varies."""
         ...
 
     def starts(self, key: Key) -> Any:

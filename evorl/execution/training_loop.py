@@ -96,7 +96,7 @@ class LearningRun:
     def __init__(self, workflow: Trainable, session: RunSession, state: State | None) -> None:
         self.workflow, self.session = workflow, session
         self.message = KeyedMessages(session.recorder.message)
-        self.steps = workflow.timesteps_per_iteration  # 0 if iterations differ: steps are then counted
+        self.steps = workflow.timesteps_per_iteration  # 0 if the number varies: steps are then counted
         self.last_iteration = max(1, int(workflow.total_timesteps) // self.steps) if self.steps else sys.maxsize
         self.seconds_per_iteration, self.set_up_seconds = math.inf, 0.0
         self.num_seeds = workflow.execution.num_seeds or 1
@@ -228,7 +228,7 @@ class LearningRun:
         clock = CompileClock()
         metrics, state = iterate(self.workflow, state, num_iterations, self.message)
         if metrics is None:
-            return state  # a stop of the actors was requested
+            return state  # a stop was requested while the collector waited for clients
         if first:
             jax.block_until_ready(metrics)
             self.session.recorder.message(f"First step in {clock.report()}.")

@@ -79,11 +79,13 @@ class PushRecord:
 def max_steps_per_push(workflow: Workflow) -> int:
     """Return the maximum number of environment steps of one push of a workflow.
 
-    A push covers its iteration and the preceding iterations without an update: those before ``learning_starts`` and, if
-    ``updates_per_iteration`` is below 1, those between two updates.
+    A push covers its iteration and the preceding iterations without an update: those before ``learning_starts`` and
+    before the replay buffer has a complete sequence and, if ``updates_per_iteration`` is below 1, those between two
+    updates.
     """
     per_update = math.ceil(1 / min(1.0, getattr(workflow, "updates_per_iteration", 1.0)))
-    waiting = math.ceil(getattr(workflow, "learning_starts", 0))
+    length = getattr(getattr(workflow, "replay_buffer", None), "length", 0)
+    waiting = max(math.ceil(getattr(workflow, "learning_starts", 0)), length * workflow.env.num_envs)
     return waiting + (per_update + 1) * most_timesteps(workflow)
 
 

@@ -141,7 +141,7 @@ class ParameterRun:
         return self._workflow.evaluate(self._evaluated_state())
 
     def _save(self) -> int:
-        """Save unless the newest checkpoint contains the current parameters; return its number of pushes."""
+        """Save unless the newest checkpoint has the current parameters; return its number of accepted pushes."""
         if not self._session.is_saved:
             self._session.save(self._state())
         return self.commands.pushes

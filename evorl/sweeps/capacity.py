@@ -12,6 +12,7 @@ import jax
 
 from evorl.execution import programs
 from evorl.execution.memory import available_bytes, program_bytes, required_bytes
+from evorl.ops.platform import on_cpu
 from evorl.workflows.side_by_side import SideBySideWorkflow
 
 SHARE = 0.7  # default fraction of the machine's memory for a sweep
@@ -34,12 +35,12 @@ def settings_at_once(
     total = memory or SHARE * (available_bytes() or math.inf)
     if total == math.inf:
         return num_settings
-    free = max(total - _own_bytes(), 0.0)
+    free = max(total - (_own_bytes() if on_cpu() else 0), 0.0)  # an accelerator has its own memory
     of_one = BESIDE_THE_STATE * _state_bytes(make_rows(1))
-    count = _evenly(num_settings, int(free / of_one))
+    count = evenly(num_settings, int(free / of_one))
     needed = program_bytes(_compiled(rows := make_rows(count)), rows.execution.num_devices)
     if needed is not None and needed > free:
-        count = _evenly(num_settings, int(count * free / needed))
+        count = evenly(num_settings, int(count * free / needed))
     return count
 
 
@@ -52,7 +53,8 @@ def _compiled(rows: SideBySideWorkflow) -> Any:
     return programs.lowered_training(rows, jax.random.key(0)).compile()
 
 
-def _evenly(num_settings: int, at_most: int) -> int:
+def evenly(num_settings: int, at_most: int) -> int:
+    """Return the size of the largest part if settings are split evenly into the fewest parts of at most this size."""
     num_parts = math.ceil(num_settings / max(1, min(at_most, num_settings)))
     return math.ceil(num_settings / num_parts)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -58,15 +59,8 @@ def train_runs(
             if not resumes:
                 swept.folder = _free_name(sweep.path, swept.folder)
             place = RunPlace(sweep.path, swept.folder, resume_command, should_stop)
-            stopped = _train_run(
-                sweep,
-                swept,
-                lambda place=place, swept=swept, resumes=resumes: (
-                    resume(place) if resumes and resume else train([*swept.overrides, *sweep.flags], place)
-                ),
-                failure_text,
-            )
-            if stopped:
+            run = resume if resumes and resume else functools.partial(train, [*swept.overrides, *sweep.flags])
+            if _train_run(sweep, swept, functools.partial(run, place), failure_text):
                 break
     _report(sweep, resume_command)
 

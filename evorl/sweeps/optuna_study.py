@@ -122,10 +122,9 @@ class OptunaStudy:
 
     def next_trial(self) -> Trial:
         """Return the unfinished trial if there is one, else start a new trial."""
-        running = [trial for trial in self.trials if trial.state == "running"]
-        if running:
+        if running := [trial for trial in self.trials if trial.state == "running"]:
             return running[0]
-        self._study.sampler = self._optuna.samplers.TPESampler(seed=self._seed + len(self.trials))
+        self._study.sampler = self._optuna.samplers.TPESampler(seed=(self._seed + len(self.trials)) % 2**32)
         trial = self._study.ask(self._space)
         return Trial(trial.number, dict(trial.params), None, "running")
 

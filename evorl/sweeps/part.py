@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -86,11 +85,12 @@ class Part:
         ends_early = self.end < self.workflow.total_timesteps
         if checkpointer.steps:
             state, progress = restore(self.workflow, checkpointer, seed, "latest")
-            if ends_early and progress["timesteps"] >= self.end:  # stopped just before the part was marked as finished
-                self._finish()
-                return
             recorder.resume_at(progress["iterations"])
             checkpointer.resume_at(progress["iterations"])
+            last.timesteps = max(self.evaluations()[self.members[0]], default=0)
+            if ends_early and last.timesteps >= self.end:  # stopped just before the part was marked as finished
+                self._finish()
+                return
         else:
             state, progress = start(), {}
         try:
@@ -128,7 +128,7 @@ class Part:
                 for place, member in enumerate(self.members):
                     rows = range(place * self.num_seeds, (place + 1) * self.num_seeds)
                     evaluations[member][int(row["timesteps"])] = {
-                        name: [_number(row[_column(name, i)]) for i in rows] for name in names
+                        name: [float(row[_column(name, i)] or "nan") for i in rows] for name in names
                     }
         except (KeyError, ValueError) as error:
             raise file.damaged(repr(error)) from error
@@ -152,7 +152,3 @@ def joined_states(states: Sequence[State], num_rows: int) -> State:
 
 def _column(name: str, row: int) -> str:
     return f"eval/{name}_seed_{row}"
-
-
-def _number(text: str | None) -> float:
-    return float(text) if text else math.nan

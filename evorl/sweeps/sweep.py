@@ -70,7 +70,7 @@ def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
         start.record(folder)
         tell(f"{counted(len(settings), 'setting')} of {', '.join(sweep.over)}: {counted(len(groups), 'program')}.")
         run = SweepRun(folder.path, sweep, groups, spec.num_seeds, spec.seed, spec.devices, tell)
-        write_sweep(table, settings, run.returns(), spec.num_seeds)
+        write_sweep(table, settings, returns_of(run.evaluations()), spec.num_seeds)
         with stop_on_signals(command) as should_stop:
             recorders = functools.partial(_recorders, folder.log, start.title) if screen else lambda _: []
             finished = run.train(recorders, lambda: should_stop() or watched.is_missing)
@@ -207,6 +207,5 @@ def _record(
     recorder.start(RunPlan(title, max(evaluations), 0, 0, num_seeds, 1))
     for number, timesteps in enumerate(sorted(evaluations), start=1):
         metrics = {name: np.asarray(x if num_seeds > 1 else x[0]) for name, x in evaluations[timesteps].items()}
-        evaluation = describe_evaluation(PyTreeDict(metrics))
-        recorder.write({"iterations": number, "timesteps": timesteps, **evaluation})
+        recorder.write({"iterations": number, "timesteps": timesteps, **describe_evaluation(PyTreeDict(metrics))})
     recorder.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,8 +16,9 @@ import numpy as np
 from evorl.execution import programs
 from evorl.execution.seeds import rows_of_seeds
 from evorl.ops.terminal_text import counted
+from evorl.recorders.row_file import RowFile
 from evorl.runs.recorder import Recorder
-from evorl.sweeps.capacity import settings_at_once
+from evorl.sweeps.capacity import evenly, settings_at_once
 from evorl.sweeps.grouping import Group
 from evorl.sweeps.part import Part, joined_states
 from evorl.sweeps.sweep_settings import SweepSettings
@@ -25,6 +27,7 @@ from evorl.types import State
 from evorl.workflows.side_by_side import SideBySideWorkflow
 
 FEW_ROWS = 16  # up to this number of rows, a program takes about as long as with a single row
+_AT_ONCE = "at_once.csv"
 MAX_IDLE = 7  # maximum number of padding settings, added so that all devices have equally many rows
 
 
@@ -57,8 +60,28 @@ class SweepRun:
 
     @functools.cached_property
     def at_once(self) -> tuple[int, ...]:
-        """Number of settings of each group that are trained in parallel."""
-        return tuple(self._for_all_devices(group, self._at_once(group)) for group in self.groups)
+        """Number of settings of each group that are trained in parallel; a resumed sweep reads it from ``at_once.csv``.
+
+        The number depends on the memory of the machine, but the folders of the parts depend on it.
+
+        Raises:
+            RunFolderError: the file is corrupted.
+        """
+        file = RowFile(self.folder / _AT_ONCE)
+        stored = file.lines()
+        if not stored or self.settings.at_once is not None:
+            computed = tuple(self._for_all_devices(group, self._at_once(group)) for group in self.groups)
+            if not stored:
+                return computed
+            if list(map(str, computed)) != stored:
+                self.message(
+                    f"sweep.at_once={self.settings.at_once} has no effect on a resumed sweep: parts of "
+                    f"{', '.join(stored)} settings, as at the start."
+                )
+        most = [len(group.members) + MAX_IDLE for group in self.groups]
+        if len(stored) != len(most) or any(x not in map(str, range(1, n + 1)) for x, n in zip(stored, most)):
+            raise file.damaged(f"expected {len(most)} lines, each with an integer from 1 to {max(most)}")
+        return tuple(map(int, stored))
 
     def _for_all_devices(self, group: Group, count: int) -> int:
         """Return ``count``, or slightly more (padding) if only then several devices can share the rows evenly."""
@@ -74,12 +97,9 @@ class SweepRun:
             rounds = len(self._rungs(group)) - 1
             of_the_last = num_settings // self.settings.halving.factor**rounds
             num_settings = min(num_settings, max(of_the_last, math.ceil(FEW_ROWS / self.num_seeds)))
-        limit = self.settings.at_once
-        if limit is not None:
-            parts = math.ceil(num_settings / limit)
-            return math.ceil(num_settings / parts)
-        rows_of_first = functools.partial(self.rows, group)
-        return settings_at_once(lambda n: rows_of_first(range(n)), num_settings, self.settings.memory)
+        if self.settings.at_once is not None:
+            return evenly(num_settings, self.settings.at_once)
+        return settings_at_once(lambda n: self.rows(group, range(n)), num_settings, self.settings.memory)
 
     def _rungs(self, group: Group) -> list[float]:
         total = group.workflow.total_timesteps
@@ -113,16 +133,18 @@ class SweepRun:
             recorders: creates the recorders of a part.
             should_stop: polled between chunks of iterations; True saves a checkpoint and stops.
         """
+        RowFile(self.folder / _AT_ONCE).replace(map(str, self.at_once))
         num_rounds = max(len(self._rungs(group)) for group in self.groups)
+        seeds = f" with {self.num_seeds} seeds each" if self.num_seeds > 1 else ""
         left, rounds = list(range(self.num_settings)), []
         for rung in range(num_rounds):
             parts, before = self.parts(rung, left), rounds[-1] if rounds else []
+            of_round = f" of round {rung + 1} of {num_rounds}" if num_rounds > 1 else ""
             for number, part in enumerate(parts, start=1):
                 if part.is_finished:
                     continue
-                self.message(
-                    f"Part {number} of {len(parts)}{self._of_round(rung, num_rounds)}: {self._describe(part)}."
-                )
+                settings = counted(len(part.members), "setting")
+                self.message(f"Part {number} of {len(parts)}{of_round}: {settings}{seeds} side by side.")
                 part.train(self.seed, functools.partial(self._start, part, before), recorders(part), should_stop)
                 if not part.is_finished:
                     return False
@@ -131,13 +153,6 @@ class SweepRun:
                 left = self._going_on(rounds)
                 self.message(f"{len(left)} of {self.num_settings} settings continue.")
         return True
-
-    def _of_round(self, rung: int, num_rounds: int) -> str:
-        return f" of round {rung + 1} of {num_rounds}" if num_rounds > 1 else ""
-
-    def _describe(self, part: Part) -> str:
-        seeds = f" with {self.num_seeds} seeds each" if self.num_seeds > 1 else ""
-        return f"{counted(len(part.members), 'setting')}{seeds} side by side"
 
     def _start(self, part: Part, before: Sequence[Part]) -> State | None:
         """Return the initial state of a part, from the states of the previous round; ``None`` in the first round."""
@@ -165,17 +180,13 @@ class SweepRun:
         left = [member for part in rounds[-1] for member in part.members]
         return sorted(ranked(returns_of(merged_evaluations(rounds)), left)[: self.settings.halving.num_left(len(left))])
 
-    def returns(self) -> Returns:
-        """Return the returns of evaluations: one value per seed, by setting and environment steps."""
-        return returns_of(self.evaluations())
-
     def evaluations(self) -> Evaluations:
         """Return the metrics of evaluations: a value per seed, by setting, environment steps and name of the metric."""
         return {member: {} for member in range(self.num_settings)} | merged_evaluations(self.rounds())
 
     def final_state(self, member: int) -> tuple[State, dict[str, Any]]:
         """Return a setting's final state, structured as the state of a separate run, and the stored progress."""
-        part = [part for parts in self.rounds() for part in parts if member in part.members][-1]
+        part = [part for part in itertools.chain.from_iterable(self.rounds()) if member in part.members][-1]
         state = part.state_of(member)
         del state["numbers"]
         if self.num_seeds == 1:
@@ -186,10 +197,9 @@ class SweepRun:
 def merged_evaluations(rounds: Sequence[Sequence[Part]]) -> dict[int, dict[int, dict[str, list[float]]]]:
     """Merge the evaluations of all parts, see ``Part.evaluations``."""
     evaluations: dict[int, dict[int, dict[str, list[float]]]] = {}
-    for parts in rounds:
-        for part in parts:
-            for member, of_member in part.evaluations().items():
-                evaluations.setdefault(member, {}).update(of_member)
+    for part in itertools.chain.from_iterable(rounds):
+        for member, of_member in part.evaluations().items():
+            evaluations.setdefault(member, {}).update(of_member)
     return evaluations
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -50,60 +50,58 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
     """
     resumed = start.resumed
     spec, workflow, served, beginning = prepare_training(spec, resumed)
-    spec = replace(spec, title=start.title)
-    folder = start.folder(spec)
-    command = start.resume_command(folder, spec)
-    watched = WatchedFolder(folder)
-    checkpointer = _checkpointer(watched, spec)
-    state = progress = None
-    if resumed and not served:
-        state, progress = restore(workflow, checkpointer, spec.seed, "latest")
-    if resumed:
-        resumed.update_config(spec.as_config())  # a later resume uses the changed config
-    start.record(folder)
-    recorder = _recorder(folder, workflow, spec)
-    closes = (functools.partial(_close_recorder, recorder, watched), workflow.close, watched.close)
-    with stop_on_signals(command) as should_stop, _noticing_removal(watched):
+    with ExitStack() as resources:  # closed by the session, or here if an error occurs before its start
+        resources.callback(workflow.close)
+        spec = replace(spec, title=start.title)
+        folder = start.folder(spec)
+        command = start.resume_command(folder, spec)
+        watched = WatchedFolder(folder)
+        resources.callback(watched.close)
+        checkpointer = _checkpointer(watched, spec)
+        restores = resumed and not served
+        state, progress = restore(workflow, checkpointer, spec.seed, "latest") if restores else (None, None)
+        if resumed:
+            resumed.update_config(spec.as_config())  # a later resume uses the changed config
+        start.record(folder)
+        recorder = _recorder(folder, workflow, spec)
+        resources.callback(_close_recorder, recorder, watched)
+        with stop_on_signals(command) as should_stop, _noticing_removal(watched):
 
-        def stops() -> bool:
-            return should_stop() or start.place.should_stop() or watched.is_missing
+            def stops() -> bool:
+                return should_stop() or start.place.should_stop() or watched.is_missing
 
-        early_stop = EarlyStop.resumed(spec.stop, progress, start.place.judge)
-        with RunSession(recorder, checkpointer, progress, stops, closes, early_stop) as session:
-            session.compile_times = CompileTimes.of_run(spec, workflow.env.title or "")
-            for notice in _notices(start, folder, workflow, recorder, checkpointer, progress):
-                recorder.message(notice)
-            if beginning:
-                for sentence in beginning.messages:
-                    recorder.message(sentence)
-                state = beginning.first_state(spec.seed)
-            if spec.kind is RunKind.REMOTE:
-                connect_training_server(workflow, folder, stops)
-            with _failures_explained(folder, checkpointer, spec):
-                if served:
-                    served.serve(recorder, checkpointer, stops)
-                else:
-                    workflow.learn(state, key=spec.seed, session=session, eval_at_start=spec.eval_at_start)
-            watched.refuse_missing()
-            stopped = session.should_stop() and early_stop.reason is None
-            end = f"{RESULTS_IN}{folder.path} ({time.perf_counter() - start.began:.0f} s in all)"
-            if stopped and not start.place.resume_command:
-                end += f"\nTo resume: {command}"
-            recorder.message(end)
+            early_stop = EarlyStop.resumed(spec.stop, progress, start.place.judge)
+            with RunSession(recorder, checkpointer, progress, stops, (resources.close,), early_stop) as session:
+                session.compile_times = CompileTimes.of_run(spec, workflow.env.title or "")
+                messages = beginning.messages if beginning else ()
+                for message in (*_notices(start, folder, workflow, recorder, checkpointer, progress), *messages):
+                    recorder.message(message)
+                if beginning:
+                    state = beginning.first_state(spec.seed)
+                if spec.kind is RunKind.REMOTE:
+                    connect_training_server(workflow, folder, stops)
+                with _failures_explained(folder, checkpointer, spec):
+                    if served:
+                        served.serve(recorder, checkpointer, stops)
+                    else:
+                        workflow.learn(state, key=spec.seed, session=session, eval_at_start=spec.eval_at_start)
+                watched.refuse_missing()
+                stopped = session.should_stop() and early_stop.reason is None
+                end = f"{RESULTS_IN}{folder.path} ({time.perf_counter() - start.began:.0f} s in all)"
+                if stopped and not start.place.resume_command:
+                    end += f"\nTo resume: {command}"
+                recorder.message(end)
     if not spec.recorders.progress and is_first():
         print(end, flush=True)
     return Trained(checkpointer.best_score, stopped, folder.path)
 
 
 def _checkpointer(watched: WatchedFolder, spec: RunSpec) -> RescuingCheckpointer:
-    def command(rescued: RunFolder) -> str:
-        return resume_command(rescued, spec)
-
     folder, chosen = watched.folder, spec.checkpoints
     return RescuingCheckpointer(
         watched,
         spec.as_config(),
-        command,
+        functools.partial(resume_command, spec=spec),
         chosen.checkpoints_kept,
         (folder.metrics_csv, folder.metrics_jsonl),
         best_to_keep=chosen.best_checkpoints_kept,
@@ -185,9 +183,8 @@ def _failures_explained(folder: RunFolder, checkpointer: RunCheckpointer, spec: 
         advice = f"{RECORDED_IN}{folder.path}."
         if checkpointer.steps:
             advice = f"{RESUME_WITH_CHANGE}{resume_command(folder, spec)}"
-        log = LogRecorder(folder.log)
-        log.message(f"{error} {advice}")
-        log.close()
+        with closing(LogRecorder(folder.log)) as log:
+            log.message(f"{error} {advice}")
         raise TrainingDiverged(f"{error} {advice}") from error
     except Exception as error:
         kept = " Its checkpoints are kept. To resume:" if checkpointer.steps else " To start again:"

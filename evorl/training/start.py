@@ -99,6 +99,6 @@ class RunStart:
 
 
 def resume_command(folder: RunFolder, spec: RunSpec) -> str:
-    """Return the command that resumes a run, with names of code and permissions to download that the user confirms."""
+    """Return the command that resumes a run; it confirms code from outside evorl and downloads that the run uses."""
     allowed = {"trust": "true"} if is_address(spec.init_from.run or "") else confirmation(spec.as_config())
     return f"{train_command()} {as_arguments({'resume': str(folder.path)} | allowed)}"

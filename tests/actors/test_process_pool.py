@@ -5,6 +5,7 @@ process is left.
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import time
 from typing import Any
@@ -64,6 +65,45 @@ def test_one_that_is_stopped_while_it_starts_is_found_as_soon(monkeypatch: pytes
         assert time.monotonic() - stopped_at < 40
         time.sleep(0.1)
     assert "no heartbeat for 2 s" in str(pool.why_dead(1))
+    pool.close()
+
+
+def test_a_large_request_to_a_process_that_does_not_read_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    starting_for_long: Any = time.sleep
+    pool = ProcessPool(starting_for_long, lambda number: 60.0)
+    pool.start(0)
+    ends: queue.Queue[str] = queue.Queue()
+    send = process_pool._send
+
+    def sent(*args: Any) -> None:
+        send(*args)
+        ends.put("the request")
+
+    monkeypatch.setattr(process_pool, "_send", sent)
+    pool.send(0, (np.zeros(10**7),))
+    ends.put("the call")
+    assert pool.answers(0.01) == []
+    assert pool.why_dead(0) is None
+    pool.close()  # ends the process, and so the request
+    assert [ends.get(timeout=60) for _ in range(2)] == ["the call", "the request"]
+
+
+class Length:
+    """Worker that answers with the number of bytes of a request."""
+
+    def __init__(self, settings: Any) -> None:
+        self.answer = len
+
+
+def test_requests_of_any_size_arrive() -> None:
+    worker: Any = Length  # implements only the part of ``ActorWorker`` that answers
+    pool = ProcessPool(worker, lambda number: None)
+    pool.start(0)
+    for size in (0, 10**3, 10**7):
+        pool.send(0, (bytes(size),))
+        while not (answers := pool.answers(1.0)):
+            assert pool.why_dead(0) is None
+        assert answers == [(0, "done", size)]
     pool.close()
 
 

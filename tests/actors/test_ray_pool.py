@@ -6,9 +6,11 @@ import os
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from evorl.actors.ray_pool import RayPool
 from evorl.actors.worker import Worker
 from evorl.config import gate
 from evorl.execution.collector import iterate
@@ -34,6 +36,22 @@ def test_ray_gives_the_same_numbers_and_replaces_what_was_killed() -> None:
     assert_names(text, "actor 1", "replaced", "unfinished episodes")
     workflow.close()
     assert not ray.is_initialized()
+
+
+def test_all_finished_requests_are_received_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise actors that finished while the learner did other work would count as too late."""
+    pool = RayPool.__new__(RayPool)
+    pool._pending, pool._seen_at = {f"request {i}": i for i in range(4)}, dict.fromkeys(range(4), 0.0)
+
+    def wait(references: list[str], num_returns: int, timeout: float) -> tuple[list[str], list[str]]:
+        ready = [reference for reference in references if reference != "request 1"][:num_returns]
+        return ready, [reference for reference in references if reference not in ready]
+
+    errors = SimpleNamespace(RayActorError=KeyError, RayTaskError=IndexError)
+    pool._ray = SimpleNamespace(wait=wait, get=lambda reference: ("done", reference), exceptions=errors)
+    assert sorted(pool.answers(1.0)) == [(i, "done", f"request {i}") for i in (0, 2, 3)]
+    assert pool.answers(1.0) == []
+    assert list(pool._pending.values()) == [1]
 
 
 @pytest.mark.parametrize("is_restricted", [False, True])

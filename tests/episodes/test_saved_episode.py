@@ -42,6 +42,17 @@ def test_it_is_read_by_either_name_and_written_again(path: Path, suffix: str) ->
     assert SavedEpisode.load(path).arrays["qpos"].shape == (1, 2)
 
 
+@pytest.mark.parametrize("suffix", ["", ".npz", ".json"])
+def test_names_with_dots_are_different_episodes(suffix: str, tmp_path: Path) -> None:
+    names = ["lr_0.5", "lr_0.1", "lr_0", "a.npz.x", "1.5e-3"]
+    for number, name in enumerate(names):
+        SavedEpisode({**EPISODE.about, "return": float(number)}, ARRAYS).save(tmp_path / f"{name}{suffix}")
+    assert len(list(tmp_path.iterdir())) == 2 * len(names)
+    for number, name in enumerate(names):
+        for ending in ("", ".npz", ".json"):
+            assert SavedEpisode.load(tmp_path / f"{name}{ending}").about["return"] == number
+
+
 def test_what_is_missing_or_damaged_is_told(path: Path, tmp_path: Path) -> None:
     with raises_naming(RunFolderError, "none.json", "no file", ".npz"):
         SavedEpisode.load(tmp_path / "none.npz")

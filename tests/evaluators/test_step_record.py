@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from evorl.agent import AgentState
-from evorl.envs import EnvState
-from evorl.envs.vector import VmapWrapper
+from evorl.envs import AutoresetMode, EnvState
+from evorl.envs.vector import VECTOR_ENVS, VectorEnv, VmapWrapper
 from evorl.evaluators import Evaluator
 from evorl.metrics import EvaluationMetrics
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
+from tests.support.errors import raises_naming
 from tests.support.toy_envs import LONGEST, Countdown
 
 NUM_EPISODES, NUM_KEPT = 10, 5
@@ -33,9 +34,15 @@ def _act(agent_state: AgentState, batch: SampleBatch, key: jax.Array) -> tuple[j
     return jnp.full_like(batch.obs, agent_state.params), PyTreeDict()
 
 
-def _episodes(num_envs: int = NUM_EPISODES, keep_steps: int = NUM_KEPT, **fields: Any) -> EvaluationMetrics:
-    env = VmapWrapper(Visible(), num_envs)
-    evaluator = Evaluator(env=env, agent_fn=_act, max_episode_steps=LONGEST, keep_steps=keep_steps, **fields)
+def _episodes(
+    num_envs: int = NUM_EPISODES,
+    keep_steps: int = NUM_KEPT,
+    cls: type[VectorEnv] = VmapWrapper,
+    env: Countdown | None = None,
+    **fields: Any,
+) -> EvaluationMetrics:
+    rows = cls(env or Visible(), num_envs)
+    evaluator = Evaluator(env=rows, agent_fn=_act, max_episode_steps=LONGEST, keep_steps=keep_steps, **fields)
     return evaluator.evaluate(AgentState(jnp.float32(BONUS)), jax.random.key(3), NUM_EPISODES)
 
 
@@ -56,6 +63,28 @@ def test_every_moment_and_every_step_is_kept(kept: EvaluationMetrics) -> None:
         np.testing.assert_allclose(steps.rewards[i, :length], down[:-1] + BONUS)
         np.testing.assert_array_equal(steps.terminations[i, :length], down[1:] == 0)
     assert steps.is_success is None
+
+
+# Modes in which the last step of an episode also starts the next one.
+_WITHOUT_LAST_STATE = (AutoresetMode.NORMAL, AutoresetMode.FAST)
+
+
+@pytest.mark.parametrize("mode", _WITHOUT_LAST_STATE)
+def test_a_mode_that_loses_the_last_physical_state_is_refused(mode: AutoresetMode) -> None:
+    with raises_naming(ValueError, f"autoreset_mode={mode.value}", "autoreset_mode=disabled"):
+        _episodes(cls=VECTOR_ENVS[mode])
+
+
+@pytest.mark.parametrize("mode", _WITHOUT_LAST_STATE)
+def test_every_mode_is_accepted_without_physics(mode: AutoresetMode) -> None:
+    assert _episodes(cls=VECTOR_ENVS[mode], env=Countdown()).steps.physics == {}
+
+
+@pytest.mark.parametrize("mode", [mode for mode in AutoresetMode if mode not in _WITHOUT_LAST_STATE])
+def test_the_last_physical_state_is_that_of_the_recorded_episode(mode: AutoresetMode, kept: EvaluationMetrics) -> None:
+    steps = _episodes(cls=VECTOR_ENVS[mode]).steps
+    for i, length in enumerate(np.asarray(kept.episode_lengths)[:NUM_KEPT]):
+        np.testing.assert_array_equal(steps.physics.q[i, : length + 1], kept.steps.physics.q[i, : length + 1])
 
 
 def test_nothing_else_changes(kept: EvaluationMetrics) -> None:

@@ -40,7 +40,12 @@ def test_the_next_start_announces_the_time_of_the_last_one(tmp_path: Path) -> No
     assert "about 2 min" in str(times_of(tmp_path, {**CONFIG, "num_envs": 32}).announce())
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"x": 1}', "[" * 5000, '{"x": {"new": "a"}}', '{"x": {"new": NaN}}'])
+HUGE = f'{{"x": {{"new": {"9" * 400}}}}}'  # no float
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"x": 1}', "[" * 5000, '{"x": {"new": "a"}}', '{"x": {"new": NaN}}', HUGE]
+)
 def test_an_unusable_file_is_replaced(text: str, tmp_path: Path) -> None:
     times = times_of(tmp_path)
     (tmp_path / "compile_times.json").write_text(text)

@@ -41,6 +41,10 @@ def test_the_number_of_updates_is_that_of_half_of_the_steps() -> None:
     assert_names(suggested("agent=dqn", "env=acrobot") or "", "updates_per_iteration=16", "for 8 steps")
 
 
+def test_the_smallest_number_of_updates_has_a_suggestion() -> None:
+    assert_names(suggested("agent=dqn", "env=acrobot", "updates_per_iteration=1e-4") or "", "updates_per_iteration=16")
+
+
 @pytest.mark.parametrize("agent", ["random", "ec/openes", "meta/pbt"])
 def test_other_algorithms_have_no_suggestions(agent: str) -> None:
     assert suggested(f"agent={agent}", "env=cartpole") is None

@@ -22,6 +22,16 @@ def test_iterations_that_are_alike_are_counted() -> None:
     assert EveryIterations(4).until_due(8, 0, 1) == 4
 
 
+@pytest.mark.parametrize("timesteps", [1e15, 1e18, 1e19, 1e22, 1e300, 1.7e308])
+@pytest.mark.parametrize("steps_per_iteration", [0, 1, 64])
+@pytest.mark.parametrize("rows", [None, EveryIterations(3), EveryIterations(2**62)])
+def test_a_huge_interval_is_never_due(timesteps: float, steps_per_iteration: int, rows: EveryIterations | None) -> None:
+    interval = every(timesteps, steps_per_iteration, num_seeds=3, rows=rows)
+    assert interval is not None
+    assert not interval.is_due(np.arange(5), 1000 * np.arange(5)).any()
+    assert interval.until_due(4, 4000, 1000) > 1e11
+
+
 def test_steps_that_differ_are_summed() -> None:
     interval = every(100, 0, num_seeds=2)
     assert interval == EverySteps(200)

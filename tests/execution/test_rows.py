@@ -21,6 +21,29 @@ def test_means_do_not_depend_on_the_length_of_chunks() -> None:
     assert whole.take() == {"train/episodes": 0}
 
 
+@pytest.mark.parametrize("length", [1, 2, 4])
+def test_a_metric_is_averaged_over_the_iterations_that_have_it(length: int) -> None:
+    """As with the workers of a parameter server, whose metrics may differ."""
+    for present in range(1, 16):
+        means, values = RunningMeans({}), np.arange(1.0, 5.0)
+        for first in range(0, 4, length):
+            rows = {"loss": values[first : first + length]}
+            if present >> first & 1:
+                rows["rare"] = 10 * rows["loss"]
+            means.add(PyTreeDict(rows))
+            means = RunningMeans(means.to_json())  # an interruption
+        having = [x for first in range(0, 4, length) if present >> first & 1 for x in values[first : first + length]]
+        expected = {"train/loss": 2.5, "train/episodes": 0} | ({"train/rare": 10 * np.mean(having)} if having else {})
+        assert means.take() == pytest.approx(expected)
+
+
+def test_a_checkpoint_of_an_earlier_version_counts_every_metric_in_every_iteration() -> None:
+    means = RunningMeans({"train/loss": 6.0, "iterations": 3.0})
+    means.add(PyTreeDict(loss=np.array([2.0])))
+    assert means.to_json() == {"train/loss": 8.0, "iterations": 4.0}
+    assert means.take() == {"train/loss": 2.0, "train/episodes": 0}
+
+
 def test_latest_metrics_are_those_of_the_last_iteration() -> None:
     """Also after an interruption, for names below a given one, and for the mean over seeds."""
     metrics = PyTreeDict(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from evorl.execution.intervals import EveryIterations, EverySteps
-from evorl.execution.session import Intervals, RunSession, SessionRules, TrainingDiverged
+from evorl.execution.session import Intervals, Pace, RunSession, SessionRules, TrainingDiverged
 from evorl.runs.recorder import Recorder, RunPlan
 from evorl.types import PyTreeDict, State
 from tests.support.errors import raises_naming
@@ -63,6 +65,23 @@ def test_rows_are_means_over_their_interval_and_evaluations_add_columns() -> Non
     ]
     assert ["eval/episode_return" in row for row in records.rows] == [False, True]
     assert session.best_score == 3.0
+
+
+def test_the_speed_excludes_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
+    def evaluate() -> PyTreeDict:
+        clock.seconds += 5.0
+        return PyTreeDict(episode_return=np.float32(1.0))
+
+    clock = SimpleNamespace(seconds=100.0)
+    monkeypatch.setattr(time, "perf_counter", lambda: clock.seconds)
+    records = Records()
+    session = session_of(SessionRules(Intervals(None, EveryIterations(1)), pace=Pace(0)), recorder=records)
+    for _ in range(2):
+        clock.seconds += 0.5
+        session.advance(1, 1000, 1000, PyTreeDict())
+        session.complete_iteration(evaluate, State)
+    assert [row["time/steps_per_second"] for row in records.rows] == [2000.0, 2000.0]
+    assert [row["time/evaluation_seconds"] for row in records.rows] == [5.0, 5.0]
 
 
 def test_the_best_score_and_due_checkpoints_are_saved() -> None:

@@ -15,6 +15,7 @@ from evorl.parameter_server import push_record
 from evorl.parameter_server.commands import ParameterCommands, Pushed
 from evorl.parameter_server.frames import CommandRefused, frame, parsed_header
 from evorl.parameter_server.push_record import PushRecord, max_steps_per_push
+from evorl.parameter_server.worker import ParameterWorker
 from evorl.types import PyTreeDict
 from tests.support.errors import raises_naming
 from tests.support.odd_values import ODD, label
@@ -152,6 +153,18 @@ def test_how_many_steps_a_push_stands_for(algorithm: str, changes: dict, expecte
     if "updates_per_iteration" in changes:
         assert workflow.timesteps_per_iteration == 8
     assert max_steps_per_push(workflow) == expected(workflow)
+
+
+def test_the_first_push_of_a_learner_from_sequences_is_within_the_limit() -> None:
+    """The first update needs a complete sequence of every environment, also without ``learning_starts``."""
+    sizes = {"burn_in": 12, "sequence_length": 12, "replay_capacity": 512}
+    workflow = small("r2d2", learning_starts=0, updates_per_iteration=1, rollout_length=1, **sizes)
+    worker = ParameterWorker(workflow, "gradient")
+    params = worker.served.taken_from(worker.agent_state)
+    iterations = (worker.work(params, 0) for _ in range(50))
+    work = next((work for work in iterations if work.sent is not None), None)
+    assert work is not None
+    assert 8 * 24 <= work.steps <= max_steps_per_push(workflow) <= 8 * 24 + 2 * workflow.timesteps_per_iteration
 
 
 def test_json_of_many_digits_is_no_frame() -> None:

@@ -29,6 +29,19 @@ def test_settings_are_shared_evenly_by_the_fewest_trainings() -> None:
     assert capacity.settings_at_once(rows, 7, 1.0) == 1  # a single setting is always tried
 
 
+@pytest.mark.parametrize(("is_on_cpu", "expected"), [(True, 5), (False, 28)])
+def test_the_memory_of_the_process_counts_only_on_a_cpu(
+    is_on_cpu: bool, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capacity, "_own_bytes", lambda: 6000)
+    monkeypatch.setattr(capacity, "on_cpu", lambda: is_on_cpu)
+    monkeypatch.setattr(capacity, "program_bytes", lambda compiled, num_devices: None)
+    monkeypatch.setattr(capacity, "_compiled", lambda rows: None)
+    monkeypatch.setattr(capacity, "_state_bytes", lambda workflow: 100)
+    monkeypatch.setattr(capacity, "available_bytes", lambda: 10_000)
+    assert capacity.settings_at_once(rows, 28) == expected
+
+
 def test_what_the_program_takes_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "program_bytes", lambda compiled, num_devices: 1000)
     monkeypatch.setattr(capacity, "_state_bytes", lambda workflow: 1)

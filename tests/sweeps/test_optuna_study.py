@@ -44,6 +44,14 @@ def test_a_search_that_was_stopped_tries_the_same_and_finds_the_best(tmp_path: P
     assert abs(best[0]["b"] - 0.5) < 0.2
 
 
+@pytest.mark.parametrize("seed", [2**32 - 1, 2**32 - 2])
+def test_the_seeds_of_the_last_trials_wrap_around(seed: int, tmp_path: Path) -> None:
+    study = OptunaStudy(tmp_path / "study.log", OVER, seed)
+    for _ in range(3):
+        study.end(study.next_trial(), 1.0)
+    assert len({trial.setting["a"] for trial in study.trials}) == 3
+
+
 def test_a_failure_is_remembered(tmp_path: Path) -> None:
     study = OptunaStudy(tmp_path / "study.log", OVER, 0)
     study.end(study.next_trial(), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -131,6 +132,62 @@ def test_a_stopped_sweep_goes_on_to_the_same_table(
     run(f"resume={folder}")
     assert (folder / "sweep.csv").read_bytes() == next(swept[0].glob("*/*/sweep.csv")).read_bytes()
     assert (folder / "best").exists()
+
+
+def test_a_part_stopped_between_its_end_and_the_next_evaluation_goes_on_to_the_same_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = "sweep={over: {agent.clip_epsilon: [0.1,0.2,0.3,0.4]},halving: {first: 130,factor: 2},at_once: 2}"
+    settings = [*QUICK, "num_seeds=1", sweep, "total_timesteps=512", "eval_interval=128"]
+    run(*settings, f"runs_folder={tmp_path / 'whole'}")
+    (whole,) = (tmp_path / "whole").glob("*/*")
+    polled, train = itertools.count(), Part.train
+
+    def stopped(part: Part, seed: int, start: object, recorders: object, should_stop: object) -> None:
+        train(part, seed, start, recorders, lambda: next(polled) >= 2)  # after the third iteration, at 192 steps
+
+    with monkeypatch.context() as context:
+        context.setattr(Part, "train", stopped)
+        context.setattr("evorl.execution.training_loop.SECONDS_PER_CHUNK", 0.0)
+        run(*settings, f"runs_folder={tmp_path / 'stopped'}")
+    (folder,) = (tmp_path / "stopped").glob("*/*")
+    part = folder / "round_0" / "group_0_part_0"
+    assert max(int(path.name) for path in (part / "checkpoints").glob("[0-9]*")) == 3
+    run(f"resume={folder}")
+    for name in ("sweep.csv", "evaluations.csv"):
+        assert (folder / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_a_resumed_sweep_keeps_its_parts_on_a_machine_with_other_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once, resumed = 3, 2
+    over = "sweep={agent.clip_epsilon: [0.1,0.2,0.3,0.4]}"
+    tables, polled, train = [], itertools.count(), Part.train
+
+    def stopped(part: Part, seed: int, start: object, recorders: object, should_stop: object) -> None:
+        train(part, seed, start, recorders, lambda: next(polled) >= 3)
+
+    for path, next_count in ((tmp_path / "whole", at_once), (tmp_path / "stopped", resumed)):
+        with monkeypatch.context() as context:
+            context.setattr("evorl.sweeps.sweep_run.settings_at_once", lambda *_: at_once)
+            if path.name == "stopped":
+                context.setattr(Part, "train", stopped)
+            run(*QUICK, over, f"runs_folder={path}")
+        (folder,) = path.glob("*/*")
+        monkeypatch.setattr("evorl.sweeps.sweep_run.settings_at_once", lambda *_, count=next_count: count)
+        run(f"resume={folder}")
+        tables.append((folder / "sweep.csv").read_bytes())
+    assert tables[0] == tables[1]
+
+
+def test_a_setting_with_parameters_that_are_not_finite_has_no_return(tmp_path: Path) -> None:
+    """With discrete actions the argmax of NaN logits is still an action, so the episodes have finite returns."""
+    with pytest.raises(SystemExit):
+        run(*SMALL, "sweep={optimizer.learning_rate: [1e-3,1e30]}", f"runs_folder={tmp_path}")
+    assert [bool(row["eval_return"]) for row in table_in(tmp_path)] == [True, False]
+    (best,) = tmp_path.glob("*/*/best")
+    assert RunFolder(best).load_config().optimizer.learning_rate == 1e-3
 
 
 def test_parts_and_halving_end_the_worse_early(swept: tuple[Path, list[str]], tmp_path: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
+from evorl.runs.files import RunFolderError
 from evorl.sweeps.grouping import Group
 from evorl.sweeps.sweep_run import SweepRun, last_score, ranked
 from evorl.sweeps.sweep_settings import SweepSettings
+from tests.support.errors import assert_names, raises_naming
 from tests.support.small_workflows import small
 
 
@@ -37,6 +40,29 @@ def test_rows_are_shared_out_to_devices(
     assert {part.workflow.execution.num_devices for part in found} == {devices}
     assert len({len(part.workflow.seeds) for part in found}) == 1  # one program
     assert len(found) == len(parts)
+
+
+@pytest.mark.parametrize(
+    "stored", ["2", "2\n2\n2", "0\n2", "2\n12", "2.0\n2", "-1\n2", "two\n2", "9" * 5000 + "\n2", "\n2"]
+)
+def test_a_damaged_number_of_settings_at_once_is_refused(stored: str, tmp_path: Path) -> None:
+    run = run_of(4, 1, 1)
+    run = dataclasses.replace(run, folder=tmp_path, groups=[*run.groups, *run.groups])
+    (tmp_path / "at_once.csv").write_text("3\n2\n")
+    assert dataclasses.replace(run).at_once == (3, 2)
+    (tmp_path / "at_once.csv").write_text(f"{stored}\n")
+    with raises_naming(RunFolderError, str(tmp_path / "at_once.csv"), "2 lines", "from 1 to 11"):
+        _ = run.at_once
+
+
+def test_a_resumed_sweep_tells_that_it_keeps_its_number_of_settings_at_once(tmp_path: Path) -> None:
+    messages: list[str] = []
+    run = dataclasses.replace(run_of(4, 1, 1, at_once=1), folder=tmp_path, message=messages.append)
+    (tmp_path / "at_once.csv").write_text("2\n")
+    assert run.at_once == (2,)
+    assert_names("".join(messages), "sweep.at_once=1", "no effect", "2 settings")
+    assert dataclasses.replace(run, settings=run_of(4, 1, 1, at_once=2).settings).at_once == (2,)
+    assert len(messages) == 1
 
 
 def test_those_that_went_farthest_come_first() -> None:

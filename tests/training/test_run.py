@@ -48,6 +48,25 @@ def test_no_tracker_gets_the_secrets_of_a_server(tmp_path: Path, words: list[str
     assert not [name for name, text in held.items() if "hushhush" in text or "my-key.pem" in text]
 
 
+@pytest.mark.parametrize("fault", ["recorder", "folder", "restore"])
+def test_an_error_before_the_training_closes_the_workflow(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep continues after such an error, so simulators and servers of the run must not stay open."""
+    closed: list[Workflow] = []
+    monkeypatch.setattr(Workflow, "close", lambda workflow: closed.append(workflow))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    resumed = None
+    if fault == "folder":
+        RunFolder.create(tmp_path, {}, "mine")
+    if fault == "restore":
+        resumed = RunFolder.create(tmp_path, {}, "mine")  # without a checkpoint
+    start = RunStart(RunPlace(tmp_path, "mine"), resumed, "A title", [], {}, tmp_path)
+    with pytest.raises((ValueError, OSError)):
+        train(spec_of("agent=ppo", *SMALL, f"recorders.mlflow={str(fault == 'recorder').lower()}"), start)
+    assert len(closed) == 1
+
+
 def test_a_job_ends_where_its_sweep_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A stopped job of a sweep prints no resume command, which is the sweep's."""
     place = RunPlace(tmp_path, "0", "evorl train resume=sweep", lambda: True)
