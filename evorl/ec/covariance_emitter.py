@@ -40,7 +40,7 @@ class CovarianceEmitter(PyTreeNode):
         selection: individuals to recombine: filter for all that the archive accepted, mu for the best half.
         restart: basic restarts an emitter from a random elite when its search has converged or its covariance is
             ill-conditioned; no_improvement also when the archive accepted none of the emitter's individuals.
-        negative_weights: also shrink the covariance along steps of the worse half; only for selection=mu and cmaes.
+        negative_weights: shrink the covariance along steps of the worse half; requires selection=mu and cmaes.
     """
 
     num_emitters: int = 15
@@ -53,8 +53,11 @@ class CovarianceEmitter(PyTreeNode):
 
     def __post_init__(self) -> None:
         require_positive(self, "num_emitters")
-        if self.negative_weights and self.selection == "filter":
-            raise ValueError("negative_weights=true requires selection=mu, not filter: only mu has negative weights.")
+        if self.negative_weights and (self.selection, self.optimizer) != ("mu", "cmaes"):
+            raise ValueError(
+                f"negative_weights=true requires selection=mu and optimizer=cmaes, got {self.selection} and "
+                f"{self.optimizer}: change them, or set negative_weights=false."
+            )
 
     def search(self, pop_size: int) -> CovarianceAdaptation:
         """Return the optimizer of each emitter for generations of ``pop_size`` individuals in total.
@@ -104,7 +107,7 @@ class CovarianceEmitter(PyTreeNode):
         Args:
             state: state of the emitters in this generation.
             key: random key for restarts.
-            archive: archive to which the individuals of this generation were added.
+            archive: archive with cells, to which the individuals of this generation were added.
             before: state of the archive before this generation; decides which individuals count as accepted.
             after: state of the archive after this generation; restarts begin at its elites.
             fitness: fitness of the individuals, ``[P]``.

@@ -12,10 +12,11 @@ from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from evorl.config.names import no_such
-from evorl.config.values import positive
+from evorl.config.values import checked_value, positive
 from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.fitness_shaping import is_flat
 from evorl.ec.noise import noise_rows
@@ -42,8 +43,8 @@ class EvosaxStrategy(EvoOptimizer):
         params: other numeric parameters of the strategy, by their names in evosax; evosax's defaults for the rest.
 
     Raises:
-        ValueError: the strategy or one of its parameters is unknown (the message suggests valid names), or the
-            strategy does not support ``pop_size`` or ``num_populations``.
+        ValueError: the strategy or one of its parameters is unknown (the message suggests valid names), a parameter
+            is not a finite number, or the strategy does not support ``pop_size`` or ``num_populations``.
     """
 
     pop_size: int
@@ -63,13 +64,18 @@ class EvosaxStrategy(EvoOptimizer):
                 f"pop_size={self.pop_size} cannot be divided into num_populations={self.num_populations} equal parts"
                 f"{' of even size' * (divisor == 2)}: choose a multiple of {divisor * self.num_populations}."
             )
+        if self.strategy == "LES" and self.pop_size < 2:
+            raise ValueError(f"pop_size={self.pop_size} must be at least 2 for LES, which compares individuals.")
         try:
-            fields = self._build({"x": jnp.zeros(2)})[1].__dataclass_fields__
+            defaults = vars(self._build({"x": jnp.zeros(2)})[1])
         except (AssertionError, ZeroDivisionError) as error:
             raise ValueError(f"evosax's {self.strategy} with pop_size={self.pop_size}: {error}") from error
-        for name in self.params:
-            if name not in fields:
-                raise ValueError(no_such(f"parameter of evosax's {self.strategy}", name, fields))
+        for name, value in self.params.items():
+            if name not in defaults:
+                raise ValueError(no_such(f"parameter of evosax's {self.strategy}", name, defaults))
+            if not isinstance(value, jax.Array | np.ndarray):
+                kind = bool if isinstance(defaults[name], bool) else float
+                checked_value(value, kind, f"params.{name} of evosax's {self.strategy}")
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
         """Return the initial state; ``solution`` is the initial mean, or the center of the initial individuals."""
@@ -78,9 +84,13 @@ class EvosaxStrategy(EvoOptimizer):
         solution = PyTreeDict(like=jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), solution)).like
         algorithm, params = self._algorithm(solution)
         if hasattr(algorithm, "get_mean"):
-            inner = algorithm.init(init_key, self._means(solution), params)
+            means = solution
+            if self.strategy in _NEEDS_GROUPS:  # one mean for each subpopulation
+                means = jax.tree.map(lambda x: jnp.broadcast_to(x, (self.num_populations, *x.shape)), solution)
+            inner = algorithm.init(init_key, means, params)
         else:
-            start = _scatter(start_key, solution, self.pop_size, self.initial_std)
+            noise = noise_rows(start_key, solution, 0, self.pop_size)
+            start = jax.tree.map(lambda x, rows: x + self.initial_std * rows, solution, noise)
             inner = algorithm.init(init_key, start, jnp.full(self.pop_size, WORST), params)
         if self.strategy == _TWO_SPREADS:
             inner = inner.replace(C=jnp.square(self.initial_std) * inner.C)
@@ -150,12 +160,6 @@ class EvosaxStrategy(EvoOptimizer):
             params = params.replace(std_init=self.initial_std)
         return algorithm, params.replace(**self.params)
 
-    def _means(self, solution: Params) -> Params:
-        """Return the initial mean; for strategies with subpopulations a copy for each, ``[num_populations, ...]``."""
-        if self.strategy not in _NEEDS_GROUPS:
-            return solution
-        return jax.tree.map(lambda x: jnp.broadcast_to(x, (self.num_populations, *x.shape)), solution)
-
     def _build(self, solution: Params) -> tuple[Any, Any]:
         leaves, treedef = jax.tree.flatten(solution)
         shapes = tuple(jnp.shape(leaf) for leaf in leaves)
@@ -191,11 +195,6 @@ def _build(strategy: str, pop_size: int, num_populations: int, treedef: Any, sha
 def _first(population: Params) -> Params:
     """Return the first individual, which has the structure and shapes of a solution."""
     return jax.tree.map(lambda x: x[0], population)
-
-
-def _scatter(key: Key, solution: Params, pop_size: int, std: jax.Array | float) -> Params:
-    noise = noise_rows(key, solution, 0, pop_size)
-    return jax.tree.map(lambda x, rows: x + std * rows, solution, noise)
 
 
 def _evosax_algorithms() -> Any:

@@ -7,8 +7,6 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from evorl.config.names import no_such
-
 
 def compute_ranks(fitness: jax.Array) -> jax.Array:
     """Return ranks ``[P]``, int32: 0 for the lowest fitness, P - 1 for the highest.
@@ -32,33 +30,10 @@ def compute_centered_ranks(fitness: jax.Array) -> jax.Array:
 
 
 def standardized_fitness(fitness: jax.Array) -> jax.Array:
-    """Shift and scale fitness ``[P]`` to mean 0 and variance 1; non-finite values first become the worst finite one."""
+    """Standardize fitness ``[P]`` to mean 0, variance 1 (0 if all are equal); non-finite values count as the worst."""
     fitness = scaled_to_square(failures_to_worst(fitness))
     fitness = fitness - fitness[0]  # exactly 0 if all are equal; division would amplify rounding errors of the mean
     return (fitness - fitness.mean()) / (fitness.std() + 1e-8)
-
-
-def raw_fitness(fitness: jax.Array) -> jax.Array:
-    """Return fitness ``[P]`` unchanged, except that non-finite values become the worst finite one."""
-    return failures_to_worst(fitness)
-
-
-FITNESS_SHAPING: dict[str, Callable[[jax.Array], jax.Array]] = {
-    "centered_ranks": compute_centered_ranks,
-    "standardized": standardized_fitness,
-    "raw": raw_fitness,
-}
-
-
-def fitness_shaping(name: str) -> Callable[[jax.Array], jax.Array]:
-    """Return the fitness transform called ``name``, a key of ``FITNESS_SHAPING``.
-
-    Raises:
-        ValueError: the name is unknown; the message lists valid names.
-    """
-    if name not in FITNESS_SHAPING:
-        raise ValueError(no_such("fitness shaping", name, FITNESS_SHAPING))
-    return FITNESS_SHAPING[name]
 
 
 def log_rank_weights(num_elites: int) -> jax.Array:
@@ -72,8 +47,8 @@ def weights_by_rank(fitness: jax.Array, best_weights: jax.Array) -> tuple[jax.Ar
 
     The k-th best individual, from k = 0, has weight ``best_weights[k]``, or 0 beyond the end of ``best_weights``.
     Individuals with non-finite fitness have weight 0. The others are then treated as a smaller population: the P ranks
-    are divided evenly between them, and each individual gets the sum of its ranks' weights. This preserves the sums of
-    positive and of negative weights.
+    are divided evenly between them, and each individual gets the sum of its ranks' weights. Finally, the positive and
+    the negative weights are scaled to their original sums.
 
     Args:
         fitness: fitness ``[P]``.
@@ -127,3 +102,15 @@ def scaled_to_square(fitness: jax.Array) -> jax.Array:
     """Divide fitness ``[P]`` by a power of two if magnitudes reach 2^60, so that squares are finite in float32."""
     _, exponent = jnp.frexp(jnp.max(jnp.abs(fitness)))
     return jnp.ldexp(fitness, -jnp.maximum(exponent - 60, 0))
+
+
+def raw_fitness(fitness: jax.Array) -> jax.Array:
+    """Return fitness ``[P]`` unchanged, except that non-finite values become the worst finite one."""
+    return failures_to_worst(fitness)
+
+
+FITNESS_SHAPING: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "centered_ranks": compute_centered_ranks,
+    "standardized": standardized_fitness,
+    "raw": raw_fitness,
+}

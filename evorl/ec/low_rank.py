@@ -35,9 +35,9 @@ class LowRankStrategy(GaussianStrategy):
 
     def sample(self, state: PyTreeDict, first: jax.Array | int, count: int) -> Params:
         """Return the sampled individuals with dense matrices, see ``GaussianStrategy.sample``."""
-        return (
-            super().sample(state, first, count) if self.rank is None else explicit(self._factors(state, first, count))
-        )
+        if self.rank is None:
+            return super().sample(state, first, count)
+        return explicit(self._factors(state, first, count))
 
     def ask_factored(self, state: PyTreeDict, first: jax.Array | int = 0, count: int | None = None) -> Params:
         if self.rank is None or "injected" in state:

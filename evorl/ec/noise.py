@@ -17,7 +17,7 @@ from evorl.ops import collectives
 from evorl.ops.low_rank import LowRankNoise, is_noise
 from evorl.types import Key, Params
 
-BLOCK_NUMBERS = 1 << 19  # maximum number of random numbers in memory while weighted sums are computed
+BLOCK_NUMBERS = 1 << 19  # maximum number of random numbers in memory in weighted sums, unless one individual needs more
 
 
 def noise_rows(key: Key, like: Params, first: jax.Array | int, count: int, rank: int | None = None) -> Params:

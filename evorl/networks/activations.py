@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
@@ -20,6 +19,7 @@ import numpy as np
 
 from evorl.config.custom_parts import CustomPart, custom_class, custom_part, is_custom_name
 from evorl.config.names import did_you_mean, load_named, no_such
+from evorl.config.values import LONGEST_AXIS, checked_value, whole_number
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "celu": jax.nn.celu,
@@ -40,11 +40,6 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
-def activation_names() -> tuple[str, ...]:
-    """Return the names that ``activation_by_name`` accepts, sorted."""
-    return tuple(sorted(ACTIVATIONS))
-
-
 def activation_by_name(name: str) -> Callable[[jax.Array], jax.Array]:
     """Return the activation function of that name: elementwise, except softmax, which normalizes the last axis.
 
@@ -54,7 +49,7 @@ def activation_by_name(name: str) -> Callable[[jax.Array], jax.Array]:
     if name in ACTIVATIONS:
         return ACTIVATIONS[name]
     hint = did_you_mean(str(name).lower(), ACTIVATIONS)
-    raise ValueError(f"there is no activation {name!r}.{hint} Available: {', '.join(activation_names())}.")
+    raise ValueError(f"there is no activation {name!r}.{hint} Available: {', '.join(ACTIVATIONS)}.")
 
 
 _NAME = "kaf"
@@ -144,13 +139,13 @@ def build_activation(config: Any, where: str = "activation") -> Activation:
     name = options.pop("name", None)
     if is_custom_name(name):
         return custom_network_part(config, where)
-    if name not in (*activation_names(), _NAME):
-        raise ValueError(f"{where}: {no_such('activation', name, (*activation_names(), _NAME))}")
+    if name not in (*ACTIVATIONS, _NAME):
+        raise ValueError(f"{where}: {no_such('activation', name, (*ACTIVATIONS, _NAME))}")
     names = [field.name for field in dataclasses.fields(KernelActivation)] if name == _NAME else []
     for option, value in options.items():
         if option not in names:
             raise ValueError(f"{where}: {no_such(f'option of activation {name}', option, names or ('none',))}")
-        _check(option, value, where)
+        options[option] = _checked(option, value, where)
     return KernelActivation(**options) if name == _NAME else name
 
 
@@ -180,18 +175,15 @@ def check_features(activation: Activation, num_features: int) -> None:
         )
 
 
-def _check(option: str, value: Any, where: str) -> None:
-    names = {"kernel": ("rbf", "rbf2d"), "initial": activation_names()}.get(option)
+def _checked(option: str, value: Any, where: str) -> Any:
+    names = {"kernel": ("rbf", "rbf2d"), "initial": tuple(ACTIVATIONS)}.get(option)
+    if names is not None and value not in names:
+        raise ValueError(f"{where}: {no_such(f'value of {option}', value, names)}")
     if names is not None:
-        if value not in names:
-            raise ValueError(f"{where}: {no_such(f'value of {option}', value, names)}")
-    elif isinstance(value, bool) or not isinstance(value, int if option == "size" else int | float):
-        kind = "whole number" if option == "size" else "number"
-        raise ValueError(f"{where}: {option} must be a {kind}, got {value!r}.")
-    elif option == "size" and value < 2:
-        raise ValueError(f"{where}: size must be at least 2, got {value!r}.")
-    elif not 0.0 < value < math.inf:
-        raise ValueError(f"{where}: {option} must be finite and above 0, got {value!r}.")
+        return value
+    if option == "size":
+        return whole_number(value, f"{where}: size", 2, LONGEST_AXIS)
+    return checked_value(value, float, f"{where}: {option}", "(0, inf)")
 
 
 @functools.lru_cache

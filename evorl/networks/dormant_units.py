@@ -38,11 +38,19 @@ class Recycled(NamedTuple):
 
 def check_recyclable(network: nn.Module, where: str) -> None:
     """Raise ``ValueError`` if a network's hidden units cannot be recycled; ``where`` names its torso in the message."""
-    layers = getattr(getattr(network, "torso", None), "layers", ())
+    torso: Any = getattr(network, "torso", None)
+    layers = getattr(torso, "layers", ())
     if not layers or not all(isinstance(x, DenseSettings) and not x.batch_norm for x in layers):
         raise ValueError(
             f"redo_interval requires hidden layers that are all dense, without batch_norm: set {where} to a list of "
             "sizes, such as [256, 256], or redo_interval=null."
+        )
+    alone = (torso.clone(layers=(layer,), parent=None) for layer in layers)
+    shapes = [jax.eval_shape(x.init_with_output, jax.random.key(0), jnp.zeros((1, 1)))[0].shape for x in alone]
+    if shapes != [(1, layer.size) for layer in layers]:
+        raise ValueError(
+            f"redo_interval requires activations with one output per unit, but one of {where} has another number, as "
+            "rbf2d has: choose another activation, such as relu, or set redo_interval=null."
         )
 
 

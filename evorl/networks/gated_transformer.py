@@ -45,7 +45,7 @@ class GTrXL(nn.Module):
         return PyTreeDict(memory=memory, count=jnp.zeros(shape, jnp.int32))
 
     def setup(self) -> None:
-        self.embedding = _dense(self.size, self.dtype)
+        self.embedding = linear(self.size, self.dtype)
         self.layers = [_Layer(self.size, self.num_heads, self.window, self.dtype) for _ in range(self.num_layers)]
 
     def inputs(self, x: jax.Array) -> jax.Array:
@@ -121,10 +121,10 @@ class _Layer(nn.Module):
             return x.reshape(*x.shape[:-1], self.num_heads, depth)
 
         normalized = nn.LayerNorm(name="attention_norm")(seen)
-        keys_values = _dense(2 * self.size, self.dtype, "keys_values", use_bias=False)(normalized)
+        keys_values = linear(2 * self.size, self.dtype, "keys_values", use_bias=False)(normalized)
         keys, values = map(heads, jnp.split(keys_values, 2, axis=-1))  # [P, B, H, D]
-        queries = heads(_dense(self.size, self.dtype, "queries", use_bias=False)(normalized[-num_steps:]))
-        distances = _dense(self.size, self.dtype, "distances", use_bias=False)(_sinusoids(self.window, self.size))
+        queries = heads(linear(self.size, self.dtype, "queries", use_bias=False)(normalized[-num_steps:]))
+        distances = linear(self.size, self.dtype, "distances", use_bias=False)(_sinusoids(self.window, self.size))
         shape = (self.num_heads, depth)
         content_bias, distance_bias = (
             self.param(name, nn.initializers.zeros, shape) for name in ("content_bias", "distance_bias")
@@ -135,9 +135,9 @@ class _Layer(nn.Module):
         visible = _placed(jnp.moveaxis(is_visible, 1, 0))[:, None]  # [B, 1, T, P]
         weights = nn.softmax(jnp.where(visible, scores, jnp.finfo(jnp.float32).min))
         attended = _product("bhtp,pbhd->tbhd", weights, values, self.dtype).reshape(x.shape)
-        x = _Gate(self.dtype, name="attention_gate")(x, nn.relu(_dense(self.size, self.dtype, "attended")(attended)))
-        hidden = nn.gelu(_dense(self.size, self.dtype, "hidden")(nn.LayerNorm(name="hidden_norm")(x)))
-        return _Gate(self.dtype, name="hidden_gate")(x, _dense(self.size, self.dtype, "outputs")(hidden))
+        x = _Gate(self.dtype, name="attention_gate")(x, nn.relu(linear(self.size, self.dtype, "attended")(attended)))
+        hidden = nn.gelu(linear(self.size, self.dtype, "hidden")(nn.LayerNorm(name="hidden_norm")(x)))
+        return _Gate(self.dtype, name="hidden_gate")(x, linear(self.size, self.dtype, "outputs")(hidden))
 
 
 class _Gate(nn.Module):
@@ -153,12 +153,12 @@ class _Gate(nn.Module):
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
         """Return ``(1 - z) x + z h`` with gate z and candidate h; ``x`` are inputs, ``y`` outputs, ``[..., size]``."""
         size = x.shape[-1]
-        reset_y, update_y, new_y = jnp.split(_dense(3 * size, self.dtype, "of_outputs", use_bias=False)(y), 3, axis=-1)
-        reset_x, update_x = jnp.split(_dense(2 * size, self.dtype, "of_inputs", use_bias=False)(x), 2, axis=-1)
+        reset_y, update_y, new_y = jnp.split(linear(3 * size, self.dtype, "of_outputs", use_bias=False)(y), 3, axis=-1)
+        reset_x, update_x = jnp.split(linear(2 * size, self.dtype, "of_inputs", use_bias=False)(x), 2, axis=-1)
         bias = self.param("bias", nn.initializers.constant(GATE_BIAS), (size,))
         update = nn.sigmoid(update_y + update_x - bias)
         kept = nn.sigmoid(reset_y + reset_x) * x
-        new = jnp.tanh(new_y + _dense(size, self.dtype, "of_kept", use_bias=False)(kept))
+        new = jnp.tanh(new_y + linear(size, self.dtype, "of_kept", use_bias=False)(kept))
         return (1.0 - update) * x + update * new
 
 
@@ -167,7 +167,8 @@ def _product(equation: str, x: jax.Array, y: jax.Array, dtype: Dtype) -> jax.Arr
     return jnp.einsum(equation, x.astype(dtype), y.astype(dtype)).astype(jnp.float32)
 
 
-def _dense(size: int, dtype: Dtype, name: str | None = None, use_bias: bool = True) -> nn.Dense:
+def linear(size: int, dtype: Dtype, name: str | None = None, use_bias: bool = True) -> nn.Dense:
+    """Return a dense layer with uniform initial weights of gain 1 and float32 outputs."""
     init = kernel_initializer(False, 1.0)
     return Dense(size, use_bias=use_bias, kernel_init=init, name=name, **float32_outputs(dtype))
 

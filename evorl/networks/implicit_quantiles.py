@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -30,6 +31,8 @@ class ImplicitQNetwork(QNetwork):
     """
 
     num_fractions: int = 32
+
+    num_shared_axes: ClassVar[int] = 1  # all fractions of a row: averages over independent noise would hardly explore
 
     @nn.compact
     def __call__(self, obs: Observation, fractions: jax.Array | None = None, key: Key | None = None) -> jax.Array:

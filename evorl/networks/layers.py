@@ -217,17 +217,20 @@ class NoisyDense(nn.Module):
     """Dense layer with learned noise on its weights, for exploration (Fortunato et al. 2018,
     https://arxiv.org/abs/1706.10295).
 
-    Noise is factorized Gaussian (section 3, case b), and sampled separately for every row of the input.
+    Noise is factorized Gaussian (section 3, case b), and sampled separately for every row of the input, except that
+    rows along the last ``num_shared_axes`` of these axes have the same noise.
 
     Attributes:
         size: number of outputs.
         initial_scale: the paper's ``sigma_0``; the initial noise scale is ``sigma_0 / sqrt(number of inputs)``.
         dtype: dtype of the operands of matrix multiplications, one of ``DTYPES``; outputs are float32.
+        num_shared_axes: number of axes before the last one along which the noise is the same.
     """
 
     size: int
     initial_scale: float = 0.5
     dtype: Dtype = "float32"
+    num_shared_axes: int = 0
 
     @nn.compact
     def __call__(self, x: jax.Array, key: Key | None = None) -> jax.Array:
@@ -246,7 +249,8 @@ class NoisyDense(nn.Module):
         mean = product_in(self.dtype, x, kernel) + bias
         if key is None:
             return mean
-        noise = draw(jax.random.normal, key, (*x.shape[:-1], num_inputs + self.size))
+        rows = (*x.shape[: x.ndim - 1 - self.num_shared_axes], *(1,) * self.num_shared_axes)
+        noise = draw(jax.random.normal, key, (*rows, num_inputs + self.size))
         noise = jnp.sign(noise) * jnp.sqrt(jnp.abs(noise))
         # Factorized noise needs no per-row weight matrix: (x * e_in) W * e_out equals x (W * e_in e_out^T).
         noise_in, noise_out = noise[..., :num_inputs], noise[..., num_inputs:]

@@ -52,8 +52,8 @@ def linear_scan(decays: jax.Array, inputs: jax.Array, first: jax.Array) -> jax.A
 class MinGRU(nn.Module):
     """Minimal gated recurrent unit (Feng et al. 2024, https://arxiv.org/abs/2410.01201, section 3.1).
 
-    ``h_t = (1 - z_t) h_{t-1} + z_t c_t``, where gate ``z_t`` and candidate ``c_t`` depend only on the input. Computed
-    directly instead of in log space, so candidates may be negative, as in the paper's appendix.
+    ``h_t = (1 - z_t) h_{t-1} + z_t c_t``, where gate ``z_t`` and candidate ``c_t`` depend only on the input. It is
+    computed directly, not in log space, so candidates may be negative, as in the paper's appendix.
 
     The biases of the gates set the initial time constants of the units, geometrically spaced up to about ``horizon``
     (after Tallec & Ollivier 2018). The weights of a unit's candidate are scaled by ``sqrt((2 - z) / z)``, where ``z``

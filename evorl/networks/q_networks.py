@@ -38,20 +38,22 @@ class QNetwork(nn.Module):
     dueling: bool = False
     noisy: bool = False
 
+    num_shared_axes: ClassVar[int] = 0  # trailing axes of the heads' inputs along which the noise is the same
+
     @nn.compact
     def __call__(self, obs: Observation, action: Action | None = None, key: Key | None = None) -> jax.Array:
         if (action is None) != (self.num_actions is not None):
-            raise ValueError("pass an action to a Q network if it was built without num_actions, otherwise pass none.")
+            raise ValueError(f"Q networks take an action if and only if num_actions is None; it is {self.num_actions}.")
         if self.num_actions is not None:
             return self._all_action_values(torso_output(self.torso, obs, self.observation_ndim), self.num_actions, key)
         hidden = self.torso(_joined_with_action(self.torso, obs, self.observation_ndim, action))
         values = self._outputs("head", hidden, self.num_atoms or 1, key)
         return values if self.num_atoms else values[..., 0]
 
-    def _outputs(self, name: str, hidden: jax.Array, size: int, key: Key | None) -> jax.Array:
+    def _outputs(self, name: str, x: jax.Array, size: int, key: Key | None) -> jax.Array:
         if self.noisy:
-            return NoisyDense(size, dtype=self.torso.dtype, name=name)(hidden, key)
-        return output_layer(self.torso, size, self.output_scale, name)(hidden)
+            return NoisyDense(size, dtype=self.torso.dtype, num_shared_axes=self.num_shared_axes, name=name)(x, key)
+        return output_layer(self.torso, size, self.output_scale, name)(x)
 
     def _all_action_values(self, hidden: jax.Array, num_actions: int, key: Key | None) -> jax.Array:
         key, value_key = (None, None) if key is None else split_rows(key)
@@ -122,8 +124,12 @@ class EnsembleQNetwork(nn.Module):
     @nn.nowrap
     def member(self) -> QNetwork:
         """Return the network of one member; its parameters are entries along axis 0 of the ensemble's ``members``."""
+        return QNetwork(*self._member_fields())
+
+    @nn.nowrap
+    def _member_fields(self) -> tuple[Any, ...]:
         torso = self.torso.clone(parent=None)
-        return QNetwork(torso, self.num_actions, self.observation_ndim, self.output_scale, self.num_atoms)
+        return torso, self.num_actions, self.observation_ndim, self.output_scale, self.num_atoms
 
     @nn.compact
     def __call__(self, obs: Observation, action: Action | None = None) -> jax.Array:
@@ -137,14 +143,7 @@ class EnsembleQNetwork(nn.Module):
             out_axes=0,
             axis_size=self.num_critics,
         )
-        member = members(
-            self.torso.clone(parent=None),
-            self.num_actions,
-            self.observation_ndim,
-            self.output_scale,
-            self.num_atoms,
-            name="members",
-        )
+        member = members(*self._member_fields(), name="members")
         return member(obs) if action is None else member(obs, action)
 
 

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 from evorl.config.custom_parts import custom_class, custom_part, is_custom_name
 from evorl.config.names import no_such
 from evorl.config.values import whole_number
-from evorl.networks.gated_transformer import GTrXL
+from evorl.networks.gated_transformer import GTrXL, linear
 from evorl.networks.heads import torso_output
-from evorl.networks.layers import Dense, Dtype, float32_outputs, kernel_initializer, orthogonal_matrix
+from evorl.networks.layers import Dense, Dtype, float32_outputs, orthogonal_matrix
 from evorl.networks.linear_cells import LRU, MIN_MODULUS, MinGRU
 from evorl.networks.torsos import MAX_UNITS, Layer, Torso
 from evorl.ops.trees import zeros_where
@@ -29,8 +29,8 @@ CellState: TypeAlias = PyTreeDict
 _SETTING = "agent.network.recurrent"  # for messages
 
 
-class GRU(nn.Module):
-    """Gated recurrent unit (Cho et al. 2014, https://arxiv.org/abs/1406.1078); the reset gate multiplies ``W h``.
+class GatedCell(nn.Module):
+    """Cell whose gates are sums of a part that depends on the inputs and a part that depends on the state.
 
     Attributes:
         size: number of units.
@@ -40,17 +40,21 @@ class GRU(nn.Module):
     size: int = 128
     dtype: Dtype = "float32"
 
+    def inputs(self, x: jax.Array) -> jax.Array:
+        """Map inputs ``[..., F]``, of any number of steps, to their part of the gates, ``[..., gates * size]``."""
+        return self.input_gates(x)
+
+
+class GRU(GatedCell):
+    """Gated recurrent unit (Cho et al. 2014, https://arxiv.org/abs/1406.1078); the reset gate multiplies ``W h``."""
+
     def initial_state(self, shape: tuple[int, ...] = ()) -> CellState:
         """Return ``hidden``, zeros ``[*shape, size]``."""
         return PyTreeDict(hidden=jnp.zeros((*shape, self.size)))
 
     def setup(self) -> None:
-        self.input_gates = _input_product(3 * self.size, self.dtype)
+        self.input_gates = linear(3 * self.size, self.dtype)
         self.state_gates = _state_product(3 * self.size, self.dtype, use_bias=True)
-
-    def inputs(self, x: jax.Array) -> jax.Array:
-        """Map inputs ``[..., F]``, of any number of steps, to their part of the gates, ``[..., 3 size]``."""
-        return self.input_gates(x)
 
     def __call__(self, state: CellState, inputs: jax.Array) -> tuple[CellState, jax.Array]:
         """Return the next state and the output ``[..., size]``; ``inputs`` is the result of the method ``inputs``."""
@@ -62,28 +66,16 @@ class GRU(nn.Module):
         return PyTreeDict(hidden=hidden), hidden
 
 
-class LSTM(nn.Module):
-    """Long short-term memory (Hochreiter & Schmidhuber 1997; with the forget gate of Gers et al. 2000).
-
-    Attributes:
-        size: number of units.
-        dtype: dtype of the operands of matrix multiplications, float32 or bfloat16; results are float32.
-    """
-
-    size: int = 128
-    dtype: Dtype = "float32"
+class LSTM(GatedCell):
+    """Long short-term memory (Hochreiter & Schmidhuber 1997; with the forget gate of Gers et al. 2000)."""
 
     def initial_state(self, shape: tuple[int, ...] = ()) -> CellState:
         """Return ``cell`` and ``hidden``, zeros ``[*shape, size]``."""
         return PyTreeDict(cell=jnp.zeros((*shape, self.size)), hidden=jnp.zeros((*shape, self.size)))
 
     def setup(self) -> None:
-        self.input_gates = _input_product(4 * self.size, self.dtype)
+        self.input_gates = linear(4 * self.size, self.dtype)
         self.state_gates = _state_product(4 * self.size, self.dtype)
-
-    def inputs(self, x: jax.Array) -> jax.Array:
-        """Map inputs ``[..., F]``, of any number of steps, to their part of the gates, ``[..., 4 size]``."""
-        return self.input_gates(x)
 
     def __call__(self, state: CellState, inputs: jax.Array) -> tuple[CellState, jax.Array]:
         """Return the next state and the output ``[..., size]``; ``inputs`` is the result of the method ``inputs``."""
@@ -116,8 +108,7 @@ class DilatedLSTM(LSTM):
         core = state.step[..., None] % self.num_cores
         is_active = jnp.arange(self.size) // (self.size // self.num_cores) == core  # [..., size]
         new_state, _ = super().__call__(state, inputs)
-        cell = jnp.where(is_active, new_state.cell, state.cell)
-        hidden = jnp.where(is_active, new_state.hidden, state.hidden)
+        cell, hidden = (jnp.where(is_active, new_state[name], state[name]) for name in ("cell", "hidden"))
         return PyTreeDict(cell=cell, hidden=hidden, step=state.step + 1), hidden
 
 
@@ -262,21 +253,14 @@ def build_cell(config: Any) -> Cell | None:
             raise ValueError(f"{_SETTING}: {no_such(f'option of recurrent cell {kind}', name, names)}")
         options[name] = whole_number(value, f"{_SETTING}.{name}", 1, MAX_UNITS)
     cell = _CELLS[kind](**options)
-    if isinstance(cell, DilatedLSTM) and cell.size % cell.num_cores:
-        raise ValueError(
-            f"{_SETTING}: size={cell.size} cannot be divided by num_cores={cell.num_cores}: set num_cores to a divisor."
-        )
-    if isinstance(cell, GTrXL) and cell.size % cell.num_heads:
-        raise ValueError(
-            f"{_SETTING}: size={cell.size} cannot be divided by num_heads={cell.num_heads}: set num_heads to a divisor."
-        )
+    for name in ("num_cores", "num_heads"):
+        if cell.size % (parts := getattr(cell, name, 1)):
+            raise ValueError(
+                f"{_SETTING}: size={cell.size} cannot be divided by {name}={parts}: set {name} to a divisor."
+            )
     if isinstance(cell, LRU) and 1.0 - 1.0 / cell.horizon <= MIN_MODULUS:
         raise ValueError(f"{_SETTING}.horizon of lru must be more than 10 steps, got {cell.horizon}.")
     return cell
-
-
-def _input_product(size: int, dtype: Dtype) -> nn.Dense:
-    return Dense(size, kernel_init=kernel_initializer(False, 1.0), **float32_outputs(dtype))
 
 
 def _state_product(size: int, dtype: Dtype, use_bias: bool = False) -> nn.Dense:

@@ -81,6 +81,7 @@ _NAMES = ("flatten", "batch_norm", *NORMALIZATIONS)
 MAX_LAYERS = 256
 MAX_UNITS = 2**20  # outputs of a layer, units of a cell
 MAX_VALUES = {"size": MAX_UNITS, "stride": 1024, "num_blocks": 64, "warmup": LONGEST_AXIS}
+_CHECKS = {"batch_norm": bool, "rms_norm": bool, "border": Literal["same", "valid"], "momentum": float}
 _KINDS = ("a number (a dense layer)", *_LAYERS, *_NAMES, "package.module:name for a user-defined layer")
 PRESETS: dict[str, tuple[Layer, ...]] = {
     # Young & Tian 2019, section 3.
@@ -317,6 +318,8 @@ def _layer(layer: Any, where: str) -> Layer:
                 raise ValueError(f"{where}: {no_such(f'option of {kind}', name, names)}")
         if names[0] not in options and dataclasses.fields(_LAYERS[kind])[0].default is dataclasses.MISSING:
             raise ValueError(f"{where}: a {kind} layer needs {names[0]!r}.")
+        if options.get("batch_norm") is True and options.get("rms_norm") is True:
+            raise ValueError(f"{where}: a dense layer has one normalization: choose batch_norm or rms_norm, not both.")
         return _LAYERS[kind](**{name: _checked(name, value, where) for name, value in options.items()})
     if layer in _NAMES:
         return layer
@@ -328,16 +331,10 @@ def _layer(layer: Any, where: str) -> Layer:
 def _checked(name: str, value: Any, where: str) -> Any:
     if name in ("activation", "warmup") and value is None:
         return None
-    if name in ("batch_norm", "rms_norm"):
-        return checked_value(value, bool, f"{where}: {name}")
     if name == "activation":
         return build_activation(value, where)
-    if name == "border":
-        if value not in ("same", "valid"):
-            raise ValueError(f"{where}: border must be same or valid; got {value!r}.")
-        return value
-    if name == "momentum":
-        return checked_value(value, float, f"{where}: momentum", "[0, 1)")
+    if name in _CHECKS:
+        return checked_value(value, _CHECKS[name], f"{where}: {name}", "[0, 1)")
     return whole_number(value, f"{where}: {name}", 1, MAX_VALUES.get(name, MAX_UNITS))
 
 

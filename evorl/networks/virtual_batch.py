@@ -34,6 +34,9 @@ def virtually_normalized(network: nn.Module, params: Params, *reference: Any) ->
         network: a network of ``evorl.networks.heads`` with a ``torso``.
         params: parameters as returned by the network's ``init``.
         *reference: reference batch of the network's inputs, leaves ``[N, ...]``.
+
+    Raises:
+        ValueError: a dense layer or convolution of the torso has no bias.
     """
 
     def normalize(
@@ -45,6 +48,11 @@ def virtually_normalized(network: nn.Module, params: Params, *reference: Any) ->
             return sums
         sums = sums.astype(jnp.float32)  # statistics are float32 in any network
         kernel, bias = (module.get_variable("params", name) for name in ("kernel", "bias"))
+        if bias is None:
+            raise ValueError(
+                f"virtual_batch folds statistics into biases, but the layer {'/'.join(module.path)} has none: set "
+                "use_bias=True in your layer, or virtual_batch=null."
+            )
         axes = tuple(range(sums.ndim - 1))
         mean, scale = sums.mean(axes), jax.lax.rsqrt(sums.var(axes) + EPSILON)
         module.put_variable("params", "kernel", kernel * scale)

@@ -74,13 +74,7 @@ def share_of(num_rows: int, multiple_of: int = 1) -> tuple[jax.Array | int, int]
 
 def gather_rows(tree: Tree, axis: int = 0, mesh_axis: str = DATA_AXIS) -> Tree:
     """Return every shard's rows, concatenated along ``axis`` in global order, on every device."""
-    if not _on_mesh(mesh_axis):
-        return tree
-
-    def gather(raw: jax.Array) -> jax.Array:
-        return jax.lax.all_gather(raw, mesh_axis, axis=axis, tiled=True)
-
-    return jax.tree.map(lambda x: _on_raw_data(x, gather), tree)
+    return _gathered(tree, mesh_axis, axis=axis, tiled=True) if _on_mesh(mesh_axis) else tree
 
 
 def gather_from_members(tree: Tree, axis: int = 0) -> Tree:
@@ -164,11 +158,7 @@ def of_all_agents(tree: Tree, num_agents: int) -> Tree:
         return jax.tree.map(lambda x: x[None], tree)
     if not _on_mesh(AGENT_AXIS):
         raise ValueError(f"one of {num_agents} agents cannot be stepped alone: use a vectorized environment.")
-
-    def gather(raw: jax.Array) -> jax.Array:
-        return jax.lax.all_gather(raw, AGENT_AXIS)
-
-    return jax.tree.map(lambda x: _on_raw_data(x, gather), tree)
+    return _gathered(tree, AGENT_AXIS)
 
 
 def agent_number() -> jax.Array | int:
@@ -176,14 +166,20 @@ def agent_number() -> jax.Array | int:
     return jax.lax.axis_index(AGENT_AXIS) if _on_mesh(AGENT_AXIS) else 0
 
 
-def _on_raw_data(x: jax.Array, fn: Callable[[jax.Array], jax.Array]) -> jax.Array:
-    if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-        return fn(x)
-    return jax.random.wrap_key_data(fn(jax.random.key_data(x)), impl=jax.random.key_impl(x))
+def _gathered(tree: Tree, mesh_axis: str, **options: Any) -> Tree:
+    """Apply ``jax.lax.all_gather`` to arrays and typed keys."""
+
+    def gather(x: jax.Array) -> jax.Array:
+        if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return jax.lax.all_gather(x, mesh_axis, **options)
+        data = jax.lax.all_gather(jax.random.key_data(x), mesh_axis, **options)
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
+
+    return jax.tree.map(gather, tree)
 
 
 def joined_under_vmap(rows_fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``rows_fn``, a function of rows ``[N, ...]``, which ``vmap`` over S calls once, with ``[S * N, ...]``."""
+    """Return ``rows_fn``, a function of rows ``[N, ...]``, called once on ``[S * N, ...]`` under ``vmap`` of size S."""
     batch_fn = jax.custom_batching.custom_vmap(rows_fn)
 
     @batch_fn.def_vmap

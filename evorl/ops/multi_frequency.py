@@ -16,9 +16,9 @@ QUARTERS = 4  # of a sub-population: winners, unchanged members, hosts of migran
 
 
 def check_sub_populations(num_members: int, frequencies: tuple[int, ...], explore: str = "perturb") -> None:
-    """Raise ``ValueError`` unless members form at least 2 sub-populations of equal quarters, and explore is perturb."""
+    """Raise ``ValueError`` unless M >= 2 frequencies are >= 1, 4 M divides ``num_members``, and explore is perturb."""
     if explore != "perturb":
-        raise ValueError(f"exploit=multi_frequency needs explore=perturb, got {explore}, which needs random pairs.")
+        raise ValueError(f"exploit=multi_frequency needs explore=perturb, got {explore}, which compares random pairs.")
     if len(frequencies) < 2 or min(frequencies) < 1:
         raise ValueError(
             f"frequencies={list(frequencies)}: exploit=multi_frequency needs at least two numbers of generations, each "

@@ -122,10 +122,6 @@ def _with_groups(
     m2 = jax.tree.map(lambda x, mean: group_sum(jnp.square(x - mean)), means, mean)
     if m2s is not None:
         m2 = jax.tree.map(lambda between, within: between + jnp.sum(within, axis=0), m2, m2s)
-    return _merge(statistics, added, mean, join(m2))
-
-
-def _merge(statistics: RunningStatistics, added: jax.Array, mean: Observation, m2: Observation) -> RunningStatistics:
     total = statistics.count + added
     share = added / jnp.maximum(total, 1.0)
     count = jnp.minimum(total, MAX_COUNT)
@@ -137,7 +133,7 @@ def _merge(statistics: RunningStatistics, added: jax.Array, mean: Observation, m
     return RunningStatistics(
         count=count,
         mean=jax.tree.map(lambda old, new: old + (new - old) * share, statistics.mean, mean),
-        m2=jax.tree.map(merged_m2, statistics.m2, m2, statistics.mean, mean),
+        m2=jax.tree.map(merged_m2, statistics.m2, join(m2), statistics.mean, mean),
     )
 
 

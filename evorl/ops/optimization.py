@@ -53,6 +53,7 @@ OptimizerName: TypeAlias = Literal[
     "yogi",
 ]
 NOT_PROPORTIONAL = ("fromage", "rprop")  # their steps are not proportional to the learning rate
+_DECAY_RATES = ("b2", "b3", "decay", "rho")  # among the options of optax's optimizers
 _ARGUMENTS_OF_FIELDS = {"epsilon": "eps", "beta1": "b1", "weight_decay": "weight_decay"}
 
 
@@ -60,8 +61,7 @@ _ARGUMENTS_OF_FIELDS = {"epsilon": "eps", "beta1": "b1", "weight_decay": "weight
 def _arguments(name: str) -> Mapping[str, Any]:
     """Return the arguments of an optimizer function that a config can set, with their defaults."""
     _, *arguments = inspect.signature(_maker(name)).parameters.values()  # the first one is the learning rate
-    not_numeric = ("mask", "dtype")
-    return {x.name: x.default for x in arguments if not x.name.endswith(not_numeric)}
+    return {x.name: x.default for x in arguments if not x.name.endswith(("mask", "dtype"))}  # numbers, names and flags
 
 
 def _maker(name: str) -> Callable[..., optax.GradientTransformation]:
@@ -144,12 +144,19 @@ class Optimizer(PyTreeNode):
             fields = [field for field, argument in _ARGUMENTS_OF_FIELDS.items() if argument == name]
             hint = f"set {fields[0]} instead" if fields else f"available: {', '.join(valid) or 'none'}"
             raise ValueError(f"options: {self.name} has no option {name!r}; {hint}.")
-        if isinstance(value, Switch) or value is None:
+        default, is_own = valid[name], isinstance(self.name, CustomName)
+        if value is None or isinstance(value, Switch) or (hasattr(value, "dtype") and not isinstance(default, int)):
             return value
-        if isinstance(valid[name], bool) != isinstance(value, bool):
-            kind = "true or false" if isinstance(valid[name], bool) else "a number"
-            raise ValueError(f"options.{name} of {self.name} must be {kind}, got {value!r}.")
-        if isinstance(valid[name], int) or isinstance(value, str):
+        # Options without a default value are numbers in optax.
+        if isinstance(default, int | float) or isinstance(value, bool) or (default is None and not is_own):
+            is_rate = name in _DECAY_RATES and not is_own
+            fits = type(value) in (int, float) and (0.0 <= value < 1.0 if is_rate else abs(value) < jnp.inf)
+            expected = "a number in [0, 1)" if is_rate else "a finite number"
+            if isinstance(default, bool):
+                fits, expected = isinstance(value, bool), "true or false"
+            if not fits:
+                raise ValueError(f"options.{name} of {self.name} must be {expected}, got {value!r}.")
+        if isinstance(default, int) or isinstance(value, str):
             return Switch(value)
         return float(value) if isinstance(value, int) else value
 
@@ -184,11 +191,8 @@ class Optimizer(PyTreeNode):
 
     def scaled(self, part: str, scale: jax.Array | float | None) -> Optimizer:
         """Return a ``PartOptimizer`` with this ``part`` and ``scale``, or the optimizer itself if scale is ``None``."""
-        if scale is None:
-            return self
-        return PartOptimizer(
-            **{f.name: getattr(self, f.name) for f in dataclasses.fields(Optimizer)}, part=part, scale=scale
-        )
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(Optimizer)}
+        return self if scale is None else PartOptimizer(**fields, part=part, scale=scale)
 
 
 def _clipped(max_norm: jax.Array | float) -> optax.GradientTransformation:

@@ -9,6 +9,8 @@ Inside loops, ``unrolled`` keys give the same numbers as JAX's default generator
 
 from __future__ import annotations
 
+import contextlib
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,16 +41,19 @@ def as_typed_key(key: Any) -> Key:
 
 
 def keys_of_seeds(key: Key, seeds: jax.Array) -> Key:
-    """Return the keys ``[N]`` of ``seed + seeds``, for offsets ``seeds`` ``[N]`` and ``key = jax.random.key(seed)``."""
+    """Return the keys ``[N]`` of the seeds ``seed + seeds``, for a Threefry or RBG ``key = jax.random.key(seed)``."""
     data = jax.random.key_data(key)
     offsets = jnp.zeros_like(data, shape=(*seeds.shape, *data.shape))
-    offsets = offsets.at[:, -1].set(seeds.astype(data.dtype))
+    offsets = offsets.at[:, 1::2].set(seeds[:, None].astype(data.dtype))  # RBG keys consist of two Threefry keys
     return jax.random.wrap_key_data(data + offsets, impl=jax.random.key_impl(key))
 
 
 def seed_or_key(key: Key | int) -> Key:
-    """Return ``jax.random.key(key)`` for an integer seed, or the typed key for a key."""
-    return jax.random.key(key) if isinstance(key, int) else as_typed_key(key)
+    """Return ``jax.random.key(key)`` for an integer, also of NumPy or JAX, otherwise ``as_typed_key(key)``."""
+    with contextlib.suppress(TypeError):  # not an integer
+        if not isinstance(key, bool):
+            return jax.random.key(operator.index(key))
+    return as_typed_key(key)
 
 
 def per_row(sample_fn: Callable[..., Any], key: Key, *args: Any) -> Any:

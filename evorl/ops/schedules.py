@@ -6,8 +6,9 @@ such as ``{start: 2.5e-3, end: 1e-4}``. Changing these numbers does not recompil
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -60,7 +61,8 @@ class ExponentialScheduleSpec(PyTreeNode):
 
     Attributes:
         init: value before the first update.
-        final: bound of the value, below ``init`` for ``decay < 1`` and above it for ``decay > 1``.
+        final: bound of the value: at most ``init`` for ``decay < 1``, at least ``init`` for ``decay > 1``. Otherwise,
+            the value stays ``init``.
         decay: factor per update.
     """
 
@@ -74,11 +76,17 @@ class ExponentialScheduleSpec(PyTreeNode):
         return jnp.clip(value, jnp.minimum(self.init, self.final), jnp.maximum(self.init, self.final))
 
 
+NonNegativeSchedule: TypeAlias = Annotated[ExponentialScheduleSpec, Within("[0, inf)")]
+PositiveSchedule: TypeAlias = Annotated[ExponentialScheduleSpec, Within("(0, inf)")]
+
+
 def whole_updates(rate: Fraction, before: jax.Array, count: jax.Array | int) -> jax.Array:
     """Return the number of whole updates, int32, due for ``count`` more events at ``rate`` updates per event.
 
     ``before`` is the number of earlier events, uint32. Fractions of updates that earlier events left over count too.
+    A rate whose products do not fit in int32 is rounded to a fraction with a smaller denominator, by at most 0.01 %.
     """
+    rate = rate.limit_denominator(math.isqrt(int((2**30 - 1) / max(rate, Fraction(1, 2**30)))))
     updates, events = rate.numerator, rate.denominator
     phase = (before % events).astype(jnp.int32)
     remainder = (phase + count % events) * updates // events - phase * updates // events

@@ -11,9 +11,10 @@ import math
 import jax
 import jax.numpy as jnp
 
-from evorl.types import PyTreeData
+from evorl.types import Key, PyTreeData
 
 FAN_OUT = 64
+_NUM_SHARES = 2**23  # number of values of a uniform float32
 
 
 class SumTree(PyTreeData):
@@ -89,3 +90,15 @@ def find(tree: SumTree, shares: jax.Array) -> jax.Array:
         left = jnp.maximum(left - before, 0.0)
         index = index * FAN_OUT + child.astype(jnp.int32)
     return index
+
+
+def sample_indices(tree: SumTree, key: Key, num: int) -> jax.Array:
+    """Sample indices in proportion to their weights, int32 ``[num]``, zeros if no weight is positive."""
+    if tree.levels[0].size <= _NUM_SHARES:
+        index = find(tree, jax.random.uniform(key, (num,)))
+    else:  # one uniform number has fewer values than there are weights: another one selects within a node
+        node_shares, shares = jax.random.uniform(key, (2, num))
+        nodes = find(SumTree(levels=tree.levels[1:]), node_shares)
+        weights = tree.levels[0].reshape(-1, FAN_OUT)[nodes]
+        index = nodes * FAN_OUT + jax.vmap(find)(SumTree(levels=(weights,)), shares)
+    return jnp.where(tree.total > 0.0, index, 0)

@@ -8,7 +8,7 @@ from typing import Any
 
 # All control characters except newlines and tabs; Unicode line separators; characters that change the writing
 # direction; lone surrogates.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _CONTROL_AND_LINES = re.compile(f"{_CONTROL.pattern}|[\t\n]")
 _COLOR = re.compile("(\x1b\\[[0-9;]*m)")
 

@@ -149,8 +149,7 @@ class EpisodeReplayBuffer(UniformReplayBuffer):
             return jnp.where(is_whole, low, jnp.minimum(middle + 1, high)), jnp.where(is_whole, middle, high)
 
         zeros = jnp.zeros_like(envs, jnp.int32)
-        first, _ = jax.lax.fori_loop(
-            0, self.num_rows.bit_length(), halve, (zeros, jnp.broadcast_to(state.size, zeros.shape))
-        )
+        bounds = zeros, jnp.broadcast_to(state.size, zeros.shape)
+        first, _ = jax.lax.fori_loop(0, self.num_rows.bit_length(), halve, bounds)
         end = state.size - self._running_length(state) if self.only_complete else state.size
         return first, jnp.maximum(end - first, 0)

@@ -11,7 +11,7 @@ from evorl.types import Key
 
 
 class CombinedReplayBuffer(UniformReplayBuffer):
-    """Ring of the latest transitions: a sample starts with the newest of each environment; the rest is uniform."""
+    """Ring of the latest transitions: sample i is the newest of environment i for i < num_envs; the rest is uniform."""
 
     def draw_indices(self, state: ReplayState, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
         rows, envs = super().draw_indices(state, key, num)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.ops.random import as_typed_key
-from evorl.ops.sum_tree import SumTree, find, get_weights, init_sum_tree, set_weights
+from evorl.ops.sum_tree import SumTree, get_weights, init_sum_tree, sample_indices, set_weights
 from evorl.replay_buffers.ring import DROPPED, ReplayState, add_rows, init_ring, rows_to_write
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.types import Key
@@ -42,15 +42,11 @@ class PrioritizedReplayBuffer(UniformReplayBuffer):
     def init(self, sample_spec: Any) -> PrioritizedReplayState:
         ring = init_ring(self.num_rows, self.num_envs, sample_spec)
         return PrioritizedReplayState(
-            data=ring.data,
-            cursor=ring.cursor,
-            size=ring.size,
-            priorities=init_sum_tree(self.num_rows * self.num_envs),
-            greatest=jnp.ones(()),
+            **vars(ring), priorities=init_sum_tree(self.num_rows * self.num_envs), greatest=jnp.ones(())
         )
 
     def add(self, state: Any, batch: Any, mask: jax.Array | None = None) -> PrioritizedReplayState:
-        """Add the steps of ``batch``, ``[T, B, ...]``, where ``mask`` is True, with the largest priority so far."""
+        """Add the steps of ``batch``, ``[T, B, ...]``, with the largest priority so far, see ``ring.add_rows``."""
         rows, _ = rows_to_write(state, jax.tree.leaves(batch)[0].shape[0], mask)
         indices = rows[:, None] * self.num_envs + jnp.arange(self.num_envs, dtype=jnp.int32)
         indices = jnp.where(rows[:, None] == DROPPED, DROPPED, indices).reshape(-1)
@@ -59,7 +55,7 @@ class PrioritizedReplayBuffer(UniformReplayBuffer):
 
     def draw_indices(self, state: Any, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
         """Sample ``(rows, envs)`` of transitions, int32 ``[num]`` each, in proportion to ``priority ** exponent``."""
-        index = find(state.priorities, jax.random.uniform(as_typed_key(key), (num,)))
+        index = sample_indices(state.priorities, as_typed_key(key), num)
         return index // self.num_envs, index % self.num_envs
 
     def importance_weights(

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.ops.random import as_typed_key
-from evorl.ops.sum_tree import find, set_weights
+from evorl.ops.sum_tree import set_weights
 from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer, PrioritizedReplayState
 from evorl.replay_buffers.ring import DROPPED, ReplayState, add_rows, rows_to_write, take
 from evorl.replay_buffers.uniform import UniformReplayBuffer
@@ -57,7 +57,7 @@ class SequenceReplayBuffer(UniformReplayBuffer):
     Attributes:
         length: number of steps of a sequence.
         period: steps of an environment between two starts (half the length in Kapturowski et al. 2019, section 2.3);
-            the number of rows is rounded up to a multiple of this.
+            the number of rows is rounded up to a multiple of ``period``.
     """
 
     length: int = 1
@@ -100,7 +100,7 @@ class SequenceReplayBuffer(UniformReplayBuffer):
         return (_age(state, rows) + self.length <= state.size) & (rows % self.period == 0)
 
 
-class PrioritizedSequenceReplayBuffer(SequenceReplayBuffer, PrioritizedReplayBuffer):
+class PrioritizedSequenceReplayBuffer(PrioritizedReplayBuffer, SequenceReplayBuffer):
     """Ring of the latest transitions that samples starts of complete sequences with replacement, by priority.
 
     A sequence gets the largest priority so far when its last step is added, and 0 when its first step is overwritten.
@@ -118,12 +118,6 @@ class PrioritizedSequenceReplayBuffer(SequenceReplayBuffer, PrioritizedReplayBuf
         indices = jnp.where((steps < self.length - 1 + added)[:, None], indices, DROPPED)
         weights = jnp.broadcast_to(weights, indices.shape).reshape(-1)
         return new_state.replace(priorities=set_weights(state.priorities, indices.reshape(-1), weights))
-
-    def draw_indices(self, state: Any, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
-        """Sample ``(rows, envs)`` of sequence starts, int32 ``[num]``, in proportion to ``priority ** exponent``."""
-        shares = jax.random.uniform(as_typed_key(key), (num,))
-        index = jnp.where(state.priorities.total > 0.0, find(state.priorities, shares), 0)
-        return index // self.num_envs, index % self.num_envs
 
 
 def sequence_buffer(workflow: Any) -> SequenceReplayBuffer:

@@ -133,9 +133,8 @@ class SlotReplayBuffer(UniformReplayBuffer):
         last = jnp.full(state.size.shape[1], never, jnp.int32).at[opened].max(opened_at, mode="drop")
         stays = is_written & (opened_at >= last[slot_columns])
         stored_rows = jnp.where(stays, rows, DROPPED)
-        size = (
-            jnp.where(last == never, state.size[0], 0).at[jnp.where(stays, slot_columns, DROPPED)].add(1, mode="drop")
-        )
+        kept = jnp.where(last == never, state.size[0], 0)
+        size = kept.at[jnp.where(stays, slot_columns, DROPPED)].add(1, mode="drop")
         added = time[-1] + 1
         return state.replace(
             data=jax.tree.map(lambda x, new: x.at[stored_rows, slot_columns].set(new, mode="drop"), state.data, batch),
@@ -158,10 +157,8 @@ class SlotReplayBuffer(UniformReplayBuffer):
         keys, numbers = jnp.broadcast_arrays(unrolled(state.keys), state.num_added + time)
         keys = per_row(jax.random.fold_in, keys, numbers)  # step indices are unique, so no key repeats
         others = per_row(lambda key: jax.random.randint(key, (), 1, self.slots_per_env), keys)
-        steps = jnp.where(opens, jnp.where(has_empty, 1, others), 0)
-        return jax.lax.associative_scan(
-            lambda a, b: (a + b) % self.slots_per_env, jnp.concatenate([state.cursor, steps])
-        )[1:]
+        steps = jnp.concatenate([state.cursor, jnp.where(opens, jnp.where(has_empty, 1, others), 0)])
+        return jax.lax.associative_scan(lambda a, b: (a + b) % self.slots_per_env, steps)[1:]
 
     def draw_indices(self, state: Any, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
         """Sample ``(rows, slots)`` of ``num`` steps, int32 ``[num]`` each, with replacement."""

@@ -266,6 +266,7 @@ def test_any_archive_with_cells_is_searched() -> None:
     [
         ({"num_emitters": 0}, ("num_emitters", "got 0")),
         ({"negative_weights": True}, ("negative_weights", "selection=mu")),
+        ({"negative_weights": True, "selection": "mu", "optimizer": "sep_cmaes"}, ("negative_weights", "cmaes")),
     ],
 )
 def test_what_cannot_work_is_refused(fields: dict[str, Any], parts: tuple[str, ...]) -> None:

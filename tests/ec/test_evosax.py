@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -84,6 +86,11 @@ def test_numbers_of_a_strategy_by_name(strategy: EvosaxStrategy) -> None:
     [
         ({"strategy": "CMAES"}, ("'CMAES'", "'CMA_ES'")),
         ({"params": PyTreeDict(c_men=0.1)}, ("CMA_ES", "'c_men'", "'c_mean'")),
+        *(
+            ({"params": PyTreeDict(c_mean=x)}, ("params.c_mean of evosax's CMA_ES", "number", "got"))
+            for x in ("abc", math.nan, math.inf, [1, 2], None, True)
+        ),
+        ({"strategy": "LES", "pop_size": 1}, ("LES", "pop_size=1 ", "at least 2")),
         ({"strategy": "SV_CMA_ES", "pop_size": 6}, ("pop_size=6", "num_populations=4")),
         ({"strategy": "SV_CMA_ES", "num_populations": 0}, ("num_populations", "got 0")),
         ({"strategy": "SV_Open_ES", "num_populations": -2}, ("num_populations", "got -2")),
@@ -101,3 +108,9 @@ def test_numbers_of_a_strategy_by_name(strategy: EvosaxStrategy) -> None:
 def test_what_there_is_not_is_refused_in_words(fields: dict, parts: tuple[str, ...]) -> None:
     with raises_naming(ValueError, *parts):
         EvosaxStrategy(**{"pop_size": 8, **fields})
+
+
+def test_a_parameter_may_be_a_flag() -> None:
+    assert not EvosaxStrategy(8, "DifferentialEvolution", params=PyTreeDict(elitism=False)).params["elitism"]
+    with raises_naming(ValueError, "params.elitism", "true or false", "got 1"):
+        EvosaxStrategy(8, "DifferentialEvolution", params=PyTreeDict(elitism=1))

@@ -8,7 +8,6 @@ import pytest
 from jax import numpy as jnp
 
 from evorl.ec import fitness_shaping as shaping
-from tests.support.errors import raises_naming
 
 WITH_TIES = jnp.array([3.0, jnp.nan, 1.0, 3.0, 1.0])
 
@@ -32,8 +31,8 @@ def test_centered_ranks() -> None:
 def test_a_generation_without_a_number_tells_nothing() -> None:
     unknown = jnp.full(4, jnp.nan)
     np.testing.assert_array_equal(shaping.failures_to_worst(unknown), 0.0)
-    for name in shaping.FITNESS_SHAPING:
-        np.testing.assert_array_equal(shaping.fitness_shaping(name)(unknown), 0.0)
+    for shape in shaping.FITNESS_SHAPING.values():
+        np.testing.assert_array_equal(shape(unknown), 0.0)
 
 
 def test_standardized_and_raw_fitness() -> None:
@@ -67,8 +66,7 @@ def test_a_failure_of_any_kind_ranks_last_and_has_no_share(failure: float) -> No
     shares = [best[0] + best[1] * 2 / 3, best[1] / 3 + best[2] + best[3] / 3, best[3] * 2 / 3]
     np.testing.assert_allclose(weights[[1, 3, 0]], shares, rtol=1e-5)
     np.testing.assert_allclose(precision, np.square(best).sum() / np.square(weights).sum(), rtol=1e-5)
-    for name in shaping.FITNESS_SHAPING:
-        assert np.isfinite(shaping.fitness_shaping(name)(fitness)).all()
+    assert all(np.isfinite(shape(fitness)).all() for shape in shaping.FITNESS_SHAPING.values())
 
 
 def test_negative_weights_go_to_the_worst_that_is_known() -> None:
@@ -107,9 +105,3 @@ def test_squares_of_great_fitness_do_not_overflow() -> None:
         atol=1e-6,
     )
     np.testing.assert_array_equal(shaping.scaled_to_square(jnp.array([1e18, -3.0])), jnp.array([1e18, -3.0]))
-
-
-def test_names() -> None:
-    assert shaping.fitness_shaping("raw") is shaping.raw_fitness
-    with raises_naming(ValueError, "'centred_ranks'", "'centered_ranks'"):
-        shaping.fitness_shaping("centred_ranks")

@@ -165,7 +165,7 @@ def test_without_a_rank_nothing_is_factored() -> None:
     optimizer = VanillaES(pop_size=POP_SIZE)
     state = optimizer.init(SOLUTION, KEY)
     assert_identical(optimizer.ask_factored(state, 2, 3), optimizer.ask(state, 2, 3))
-    assert optimizer.noise_rank is None
+    assert optimizer.rank is None
 
 
 def test_large_populations_need_the_memory_of_small_ones() -> None:

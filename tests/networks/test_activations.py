@@ -4,11 +4,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.networks.activations import activation_by_name, activation_names
+from evorl.networks.activations import ACTIVATIONS, activation_by_name
 from tests.support.errors import raises_naming
 
 
-@pytest.mark.parametrize("name", activation_names())
+@pytest.mark.parametrize("name", ACTIVATIONS)
 def test_every_name_is_a_function_of_features(name: str) -> None:
     result = activation_by_name(name)(jnp.array([-1.0, 0.5]))
     assert result.shape == (2,)

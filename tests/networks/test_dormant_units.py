@@ -9,10 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.config.custom_parts import CustomPart
+from evorl.networks.activations import KernelActivation
+from evorl.networks.blocks import Dense
 from evorl.networks.dormant_units import Recycled, check_recyclable, recycle_dormant_units
 from evorl.networks.implicit_quantiles import implicit
 from evorl.networks.q_networks import QNetwork
-from evorl.networks.torsos import build_torso
+from evorl.networks.torsos import Torso, build_torso
 from tests.support.errors import raises_naming
 from tests.support.small_workflows import arrays
 
@@ -85,3 +88,24 @@ def test_activity_is_relative_to_the_layer() -> None:
 def test_other_layers_are_refused(torso: Any) -> None:
     with raises_naming(ValueError, "agent.network.torso", "redo_interval=null"):
         check_recyclable(QNetwork(build_torso({"torso": torso}), num_actions=2), "agent.network.torso")
+
+
+def _gated(x: jax.Array) -> jax.Array:
+    """Return the product of the two halves of ``[..., F]``, ``[..., F / 2]``."""
+    return jnp.prod(jnp.stack(jnp.split(x, 2, axis=-1)), axis=0)
+
+
+@pytest.mark.parametrize(
+    "activation", [KernelActivation("rbf2d"), CustomPart("my_parts:gated", _gated)], ids=["rbf2d", "custom"]
+)
+@pytest.mark.parametrize("of_torso", [False, True])
+def test_activations_that_join_units_are_refused(activation: Any, of_torso: bool) -> None:
+    layer = Dense(8) if of_torso else Dense(8, activation)
+    torso = Torso((Dense(8, "relu"), layer), activation if of_torso else "relu")
+    with raises_naming(ValueError, "agent.network.torso", "rbf2d", "relu", "redo_interval=null"):
+        check_recyclable(QNetwork(torso, num_actions=2), "agent.network.torso")
+
+
+def test_elementwise_activations_are_accepted() -> None:
+    layers = (Dense(8, KernelActivation()), Dense(8, CustomPart("my_parts:tanh", jnp.tanh)))
+    check_recyclable(QNetwork(Torso(layers, layer_norm=True), num_actions=2), "agent.network.torso")

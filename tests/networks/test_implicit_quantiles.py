@@ -56,3 +56,15 @@ def test_fractions_are_independent_samples_of_each_row() -> None:
     np.testing.assert_allclose([first.mean(), second.mean()], 0.5, atol=0.02)
     assert abs(np.corrcoef(first.ravel(), second.ravel())[0, 1]) < 0.05
     assert (jax.random.key_data(new_keys) != jax.random.key_data(keys)).any()
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+def test_all_fractions_of_a_row_have_the_same_noise(dueling: bool) -> None:
+    """The noise of a single fraction, not the average of separate noise: exploration depends on it."""
+    network, params, obs = built(noisy=True, dueling=dueling)
+    fractions, keys = jnp.full((5, 7), 0.3), jax.random.split(jax.random.key(3), 5)
+    for key in (keys, keys[0]):
+        values = network.apply(params, obs, fractions, key)
+        np.testing.assert_allclose(values, np.broadcast_to(values[..., :1], values.shape), rtol=1e-4, atol=1e-6)
+        changes = np.abs(values - network.apply(params, obs, fractions))[:, 0, 0]
+        assert len(np.unique(changes)) == 5  # noise differs between rows

@@ -127,7 +127,7 @@ def test_names_and_mappings_become_activations() -> None:
         ({"name": "relu", "size": 3}, ("option of activation relu", "'size'")),
         ({"name": "kaf", "sise": 3}, ("'sise'", "'size'")),
         ({"name": "kaf", "kernel": "rbf3d"}, ("kernel 'rbf3d'", "rbf, rbf2d")),
-        ({"name": "kaf", "size": 1}, ("size", "at least 2, got 1")),
+        ({"name": "kaf", "size": 1}, ("size", "from 2 to", "got 1")),
         ({"name": "kaf", "size": 2.5}, ("size", "got 2.5")),
         ({"name": "kaf", "boundary": 0}, ("boundary", "above 0, got 0")),
         ({"name": "kaf", "gamma": "1"}, ("gamma", "got '1'")),

@@ -42,3 +42,10 @@ def test_noise_is_that_of_explicit_weight_matrices() -> None:
 def test_the_scale_of_the_noise_is_learned() -> None:
     gradient = jax.grad(lambda p: jnp.square(LAYER.apply(p, X, jax.random.key(3))).sum())(PARAMS)["params"]
     assert all(leaf.any() for leaf in gradient.values())
+
+
+def test_shared_axes_have_the_same_noise() -> None:
+    layer, x, keys = NoisyDense(3, num_shared_axes=1), jnp.ones((5, 2, 4)), jax.random.split(jax.random.key(1), 5)
+    shared = np.asarray(layer.apply(PARAMS, x, keys))
+    np.testing.assert_array_equal(shared[:, 0], shared[:, 1])
+    assert len(np.unique(shared[:, 0, 0])) == 5

@@ -203,7 +203,7 @@ def test_no_layer_is_the_identity() -> None:
         ({"torso": [{"cnv": 3}]}, ("layer 'cnv'", "'conv'")),
         ({"torso": [{"conv": {"filter": 3}}]}, ("option of conv", "'filter'", "'filters'")),
         ({"torso": [{"conv": {"size": 3}}]}, ("conv layer", "'filters'")),
-        ({"torso": [{"conv": {"filters": 3, "border": "full"}}]}, ("border", "same or valid; got 'full'")),
+        ({"torso": [{"conv": {"filters": 3, "border": "full"}}]}, ("border", "same, valid", "got 'full'")),
         ({"torso": [{"conv": 3, "dense": 4}]}, ("one kind", "{'conv': 3, 'dense': 4}")),
         ({"torso": [{"conv": 3}, 4]}, ("convolutions", "first, then 'flatten', then dense")),
         ({"torso": [4, {"conv": 3}]}, ("convolutions", "first, then 'flatten'")),
@@ -218,3 +218,10 @@ def test_no_layer_is_the_identity() -> None:
 def test_nonsense_is_refused_with_the_nearest_name(config: dict[str, Any], message: tuple[str, ...]) -> None:
     with raises_naming(ValueError, *message):
         build_torso(config)
+
+
+def test_a_dense_layer_has_one_normalization() -> None:
+    for first, second in ((True, False), (False, True), (False, False)):
+        build_torso({"torso": [{"dense": {"size": 4, "batch_norm": first, "rms_norm": second}}]}, keeps_statistics=True)
+    with raises_naming(ValueError, "agent.network.torso", "batch_norm", "rms_norm"):
+        build_torso({"torso": [{"dense": {"size": 4, "batch_norm": True, "rms_norm": True}}]}, keeps_statistics=True)

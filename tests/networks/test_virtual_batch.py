@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.config.custom_parts import CustomPart
 from evorl.networks.blocks import BatchRenormalization
 from evorl.networks.heads import PolicyNetwork
 from evorl.networks.torsos import Torso, build_torso
@@ -136,3 +137,20 @@ def test_torsos_without_use_for_it_are_refused(torso: Torso, message: tuple[str,
     with raises_naming(ValueError, *message):
         check_normalizable(torso)
     check_normalizable(build_torso({"torso": "impala"}))
+
+
+class Biasless(nn.Module):
+    """A user's layer without a bias."""
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return nn.Dense(4, use_bias=False)(x)
+
+
+def test_a_layer_without_bias_is_refused() -> None:
+    torso = Torso((CustomPart("my_parts:Biasless", Biasless),))
+    check_normalizable(torso)
+    network = PolicyNetwork(torso, 2)
+    params = network.init(jax.random.key(0), jnp.ones((3, 2)))
+    with raises_naming(ValueError, "virtual_batch", "Biasless_0/Dense_0", "use_bias", "virtual_batch=null"):
+        virtually_normalized(network, params, jnp.ones((3, 2)))

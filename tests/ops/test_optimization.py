@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import typing
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -254,3 +256,26 @@ def test_accelerators_take_the_steps_of_a_cpu() -> None:
     expected = trained()
     with compiled_for("gpu"):
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), trained(), expected)
+
+
+@pytest.mark.parametrize("value", ["abc", [0.9], {"a": 1}, math.nan, math.inf, -math.inf, True], ids=str)
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [("sgd", "momentum"), ("adam", "b2"), ("adafactor", "decay_rate"), ("adafactor", "min_dim_size_to_factor")],
+)
+def test_an_option_that_is_no_finite_number_is_refused(name: str, option: str, value: Any) -> None:
+    with raises_naming(ValueError, f"options.{option} of {name}", "number", "got"):
+        Optimizer(name, options={option: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"), [("adam", "b2", 2.0), ("adan", "b3", 1), ("rmsprop", "decay", -1)]
+)
+def test_decay_rates_among_options_have_a_range(name: str, option: str, value: float) -> None:
+    with raises_naming(ValueError, f"options.{option} of {name}", "[0, 1", f"got {value}"):
+        Optimizer(name, options={option: value})
+
+
+def test_an_option_with_a_text_as_default_is_text() -> None:
+    optimizer = Optimizer("adafactor", options={"dtype_momentum": "bfloat16", "momentum": 0.9, "decay_offset": 3})
+    assert {str(x.dtype) for x in jax.tree.leaves(optimizer.init(PARAMS))} >= {"bfloat16"}

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.ops.random import as_typed_key, draw, per_leaf, per_row, row_keys
+from evorl.ops.random import as_typed_key, draw, keys_of_seeds, per_leaf, per_row, row_keys, seed_or_key
 from tests.support.errors import raises_naming
 
 
@@ -80,3 +82,25 @@ def test_leaves_get_a_key_each() -> None:
     rows = per_leaf(sample, keys, tree, offsets)
     alone = per_leaf(sample, keys[1], *jax.tree.map(lambda x: x[1], (tree, offsets)))
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[1], b), rows, alone)
+
+
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
+def test_keys_of_seeds_are_those_of_single_runs(impl: str) -> None:
+    keys = keys_of_seeds(jax.random.key(5, impl=impl), jnp.array([0, 1, 4]))
+    assert _same(keys, jnp.stack([jax.random.key(seed, impl=impl) for seed in (5, 6, 9)]))
+
+
+@pytest.mark.parametrize("seed", [3, np.int64(3), np.uint8(3), np.array(3), jnp.int32(3)], ids=repr)
+def test_an_integer_is_a_seed(seed: Any) -> None:
+    assert _same(seed_or_key(seed), jax.random.key(3))
+
+
+@pytest.mark.parametrize("key", [jax.random.key(3), jax.random.PRNGKey(3)], ids=repr)
+def test_a_key_is_not_treated_as_a_seed(key: Any) -> None:
+    assert _same(seed_or_key(key), jax.random.key(3))
+
+
+@pytest.mark.parametrize("wrong", [True, np.bool_(True), jnp.array(True), 3.0, "3", None, np.arange(2)], ids=repr)
+def test_other_things_are_no_seeds(wrong: Any) -> None:
+    with raises_naming(TypeError, "random key", "jax.random.key"):
+        seed_or_key(wrong)

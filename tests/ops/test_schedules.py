@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from fractions import Fraction
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.ops.schedules import ExponentialScheduleSpec, Schedule, value_at
+from evorl.ops.schedules import ExponentialScheduleSpec, Schedule, value_at, whole_updates
 
 
 @pytest.mark.parametrize(
@@ -66,3 +68,27 @@ def test_exponential_spec_may_grow_and_be_a_batch() -> None:
     np.testing.assert_allclose(growing.value_at(jnp.arange(3)), [1.0, 2.0, 3.0])
     batch = ExponentialScheduleSpec(init=jnp.array([1.0, 2.0]), final=jnp.zeros(2), decay=jnp.array([0.5, 0.1]))
     np.testing.assert_allclose(jax.vmap(lambda spec: spec.value_at(1))(batch), [0.5, 0.2], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rate", "events"),
+    [
+        (Fraction(1, 4), 1),
+        (Fraction(13, 10), 7),
+        (Fraction(3333, 10_000) / 128, 1000),
+        (Fraction(9999, 10_000) / 5, 4096),
+        (Fraction(333_333, 10_000), 1),
+        (Fraction(1, 10_000) / 1_000_003, 10**9),
+        (Fraction(0), 5),
+    ],
+)
+def test_updates_follow_any_rate(rate: Fraction, events: int) -> None:
+    """No call makes a negative number of updates, and rounded rates differ by less than 0.01 %."""
+    calls = 1500 if events <= 4096 else 4
+    before = jnp.arange(calls, dtype=jnp.uint32) * jnp.uint32(events)
+    updates = np.asarray(jax.jit(jax.vmap(lambda x: whole_updates(rate, x, events)))(before))
+    assert updates.min() >= 0
+    totals, expected = np.cumsum(updates), np.arange(1, calls + 1) * float(rate * events)
+    assert (np.abs(totals - expected) <= 1.0 + 1e-4 * expected).all()
+    if rate.denominator < 10_000:
+        np.testing.assert_array_equal(totals, [int(n * events * rate) for n in range(1, calls + 1)])

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.ops.sum_tree import FAN_OUT, find, get_weights, init_sum_tree, set_weights
+from evorl.ops import sum_tree
+from evorl.ops.sum_tree import FAN_OUT, SumTree, find, get_weights, init_sum_tree, sample_indices, set_weights
 from tests.support.errors import raises_naming
 
 SIZES = [1, 5, FAN_OUT, FAN_OUT + 1, FAN_OUT**2 + 3, 3 * FAN_OUT**2]
@@ -70,3 +71,24 @@ def test_indices_beyond_it_are_dropped() -> None:
 def test_a_tree_has_weights() -> None:
     with raises_naming(ValueError, "weight", "got 0"):
         init_sum_tree(0)
+
+
+def test_every_weight_of_a_large_tree_can_be_sampled() -> None:
+    """A single uniform float32 has 2^23 values, which would select only even indices of 2^24 equal weights."""
+    levels = tuple(jnp.full(64**n, 64.0 ** (4 - n)) for n in (4, 3, 2, 1))
+    indices = np.asarray(sample_indices(SumTree(levels=levels), jax.random.key(0), 4000))
+    assert 0.4 < (indices % 2).mean() < 0.6
+    np.testing.assert_allclose(np.quantile(indices / 2**24, [0.25, 0.5, 0.75]), [0.25, 0.5, 0.75], atol=0.03)
+
+
+@pytest.mark.parametrize("num_shares", [0, 2**23])
+def test_samples_are_in_proportion_to_the_weights(num_shares: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For trees below and above the number of values of a uniform sample."""
+    monkeypatch.setattr(sum_tree, "_NUM_SHARES", num_shares)
+    tree = set_weights(init_sum_tree(1000), jnp.array([3, 10, 999]), jnp.array([1.0, 2.0, 5.0]))
+    sample = jax.jit(lambda key: sample_indices(tree, key, 20_000))  # a new function: JAX reuses traces of the same one
+    indices = sample(jax.random.key(1))
+    values, counts = np.unique(np.asarray(indices), return_counts=True)
+    assert values.tolist() == [3, 10, 999]
+    expected = 20_000 * np.array([1, 2, 5]) / 8
+    assert (np.square(counts - expected) / expected).sum() < 13.8  # chi-squared, 2 degrees of freedom, p = 0.001

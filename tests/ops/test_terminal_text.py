@@ -51,3 +51,11 @@ def test_columns_are_aligned() -> None:
         "abcd      5",
     ]
     assert aligned([("a", "b"), ("long", "")]) == ["a     b", "long"]
+
+
+@pytest.mark.parametrize(
+    "character", "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069", ids=ascii
+)
+def test_characters_of_the_writing_direction_are_escaped(character: str) -> None:
+    """All characters with Unicode's property ``Bidi_Control``."""
+    assert escaped(f"a{character}b") == f"a\\u{ord(character):04x}b"

@@ -153,7 +153,7 @@ class Archive(PyTreeNode):
     def _raised_thresholds(
         self, state: ArchiveState, fitness: jax.Array, is_valid: jax.Array, cells: jax.Array
     ) -> jax.Array | None:
-        """Return thresholds moved towards the mean fitness of accepted candidates (CMA-MAE, batch rule) or ``None``."""
+        """Return thresholds moved towards the mean fitness of accepted candidates; ``None`` without thresholds."""
         if state.thresholds is None:
             return None
         accepted = is_valid & (fitness > state.thresholds[cells])

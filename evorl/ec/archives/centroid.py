@@ -9,7 +9,9 @@ import functools
 from typing import Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
+import numpy as np
 
 from evorl.ec.archives.archive import Archive
 from evorl.types import Key
@@ -38,6 +40,8 @@ class CentroidArchive(Archive):
         points = self.centroids
         if points is None:
             points = _points(self.num_centroids, len(self.low), self.samples_per_centroid, self.num_iterations)
+        elif not isinstance(points, jax.core.Tracer) and not np.isfinite(np.asarray(points, np.float32)).all():
+            raise ValueError("centroids must be finite numbers, but some are not: correct them, or set centroids=null.")
         points = jnp.asarray(points, jnp.float32)
         if points.shape != (self.num_centroids, self.num_dimensions):
             raise ValueError(

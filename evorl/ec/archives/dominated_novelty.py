@@ -31,8 +31,7 @@ class DominatedNoveltyArchive(GridArchive):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive(self, "capacity")
-        require_positive(self, "num_neighbors")
+        require_positive(self, "capacity", "num_neighbors")
         if self.threshold_min is not None:
             raise ValueError(
                 f"threshold_min={self.threshold_min} needs an archive with cells, unlike dominated_novelty: set it to "

@@ -26,7 +26,7 @@ def named_archive(cls: type[Archive], config: Mapping[str, Any], where: str) -> 
         ValueError: the name is missing or unknown; the message contains ``where`` and valid names.
     """
     name = config.get("name")
-    if name not in ARCHIVES:
+    if not isinstance(name, str) or name not in ARCHIVES:
         raise ValueError(no_such(f"value of {where}.name", name, ARCHIVES))
     return ARCHIVES[name], {key: value for key, value in config.items() if key != "name"}
 

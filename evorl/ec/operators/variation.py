@@ -57,7 +57,7 @@ class Mutation(PyTreeNode):
         super_scale: relative standard deviation of ``erl``'s super mutations, which are large changes.
         reset_scale: standard deviation of the normal samples around 0 to which ``erl`` resets entries.
         super_probability: fraction of the changed entries to which ``erl`` applies a super mutation.
-        reset_probability: fraction of the changed entries that ``erl`` resets.
+        reset_probability: fraction of the changed entries that ``erl`` resets; at most ``1 - super_probability``.
         eta: distribution index of ``polynomial``; larger values give smaller changes.
     """
 

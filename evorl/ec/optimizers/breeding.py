@@ -30,6 +30,9 @@ class BreedingOptimizer(EvoOptimizer):
         projection: projection of the weights of every individual, after mutation: ``unit_norm`` scales the weights of
             each unit to norm 1; ``unit_norm_and_gains`` scales gains and shifts of normalization layers as well, see
             ``evorl.ops.projection``; ``None`` disables it.
+
+    Raises:
+        ValueError: the sum of the two probabilities of an ``erl`` mutation is above 1.
     """
 
     pop_size: int
@@ -40,6 +43,14 @@ class BreedingOptimizer(EvoOptimizer):
 
     ranks_failures: ClassVar[bool] = True
     takes_solutions: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        shares = self.mutation.super_probability, self.mutation.reset_probability
+        if self.mutation.kind == "erl" and all(isinstance(x, int | float) for x in shares) and sum(shares) > 1.0 + 1e-6:
+            raise ValueError(
+                f"mutation.super_probability={shares[0]:g} and mutation.reset_probability={shares[1]:g} are fractions "
+                "of the changed entries, whose sum must be at most 1: decrease one of them."
+            )
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
         """Return the initial state, with a population around ``solution``."""
@@ -55,9 +66,7 @@ class BreedingOptimizer(EvoOptimizer):
 
     def ask(self, state: PyTreeDict, first: jax.Array | int = 0, count: int | None = None) -> Params:
         """Return individuals of the population; indices beyond the end return the last individual."""
-        if count is None:
-            count = self.pop_size
-        rows = first + jnp.arange(count)
+        rows = first + jnp.arange(self.pop_size if count is None else count)
         return jax.tree.map(lambda x: jnp.take(x, rows, axis=0, mode="clip"), state.population)
 
     def inject(self, state: PyTreeDict, solutions: Params, rows: jax.Array) -> PyTreeDict:

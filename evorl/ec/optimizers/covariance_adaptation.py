@@ -221,7 +221,7 @@ class CovarianceAdaptation(EvoOptimizer):
             state: state of this generation.
             fitness: fitness ``[P]``.
             num_parents: number of best individuals to recombine, with positive weights only, an int32 scalar.
-                ``None`` recombines ``num_elites`` of them.
+                ``None`` recombines ``num_elites`` individuals, and also uses negative weights if enabled.
         """
         mean, unravel = ravel_pytree(state.mean)
         n = mean.shape[0]

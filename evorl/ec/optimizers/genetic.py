@@ -28,6 +28,7 @@ class GeneticAlgorithm(BreedingOptimizer):
     tournament_size: int = 2
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 1 <= self.num_elites < self.pop_size:
             raise ValueError(f"num_elites={self.num_elites} must be at least 1 and below pop_size={self.pop_size}.")
 

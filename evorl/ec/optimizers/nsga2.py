@@ -34,10 +34,9 @@ class NSGA2(MultiObjectiveOptimizer):
         individuals, objectives = self.join(state, fitness)
         survivors = nsga2_order(objectives)[: self.pop_size]
         parents = jax.tree.map(lambda x: x[survivors], individuals)
-        position = jnp.arange(self.pop_size)
 
         def select(key: Key, count: int) -> jax.Array:
-            return tournament_selection(key, -position, count, self.tournament_size)
+            return tournament_selection(key, -jnp.arange(self.pop_size), count, self.tournament_size)
 
         return state.replace(
             key=key,

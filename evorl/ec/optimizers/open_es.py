@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import chex
 import jax
@@ -19,9 +19,10 @@ import optax
 from evorl.ec.fitness_shaping import FITNESS_SHAPING, compute_centered_ranks
 from evorl.ec.low_rank import LowRankStrategy
 from evorl.ec.safeguards import advance
+from evorl.fields import Within
 from evorl.ops.custom_name import CustomName
 from evorl.ops.optimization import NOT_PROPORTIONAL, Optimizer, OptimizerName
-from evorl.ops.schedules import ExponentialScheduleSpec
+from evorl.ops.schedules import ExponentialScheduleSpec, NonNegativeSchedule, PositiveSchedule
 from evorl.types import Key, Params, PyTreeDict, pytree_field
 
 
@@ -43,11 +44,11 @@ class OpenES(LowRankStrategy):
     """
 
     pop_size: int
-    lr_schedule: ExponentialScheduleSpec = ExponentialScheduleSpec(init=0.01, final=0.001, decay=0.999)
-    noise_std_schedule: ExponentialScheduleSpec = ExponentialScheduleSpec(init=0.05, final=0.01, decay=0.999)
+    lr_schedule: NonNegativeSchedule = ExponentialScheduleSpec(init=0.01, final=0.001, decay=0.999)
+    noise_std_schedule: PositiveSchedule = ExponentialScheduleSpec(init=0.05, final=0.01, decay=0.999)
     mirror_sampling: bool = True
     optimizer_name: str | CustomName = "adam"
-    weight_decay: float | None = None
+    weight_decay: Annotated[float | None, Within("[0, inf)")] = None
     fitness_shaping_fn: Callable[[chex.Array], chex.Array] = pytree_field(
         static=True, default=compute_centered_ranks, metadata={"names": FITNESS_SHAPING}
     )

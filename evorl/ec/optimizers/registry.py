@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from evorl.config.custom_parts import custom_class, is_custom_name
 from evorl.config.names import no_such, path_of
 from evorl.config.nodes import VARIANTS, Variants
 from evorl.ec.evo_optimizer import EvoOptimizer
@@ -34,8 +33,6 @@ def named_optimizer(
         optimizer = cls
     elif isinstance(name, str) and name.startswith(_EVOSAX) and not is_multi_objective:
         optimizer, settings["strategy"] = EvosaxStrategy, name.removeprefix(_EVOSAX)
-    elif isinstance(name, str) and is_custom_name(name):
-        optimizer = custom_class(name, cls, f"{where}.name")
     elif isinstance(name, str) and name in names:
         optimizer = names[name]
     else:

@@ -47,6 +47,7 @@ class RVEA(MultiObjectiveOptimizer):
     num_generations: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.num_objectives < 2:
             raise ValueError(f"num_objectives={self.num_objectives}: reference vectors need at least 2 objectives.")
         if self.divisions is not None and self.divisions < 1:

@@ -14,7 +14,7 @@ from evorl.ec.gaussian import GaussianStrategy
 from evorl.ec.optimizers.elites import elite_count
 from evorl.ec.safeguards import MAX_STD, advance
 from evorl.fields import Within
-from evorl.ops.schedules import ExponentialScheduleSpec
+from evorl.ops.schedules import ExponentialScheduleSpec, NonNegativeSchedule
 from evorl.types import Key, Params, PyTreeDict
 
 
@@ -38,7 +38,7 @@ class SepCEM(GaussianStrategy):
     num_elites: int | None = None
     elite_weights: Literal["log", "equal"] = "log"
     initial_std: Annotated[float, Within("(0, inf)")] = 0.1
-    extra_variance: ExponentialScheduleSpec = ExponentialScheduleSpec(init=1e-2, final=1e-5, decay=0.95)
+    extra_variance: NonNegativeSchedule = ExponentialScheduleSpec(init=1e-2, final=1e-5, decay=0.95)
     variance_divisor: Annotated[float, Within("(0, inf)")] = 1.0
     mirror_sampling: bool = True
 

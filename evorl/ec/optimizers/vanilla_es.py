@@ -11,7 +11,7 @@ from evorl.ec.fitness_shaping import is_flat, log_rank_weights, weights_by_rank
 from evorl.ec.low_rank import LowRankStrategy
 from evorl.ec.optimizers.elites import elite_count
 from evorl.ec.safeguards import advance
-from evorl.ops.schedules import ExponentialScheduleSpec
+from evorl.ops.schedules import ExponentialScheduleSpec, PositiveSchedule
 from evorl.types import PyTreeDict
 
 
@@ -28,7 +28,7 @@ class VanillaES(LowRankStrategy):
 
     pop_size: int
     num_elites: int | None = None
-    noise_std_schedule: ExponentialScheduleSpec = ExponentialScheduleSpec(init=0.1, final=0.01, decay=0.99)
+    noise_std_schedule: PositiveSchedule = ExponentialScheduleSpec(init=0.1, final=0.01, decay=0.99)
     mirror_sampling: bool = False
 
     def __post_init__(self) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from evorl.ec.archives import CentroidArchive
 from evorl.ec.archives.centroid import evenly_spread_points, nearest
@@ -51,3 +54,9 @@ def test_the_same_points_in_every_run() -> None:
 def test_points_of_another_number_are_refused() -> None:
     with raises_naming(ValueError, "num_centroids=4", "shape [4, 2]", "got [3, 2]"):
         CentroidArchive(low=(0.0, 0.0), high=(1.0, 1.0), num_centroids=4, centroids=POINTS)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_points_are_finite(number: float) -> None:
+    with raises_naming(ValueError, "centroids", "finite", "centroids=null"):
+        CentroidArchive(low=(0.0, 0.0), high=(1.0, 1.0), num_centroids=3, centroids=[*POINTS[:2], [0.5, number]])

@@ -6,10 +6,13 @@ import jax
 import numpy as np
 import pytest
 
+from evorl.ec.operators.variation import Mutation
 from evorl.ec.optimizers.breeding import BreedingOptimizer
 from evorl.ec.optimizers.genetic import GeneticAlgorithm
 from evorl.ec.optimizers.nsga2 import NSGA2
+from evorl.ec.optimizers.rvea import RVEA
 from evorl.types import PyTreeDict
+from tests.support.errors import raises_naming
 from tests.support.key_record import KeyRecord
 from tests.support.whole_programs import Whole
 
@@ -74,3 +77,12 @@ def test_fitness_of_another_shape_is_refused(optimizer: BreedingOptimizer) -> No
     state = Whole(optimizer).init(SOLUTION, jax.random.key(0))
     with pytest.raises(AssertionError, match="shape"):
         optimizer.tell(state, np.zeros((7, 3), np.float32))
+
+
+@pytest.mark.parametrize("kind", [GeneticAlgorithm, NSGA2, RVEA])
+def test_probabilities_of_large_changes_and_resets_add_up_to_at_most_1(kind: type[BreedingOptimizer]) -> None:
+    for shares in ((0.8, 0.2), (0.7, 0.3), (1.0, 0.0), (0.9, 0.1)):
+        kind(pop_size=8, mutation=Mutation(kind="erl", super_probability=shares[0], reset_probability=shares[1]))
+    kind(pop_size=8, mutation=Mutation(super_probability=0.8, reset_probability=0.8))  # without effect
+    with raises_naming(ValueError, "mutation.super_probability=0.8", "mutation.reset_probability=0.3", "at most 1"):
+        kind(pop_size=8, mutation=Mutation(kind="erl", super_probability=0.8, reset_probability=0.3))
