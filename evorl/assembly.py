@@ -79,9 +79,8 @@ def refuse_replay(cls: WorkflowClass, config: Mapping[str, Any]) -> None:
     """
     if "replay" not in config or "replay" in config_keys(cls):
         return
-    part = next(
-        (name for name in ("learner", "inner") if name in {field.name for field in dataclasses.fields(cls)}), None
-    )
+    names = {field.name for field in dataclasses.fields(cls)}
+    part = next((name for name in ("learner", "inner") if name in names), None)
     if part is None:
         instead = "remove it, or choose an off-policy algorithm"
     else:
@@ -239,12 +238,18 @@ def inner_workflow(
         not_its_own: settings of the outer workflow that do not apply to the inner workflow.
 
     Raises:
-        ValueError: the section contains a setting in ``shared`` or ``not_its_own``, or is invalid.
+        ValueError: the section contains a setting in ``shared`` or ``not_its_own``, or is invalid; or actors are set.
     """
     part = checked_mapping(config.get(name), name)
     for setting in (*shared, *not_its_own):
         if setting in part:
             raise ValueError(f"{name}.{setting} is a setting of the whole run: set {setting} instead.")
+    for key, section in {"actors": config, f"{name}.actors": part}.items():
+        if section.get("actors") is not None:
+            raise ValueError(
+                f"{key}={section['actors']} would have no effect, because an algorithm with a section {name} steps all "
+                f"environments in its own program: remove {key}."
+            )
     if "total_timesteps" not in {*part, *shared}:
         with_shares({key: value for key, value in part.items() if key != "env"}, None, name)  # raises for steps
     part = {**part, **{key: config[key] for key in shared if key in config}}
@@ -292,6 +297,6 @@ def as_paid_by_the_environment(config: Mapping[str, Any] | str) -> Mapping[str, 
 
 
 def eval_rows(num_episodes: int, multiple_of: int = 1, at_most: int = 128) -> int:
-    """Return the smallest multiple of ``multiple_of`` that needs no more rounds than ``at_most`` environments need."""
+    """Return the smallest multiple of ``multiple_of`` that plays the episodes in as few rounds as ``at_most`` would."""
     rounds = math.ceil(num_episodes / at_most)
     return math.ceil(num_episodes / rounds / multiple_of) * multiple_of

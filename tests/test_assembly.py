@@ -17,7 +17,7 @@ from evorl.envs import AutoresetMode
 from evorl.ops.optimization import Optimizer
 from evorl.ops.schedules import value_at
 from tests.support.errors import raises_naming
-from tests.support.small_workflows import inner_config, small
+from tests.support.small_workflows import contract_of, inner_config, small
 
 
 @pytest.mark.parametrize("mode", ["envpool", "DISABLED", AutoresetMode.ENVPOOL])
@@ -152,3 +152,19 @@ def test_plain_configs() -> None:
 @pytest.mark.parametrize(("episodes", "multiple_of", "rows"), [(20, 1, 20), (300, 1, 100), (20, 8, 24), (129, 2, 66)])
 def test_evaluation_rows(episodes: int, multiple_of: int, rows: int) -> None:
     assert eval_rows(episodes, multiple_of) == rows
+
+
+@pytest.mark.parametrize(("algorithm", "part"), [("pbt", "inner"), ("erl", "learner"), ("cemrl", "learner")])
+@pytest.mark.parametrize("is_inner", [False, True], ids=["whole", "part"])
+def test_actors_without_effect_are_refused(algorithm: str, part: str, is_inner: bool) -> None:
+    """Algorithms with an inner workflow step the environments themselves: actors would be built and never used."""
+    actors = {"actors": {"count": 2}}
+    section = contract_of(algorithm).SMALL[part]
+    with raises_naming(ValueError, f"{part}.actors={{" if is_inner else "actors={", "remove", f"section {part}"):
+        small(algorithm, "Pendulum-v1", **({part: section | actors} if is_inner else actors))
+
+
+@pytest.mark.parametrize(("algorithm", "part"), [("pbt", "inner"), ("erl", "learner"), ("cemrl", "learner")])
+def test_no_actors_are_accepted_in_the_whole_and_in_the_part(algorithm: str, part: str) -> None:
+    section = contract_of(algorithm).SMALL[part]
+    small(algorithm, "Pendulum-v1", **{part: section | {"actors": None}, "actors": None})

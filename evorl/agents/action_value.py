@@ -37,14 +37,14 @@ class ActionValueAgent(Agent):
     Attributes:
         network: maps observations to values ``[..., A]``, or to parameters of return distributions, ``[..., A, M]``.
         epsilon: probability of a uniformly random action that is not masked; a number or a schedule.
-        max_final_epsilon: every episode samples the final value of its epsilon schedule uniformly between the
-            schedule's final value and this value, so that environments explore to different degrees; ``None`` uses
-            ``epsilon`` everywhere. (Mnih et al. 2016, section 5.1, sample the final epsilon of each learner.)
+        max_final_epsilon: every episode samples its final epsilon uniformly between epsilon's final value and this
+            value, so that environments explore to different degrees; ``None`` uses ``epsilon`` everywhere. (Mnih et
+            al. 2016, section 5.1, sample the final epsilon of each learner.)
         obs_key: entry of a dict observation that the network reads; ``None`` for the whole observation.
     """
 
     network: nn.Module = pytree_field(static=True)
-    epsilon: float | Schedule = Schedule(1.0, 0.05, share=0.2)
+    epsilon: Annotated[float | Schedule, Within("[0, 1]")] = Schedule(1.0, 0.05, share=0.2)
     max_final_epsilon: Annotated[float | None, Within("[0, 1]")] = None
     obs_key: str | None = None
 

@@ -162,7 +162,7 @@ class ActorCriticAgent(Agent):
 
     Discrete actions are categorical. Box actions are drawn from a normal distribution whose standard deviation does not
     depend on the observation, and bounded dimensions are squashed into (-1, 1) by tanh. Log-probabilities are those
-    of the unsquashed samples. Their gradients, and probability ratios, are the same after squashing.
+    of the unsquashed samples. Squashing changes neither their gradients nor probability ratios.
 
     Attributes:
         network: maps observations to parameters of the action distribution and to values.

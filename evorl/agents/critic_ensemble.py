@@ -159,7 +159,7 @@ class CriticEnsembleAgent(Agent):
         return outputs if self.critic_network.num_atoms is None else jax.nn.softmax(outputs) @ self.support
 
     def least(self, outputs: jax.Array) -> jax.Array:
-        """Return the outputs ``[N, *]`` of each row's critic with the smallest expected value, from ``[K, N, *]``."""
+        """Return, per row, the outputs of the critic with smallest expected value: ``[N, *]`` from ``[K, N, *]``."""
         minimum = jnp.argmin(self.expected(outputs), axis=0)  # [N]
         return outputs[minimum, jnp.arange(outputs.shape[1])]
 
@@ -247,13 +247,13 @@ class StochasticPolicyAgent(Agent):
         return self.distribution(allowed_only(outputs, obs) if isinstance(obs, Mapping) else outputs)
 
     def exploring_policy(self, agent_state: AgentState, obs: Observation) -> Any:
-        """Return the distributions of exploring actions for observations ``[N, ...]``."""
+        """Return the distributions of exploratory actions for observations ``[N, ...]``; by default, ``policy``."""
         return self.policy(agent_state, agent_state.params.policy, obs)
 
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Sample exploring actions; with repeated noise, the extras contain its new ``recurrent_state``."""
+        """Sample exploratory actions; with repeated noise, the extras contain its next ``recurrent_state``."""
         policy = self.exploring_policy(agent_state, sample_batch.obs)
         if agent_state.recurrent_state is None:
             return policy.sample(key), PyTreeDict()

@@ -95,7 +95,7 @@ class IntrinsicReward(PyTreeNode):
 
         Args:
             params: trainable parameters.
-            fixed: fixed parameters.
+            fixed: fixed parameters, or ``None``.
             obs: observations, ``[..., *observation]``, normalized.
             actions: actions, one-hot if discrete, ``[..., A]``.
             next_obs: true next observations, ``[..., *observation]``, normalized.

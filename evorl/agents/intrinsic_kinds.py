@@ -20,7 +20,7 @@ def make_intrinsic(config: Any, env: VectorEnv, *, on_policy: bool = True) -> In
     Args:
         config: name of a kind, such as ``icm``, or mapping.
         env: training environments.
-        on_policy: true for an on-policy algorithm, which collects the steps of each environment in their order.
+        on_policy: true for an on-policy algorithm, which learns from consecutive steps of each environment.
 
     Raises:
         ValueError: the name or a field is unknown, a value is invalid, or the algorithm does not support the kind.

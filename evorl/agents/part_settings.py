@@ -54,7 +54,7 @@ class TorsoDifferences(PyTreeNode):
 def differing_torsos(
     options: Mapping[str, Any], differences: Mapping[str, Any], where: str = "agent.critic_network", keeps: bool = False
 ) -> tuple[Torso, Torso]:
-    """Build the torso of ``options``, and one with the non-null ``differences``, which are at ``where`` in a config."""
+    """Build two torsos: from ``options``, and from ``options`` with the non-null ``differences`` at ``where``."""
     torso = build_torso(options, keeps_statistics=keeps)  # first: an error in ``options`` must not name ``where``
     differing = {name: value for name, value in differences.items() if value is not None}
     return torso, build_torso({**options, **differing}, where=where, keeps_statistics=keeps)
@@ -281,7 +281,7 @@ class NetworkSettings(PyTreeNode):
 
 
 class DQNHeads(PyTreeNode):
-    """Settings of the network's heads.
+    """Settings of the Q-network's heads.
 
     Attributes:
         dueling: estimate a state value and the advantage of each action, instead of action values directly.

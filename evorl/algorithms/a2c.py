@@ -43,9 +43,9 @@ class A2CAgent(ActorCriticAgent):
     def loss(
         self, params: Params, agent_state: AgentState, batch: ActorCriticBatch, progress: jax.Array
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return ``mean(-log pi(a|s) A) + c_v mean((V(s) - G)^2) - c_e entropy`` (section 4), and the three terms.
+        """Return ``mean(-log pi(a|s) A) + c_v mean((V(s) - G)^2) - c_e entropy`` (section 4), and metrics.
 
-        ``batch`` is ``[T, B]``; ``c_v`` and ``c_e`` are the coefficients. The first two terms are clipped, if bounded.
+        ``batch`` is ``[T, B]``; ``c_v``, ``c_e`` are coefficients. The first two means are clipped if a bound is set.
         """
         policy, values, *_ = self.estimates_of_batch(agent_state, params, batch)
         policy_loss = policy_gradient(policy.log_prob(batch.raw_actions), batch.advantages).mean()

@@ -101,7 +101,7 @@ class BROAgent(QuantileCriticsAgent, SACAgent):
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the critics' quantile Huber loss and metrics; targets are means of the target critics' quantiles."""
+        """Return the critics' quantile Huber loss and metrics; targets average each quantile over target critics."""
         params = agent_state.params
         policy = self.policy(agent_state, params.policy, batch.next_obs)
         next_actions, next_log_prob, _ = self.sample_actions(policy, keys)

@@ -71,7 +71,7 @@ class DisCorAgent(SACAgent):
         )
 
     def discounted_next_errors(self, agent_state: AgentState, batch: SampleBatch, keys: Key) -> jax.Array:
-        """Return ``discount * Delta'(s', a')`` of the target error networks, ``[K, N]``: the error of the targets.
+        """Return ``discount * error(s', a')`` by the target error networks, ``[K, N]``: the errors of the targets.
 
         The next action is sampled from the policy; for discrete actions the result is the expectation.
         """
@@ -98,7 +98,7 @@ class DisCorAgent(SACAgent):
 
 
 class DisCorWorkflow(SACWorkflow):
-    """DisCor: updates critics (weighted), error networks, policy, temperature, then all target networks."""
+    """DisCor: updates critics on weighted transitions, error networks, policy and temperature, then target networks."""
 
     agent: DisCorAgent
 

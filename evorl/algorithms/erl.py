@@ -25,7 +25,7 @@ class ERLWorkflow(EvolutionGuidedWorkflow):
 
     Attributes:
         num_rl_agents: number of learners K, which sample separate minibatches from one shared replay buffer.
-        exploration_episodes: number of episodes that each learner plays per generation with exploring actions.
+        exploration_episodes: number of episodes that each learner plays per generation with exploratory actions.
         injection_period: number of generations between injections, which replace the last K individuals by the
             learners' policies.
     """
@@ -101,8 +101,11 @@ class ERLWorkflow(EvolutionGuidedWorkflow):
         def ask(first: jax.Array | int, count: int) -> Params:
             return jax.tree.map(lambda x: jnp.take(x, first + jnp.arange(count), axis=0, mode="clip"), policies)
 
-        evaluator = self.evaluator(env=self.eval_env, num_episodes=self.eval_episodes, common_random_numbers=True)
+        settings = {"env": self.eval_env, "num_episodes": self.eval_episodes, "common_random_numbers": True}
+        has_goals = self.eval_env.goal_task is not None
+        evaluator = self.evaluator(**settings, env_fields=("is_success",) if has_goals else ())
         key = jax.random.fold_in(state.eval_key, state.iterations.low)
         outcomes = evaluator.evaluate(self.agent, state.agent_state, ask, 1 + self.num_rl_agents, key)
-        summary = EvaluationMetrics(episode_returns=outcomes.returns[0], episode_lengths=outcomes.lengths[0]).summary()
+        successes = [x.is_success[0] > 0 for x in (outcomes.last, outcomes.totals)] if has_goals else []
+        summary = EvaluationMetrics(outcomes.returns[0], outcomes.lengths[0], *successes).summary()
         return summary | {"rl_episode_return": outcomes.returns[1:].mean()}

@@ -55,7 +55,7 @@ class IMPALAAgent(ActorCriticAgent):
         discount: jax.Array | float,
         progress: jax.Array,
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return loss and metrics of trajectories ``[T, B]``: policy gradient, value error, entropy (section 4.2)."""
+        """Return loss and metrics of trajectories ``[T, B]``: policy + value loss - entropy bonus (section 4.2)."""
         (policy, values, *_), next_values = self.estimates_of_trajectory(agent_state, params, batch)
         log_prob = policy.log_prob(batch.extras.policy_extras.raw_action)
         targets = vtrace(

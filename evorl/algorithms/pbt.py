@@ -33,18 +33,17 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, State, pytree_field
 from evorl.workflows.population import (
     SCORE_METRICS,
+    as_member,
     healthy_members,
     population_metrics,
     take_faults,
     train_side_by_side,
     training_scores,
-    with_shared_replay,
 )
 from evorl.workflows.population_history import PopulationHistory, PopulationState
+from evorl.workflows.side_by_side import OF_THE_LOOP
 from evorl.workflows.workflow import Workflow
 
-# Settings of the population as a whole, which cannot be searched.
-_RUN_SETTINGS = ("total_timesteps", "log_interval", "eval_interval", "checkpoint_interval")
 _SHARED = ("env", "eval_episodes", "env_chunk")
 
 
@@ -60,7 +59,7 @@ class PBTWorkflow(Workflow[PopulationState]):
         exploit: worse members copy better ones (true), per sub-population (``multi_frequency``), or never (false).
         frequencies: generations between selections, one number per sub-population of ``multi_frequency``.
         explore: change of replaced members' hyperparameters: ``perturb``, or ``cso`` (competitive swarm optimization).
-        truncation: fraction of members that count as best, and as worst: each of the worst copies a random best member.
+        truncation: fraction of best members, copied at random by as many worst ones (exploit=true, explore=perturb).
         perturbation_factor: factor or divisor of ``perturb``; on a linear scale, the step is (factor - 1) of the range.
         resample_probability: probability of resampling a hyperparameter of a replaced member from the search space.
         social_factor: attraction of ``cso`` to the mean of the population.
@@ -111,10 +110,9 @@ class PBTWorkflow(Workflow[PopulationState]):
         pop_size = settings.get("pop_size", cls.pop_size)
         num_seeds, devices = positive(config.get("num_seeds", 1), "num_seeds"), config.get("devices", 1)
         execution, _ = plan_execution(members.env, devices, num_seeds, members.env_chunk, num_members=pop_size)
-        if settings.get("shared_replay"):
-            members = with_shared_replay(members, pop_size)
+        members = as_member(members, pop_size if settings.get("shared_replay") else 1)
         member_fields = {name: getattr(members, name) for name in ("agent", "eval_env", "keeping", *_SHARED)}
-        space = SearchSpace.from_config(config.get("search_space"), members, _RUN_SETTINGS)
+        space = SearchSpace.from_config(config.get("search_space"), members, OF_THE_LOOP)
         return cls(inner=members, search_space=space, execution=execution, **member_fields, **settings)
 
     @property

@@ -178,6 +178,8 @@ class PPOWorkflow(ActorCriticWorkflow):
             *new, losses = step(params, opt_state, agent_state, minibatch, progress)
             if self.target_kl is None or part == "value":
                 return (*new, is_near), losses
+            if self.desired_kl is not None:  # the learning rate that caused the first skipped update changes, too
+                opt_state = opt_state.replace(learning_rate=tree_where(is_near, new[1], opt_state).learning_rate)
             is_near &= collectives.mean_over_shares(losses.approximate_kl) <= self.target_kl
             params, opt_state = tree_where(is_near, tuple(new), (params, opt_state))
             return (params, opt_state, is_near), losses
@@ -185,8 +187,7 @@ class PPOWorkflow(ActorCriticWorkflow):
         rows, begin = batch if self._by_trajectory else batch.flatten(), Begin(key, progress, self._by_trajectory)
         scan = scan_updates if self.num_value_epochs is None else scan_apart
         (params, opt_state, _), losses = scan(self, one_minibatch, carry, rows, begin)
-        metrics = means(losses)
-        metrics.explained_variance = explained_variance(batch.values, batch.targets)
+        metrics = means(losses) | {"explained_variance": explained_variance(batch.values, batch.targets)}
         return agent_state.replace(params=params), opt_state, metrics
 
     def _step_together(self, params: Params, opt_state: Any, *inputs: Any) -> tuple[Params, Any, PyTreeDict]:

@@ -65,7 +65,7 @@ class R2D2Agent(RecurrentValueAgent):
         n_step: int,
         discount: jax.Array | float,
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the TD loss of sequences ``[N, T, ...]`` after burn-in (section 2.3); truncated episodes bootstrap."""
+        """Return loss and metrics of sequences ``[N, T, ...]`` after burn-in (section 2.3); truncations bootstrap."""
         batch = with_swapped_axes(batch)
         values, next_values = self.values_after_burn_in(agent_state, params, batch, burn_in)
         _, target_values = self.values_after_burn_in(agent_state, agent_state.params.target, batch, burn_in)

@@ -95,6 +95,9 @@ class RecurrentSACAgent(SACAgent):
         """Initialize the agent; ``recurrent_state`` is the state of the memory at the start of an episode."""
         return super().init(obs_space, action_space, key).replace(recurrent_state=self.memory.initial_state())
 
+    def recyclable_networks(self) -> dict[str, Any]:
+        return {}  # the heads read features of the memory, which transitions do not contain
+
     def policy_outputs(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> jax.Array:
         """Return the outputs of the policy, ``[N, M]``, for features of the memory ``[N, F]``."""
         return super().policy_outputs(agent_state.replace(obs_preprocessor_state=None), policy_params, obs)
@@ -228,7 +231,7 @@ class RecurrentSACWorkflow(SACWorkflow):
     def update_actor(
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-        """Update the policy once, using the updated critics and memory, and the temperature."""
+        """Update the policy once, using the updated critics and memory, then the temperature if it is adaptive."""
         steps, step_keys = self.agent.steps_for_policy(agent_state, batch, keys, self.burn_in or 0)
         return super().update_actor(agent_state, opt_state, steps, step_keys, progress)
 

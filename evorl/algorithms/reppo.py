@@ -49,7 +49,7 @@ class REPPOAgent(CriticEnsembleAgent):
         multiplier: initial weight mu of the KL divergence.
         kl_bound: upper bound, in nats, of the KL divergence from the policy that collected the trajectory.
         prediction_weight: weight of the auxiliary loss, which predicts the next embedding and reward.
-        support_low: lowest return in the support of the distributions; should not exceed any discounted return.
+        support_low: lowest return in the support of the distributions; no discounted return should be below it.
         support_high: highest return in the support of the distributions; no discounted return should exceed it.
     """
 
@@ -146,7 +146,7 @@ class REPPOAgent(CriticEnsembleAgent):
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the mean over ``[N, ...]`` of cross-entropies to HL-Gauss targets plus weighted errors of predictions.
+        """Return the mean of cross-entropies to HL-Gauss targets plus weighted errors of predictions, and metrics.
 
         Errors of predictions are squared; at the last step of an episode their weight is 0.
         """

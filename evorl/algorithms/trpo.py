@@ -50,7 +50,7 @@ class TRPOAgent(ActorCriticAgent):
         parts = super().parts(settings, env)
         if parts["network"].shared is not None:
             raise ValueError(
-                "agent.network.shared=true is not supported by TRPO: its step keeps the policy within max_kl, but "
+                "agent.network.shared=true is not supported by TRPO: its update bounds the change of the policy, but "
                 "training a value function on the same layers would change the policy further. Set it to false, or use "
                 "PPO."
             )
@@ -196,8 +196,7 @@ class TRPOWorkflow(OnPolicyWorkflow):
         value, value_state, value_losses = self._gradient_steps(
             loss, self.optimizer, trained, whole, begin, num_epochs or self.num_epochs
         )
-        metrics |= value_losses
-        metrics.explained_variance = explained_variance(whole.values, whole.targets)
+        metrics |= value_losses | {"explained_variance": explained_variance(whole.values, whole.targets)}
         params = params.replace(policy=policy, value=value)
         return agent_state.replace(params=params), opt_state.replace(value=value_state), metrics
 

@@ -31,7 +31,7 @@ class EvolutionState(GenerationalState):
 
     Attributes:
         ec_state: state of the evolutionary optimizer.
-        best: best individual so far, see ``initial_best``.
+        best: best individual so far, see ``update_best``.
         reference_batch: observations ``[N, ...]`` of virtual batch normalization; absent without ``virtual_batch``.
     """
 
@@ -104,7 +104,7 @@ class EvolutionWorkflow(GenerationalWorkflow[EvolutionState]):
         return jax.vmap(lambda solution: with_solution(solution).params.policy)(solutions)
 
     def factored_policies(self, state: EvolutionState, first: jax.Array | int, count: int) -> Params:
-        """Return ``policies``, with low-rank noise in factored form unless virtual batch normalization is used."""
+        """Return the same individuals as ``policies``, with low-rank noise factored unless ``virtual_batch`` is set."""
         if self.virtual_batch is not None:
             return self.policies(state, first, count)
         population = self.optimizer.ask_factored(state.ec_state, first, count)

@@ -44,7 +44,7 @@ class EvolutionGuidedState(GenerationalState):
         learners: ``agent_state`` and ``opt_state`` of the K learners, leaves ``[K, ...]``.
         replay_state: state of the replay buffer that all learners share, a ``ReplayState`` or a subclass.
         ec_state: state of the evolutionary optimizer.
-        best: best individual so far, see ``initial_best``.
+        best: best individual so far, see ``update_best``.
     """
 
     learners: PyTreeDict
@@ -58,8 +58,8 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
 
     Trained policies are then injected into the next generation. All policies act through the learner's agent. One
     replay buffer, which all learners share, stores the transitions. After a warm-up of ``learning_starts`` steps, each
-    learner makes ``updates_per_iteration`` updates per ``rollout_length`` collected steps. The state's ``agent_state``
-    has the optimizer's solution as its policy.
+    learner by default makes ``updates_per_iteration`` updates per ``rollout_length`` collected steps. The state's
+    ``agent_state`` has the optimizer's solution as its policy.
 
     Attributes:
         learner: off-policy actor-critic; all learners use its settings.
@@ -259,7 +259,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
         return self.learner.store(state, rows, is_step)
 
     def _num_updates(self, before: WideCounter, timesteps: jax.Array) -> jax.Array:
-        """Return the updates of each learner due for ``timesteps`` more environment steps, int32; 0 during warm-up."""
+        """Return the number of updates per learner due for ``timesteps`` more steps, int32; 0 during warm-up."""
         updates = self.updates_per_generation or updates_for_steps(self.learner, before, timesteps)
         return jnp.where(before.as_float() + timesteps >= self.learner.learning_starts, updates, 0)
 

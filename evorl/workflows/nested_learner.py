@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from evorl.agent import AgentState, policy_improvers
 from evorl.assembly import inner_workflow, read_workflow_config, workflow_class
-from evorl.config.values import checked_mapping, field_types, plain
+from evorl.config.values import checked_mapping, field_types, plain, short_repr
 from evorl.metrics import WideCounter
 from evorl.ops.normalization import update_statistics
 from evorl.ops.platform import on_cpu
@@ -60,7 +60,7 @@ def checked_learner(learner: Workflow) -> OffPolicyWorkflow:
     """Return the learner, after checking that an outer workflow can evolve its policy and fill its replay buffer.
 
     Raises:
-        ValueError: the class has no policy that critics improve, or a setting is incompatible with nesting.
+        ValueError: ``check_learner_class`` rejects the class, or a setting is incompatible with nesting.
     """
     check_learner_class(type(learner))
     assert isinstance(learner, OffPolicyWorkflow), "check_learner_class rejects others"
@@ -73,31 +73,25 @@ def checked_learner(learner: Workflow) -> OffPolicyWorkflow:
             "only parameters are evolved: set learner.agent.network.torso to layers without batch_norm and "
             "batch_renorm, such as [256, 256] (learner.agent.critic_network may keep them)."
         )
-    if learner.replay.load is not None:
-        raise ValueError(
-            f"learner.replay.load={learner.replay.load}: the replay buffer of an inner learner starts empty and "
-            "stores only episodes of the population. Set learner.replay.load=null."
-        )
-    if learner.intrinsic is not None:
-        raise ValueError(
-            "learner.intrinsic applies to transitions that the learner collects itself, but here a population collects "
-            "them: set learner.intrinsic=null."
-        )
-    if learner.reward_bound is not None:
-        raise ValueError(
-            f"learner.reward_bound={learner.reward_bound:g} scales rewards by the episodes that the learner collects "
-            "itself, but here a population collects them: set learner.reward_bound=null."
-        )
-    if env.num_envs != 1:
-        raise ValueError(
-            f"learner.num_envs={env.num_envs}: the learner does not step environments, but learns from the "
-            "episodes of the population: set learner.num_envs=1."
-        )
+    required = {
+        "replay.load": (
+            learner.replay.load,
+            None,
+            "its replay buffer starts empty and stores episodes of the population",
+        ),
+        "intrinsic": (learner.intrinsic, None, "the population collects the transitions"),
+        "reward_bound": (learner.reward_bound, None, "the population collects the episodes that would scale rewards"),
+        "num_envs": (env.num_envs, 1, "the learner steps no environments"),
+    }
+    for name, (value, valid, reason) in required.items():
+        if value != valid:
+            remedy = f"set learner.{name}={valid or 'null'}"
+            raise ValueError(f"learner.{name}={short_repr(value)} has no effect, because {reason}: {remedy}.")
     return learner
 
 
 def check_learner_class(cls: type[Workflow]) -> None:
-    """Reject algorithms without a replay buffer, or without a policy that their critics can improve.
+    """Reject algorithms without a replay buffer, or without a policy of observations that critics can improve.
 
     The agent of a suitable algorithm declares ``improves_policies``.
 
@@ -107,7 +101,7 @@ def check_learner_class(cls: type[Workflow]) -> None:
     if not issubclass(cls, OffPolicyWorkflow):
         lacks = "which does not learn from a replay buffer"
     elif not field_types(cls)["agent"].improves_policies:
-        lacks = "which has no policy that critics can improve"
+        lacks = "which has no policy that reads observations and that critics can improve"
     else:
         return
     *others, last = policy_improvers()
@@ -130,7 +124,7 @@ def updates_for_steps(learner: OffPolicyWorkflow, before: WideCounter, timesteps
 
 
 def with_statistics_of(agent_states: AgentState, obs: Observation, mask: jax.Array) -> AgentState:
-    """Return the agent states ``[K, ...]`` with updated observation statistics, which all K agents share.
+    """Return the agent states ``[K, ...]`` with ``obs`` added to the observation statistics, if any, which all K share.
 
     Args:
         agent_states: states of the learners' agents.
@@ -156,7 +150,7 @@ def in_blocks(
     carry: Tree,
     at_once: int = UPDATES_AT_ONCE,
 ) -> Tree:
-    """Run ``carry = one_block(i, size, carry)`` for blocks i of up to ``at_once`` updates; return the last carry."""
+    """Run ``carry = one_block(i, size, carry)`` for blocks i of ``size <= at_once`` updates; return the last carry."""
     if isinstance(num_updates, int) and not on_cpu():  # loops of unknown length make accelerators wait for the host
         num_blocks, rest = divmod(num_updates, at_once)
         carry = jax.lax.fori_loop(0, num_blocks, lambda i, carry: one_block(i, at_once, carry), carry)

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from fractions import Fraction
 from functools import partial
-from typing import Annotated, Any, ClassVar, TypeVar, cast
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -61,7 +61,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
     """
 
     rollout_length: int = 1
-    updates_per_iteration: Annotated[float, Within("(0, inf)")] = pytree_field(static=True, default=1)
+    updates_per_iteration: Annotated[float, Within("[1e-4, inf)")] = pytree_field(static=True, default=1)
     batch_size: int = 256
     n_step: int = 1
     prioritized: bool = False
@@ -91,7 +91,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Accepts rollouts, also of older policies, unless offline; nonconsecutive ones if steps are independent."""
+        """Accepts rollouts, also of older policies, unless offline; nonconsecutive rollouts for independent steps."""
         return Capabilities(
             rollouts=not self.offline and collects_by_acting(self),
             lag=True,
@@ -126,8 +126,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
 
     def init(self, key: Key | int = 0) -> OffPolicyState:
         """Return the initial state, see ``Workflow.init``, including the transitions that ``replay.load`` names."""
-        state = super().init(key)
-        return state if self.replay.load is None else cast("OffPolicyState", with_recorded_steps(self, state))
+        return with_recorded_steps(self, super().init(key))
 
     @abstractmethod
     def init_optimizers(self, agent_state: AgentState) -> Any:
@@ -151,11 +150,11 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         """Return the scalar loss of the policy ``policy_params`` under the agent's critics, see ``actor_loss``.
 
         Raises:
-            ValueError: the agent has no policy separate from its action values.
+            ValueError: the agent's ``improves_policies`` is False, for example because it has only action values.
         """
         if not self.agent.improves_policies:
             raise ValueError(
-                f"{type(self).__name__} has no policy that critics can improve: choose {', '.join(policy_improvers())}."
+                f"{type(self).__name__} has no policy that this loss improves: choose {', '.join(policy_improvers())}."
             )
         agent: Any = self.agent
         return agent.actor_loss(policy_params, agent_state, batch, keys)[0]
@@ -297,7 +296,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
             keys: random keys for sampling from the replay buffer and for the updates.
             num_updates: number of updates, an int or int32, from 0 to ``most_updates``.
             progress: completed fraction of training.
-            between: ``(n, n)`` or ``(n, n + 1)``: values of ``num_updates`` other than 0; ``None`` if unknown.
+            between: ``(n, n)`` or ``(n, n + 1)``: possible values of ``num_updates`` other than 0; ``None`` if unknown.
         """
         draw = partial(draw_from_both, self) if "recorded_state" in state else self.draw_batches
         batches, rows, envs = draw(state, keys[0], progress)

@@ -40,7 +40,7 @@ class OffPolicyState(LearnerState):
         key: random key of the training run.
         eval_key: random key of evaluations.
         iterations: number of finished iterations.
-        recorded_state: state of a buffer of recorded transitions; absent unless ``replay.mixed`` and ``load`` are set.
+        recorded_state: state of a buffer of recorded transitions; absent without ``replay.mixed`` and ``replay.load``.
         reward_scale: discounted sums of past rewards, and their statistics; absent without ``reward_bound``.
         intrinsic: state of the intrinsic reward, ``IntrinsicState``; absent without intrinsic rewards.
         intrinsic_metrics: metrics of the intrinsic reward for the last trajectory; absent without intrinsic rewards.

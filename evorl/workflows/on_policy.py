@@ -190,9 +190,15 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
         ``extras.recurrent_state`` is the state of a recurrent agent before the first step, ``[1, B, *]``.
         """
         if self.restarts_episodes:
-            key, reset_key = jax.random.split(state.key)
-            state = state.replace(key=key, env_state=with_recurrent_state(self.env.reset(reset_key), state.agent_state))
+            state = self._with_new_episodes(state)
         return collect_rollout(self, state)
+
+    def _with_new_episodes(self, state: OnPolicyState) -> OnPolicyState:
+        """Return the state with all environments reset; their discounted sums of rewards start at 0."""
+        key, reset_key = jax.random.split(state.key)
+        if self.normalize_rewards:
+            state = state.replace(reward_scale=state.reward_scale.replace(sums=jnp.zeros_like(state.reward_scale.sums)))
+        return state.replace(key=key, env_state=with_recurrent_state(self.env.reset(reset_key), state.agent_state))
 
     def collected(self, trajectory: SampleBatch) -> SampleBatch:
         """Return the part of a rollout that ``update`` uses: the trajectory with only its first recurrent state."""
@@ -204,8 +210,11 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
     def update(self, state: OnPolicyState, batch: SampleBatch) -> tuple[PyTreeDict, OnPolicyState]:
         """Learn from the trajectory, then add its observations to the statistics that the next rollout uses."""
         key, learn_key = jax.random.split(state.key)
-        if self.normalize_rewards or self.intrinsic is not None:
-            batch, state = self._transform_rewards(batch, state)
+        if self.normalize_rewards:
+            rewards, scale = normalize_rewards(state.reward_scale, batch.rewards, batch.dones, self.discount)
+            batch, state = batch.replace(rewards=rewards), state.replace(reward_scale=scale)
+        if self.intrinsic is not None:
+            batch, state = self.intrinsic.pay(batch, state)
         inputs = (state.agent_state, state.opt_state, batch, learn_key, self.progress(state))
         agent_state, opt_state, metrics = self.learn_from(*inputs)
         if (statistics := agent_state.obs_preprocessor_state) is not None:
@@ -216,13 +225,6 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
         metrics = collectives.mean_over_shares(metrics | state.get("intrinsic_metrics", {}))
         metrics.episodes = ended_episodes(batch)
         return metrics, state.replace(agent_state=agent_state, opt_state=opt_state, key=key)
-
-    def _transform_rewards(self, batch: SampleBatch, state: OnPolicyState) -> tuple[SampleBatch, OnPolicyState]:
-        """Normalize a trajectory's rewards, then add intrinsic rewards; return the trajectory and the new state."""
-        if self.normalize_rewards:
-            rewards, scale = normalize_rewards(state.reward_scale, batch.rewards, batch.dones, self.discount)
-            batch, state = batch.replace(rewards=rewards), state.replace(reward_scale=scale)
-        return (batch, state) if self.intrinsic is None else self.intrinsic.pay(batch, state)
 
 
 class ActorCriticWorkflow(OnPolicyWorkflow):
@@ -246,7 +248,7 @@ class ActorCriticWorkflow(OnPolicyWorkflow):
 
     @property
     def step_optimizer(self) -> Optimizer:
-        """Optimizer of policy and value parameters; scales the learning rate of the value parameters."""
+        """Optimizer that applies ``value_learning_rate_scale``, if set, to the learning rate of value parameters."""
         return self.optimizer.scaled("value", self.value_learning_rate_scale)
 
 
@@ -332,7 +334,7 @@ def scan_apart(workflow: Any, update: Update, carry: Any, batch: Any, begin: Beg
 def _scan_counted(
     workflow: Any, update: Update, carry: Any, batch: Any, begin: Begin, passes: Passes
 ) -> tuple[Any, Any]:
-    """Run ``scan_updates`` with a ``progress`` that advances with every update."""
+    """Run updates as ``scan_updates`` does, with a ``progress`` that advances with every update."""
     scan = scan_trajectories if begin.by_trajectory else scan_minibatches
     total_updates = passes.of * workflow.num_minibatches
     increment = workflow.timesteps_per_iteration / workflow.total_timesteps / total_updates

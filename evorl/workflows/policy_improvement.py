@@ -1,4 +1,4 @@
-"""Improvement of a batch of policies by gradient steps on a learner's critics."""
+"""Improvement of a batch of policies by gradient steps on the policy loss of a learner with critics."""
 
 from __future__ import annotations
 

@@ -50,12 +50,20 @@ def train_side_by_side(
     return _reduced(metrics, lambda x: jnp.mean(x, axis=0), True) | faults, members
 
 
-def with_shared_replay(workflow: Workflow, num_members: int) -> Workflow:
-    """Return the workflow of a member, changed so that all ``num_members`` members share one replay buffer.
+def as_member(workflow: Workflow, num_sharing: int = 1) -> Workflow:
+    """Return the workflow of a member, changed so that ``num_sharing`` members share one replay buffer.
 
     Raises:
-        ValueError: the workflow has no replay buffer, or a prioritized one.
+        ValueError: ``replay.load`` is set, or the workflow cannot share: it has no replay buffer, or, for example,
+            ``prioritized`` is true.
     """
+    if isinstance(workflow, OffPolicyWorkflow) and workflow.replay.load is not None:
+        raise ValueError(
+            f"inner.replay.load={workflow.replay.load} is not supported, because the replay buffers of a population "
+            "start empty: set it to null, or compare settings of the inner algorithm by sweep= instead."
+        )
+    if num_sharing == 1:
+        return workflow
     if not isinstance(workflow, OffPolicyWorkflow):
         raise ValueError(f"shared_replay=true needs an off-policy workflow in inner, not {type(workflow).__name__}.")
     if workflow.prioritized:
@@ -64,11 +72,11 @@ def with_shared_replay(workflow: Workflow, num_members: int) -> Workflow:
             "single learner. Set one of the two to false."
         )
     with named_section("inner"):
-        return workflow.replace(num_sharing=num_members)
+        return workflow.replace(num_sharing=num_sharing)
 
 
 def training_scores(metrics: PyTreeDict, before: jax.Array) -> jax.Array:
-    """Return the mean return of each member's completed training episodes, ``[P]``; without any, its score ``before``.
+    """Return the mean return of each member's completed training episodes, ``[P]``; ``before`` for members without any.
 
     Raises:
         ValueError: the members do not report episodes.
@@ -89,7 +97,7 @@ def take_faults(metrics: PyTreeDict, steps_per_iteration: int) -> PyTreeDict:
 
 
 def healthy_members(metrics: PyTreeDict) -> jax.Array:
-    """Return a mask, bool ``[P]``, True for members with only finite metrics: losses reveal diverged parameters.
+    """Return a mask, bool ``[P]``, True for members with only finite metrics; divergence makes losses non-finite.
 
     The mean return of completed episodes is one of these metrics.
     """

@@ -41,7 +41,7 @@ def recycle_if_due(
 ) -> tuple[tuple[AgentState, Any], jax.Array]:
     """Recycle the dormant units of the agent's policy and value networks, if ``is_due``, a bool scalar.
 
-    Target networks are unchanged. In the optimizers' states, moments of new weights are set to zero; counts are kept.
+    Target networks are unchanged. In the optimizers' states, moments of new weights restart; counts are kept.
 
     Args:
         workflow: off-policy workflow with ``redo_interval``.
@@ -60,12 +60,13 @@ def recycle_if_due(
         rows, envs = workflow.replay_buffer.draw_indices(state.replay_state, batch_key, BATCH_SIZE)
         batch = workflow.take(state.replay_state, rows, envs)
         inputs, shares = workflow.agent.recyclable_inputs(agent_state, batch), []
+        fresh = workflow.init_optimizers(agent_state)
         for i, (name, network) in enumerate(workflow.agent.recyclable_networks().items()):
             own_key = jax.random.fold_in(weights_key, i)
             recycled = _recycled(network, agent_state.params[name], inputs[name], workflow.redo_threshold, own_key)
             agent_state = agent_state.replace(params=agent_state.params.replace(**{name: recycled.params}))
             (entry,) = (x for x in _OPTIMIZERS[name] if x in optimizers)
-            optimizers = optimizers.replace(**{entry: _without_moments(optimizers[entry], recycled.is_new)})
+            optimizers = optimizers.replace(**{entry: _restarted(optimizers[entry], fresh[entry], recycled.is_new)})
             shares.append(recycled.share)
         return agent_state, optimizers, jnp.stack(shares).mean()
 
@@ -87,14 +88,16 @@ def _recycled(network: Any, params: Any, inputs: tuple[Any, ...], threshold: Any
     return Recycled(new, is_new, recycled.share.mean())
 
 
-def _without_moments(opt_state: Any, is_new: Any) -> Any:
-    """Set the moments of new weights to zero, in each part of an optimizer's state shaped like the parameters."""
+def _restarted(opt_state: Any, fresh: Any, is_new: Any) -> Any:
+    """Return an optimizer's state with the values of ``fresh`` for new weights, in each array that has one per weight.
+
+    A part like the parameters may also have other arrays, such as one number per layer (novograd), which are kept.
+    """
     structure = jax.tree.structure(is_new)
 
-    def is_moment(node: Any) -> bool:
-        return jax.tree.structure(node) == structure
+    def restarted(x: Any, initial: Any) -> Any:
+        if jax.tree.structure(x) != structure:
+            return x
+        return jax.tree.map(lambda new, x, y: jnp.where(new, y, x) if x.shape == new.shape else x, is_new, x, initial)
 
-    def cleared(node: Any) -> Any:
-        return jax.tree.map(lambda new, x: jnp.where(new, 0.0, x), is_new, node) if is_moment(node) else node
-
-    return jax.tree.map(cleared, opt_state, is_leaf=is_moment)
+    return jax.tree.map(restarted, opt_state, fresh, is_leaf=lambda x: jax.tree.structure(x) == structure)

@@ -77,19 +77,15 @@ class ReplaySettings(PyTreeNode):
                 f"replay_capacity={workflow.replay_capacity} holds: choose fewer steps, or a larger capacity."
             )
 
-    @staticmethod
-    def _check_hindsight(workflow: OffPolicyWorkflow) -> None:
+    def _check_hindsight(self, workflow: OffPolicyWorkflow) -> None:
         required_goal_task(workflow.env, "replay.hindsight")
-        if workflow.stores_recurrent_state:
-            raise ValueError(
-                f"replay.hindsight={workflow.replay.hindsight} relabels single transitions, but this agent learns from "
-                "sequences: set it to null, or use an agent without a recurrent network."
-            )
-        if workflow.prioritized:
-            raise ValueError(
-                "prioritized=true stores TD errors of transitions under their original goals, but replay.hindsight "
-                "learns from them under other goals: remove one of the two."
-            )
+        conflicts = {
+            "prioritized=true (TD errors under the original goals)": workflow.prioritized,
+            "intrinsic (bonuses in the stored rewards)": workflow.intrinsic is not None,
+            "an agent that learns from sequences": workflow.stores_recurrent_state,
+        }
+        purpose = f"replay.hindsight={self.hindsight} recomputes the goals and rewards of single transitions"
+        _exclude(conflicts, purpose, "replay.hindsight=null")
 
     @property
     def has_episodes(self) -> bool:
@@ -141,21 +137,12 @@ class ReplaySettings(PyTreeNode):
     def _check_overwriting(self, workflow: OffPolicyWorkflow) -> None:
         if self.overwrite == "oldest":
             return
-        if workflow.stores_recurrent_state:
-            raise ValueError(
-                "replay.overwrite=random stores each episode in a slot, but this agent learns from sequences that may "
-                "span several episodes: set replay.overwrite=oldest, or use an agent without a recurrent network."
-            )
-        if workflow.prioritized:
-            raise ValueError(
-                "prioritized=true needs a ring buffer of transitions, but replay.overwrite=random stores episodes in "
-                "slots: remove one of the two."
-            )
-        if workflow.num_sharing > 1:
-            raise ValueError(
-                "shared_replay=true needs a replay buffer that evicts the oldest transitions, not "
-                "replay.overwrite=random: set inner.replay.overwrite=oldest or shared_replay=false."
-            )
+        conflicts = {
+            "an agent that learns from sequences, which may span episodes": workflow.stores_recurrent_state,
+            "prioritized=true (which needs a ring buffer)": workflow.prioritized,
+            "shared_replay=true (which evicts the oldest transitions)": workflow.num_sharing > 1,
+        }
+        _exclude(conflicts, "replay.overwrite=random stores each episode in a slot", "replay.overwrite=oldest")
 
     def _not_uniform(self, workflow: OffPolicyWorkflow) -> dict[str, bool]:
         return {"prioritized=true": workflow.prioritized, "replay.overwrite=random": self.overwrite == "random"}

@@ -22,7 +22,7 @@ OffPolicyWorkflow: TypeAlias = Any  # avoids a circular import
 
 
 def check_renewal(workflow: OffPolicyWorkflow) -> None:
-    """Raise ``ValueError`` if an entry of ``resets`` is not a positive integer, or ``check_recycling`` raises it."""
+    """Raise ``ValueError`` if an entry of ``resets`` is not a positive integer, or if ``check_recycling`` does."""
     for number in workflow.resets:
         whole_number(number, "resets", 1, LONGEST_AXIS)
     check_recycling(workflow)

@@ -15,14 +15,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.agent import AgentState
 from evorl.config.names import no_such
 from evorl.config.search_space import range_of_number
 from evorl.config.values import checked_value
 from evorl.execution.env_faults import watched_step
 from evorl.execution.plan import plan_execution
+from evorl.execution.recorded_steps import with_recorded_steps
 from evorl.execution.trainable import SEED_AXIS, most_timesteps
 from evorl.ops.random import keys_of_seeds
 from evorl.ops.trees import named_leaves, with_leaves
+from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeData, PyTreeDict, State, pytree_field
 from evorl.workflows.workflow import Workflow
 
@@ -92,12 +95,9 @@ class SideBySideWorkflow(Workflow):
                 "Training settings in parallel needs one compiled program, but the environments or actors of this run "
                 "are outside of JAX: use -m to run one training after another."
             )
+        rules = dataclasses.replace(inner.plan_rules, evenly=True)
         plan = functools.partial(
-            plan_execution,
-            inner.env,
-            num_seeds=len(seeds),
-            env_chunk=inner.env_chunk,
-            rules=dataclasses.replace(inner.plan_rules, evenly=True),
+            plan_execution, inner.env, num_seeds=len(seeds), env_chunk=inner.env_chunk, rules=rules
         )
         execution, _ = plan(devices)
         if execution.axis != SEED_AXIS:  # the number of rows is not a multiple of the devices, or is 1
@@ -139,6 +139,14 @@ class SideBySideWorkflow(Workflow):
         """Initialize one row from ``key``, a ``RowStart``."""
         return State(self.row(key.numbers).setup(key.key), numbers=key.numbers)
 
+    def init(self, key: Key | int = 0) -> State:
+        """Return the initial state, see ``Workflow.init``; every row gets the transitions of ``replay.load``."""
+        return with_recorded_steps(self, super().init(key))
+
+    def take_in(self, state: State, batch: SampleBatch) -> State:
+        """Add recorded steps ``[T, B, ...]`` to the row's state, see ``OffPolicyWorkflow.take_in``."""
+        return self._with_numbers(state, lambda row, rest: (None, row.take_in(rest, batch)))[1]
+
     def collect(self, state: State) -> tuple[Any, State]:
         """Return the experience that the row's workflow collects, and the row's new state."""
         return self._with_numbers(state, lambda row, rest: row.collect(rest))
@@ -167,8 +175,15 @@ class SideBySideWorkflow(Workflow):
         return result, rest | {"numbers": numbers}
 
     def evaluation(self, state: State) -> PyTreeDict:
-        """Return the metrics of an evaluation by the row's workflow."""
-        return self.row(state.numbers).evaluation(State({k: x for k, x in state.items() if k != "numbers"}))
+        """Return the metrics of an evaluation by the row's workflow.
+
+        The return is NaN if a parameter of an agent is not finite: the argmax of NaN logits is still an action.
+        """
+        metrics = self.row(state.numbers).evaluation(State({k: x for k, x in state.items() if k != "numbers"}))
+        nodes = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, AgentState))
+        params = jax.tree.leaves([node.params for node in nodes if isinstance(node, AgentState)])
+        finite = jnp.all(jnp.asarray([jnp.isfinite(x).all() for x in params]))
+        return metrics | {"episode_return": jnp.where(finite, metrics.episode_return, jnp.nan)}
 
 
 def numbers_side_by_side(workflow: Workflow, settings: Mapping[str, Any]) -> dict[str, float]:

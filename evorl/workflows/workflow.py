@@ -240,7 +240,7 @@ class Workflow(PyTreeNode, Generic[S]):
         Raises:
             TrainingDiverged: a metric, a parameter or an environment's output became NaN or infinite.
             HostEnvError: a simulator on the host failed.
-            ValueError: the run does not fit in memory, one iteration is far longer than training, or a process is idle.
+            ValueError: memory is too small, an iteration is far longer than training, or a process would be idle.
         """
         session = session or RunSession(recorder, checkpointer, progress, should_stop)
         return call_with_simulators(self, run_learning, self, session, state, key, eval_at_start)

@@ -77,6 +77,16 @@ def test_final_epsilons_that_cannot_be_are_refused() -> None:
         small("r2d2", agent={"max_final_epsilon": 0.5})
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "path"),
+    [(1.5, ""), (-0.5, ""), ({"start": -3.0, "end": 0.1}, ".start"), ({"start": 1.0, "end": 7.0}, ".end")],
+)
+@pytest.mark.parametrize("algorithm", ["dqn", "r2d2", "pqn"])
+def test_an_epsilon_that_is_no_probability_is_refused(algorithm: str, epsilon: Any, path: str) -> None:
+    with raises_naming(ValueError, f"agent.epsilon{path}", "[0, 1]"):
+        small(algorithm, agent={"epsilon": epsilon})
+
+
 @pytest.mark.parametrize("algorithm", ["dqn", "pqn"])
 def test_epsilons_are_drawn_in_a_training(algorithm: str) -> None:
     """Each new episode of a training run samples another epsilon."""

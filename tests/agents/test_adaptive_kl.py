@@ -71,6 +71,17 @@ def test_the_learning_rates_of_a_training_follow_the_rule(env: str) -> None:
     assert len(factors) > 1, factors
 
 
+def test_a_skipped_update_lowers_the_rate_once() -> None:
+    """``target_kl`` below 2 ``desired_kl`` skips the second to fourth update, but the rate that caused it decreases."""
+    settings = {"optimizer": {"learning_rate": 9e-3}, "num_minibatches": 1, "desired_kl": 1e-5}
+    once, skipping = (small("ppo", **settings, **x) for x in ({"num_epochs": 1}, {"num_epochs": 4, "target_kl": 1e-5}))
+    _, expected = once.step(once.init(0))
+    _, state = skipping.step(skipping.init(0))
+    assert_close(state.agent_state.params, expected.agent_state.params, 1e-6)
+    np.testing.assert_allclose(expected.opt_state.learning_rate, 9e-3, rtol=1e-6)
+    np.testing.assert_allclose(state.opt_state.learning_rate, 9e-3 / FACTOR, rtol=1e-6)
+
+
 def test_the_rate_is_that_of_the_present_divergence_and_applies_to_the_same_step() -> None:
     """Two updates equal those by hand: KL(old || new) before the gradient step determines its size."""
     optimizer = {**SETTINGS["optimizer"], "max_grad_norm": None}

@@ -172,6 +172,20 @@ def test_evaluation_is_of_the_population_and_of_the_learners() -> None:
     np.testing.assert_allclose(metrics.rl_episode_return, metrics.episode_return, rtol=1e-6)
 
 
+def test_evaluation_reports_the_successes_of_the_population() -> None:
+    """The success rates equal the rates of an off-policy run with the same policy and episodes."""
+    maze = {"name": "point_maze", "max_episode_steps": EPISODE_STEPS}
+    workflow = small("erl", maze, eval_episodes=64)
+    state = workflow.init(0)
+    metrics = workflow.evaluate(state)
+    learner = small("td3", maze, eval_episodes=64)
+    alone = learner.init(0)
+    expected = learner.evaluate(alone.replace(agent_state=state.agent_state, eval_key=state.eval_key))
+    assert float(expected.success_ever) > 0.0
+    for name in ("success", "success_ever", "episode_return"):
+        np.testing.assert_allclose(metrics[name], expected[name], rtol=1e-5, err_msg=name)
+
+
 def test_the_best_is_restored_without_what_evaluation_does_not_read(tmp_path: Path) -> None:
     intervals = {"checkpoint_interval": 2 * PER_GENERATION, "eval_interval": 3 * PER_GENERATION}
     workflow = erl(total_timesteps=6 * PER_GENERATION, **intervals)

@@ -19,6 +19,7 @@ from evorl.types import State
 from evorl.workflows.workflow import Workflow
 from tests.conformance.workflow import WorkflowContract
 from tests.support.errors import raises_naming
+from tests.support.recorded_pendulum import recorded_pendulum
 from tests.support.small_workflows import RUN_CONFIG, arrays, assert_close, assert_identical, inner_config, small
 
 SEED = 3
@@ -309,3 +310,11 @@ def test_members_whose_iterations_differ_in_length() -> None:
 def test_what_cannot_work_is_refused_in_words(changes: dict[str, Any], parts: tuple[str, ...]) -> None:
     with raises_naming(ValueError, *parts):
         pbt(**changes)
+
+
+@pytest.mark.parametrize("workflow", ["sac.SACWorkflow", "td3_bc.TD3BCWorkflow"])
+def test_recorded_steps_that_no_member_would_get_are_refused(workflow: str) -> None:
+    inner = inner_config("sac") | {"workflow": f"evorl.algorithms.{workflow}", "replay_capacity": 300}
+    inner |= {"replay": {"load": recorded_pendulum(), "other_env": True}}
+    with raises_naming(ValueError, f"inner.replay.load={recorded_pendulum()}", "null", "sweep"):
+        pbt(inner=inner, search_space={"tau": {"low": 0.001, "high": 0.1}})

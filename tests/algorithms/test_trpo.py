@@ -187,6 +187,16 @@ def test_whole_episodes_begin_with_the_trajectory() -> None:
     assert float(metrics[-1].episodes.count) >= NUM_ENVS
 
 
+def test_sums_of_rewards_start_with_the_episodes() -> None:
+    """The first sums of a rollout are its first rewards, although the last rollout cut an episode."""
+    workflow = _small(episodes_per_batch=8, rollout_length=EPISODE_STEPS + 6, normalize_rewards=True, num_minibatches=1)
+    _, state = _steps(workflow, 1)
+    assert np.abs(state.reward_scale.sums).min() > 0.0
+    trajectory, state = jax.jit(lambda w, s: w.collect(s))(workflow, state)
+    np.testing.assert_array_equal(state.reward_scale.sums, 0.0)
+    assert (np.asarray(trajectory.extras.env_extras.episode_length[0]) == 1.0).all()
+
+
 @pytest.mark.parametrize(
     ("changes", "parts"),
     [

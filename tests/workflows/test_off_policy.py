@@ -164,6 +164,7 @@ def test_the_oldest_make_room() -> None:
         ({"batch_size": 0}, ("batch_size", "got 0")),
         ({"n_step": 17}, ("n_step=17", "16 steps", "replay_capacity=128")),
         ({"updates_per_iteration": -1}, ("updates_per_iteration", "got -1")),
+        ({"updates_per_iteration": 4e-5}, ("updates_per_iteration", "at least 0.0001", "got 4e-05")),  # rounded to 0
         ({"batchsize": 3}, ("'batchsize'", "'batch_size'")),
         ({"critic_optimizer": {"lerning_rate": 1.0}}, ("'lerning_rate'", "'learning_rate'")),
         ({"agent": {"temprature": 1.0}}, ("'temprature'", "'temperature'")),

@@ -13,12 +13,12 @@ from evorl.ops import collectives
 from evorl.ops.collectives import LOCAL_MEMBER_AXIS
 from evorl.types import PyTreeDict, State
 from evorl.workflows.population import (
+    as_member,
     healthy_members,
     means_over_members,
     population_metrics,
     train_side_by_side,
     training_scores,
-    with_shared_replay,
 )
 from tests.support.errors import raises_naming
 from tests.support.small_workflows import NUM_ENVS, small
@@ -70,15 +70,15 @@ def test_side_by_side_shares_what_all_store() -> None:
 
 
 def test_who_can_share_a_buffer() -> None:
-    assert with_shared_replay(small("sac", "Pendulum-v1"), 3).replay_buffer.num_envs == 3 * NUM_ENVS
+    assert as_member(small("sac", "Pendulum-v1"), 3).replay_buffer.num_envs == 3 * NUM_ENVS
     with raises_naming(ValueError, "off-policy", "PPOWorkflow"):
-        with_shared_replay(small("ppo"), 3)
+        as_member(small("ppo"), 3)
     with raises_naming(ValueError, "inner.prioritized=false"):
-        with_shared_replay(small("sac", prioritized=True), 3)
+        as_member(small("sac", prioritized=True), 3)
     with raises_naming(ValueError, "shared_replay=true", "replay.overwrite=random"):
-        with_shared_replay(small("sac", replay={"overwrite": "random"}, replay_capacity=160), 2)
+        as_member(small("sac", replay={"overwrite": "random"}, replay_capacity=160), 2)
     with raises_naming(ValueError, "replay_capacity=128", "one iteration"):
-        with_shared_replay(small("sac"), 30)
+        as_member(small("sac"), 30)
     with raises_naming(ValueError, "'num_sharing'"):
         small("sac", num_sharing=2)
 

@@ -66,7 +66,7 @@ def test_moments_of_new_weights_are_zero_and_counts_stay() -> None:
             if "mu" in path or "nu" in path:
                 (weights,) = (mask for end, mask in changed.items() if path.endswith(end))
                 assert not x[weights].any()
-                np.testing.assert_array_equal(x[~weights & (x != 0)], before[path][~weights & (x != 0)])
+                np.testing.assert_array_equal(x[~weights], before[path][~weights])
                 cleared += int(weights.sum())
             else:
                 np.testing.assert_array_equal(x, before[path])
@@ -99,6 +99,28 @@ def test_other_algorithms_recycle_units(algorithm: str, env: str) -> None:
     assert 0.1 < float(state.opt_state.dormant_share) < 0.9
 
 
+@pytest.mark.parametrize("name", ["adafactor", "adagrad", "adamw", "novograd", "rprop", "yogi"])
+def test_every_optimizer_restarts_at_new_weights(name: str) -> None:
+    """A new weight has the initial state of its optimizer; statistics of whole layers and other weights are kept."""
+    workflow = small("dqn", "CartPole-v1", **ALWAYS, optimizer={"name": name, "learning_rate": 1e-3})
+    state: Any = _trained(workflow, 1)[1]
+    params = state.agent_state.params
+    online = jax.tree.map(lambda x: x + 0.01, params.online)  # no weight is 0, so every new one has another value
+    learned = (state.agent_state.replace(params=params.replace(online=online)), state.opt_state.optimizers)
+    (agent_state, optimizers), _ = jax.jit(
+        lambda: recycle_if_due(workflow, state, learned, jnp.bool_(True), jax.random.key(9))
+    )()
+    old, new, fresh = (arrays(x) for x in (learned[1], optimizers, workflow.init_optimizers(learned[0])))
+    before, after = (arrays(x.params.online) for x in (learned[0], agent_state))
+    changed = {path: x != after[path] for path, x in before.items()}
+    assert any(mask.any() for mask in changed.values())
+    for path, x in new.items():
+        (mask, *_) = [*(mask for end, mask in changed.items() if path.endswith(end)), np.bool_(False)]
+        mask = mask if mask.shape == x.shape else np.zeros(x.shape, bool)
+        np.testing.assert_array_equal(x[mask], fresh[path][mask], err_msg=path)
+        np.testing.assert_array_equal(x[~mask], old[path][~mask], err_msg=path)
+
+
 def test_a_gpu_does_not_wait_in_a_loop() -> None:
     def step_and_state() -> Any:
         workflow = small("sac", "Pendulum-v1", **ALWAYS)
@@ -114,6 +136,7 @@ def test_a_gpu_does_not_wait_in_a_loop() -> None:
         ("sac", {"redo_threshold": -1.0}, ("redo_threshold", "got -1")),
         ("bro", {"redo_interval": 5}, ("agent.network.torso", "redo_interval=null")),
         ("r2d2", {"redo_interval": 5}, ("redo_interval=5", "R2D2Workflow")),
+        ("recurrent_sac", {"redo_interval": 5}, ("redo_interval=5", "RecurrentSACWorkflow", "redo_interval=null")),
     ],
 )
 def test_impossible_options_are_refused(algorithm: str, changes: dict, parts: tuple[str, ...]) -> None:

@@ -92,6 +92,12 @@ def test_what_is_learned_from_is_a_goal_of_the_environment() -> None:
         ("sac", {"env": {"name": "Pendulum-v1"}}, ("replay.hindsight", "goals")),
         ("sac", {"env": {**MAZE, "action_repeat": 2}}, ("env.action_repeat", "rewards")),
         ("dqn", {"prioritized": True}, ("prioritized=true", "TD errors")),
+        ("dqn", {"intrinsic": "rnd"}, ("replay.hindsight=future", "rewards", "intrinsic")),
+        (
+            "dqn",
+            {"intrinsic": {"name": "icm", "weight": 0.1}, "replay": {"hindsight": "none"}},
+            ("hindsight=none", "intrinsic"),
+        ),
         ("dqn", {"replay": {"hindsight": "futur"}}, ("'futur'", "'future'")),
         ("dqn", {"replay": {"ratio": -1.0}}, ("replay.ratio", "got -1")),
         ("dqn", {"replay": {"overwrite": "randomly"}}, ("'randomly'", "'random'")),

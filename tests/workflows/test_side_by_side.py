@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -9,7 +11,8 @@ import pytest
 from evorl.workflows.side_by_side import SideBySideWorkflow, numbers_side_by_side
 from evorl.workflows.workflow import Workflow
 from tests.support.errors import raises_naming
-from tests.support.small_workflows import arrays, small
+from tests.support.recorded_pendulum import NUM_STEPS, recorded_pendulum
+from tests.support.small_workflows import arrays, assert_close, small
 
 ROWS = {"agent.clip_epsilon": (0.1, 0.1, 0.4, 0.4), "optimizer.learning_rate": (1e-3, 1e-3, 3e-2, 3e-2)}
 SEEDS = (0, 2, 0, 2)
@@ -57,6 +60,8 @@ def test_a_row_that_diverges_leaves_the_others(rows: SideBySideWorkflow) -> None
     state = rows.replace(numbers=numbers, total_timesteps=64.0 * 3).learn(key=0)
     finite = [np.isfinite(leaf).reshape(4, -1).all(axis=1) for leaf in jax.tree.leaves(state.agent_state.params)]
     np.testing.assert_array_equal(np.all(finite, axis=0), [False, True, True, True])
+    returns = np.asarray(rows.evaluate(state).episode_return)  # the argmax of NaN logits is an action, too
+    np.testing.assert_array_equal(np.isfinite(returns), [False, True, True, True])
 
 
 def test_numbers_of_a_row_are_leaves_and_checked(rows: SideBySideWorkflow) -> None:
@@ -74,3 +79,23 @@ def test_a_single_row_has_an_axis_too() -> None:
     assert alone.execution.num_seeds == alone.execution.num_devices == 1
     metrics, state = alone.step(alone.init(0))
     assert metrics.policy_loss.shape == state.numbers[:, 0].shape == (1,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "devices"),
+    [({}, 1), ({"num_envs": 3}, 2), ({"num_envs": 2, "replay": {"mixed": True}}, 1)],
+    ids=["plain", "devices", "mixed"],
+)
+def test_every_row_starts_with_the_recorded_steps(changes: dict[str, Any], devices: int) -> None:
+    """Buffer, statistics and reward scale (which depends on the discount) of each row equal its solo run."""
+    replay = {"load": recorded_pendulum(), **changes.get("replay", {})}
+    agent = {"network": {"torso": [8]}, "normalize_obs": True}
+    settings = {**changes, "replay": replay, "replay_capacity": 300, "reward_bound": 5.0, "agent": agent}
+    inner = small("sac", {"name": "Pendulum-v1", "max_episode_steps": 10}, **settings)
+    rows = SideBySideWorkflow.of(inner, ["discount"], [[0.5], [0.99]], [0, 3], devices)
+    state = rows.init(5)
+    for row, seed in enumerate((5, 8)):
+        solo = rows.row(rows.numbers[row]).init(seed)
+        assert int(solo.get("recorded_state", solo.replay_state).size) == NUM_STEPS // inner.env.num_envs
+        of_row = {name: jax.tree.map(lambda x, i=row: x[i], state[name]) for name in solo if name != "iterations"}
+        assert_close(of_row, {name: x for name, x in solo.items() if name != "iterations"}, 1e-5)
