@@ -211,9 +211,9 @@ def _as_hashable(value: Any) -> Any:
 class PyTreeNode:
     """Base of logic classes: a dataclass registered as a pytree, immutable after ``__post_init__``.
 
-    A field is static if declared as such, or if its annotation only allows structure: ``int``, ``bool``, ``str``,
-    enums, types, callables, and unions or tuples of these. All other fields (``float``, arrays, nodes) are data: their
-    leaves are arrays or numbers. Static fields are hashable, so nodes of equal structure share one compiled program.
+    A field is static if declared so, or if its annotation only allows structure: ``int``, ``bool``, ``str``, ``bytes``,
+    enums, dtypes, types, callables, literals, and unions or tuples of these. Others (``float``, arrays, nodes) are
+    data, with arrays or numbers as leaves. Static fields are hashable: equal structures share one compiled program.
 
     Raises:
         TypeError: a data field contains objects other than arrays and numbers, or a static field is not hashable.

@@ -14,7 +14,7 @@ CORRECT_RESULTS = {"--xla_cpu_experimental_ynn_fusion_type": "individual_dot"}
 
 
 def add_xla_flags(flags: Mapping[str, str]) -> None:
-    """Add flags, values by name, to the environment variable ``XLA_FLAGS``, except for flags that the user has set."""
+    """Add ``flags`` (name to value) to the environment variable ``XLA_FLAGS``, except flags that the user has set."""
     present = os.environ.get("XLA_FLAGS", "")
     added = [f"{name}={value}" for name, value in flags.items() if name not in present]
     os.environ["XLA_FLAGS"] = " ".join([present, *added]).strip()

@@ -265,7 +265,7 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/cli/test_arguments\.py::test_(a_path|what_is_quoted|a_f(ile|older)|every_setting)",
         r"tests/training/test_preparation\.py::test_(a_value|jobs|a_failed|a_recorder)",
         r"tests/parameter_server/test_update_rules\.py::test_the_mean_of_four",
-        r"tests/sweeps/test_sweep\.py::test_(one_program|parts_and_halving|the_best_is_a_run|a_stopped_sweep)",
+        r"tests/sweeps/test_sweep\.py::test_(one_program|parts_and_halving|the_best_is_a_run|a_stopped_sweep|a_part)",
         r"tests/cli/test_main\.py::test_a_population_of_another_agent",
         r"tests/apps/test_wheel\.py::test_a_simulator_names",
         r"tests/apps/(files/test_bandit_app|test_app_text|test_supervision)\.py::",
