@@ -118,7 +118,7 @@ def create_wrapped_brax_env(env_name: str, *, backend: str | None = None, **opti
 
 @functools.lru_cache(maxsize=16)
 def make_brax_adapter(env_name: str, backend: str | None = None, arguments: tuple = ("dict", ())) -> BraxAdapter:
-    """Create a ``BraxAdapter`` for the options ``arguments``, an output of ``as_hashable``; results are cached."""
+    """Create a cached ``BraxAdapter``, see ``create_wrapped_brax_env``; ``arguments`` are ``as_hashable`` options."""
     registry = _brax_envs()._envs
     if env_name not in registry:
         raise ValueError(no_such("environment of brax", env_name, sorted(registry)))

@@ -103,7 +103,7 @@ class MujocoVectorEnv(HostVectorEnv):
         if actions.shape != (self.num_envs, self._model.nu):
             raise ValueError(f"step expects actions [{self.num_envs}, {self._model.nu}], got {list(actions.shape)}.")
         if (self._elapsed < 0).any():
-            raise HostEnvError(f"{type(self._task).__name__} got step before the first reset: call reset first.")
+            raise HostEnvError(f"{type(self._task).__name__} was stepped before its first reset: call reset first.")
         run = map if self._pool is None else self._pool.map
         for _ in run(self._advance_rows, self._blocks, self._data, [actions] * len(self._blocks)):
             pass  # re-raises exceptions of the threads

@@ -110,7 +110,7 @@ class PettingZooVectorEnv(HostVectorEnv):
         batch = blank_observations(self.obs_space, self.num_envs)
         for copy, env in enumerate(self._envs):
             if not self._was_reset[copy]:
-                raise HostEnvError(f"copy {copy} got step before its first reset: call reset first.")
+                raise HostEnvError(f"environment copy {copy} was stepped before its first reset: call reset first.")
             acting = list(env.agents)
             rows = {agent: converted[copy * len(self._agents) + i] for i, agent in enumerate(self._agents)}
             sent = {agent: rows[agent] for agent in acting}

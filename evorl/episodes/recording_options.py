@@ -88,6 +88,7 @@ def _plotted(keeping: EvaluationRecords, env: VectorEnv) -> tuple[str, tuple[int
     chosen = tuple(range(min(2, size))) if keeping.plot_dimensions is None else keeping.plot_dimensions
     if max(chosen) >= size:
         raise ValueError(
-            f"evaluation.plot_dimensions must be one or two indices from 0 to {size - 1}, as in [0, 1]; got {chosen!r}."
+            f"evaluation.plot_dimensions must be one or two indices from 0 to {size - 1}, as in "
+            f"{list(range(min(2, size)))}, the components of the {quantity}; got {chosen!r}."
         )
     return quantity, tuple(chosen)

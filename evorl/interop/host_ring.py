@@ -101,7 +101,7 @@ class HostRing:
         return [transitions.get(name) for name in self._names]
 
     def add(self, leaves: Sequence[np.ndarray]) -> None:
-        """Append the rows of ``leaves`` ``[N, ...]`` or ``[T, B, ...]``, overwriting the oldest rows."""
+        """Append steps ``[N, ...]`` (``[T, B, ...]`` for several environments); a full ring overwrites the oldest."""
         total = len(leaves[0])
         start = max(0, total - self._num_rows)  # earlier rows would be overwritten immediately
         cursor = (self.cursor + start) % self._num_rows

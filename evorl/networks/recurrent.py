@@ -41,7 +41,7 @@ class GatedCell(nn.Module):
     dtype: Dtype = "float32"
 
     def inputs(self, x: jax.Array) -> jax.Array:
-        """Map inputs ``[..., F]``, of any number of steps, to their part of the gates, ``[..., gates * size]``."""
+        """Return the input projections of all gates, ``[..., F] -> [..., gates * size]``, of one step or many."""
         return self.input_gates(x)
 
 

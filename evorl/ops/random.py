@@ -78,7 +78,7 @@ def draw(sampler: Callable[[Key, Sequence[int]], jax.Array], key: Key, shape: Se
     """
     key, shape = as_typed_key(key), tuple(shape)
     if key.shape != shape[: key.ndim]:
-        raise ValueError(f"keys of shape {key.shape} do not match rows of {shape}: pass one key, or one per row.")
+        raise ValueError(f"keys {key.shape} must match the leading axes of a sample {shape}: pass one key, or a batch.")
     return per_row(lambda row_key: sampler(row_key, shape[key.ndim :]), key)
 
 

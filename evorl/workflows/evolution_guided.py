@@ -252,7 +252,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
         return metrics, state.replace(agent_state=with_policy(row_of(state.learners.agent_state), solution))
 
     def _stored(self, state: EvolutionGuidedState, batch: EpisodeOutcomes) -> EvolutionGuidedState:
-        """Return the state with finite episodes added to the replay buffer and to the observation statistics."""
+        """Return the state with episodes added to replay buffer and statistics, except those with NaN or infinity."""
         rows, is_step = transition_rows(batch)
         agent_states = with_statistics_of(state.learners.agent_state, rows.obs, is_step[:, None])
         state = state.replace(learners=state.learners.replace(agent_state=agent_states))

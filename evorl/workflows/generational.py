@@ -98,7 +98,7 @@ class GenerationalWorkflow(Workflow[G]):
         return jnp.minimum(state.timesteps.as_float() / self.total_timesteps, 1.0)
 
     def evaluator(self, **options: Any) -> PopulationEvaluator:
-        """Return a ``PopulationEvaluator`` with the settings of this workflow; ``options`` override its fields."""
+        """Return an evaluator with this workflow's settings; ``options`` set fields except ``max_episode_steps``."""
         settings = {
             "env": self.env,
             "num_episodes": self.episodes_per_individual,

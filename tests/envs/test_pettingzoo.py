@@ -231,7 +231,7 @@ class Unstarted(WalkGame):
 
 def test_step_before_reset_is_refused() -> None:
     env = make_pettingzoo_simulators("tests.envs.test_pettingzoo:Unstarted", 6)
-    with raises_naming(HostEnvError, "copy 0", "step before", "call reset"):
+    with raises_naming(HostEnvError, "copy 0", "stepped before", "call reset"):
         env.step(np.ones(6, np.int32))
     env.partial_reset(~SECOND_COPY, SIX_SEEDS)
     with raises_naming(HostEnvError, "copy 1", "call reset"):

@@ -41,8 +41,8 @@ def test_a_draw_per_row_equals_the_row_drawn_alone() -> None:
     np.testing.assert_array_equal(draw(jax.random.normal, keys[0], (4, 3)), jax.random.normal(keys[0], (4, 3)))
 
 
-def test_keys_that_do_not_match_the_rows_are_refused() -> None:
-    with raises_naming(ValueError, "key", "row", "(4,)"):
+def test_keys_that_do_not_match_the_leading_axes_are_refused() -> None:
+    with raises_naming(ValueError, "keys (4,)", "leading axes", "(3, 2)"):
         draw(jax.random.normal, jax.random.split(jax.random.key(0), 4), (3, 2))
 
 

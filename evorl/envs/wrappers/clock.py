@@ -1,4 +1,4 @@
-"""Wrappers that count the steps and the return of an episode, limit its length, or stop after one episode."""
+"""Wrappers that count steps and sum rewards of an episode, limit its length, or stop after one episode."""
 
 from __future__ import annotations
 
