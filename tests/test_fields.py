@@ -29,7 +29,7 @@ def test_an_interval_does_not_change_whether_a_field_is_static() -> None:
 def test_generic_forms_of_static_types_are_static() -> None:
     class Node(PyTreeNode):
         cls: type[int] = int
-        any_cls: typing.Type[Exception] | None = None  # noqa: UP006
+        any_cls: typing.Type[Exception] | None = None  # noqa: UP006  # the older form, which users may write
         dtype: np.dtype[np.float32] = np.dtype(np.float32)
         numbers: list[int] | None = None
 

@@ -144,8 +144,8 @@ class VectorEnv(EnvWrapper):
         keys, mask = self._restart_keys(env_state, mask, key)
         fresh = self._start(keys, env_state._internal.env_id)
         if self._goals is not None:
-            remembered = {"goals": env_state._internal.goals}
-            fresh = self._goals.start(fresh.replace(_internal=fresh._internal | remembered), mask)
+            internal = fresh._internal | {"goals": env_state._internal.goals}
+            fresh = self._goals.start(fresh.replace(_internal=internal), mask)
         return tree_where(mask, fresh, env_state)
 
     def _check_action(self, env_state: EnvState, action: Action) -> None:

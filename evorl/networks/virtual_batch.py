@@ -50,7 +50,7 @@ def virtually_normalized(network: nn.Module, params: Params, *reference: Any) ->
         kernel, bias = (module.get_variable("params", name) for name in ("kernel", "bias"))
         if bias is None:
             raise ValueError(
-                f"virtual_batch folds statistics into biases, but the layer {'/'.join(module.path)} has none: set "
+                f"virtual_batch folds statistics into biases, but the layer {'/'.join(module.path)} lacks one: set "
                 "use_bias=True in your layer, or virtual_batch=null."
             )
         axes = tuple(range(sums.ndim - 1))

@@ -95,7 +95,7 @@ def test_an_integer_is_a_seed(seed: Any) -> None:
     assert _same(seed_or_key(seed), jax.random.key(3))
 
 
-@pytest.mark.parametrize("key", [jax.random.key(3), jax.random.PRNGKey(3)], ids=repr)
+@pytest.mark.parametrize("key", [jax.random.key(3), jax.random.key_data(jax.random.key(3))], ids=["typed", "raw"])
 def test_a_key_is_not_treated_as_a_seed(key: Any) -> None:
     assert _same(seed_or_key(key), jax.random.key(3))
 
