@@ -28,7 +28,16 @@ def when_due(is_due: jax.Array, update: Callable[[Any], Any], state: Any) -> Any
     A skipped update takes no time. Under ``vmap``, the update is skipped if no element of the batch is due.
     """
     if on_cpu():  # a loop of at most one iteration, because ``cond`` under ``vmap`` would run both branches
-        return jax.lax.fori_loop(0, is_due.astype(jnp.int32), lambda _, state: update(state), state)
+
+        def body(i: jax.Array, state: Any) -> Any:
+            # Values that ``update`` closes over do not change in the loop: without the barrier, the compiler would move
+            # everything that is computed from them alone out of the loop, so that it would run in every call.
+            traced, result = jax.make_jaxpr(update, return_shape=True)(state)
+            constants, _ = jax.lax.optimization_barrier((traced.consts, i))
+            leaves = jax.core.eval_jaxpr(traced.jaxpr, constants, *jax.tree.leaves(state))
+            return jax.tree.unflatten(jax.tree.structure(result), leaves)
+
+        return jax.lax.fori_loop(0, is_due.astype(jnp.int32), body, state)
     # An accelerator waits for the host once per branch, but in every iteration of a loop.
     return jax.lax.cond(
         collectives.any_under_vmap(is_due),

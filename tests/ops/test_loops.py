@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,6 +31,30 @@ def _check_updates_that_are_due() -> None:
     jax.tree.map(np.testing.assert_array_equal, not_due, state)
     several = jax.vmap(lambda due: when_due(due, update, state))(jnp.array([True, False]))
     np.testing.assert_array_equal(several[1], [10, 5])
+
+
+def test_an_update_that_is_not_due_computes_nothing() -> None:
+    """Nothing that the update computes from closed-over values runs outside the loop, with one seed or several."""
+
+    def reset(key: jax.Array, state: jax.Array) -> jax.Array:
+        """Start anew from a key alone: compilers move this out of an ordinary loop."""
+        return jax.lax.fori_loop(0, 50, lambda _, x: jnp.sin(x) @ x, jax.random.normal(key, state.shape))
+
+    def in_barrier(due: jax.Array, key: jax.Array, state: jax.Array) -> jax.Array:
+        return when_due(due, lambda state: reset(key, state), state)
+
+    def in_ordinary_loop(due: jax.Array, key: jax.Array, state: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, due.astype(jnp.int32), lambda _, state: reset(key, state), state)
+
+    def outer_loops(step: Callable[..., jax.Array], *inputs: jax.Array) -> int:
+        _, _, entry = jax.jit(step).lower(*inputs).compile().as_text().partition("\nENTRY ")
+        assert entry
+        return entry.count(" while(")
+
+    due, keys, states = jnp.array([True, False]), jax.random.split(jax.random.key(0)), jnp.ones((2, 8, 8))
+    assert outer_loops(in_barrier, due[0], keys[0], states[0]) == 1
+    assert outer_loops(jax.vmap(in_barrier), due, keys, states) == 1
+    assert outer_loops(in_ordinary_loop, due[0], keys[0], states[0]) > 1, "the compiler no longer moves it: simplify"
 
 
 @pytest.mark.parametrize(
