@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 from evorl.actors.actor_loop import Actors
@@ -110,12 +111,13 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
     actors = None
     if config.get("actors") is not None:
         actors, num_envs = _make_actors(cls, config, num_envs)
-    env = make_env(seeded(config["env"], seed), num_envs, autoreset_mode)
+    env = create_env(seeded(config["env"], seed), parallel=num_envs, autoreset_mode=autoreset_mode)
     if fields.get("intrinsic") is not None:
         fields["intrinsic"] = make_intrinsic(fields["intrinsic"], env, on_policy=hasattr(cls, "restarts_episodes"))
     eval_config = seeded(as_paid_by_the_environment(config["env"]), seed + 1)
     eval_episodes = positive(config.get("eval_episodes", 20), "eval_episodes")
-    eval_env = make_env(eval_config, eval_rows(eval_episodes, env.num_agents), AutoresetMode.DISABLED)
+    make_eval_env = partial(create_env, eval_config, autoreset_mode=AutoresetMode.DISABLED)
+    eval_env = make_eval_env(parallel=eval_rows(eval_episodes, env.num_agents))
     execution, env_chunk = plan_execution(
         env,
         devices=config.get("devices", 1),
@@ -125,7 +127,7 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
     )
     multiple = env.num_agents * execution.num_devices
     if execution.num_devices > 1 and eval_env.num_envs % multiple:
-        eval_env = make_env(eval_config, eval_rows(eval_episodes, multiple), AutoresetMode.DISABLED)
+        eval_env = make_eval_env(parallel=eval_rows(eval_episodes, multiple))
     plays_episodes = fields.get("eval_interval", 1.0) or autoreset_mode is AutoresetMode.DISABLED
     if plays_episodes and eval_env.max_episode_steps is None and not eval_env.is_remote:
         longest_episode(eval_env)  # raises now instead of at the first evaluation or generation
@@ -255,11 +257,6 @@ def inner_workflow(
     part = {**part, **{key: config[key] for key in shared if key in config}}
     with named_section(name, *shared):
         return workflow_from_config(part, f"{name}.workflow")
-
-
-def make_env(config: Mapping[str, Any] | str, num_envs: int, autoreset_mode: AutoresetMode) -> Any:
-    """Create ``num_envs`` parallel environments from the section ``env`` of a config, or from a name."""
-    return create_env(config, parallel=num_envs, autoreset_mode=autoreset_mode)
 
 
 def training_mode(mode: str | AutoresetMode) -> AutoresetMode:

@@ -11,7 +11,6 @@ import numpy as np
 
 from evorl.types import PyTreeData, PyTreeDict
 
-LossDict = PyTreeDict
 Tree = TypeVar("Tree")
 _WORD = 2**32
 

@@ -17,7 +17,6 @@ import numpy as np
 
 from evorl.config.names import no_such
 from evorl.execution import programs
-from evorl.execution.trainable import Execution
 from evorl.ops.trees import leaf_name
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.storage import read_structure
@@ -89,7 +88,11 @@ def warm_start(
         which = "latest"
     here = _shapes_here(workflow)
     there, seeds_there = _shapes_there(checkpointer, which, Path(run))
-    _check_seeds(workflow.execution, seeds_there, run)
+    if seeds_there not in (None, workflow.execution.num_seeds):
+        raise ValueError(
+            f"{run} has {seeds_there} seeds, but this run has {workflow.execution.num_seeds or 1}: set "
+            f"num_seeds={seeds_there}, or start from a run of one seed, which fits any number of seeds."
+        )
     parts_here, parts_there = _by_part(here), _by_part(there)
     loaded, copies = _parts_to_load(parts_here, parts_there, parts, run)
     statistics_here, statistics_there = _under(here, _STATISTICS), _under(there, _STATISTICS)
@@ -182,14 +185,6 @@ def _of_one_seed(specs: Sequence[LeafSpec], num_seeds: int | None) -> list[LeafS
     if num_seeds is None:
         return list(specs)
     return [dataclasses.replace(spec, shape=spec.shape[1:]) for spec in specs]
-
-
-def _check_seeds(execution: Execution, there: int | None, run: Path | str) -> None:
-    if there not in (None, execution.num_seeds):
-        raise ValueError(
-            f"{run} has {there} seeds, but this run has {execution.num_seeds or 1}: set num_seeds={there}, or start "
-            "from a run of one seed, which fits any number of seeds."
-        )
 
 
 def _by_part(leaves: Leaves) -> dict[str, Leaves]:

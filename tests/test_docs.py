@@ -256,6 +256,10 @@ def test_a_command_with_configs_of_its_own_trains(
     cli.train()
     (metrics,) = tmp_path.glob("runs/*/*/metrics.csv")
     assert metrics.read_text().count("\n") >= 2
+    files = [file.read_text("utf-8") for file in (tmp_path / "mine").rglob("*.yaml")]
+    named = re.findall(r"(?:workflow|factory): (\S+)", "".join(files))
+    assert named
+    assert all(name in metrics.with_name("config.yaml").read_text("utf-8") for name in named)
 
 
 # Commands whose arguments are their own options, not training settings.

@@ -121,6 +121,23 @@ def test_settings_that_do_not_suit_a_learner_are_refused_with_those_that_do(
         workflow_from_config(composed("agent=qd/pga_me", "env=pendulum", *changes))
 
 
+@pytest.mark.parametrize("agent", WITH_A_LEARNER)
+def test_the_files_that_an_agent_includes_belong_to_its_section(agent: str) -> None:
+    space = "+search_space.learner.tau={low: 1e-3, high: 0.1, scale: log}"
+    config, alone = composed("agent=meta/pbt", f"inner={agent}", "env=pendulum", space), composed(f"agent={agent}")
+    assert config.inner.get("optimizer") == alone.get("optimizer")
+    assert config.inner.learner.workflow == alone.learner.workflow
+    assert not {"optimizer", "learner"} & set(config)
+    assert isinstance(workflow_from_config(config), PBTWorkflow)
+
+
+def test_the_evolutionary_optimizer_of_members_is_a_choice() -> None:
+    members = ("agent=meta/pbt", "inner=erl/erl", "env=pendulum")
+    assert composed(*members, "inner.optimizer=openes", "inner.optimizer.pop_size=4").inner.optimizer.pop_size == 4
+    chosen = composed(*members, "inner.evolution@inner=eda").inner.optimizer
+    assert chosen == composed("agent=erl/erl", "evolution=eda").optimizer
+
+
 @pytest.mark.parametrize(("overrides", "divisor"), [([], 5.0), (["optimizer.variance_divisor=1"], 1.0)])
 def test_the_variances_of_cem_rl_are_divided_by_the_number_of_elites(overrides: list[str], divisor: float) -> None:
     config = plain(composed("agent=erl/cemrl", "env=pendulum", *overrides).optimizer)

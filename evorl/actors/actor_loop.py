@@ -15,7 +15,7 @@ from evorl.actors.host_loop import stacked_rows
 from evorl.actors.pools import make_pool
 from evorl.actors.supervisor import Supervisor
 from evorl.actors.worker import Worker, acting_template, leaves_of, tree_of
-from evorl.execution.collector import PROGRAM
+from evorl.execution.collector import PROGRAM, end_episodes
 from evorl.ops.trees import copied
 from evorl.sample_batch import SampleBatch
 from evorl.types import ByValue, PyTreeDict, State
@@ -46,7 +46,18 @@ class Actors(ByValue):
         if workflow.execution.num_seeds is not None:
             seeds = workflow.execution.num_seeds
             raise ValueError(f"num_seeds={seeds} excludes actors: remove it, or sweep over seeds (-m seed=0,1,2).")
+        env, count = workflow.env, self.settings.count
+        if getattr(env, "host", None) == "compiled":
+            raise ValueError(
+                "env.host=compiled excludes actors, which would all play the same episodes: use env.host=loop, or "
+                "remove actors."
+            )
         if not self.settings.is_async:
+            if env.num_envs % (multiple := count * env.num_agents):
+                raise ValueError(
+                    f"num_envs={env.num_envs} environments with {env.num_agents} agents per copy cannot be divided "
+                    f"evenly among actors.count={count}: choose a multiple of {multiple}."
+                )
             return
         if not workflow.capabilities.lag:
             raise ValueError(
@@ -101,11 +112,13 @@ class Actors(ByValue):
         while len(parts) < count:
             number, content = actors.take([i for i in range(count) if i not in parts])
             parts[number] = content
-        trajectories, env_states = zip(*(parts[i] for i in range(count)), strict=True)
+        trajectories, env_states, restarts = zip(*(parts[i] for i in range(count)), strict=True)
         trajectory = [np.concatenate(x, axis=1) for x in zip(*trajectories, strict=True)]
         env_state = [np.concatenate(x, axis=0) for x in zip(*env_states, strict=True)]
         _, env_template, trajectory_template = self._templates
         state = state.replace(env_state=tree_of(env_state, env_template))
+        if any(restarts):
+            state = end_episodes(state, np.repeat(restarts, size))
         return _learn(workflow, state, tree_of(trajectory, trajectory_template))
 
     def _next_slice(self, workflow: Any, state: State, actors: Supervisor) -> tuple[PyTreeDict, State]:
@@ -117,7 +130,7 @@ class Actors(ByValue):
             actors.submit(i, (leaves_of(acting), None, np.asarray(start_key)))
             self._requested_at[i] = self._num_updates
         candidates = [i for i in self._requested_at if self._leaves_time_for_others(i)]
-        number, (leaves, _) = actors.take(candidates)
+        number, (leaves, *_) = actors.take(candidates)
         lag = self._num_updates - self._requested_at.pop(number)
         metrics, state = _learn(workflow, state, tree_of(leaves, self._templates[2]))
         self._num_updates += 1

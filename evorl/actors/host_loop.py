@@ -75,7 +75,6 @@ class HostLoop(ProgramCollector):
     def iterate(
         self, workflow: Any, state: State, num_iterations: int, message: Callable[[str], None]
     ) -> tuple[PyTreeDict | None, State]:
-        """Run iterations with ``iterate_on_host``."""
         return iterate_on_host(workflow, state, num_iterations)
 
 

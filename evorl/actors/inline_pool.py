@@ -10,12 +10,7 @@ from evorl.envs.host.answers import refuse_exit
 
 
 class InlinePool(ActorPool):
-    """Actors in this process, which run sequentially when their results are requested.
-
-    Args:
-        worker: class of an ``ActorWorker``.
-        settings_of: returns the settings of the worker for an actor's number; called whenever an actor starts.
-    """
+    """Actors in this process, which run sequentially when their results are requested."""
 
     can_hang = False
 

@@ -19,8 +19,7 @@ def make_pool(kind: str, worker: type[ActorWorker], settings_of: Callable[[int],
 
     Args:
         kind: inline, process or ray.
-        worker: class of an ``ActorWorker``; other processes import it by its name.
-        settings_of: returns the settings of the worker for an actor's number; called whenever an actor starts.
+        worker, settings_of: see ``ActorPool``.
 
     Raises:
         ValueError: the kind is unknown.

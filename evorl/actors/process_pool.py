@@ -24,10 +24,6 @@ class ProcessPool(ActorPool):
 
     Each process updates a heartbeat twice a second from a separate thread. This distinguishes a process that was
     stopped, or that never releases Python's global lock, from a process with slow environments.
-
-    Args:
-        worker: class of an ``ActorWorker``; other processes import it by its name.
-        settings_of: returns the settings of the worker for an actor's number; called whenever an actor starts.
     """
 
     def __init__(self, worker: type[ActorWorker], settings_of: Callable[[int], Any]) -> None:
@@ -141,6 +137,7 @@ def _serve(pipe: Connection, beat: Any, worker: str, settings: Any, jax_settings
     # A terminal sends Ctrl-C to all its processes; the learner stops the actors.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    multiprocessing.current_process().daemon = False  # else environments could not start processes
     threading.Thread(target=_keep_beating, args=(beat, os.getppid()), daemon=True).start()
     prepare_actor(jax_settings)
     try:

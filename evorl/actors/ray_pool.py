@@ -21,10 +21,6 @@ _BEAT_SECONDS = 2.0
 class RayPool(ActorPool):
     """Pool that runs each actor as a Ray actor; joins the running cluster, or starts Ray on this machine.
 
-    Args:
-        worker: class of an ``ActorWorker``; other processes import it by its name.
-        settings_of: returns the settings of the worker for an actor's number; called whenever an actor starts.
-
     Raises:
         ImportError: Ray is not installed.
     """

@@ -85,7 +85,9 @@ class Worker:
         self._local_state: Any = None  # state of the environments, unless the learner stores it
         self._uses_host_loop = not self.workflow.collector.is_one_program
 
-    def answer(self, acting: Leaves, env_state: Leaves | None, start_key: np.ndarray | None) -> tuple[Leaves, Leaves]:
+    def answer(
+        self, acting: Leaves, env_state: Leaves | None, start_key: np.ndarray | None
+    ) -> tuple[Leaves, Leaves, bool]:
         """Collect a rollout; raise ``HostEnvError`` if an environment fails or returns non-finite values.
 
         Args:
@@ -94,28 +96,27 @@ class Worker:
             start_key: key data for the first episodes; used only by a first rollout without ``env_state``.
 
         Returns:
-            The leaves of the trajectory, and of the environment state if it was passed, else an empty list.
+            The leaves of the trajectory, and of the environment state if it was passed, else an empty list; and True if
+            the state passed could not be stepped, so that new episodes began.
         """
-        acting_inputs = tree_of(acting, self._acting)
+        acting_inputs, env, restarts = tree_of(acting, self._acting), self.workflow.env, False
         with translate_host_errors():
             if env_state is not None:
-                state = self._live(tree_of(env_state, self._env_state))
+                state = tree_of(env_state, self._env_state)
+                if restarts := env.steps_on_host and not env.is_live(state):
+                    state = env.next_episodes(state)
             elif self._local_state is not None:
                 state = self._local_state
             else:
-                state = self.workflow.env.reset(jax.random.wrap_key_data(jnp.asarray(start_key)))
+                state = env.reset(jax.random.wrap_key_data(jnp.asarray(start_key)))
                 state = with_recurrent_state(state, acting_inputs.agent_state)
             run = roll_on_host if self._uses_host_loop else _roll
             trajectory, state = jax.block_until_ready(run(self.workflow, acting_inputs, state))
-        refuse_faulty_rollout(self.workflow.env, trajectory)
+        refuse_faulty_rollout(env, trajectory)
         if env_state is not None:
-            return leaves_of(trajectory), leaves_of(state)
+            return leaves_of(trajectory), leaves_of(state), restarts
         self._local_state = state
-        return leaves_of(trajectory), []
-
-    def _live(self, env_state: Any) -> Any:
-        env = self.workflow.env
-        return env.next_episodes(env_state) if env.steps_on_host and not env.is_live(env_state) else env_state
+        return leaves_of(trajectory), [], False
 
     def close(self) -> None:
         """Close the environments."""

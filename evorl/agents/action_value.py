@@ -92,7 +92,6 @@ class ActionValueAgent(Agent):
         return state.replace(recurrent_state=PyTreeDict(drawn=jnp.zeros(())))
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> Params:
-        """Return initial parameters of the network."""
         return self.network.init(key, one_observation(obs_space, self.obs_key))
 
     def outputs(

@@ -74,11 +74,7 @@ class CriticEnsembleAgent(Agent):
         return {
             "policy_network": PolicyNetwork(torso, num_policy_outputs, ndims["policy"], scale),
             "critic_network": EnsembleQNetwork(
-                critic_torso,
-                settings.pop("num_critics"),
-                num_actions,
-                ndims["value"],
-                num_atoms=num_atoms,
+                critic_torso, settings.pop("num_critics"), num_actions, ndims["value"], num_atoms=num_atoms
             ),
         }
 

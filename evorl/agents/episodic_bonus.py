@@ -14,7 +14,22 @@ from evorl.envs.space import Space
 from evorl.fields import Within
 from evorl.ops.trees import tree_where
 from evorl.sample_batch import SampleBatch
-from evorl.types import Key, State
+from evorl.types import Key, PyTreeData, State
+
+
+class EpisodicState(PyTreeData):
+    """State of E3B in the running episodes.
+
+    Attributes:
+        inverse: ``ridge C^-1`` of each environment, ``[B, F, F]``; the identity at the start of an episode.
+    """
+
+    inverse: jax.Array
+
+    def end_episodes(self, mask: Any) -> EpisodicState:
+        """Return the state with new episodes where ``mask`` ``[B]`` is True."""
+        start = jnp.broadcast_to(jnp.eye(self.inverse.shape[-1]), self.inverse.shape)
+        return EpisodicState(tree_where(mask, start, self.inverse))
 
 
 class E3B(ICM):
@@ -34,13 +49,13 @@ class E3B(ICM):
     is_episodic: ClassVar[bool] = True
 
     def init(self, obs_space: Space, key: Key, num_envs: int = 0) -> State:
-        """Return the entries of ``ICM.init``, and ``episodic``: the inverse of ``C`` per environment, ``[B, F, F]``."""
+        """Return the entries of ``ICM.init``, and ``episodic``, an ``EpisodicState``."""
         state = super().init(obs_space, key, num_envs)
         obs = jnp.asarray(one_observation(obs_space, self.obs_key), jnp.float32)
         model: Any = self.model
         inputs = (obs, jnp.zeros((1, model.num_outputs)), obs)
         features = jax.eval_shape(lambda params: self._features(params, inputs), state.intrinsic.params)
-        state.episodic = self._start(num_envs, features.shape[-1])
+        state.episodic = EpisodicState(self._start(num_envs, features.shape[-1]))
         return state
 
     def bonuses(self, intrinsic: IntrinsicState, batch: SampleBatch) -> jax.Array:
@@ -51,9 +66,9 @@ class E3B(ICM):
     def step_bonuses(
         self, intrinsic: IntrinsicState, inputs: tuple[jax.Array, ...], batch: SampleBatch, state: State
     ) -> tuple[jax.Array, State]:
-        """Return the bonuses of a trajectory ``[T, B]``, and the state with the inverses of ``C`` at its end."""
-        inverse, bonuses = self._along(state.episodic, self._features(intrinsic.params, inputs), batch.dones)
-        return bonuses, state.replace(episodic=inverse)
+        """Return the bonuses of a trajectory ``[T, B]``, and the state at its end."""
+        inverse, bonuses = self._along(state.episodic.inverse, self._features(intrinsic.params, inputs), batch.dones)
+        return bonuses, state.replace(episodic=EpisodicState(inverse))
 
     def _features(self, params: Any, inputs: tuple[jax.Array, ...]) -> jax.Array:
         """Return the features ``[..., F]`` of next observations."""
@@ -61,18 +76,18 @@ class E3B(ICM):
         return model.apply({"params": params}, *inputs)[1]
 
     def _start(self, num_envs: int, size: int) -> jax.Array:
-        return jnp.broadcast_to(jnp.eye(size) / self.ridge, (num_envs, size, size))
+        return jnp.broadcast_to(jnp.eye(size), (num_envs, size, size))
 
     def _along(self, inverse: jax.Array, features: jax.Array, dones: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Return the inverses of ``C`` at the end of a trajectory, and the trajectory's bonuses ``[T, B]``."""
+        """Return the inverses at the end of a trajectory, see ``EpisodicState``, and its bonuses ``[T, B]``."""
         start = self._start(*features.shape[1:])
 
         def one_step(inverse: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             phi, done = step
             product = jnp.einsum("bij,bj->bi", inverse, phi)
-            bonus = (phi * product).sum(axis=-1)
+            energy = (phi * product).sum(axis=-1)
             # C^-1 after C + phi phi^T (Sherman and Morrison 1950).
-            change = product[:, :, None] * product[:, None, :] / (1.0 + bonus)[:, None, None]
-            return tree_where(done, start, inverse - change), jnp.where(done, 0.0, bonus)
+            change = product[:, :, None] * product[:, None, :] / (self.ridge + energy)[:, None, None]
+            return tree_where(done, start, inverse - change), jnp.where(done, 0.0, energy / self.ridge)
 
         return jax.lax.scan(one_step, inverse, (features, dones.astype(bool)))

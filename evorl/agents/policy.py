@@ -69,7 +69,6 @@ class PolicyAgent(Agent):
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Return the same actions as ``compute_actions``."""
         return self.compute_actions(agent_state, sample_batch, key)
 
     def factored_policies(self, agent_state: AgentState, policies: Params, obs_space: Space) -> Params:

@@ -25,7 +25,6 @@ class RandomAgent(Agent):
     learns: ClassVar[bool] = False
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> Params:
-        """Return an empty dict."""
         return PyTreeDict()
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from evorl.agent import AgentState, update_params
 from evorl.agents.actor_critic import ActorCriticAgent, ActorCriticBatch
 from evorl.fields import Within
+from evorl.ops import collectives
 from evorl.ops.losses import explained_variance, policy_gradient, squared_error
 from evorl.ops.optimization import Optimizer
 from evorl.ops.schedules import Schedule, value_at
@@ -48,16 +49,21 @@ class A2CAgent(ActorCriticAgent):
         ``batch`` is ``[T, B]``; ``c_v``, ``c_e`` are coefficients. The first two means are clipped if a bound is set.
         """
         policy, values, *_ = self.estimates_of_batch(agent_state, params, batch)
-        policy_loss = policy_gradient(policy.log_prob(batch.raw_actions), batch.advantages).mean()
-        value_loss = squared_error(values, batch.targets).mean()
-        if (bound := self.policy_loss_clip) is not None:
-            policy_loss = jnp.clip(policy_loss, -bound, bound)
-        if (bound := self.value_loss_clip) is not None:
-            value_loss = jnp.clip(value_loss, -bound, bound)
+        policy_losses = policy_gradient(policy.log_prob(batch.raw_actions), batch.advantages)
+        policy_loss = _clipped_mean(policy_losses, self.policy_loss_clip)
+        value_loss = _clipped_mean(squared_error(values, batch.targets), self.value_loss_clip)
         entropy = policy.entropy().mean()
         entropy_coefficient = value_at(self.entropy_coefficient, progress)
         loss = policy_loss + self.value_coefficient * value_loss - entropy_coefficient * entropy
         return loss, PyTreeDict(policy_loss=policy_loss, value_loss=value_loss, entropy=entropy)
+
+
+def _clipped_mean(losses: jax.Array, bound: float | None) -> jax.Array:
+    """Return the mean of this device's losses; a constant instead, if the mean over all devices exceeds ``bound``."""
+    if bound is None:
+        return losses.mean()
+    mean = collectives.mean_over_shares(jax.lax.stop_gradient(losses.mean()))
+    return jnp.where(jnp.abs(mean) <= bound, losses.mean(), jnp.clip(mean, -bound, bound))
 
 
 class A2CWorkflow(ActorCriticWorkflow):
@@ -78,10 +84,7 @@ class A2CWorkflow(ActorCriticWorkflow):
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """Take one gradient step on a trajectory and its advantages.
-
-        The loss uses the observation statistics with which the trajectory was collected.
-        """
+        """Take one gradient step on a trajectory and its advantages."""
         batch = self.agent.batch_with_advantages(agent_state, trajectory, self.discount, self.gae_lambda)
         if self.agent.normalize_advantages:
             batch = batch.with_standardized_advantages()

@@ -95,7 +95,6 @@ class BROAgent(QuantileCriticsAgent, SACAgent):
         return policy.replace(loc=policy.loc + shifts, scale=self.exploration_scale * policy.scale), divergence
 
     def exploring_policy(self, agent_state: AgentState, obs: Observation) -> Any:
-        """Return the optimistic policy."""
         return self.optimistic_policy(agent_state, agent_state.params.shift, obs)[0]
 
     def critic_loss(

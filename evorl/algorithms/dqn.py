@@ -115,7 +115,6 @@ class DQNAgent(ActionValueAgent):
         return {"online": (preprocess(agent_state, batch.obs, self.obs_key),)}
 
     def acting_params(self, params: Params) -> Params:
-        """Return the parameters of the online network."""
         return params.online
 
     @property

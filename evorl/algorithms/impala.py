@@ -112,10 +112,7 @@ class IMPALAWorkflow(ActorCriticWorkflow):
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """Train for ``num_epochs`` on minibatches of whole trajectories.
-
-        The loss uses the observation statistics with which the trajectory was collected.
-        """
+        """Train for ``num_epochs`` on minibatches of whole trajectories."""
 
         def update(*states_and_minibatch: Any, progress: jax.Array) -> tuple[AgentState, Any, PyTreeDict]:
             inputs = (*states_and_minibatch, self.discount, progress)

@@ -74,7 +74,6 @@ class IQLAgent(CriticEnsembleAgent):
         }
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """Initialize the networks from separate keys."""
         key, value_key = jax.random.split(key)
         value = self.value_network.init(value_key, one_observation(obs_space, self.value_obs_key))
         return super().init_params(obs_space, action_space, key) | {"value": value}

@@ -160,10 +160,7 @@ class PPOWorkflow(ActorCriticWorkflow):
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """Train for several epochs of minibatches on a trajectory and its advantages.
-
-        All losses use the observation statistics with which the trajectory was collected.
-        """
+        """Train for several epochs of minibatches on a trajectory and its advantages."""
         batch = self.agent.batch_with_advantages(agent_state, trajectory, self.discount, self.gae_lambda)
         if self.desired_kl is not None:
             batch = with_policies(self.agent, agent_state, batch)

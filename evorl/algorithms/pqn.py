@@ -34,11 +34,7 @@ class PQNAgent(ActionValueAgent):
     )
 
     def batch_with_targets(
-        self,
-        agent_state: AgentState,
-        trajectory: SampleBatch,
-        discount: jax.Array | float,
-        q_lambda: jax.Array | float,
+        self, agent_state: AgentState, trajectory: SampleBatch, discount: jax.Array | float, q_lambda: jax.Array | float
     ) -> SampleBatch:
         """Return the inputs of ``loss`` for a trajectory ``[T, B]``: observations, actions and ``extras.targets``.
 
@@ -89,10 +85,7 @@ class PQNWorkflow(OnPolicyWorkflow):
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """Train for several epochs of minibatches on a trajectory.
-
-        Losses use the observation statistics with which the trajectory was collected.
-        """
+        """Train for several epochs of minibatches on a trajectory."""
         batch, key = self.batch_of(agent_state, trajectory, key, progress)
         batch = collectives.gather_rows(batch, axis=1)
         batch, begin = batch if self.by_trajectory else batch.flatten(), Begin(key, progress, self.by_trajectory)

@@ -133,10 +133,6 @@ class R2D2Workflow(OffPolicyWorkflow):
         length = self.replay_buffer.length
         return with_swapped_axes(take_sequences(replay_state, rows, envs, self.num_stored_envs, length))
 
-    def _num_updates(self, state: Any) -> jax.Array:
-        has_sequences = self.replay_buffer.num_choices(state.replay_state) > 0
-        return jnp.where(has_sequences, super()._num_updates(state), 0)
-
     def init_optimizers(self, agent_state: AgentState) -> Any:
         """Return the optimizer's state and a count of the updates."""
         return action_value.init_online_optimizer(self.optimizer, agent_state)

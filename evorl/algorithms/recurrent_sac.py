@@ -215,10 +215,6 @@ class RecurrentSACWorkflow(SACWorkflow):
         place = (rows, envs, self.num_stored_envs, self.replay_buffer.length)
         return sequence.with_swapped_axes(sequence.take_sequences(replay_state, *place))
 
-    def _num_updates(self, state: Any) -> jax.Array:
-        has_sequences = self.replay_buffer.num_choices(state.replay_state) > 0
-        return jnp.where(has_sequences, super()._num_updates(state), 0)
-
     def update_critics(
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:

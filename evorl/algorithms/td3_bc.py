@@ -33,10 +33,7 @@ class TD3BCAgent(TD3Agent):
     def actor_loss(
         self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key | None = None
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return ``-lambda E[Q_1(s, pi(s))] + E[(pi(s) - a)^2]``, where ``lambda = alpha / E|Q_1|`` (eq. 3 to 5).
-
-        The loss is deterministic: ``keys`` are unused.
-        """
+        """Return ``-lambda E[Q_1(s, pi(s))] + E[(pi(s) - a)^2]``, where ``lambda = alpha / E|Q_1|`` (eq. 3 to 5)."""
         actions = self.policy_actions(agent_state, policy_params, batch.obs)
         values = self.first_values(agent_state, batch.obs, actions)
         scale = collectives.mean_over_shares(jax.lax.stop_gradient(jnp.abs(values)).mean())

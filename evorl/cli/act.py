@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from evorl.cli.command_options import read_options
+from evorl.cli.errors import failure_text
 from evorl.cli.options import ACT
 from evorl.execution.signals import stop_on_signals
 from evorl.export.policy_server import PolicyServer
@@ -39,13 +40,18 @@ def act_from_arguments(arguments: Sequence[str]) -> None:
     make = PolicyServer.of_file if options["policy"] else PolicyServer.of_run
     with make(options, settings) as server, stop_on_signals() as should_stop:
         print(f"{server.stored.describe()}\nWaiting for clients at {', '.join(server.addresses)}.", flush=True)
-        checked_at = time.monotonic()
+        checked_at, news = time.monotonic(), ""
         while not should_stop():
             time.sleep(0.1)
             server.refuse_failure()
             if follow and time.monotonic() - checked_at >= follow:
-                if server.look_for_newer():
-                    print(f"Now serving: {server.stored.describe()}", flush=True)
+                last_news = news
+                try:
+                    news = f"Now serving: {server.stored.describe()}" if server.look_for_newer() else ""
+                except Exception as error:  # of any run, environment or disk: the served policy is intact
+                    news = f"Still serving the same policy: {failure_text(error)}"
+                if news not in ("", last_news):
+                    print(news, flush=True)
                 checked_at = time.monotonic()
         print(f"{server.switchboard.num_answers:,} actions were sent.")
 

@@ -15,7 +15,7 @@ from evorl.assembly import complete_config, workflow_class, workflow_from_config
 from evorl.cli.catalogs import acts_in_boxes
 from evorl.cli.composition import compose_config
 from evorl.cli.config_tree import config_folder, config_names
-from evorl.cli.errors import describe_config_error, is_of_config
+from evorl.cli.errors import config_errors
 from evorl.config.names import no_such
 from evorl.config.values import plain
 from evorl.serving.training_server import reason_not_served
@@ -94,13 +94,9 @@ def check_training(app: AppConfig) -> Any:
     """
     if app.algorithm is not None:
         return None
-    try:
+    with config_errors():
         config = compose_config(training_words(app))
         reason = reason_not_served(workflow_from_config(config))
-    except Exception as error:
-        if is_of_config(error):
-            raise ValueError(describe_config_error(error, config_folder())) from error
-        raise
     if reason:
         raise ValueError(f"{app.agent} cannot be served with these settings: {reason}")
     return config

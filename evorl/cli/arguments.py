@@ -6,6 +6,7 @@ accents and most punctuation. Paths may contain all of these, so they are quoted
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -20,7 +21,8 @@ from evorl.ops.terminal_text import sentence
 from evorl.runs.spec import RunSpec
 
 # Hydra flags that take a value.
-FLAGS_WITH_VALUE = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--cfg", "-c")
+FOLDER_FLAGS = ("--config-dir", "-cd")
+FLAGS_WITH_VALUE = (*FOLDER_FLAGS, "--config-path", "-cp", "--config-name", "-cn", "--cfg", "-c")
 FLAGS_WITH_VALUE += ("--package", "-p", "--experimental-rerun")
 # Settings with paths as values. A test compares this list with the descriptions of all settings.
 RUN_PATHS = tuple(sorted(RunSpec.keys("path")))
@@ -49,10 +51,11 @@ def overrides_first(arguments: list[str]) -> list[str]:
         is_value = previous in FLAGS_WITH_VALUE  # a flag's value, such as a folder name, may contain an equals sign
         is_flag = argument.startswith("-") or not ("=" in argument or argument.startswith(("~", "+")))
         (flags if is_flag or is_value else overrides).append(argument)
-    return [*map(_spelled_out, overrides), *flags]
+    return [*map(spelled_out, overrides), *flags]
 
 
-def _spelled_out(argument: str) -> str:
+def spelled_out(argument: str) -> str:
+    """Return an argument in the form that Hydra accepts, see ``overrides_first``."""
     name, equals, value = argument.partition("=")
     if name == "init_from" and equals and not value.startswith("{"):
         return f"init_from.run={value}"
@@ -81,6 +84,12 @@ def check_overrides(overrides: Iterable[str], config_folders: Iterable[Path]) ->
             known = [option for folder in folders for option in config_names(folder / "experiment")]
             if value not in known:
                 raise ValueError(sentence(no_such("experiment", value, known)))
+
+
+def own_folders(arguments: Sequence[str]) -> list[Path]:
+    """Return the config folders that flags add."""
+    words = [word for text in arguments for word in (text.split("=", 1) if text.startswith("-") else [text])]
+    return [Path(word) for flag, word in itertools.pairwise(words) if flag in FOLDER_FLAGS]
 
 
 def is_path(key: str) -> bool:

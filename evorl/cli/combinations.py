@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from evorl.cli.arguments import SWEEP_FLAGS
+from evorl.cli.arguments import FOLDER_FLAGS, SWEEP_FLAGS
 from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import describe_config_error, is_of_config
 from evorl.cli.run_names import SWEEP
@@ -20,7 +20,10 @@ from evorl.envs.libraries import HOST_LIBRARIES
 from evorl.execution.multiprocess import process_info, train_command
 from evorl.sweeps.sweep_settings import is_shared
 
-_FOLDER_FLAGS = ("--config-dir", "-cd")
+# Overrides that ``sweep=`` rejects, and agents whose settings it trains one after another.
+_NOT_IN_SWEEP = re.compile(
+    r"\+*(init_from|actors|stop|render_interval|recorders\.(wandb|mlflow|own))\b|agent=(ec|qd|erl)/"
+)
 
 
 def is_sweep(arguments: Sequence[str]) -> bool:
@@ -29,7 +32,7 @@ def is_sweep(arguments: Sequence[str]) -> bool:
     of_hydra = (argument for argument in arguments if argument.startswith(("hydra/", "hydra.")))
     others = any(not argument.startswith(f"{SWEEP}=") for argument in of_hydra)
     return (
-        bool(flags & set(SWEEP_FLAGS)) and flags <= {*SWEEP_FLAGS, *_FOLDER_FLAGS} and not others and not process_info()
+        bool(flags & set(SWEEP_FLAGS)) and flags <= {*SWEEP_FLAGS, *FOLDER_FLAGS} and not others and not process_info()
     )
 
 
@@ -58,7 +61,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     overrides, flags = [], []
     remaining = iter(arguments)
     for argument in remaining:
-        if argument in _FOLDER_FLAGS:
+        if argument in FOLDER_FLAGS:
             flags += [argument, next(remaining, "")]
         elif argument.startswith("-"):
             flags += [] if argument in SWEEP_FLAGS else [argument]
@@ -111,6 +114,8 @@ def describe_parallel_runs(runs: Sequence[tuple[Sequence[str], Mapping[str, str]
         return None
     if any(re.match(r"\+*(num_seeds|sweep|search)\b", text) for text in overrides):
         return None  # each run already trains several seeds or settings
+    if values and any(_NOT_IN_SWEEP.match(text) for text in overrides):
+        return None
     arguments = [text for text in overrides if text.partition("=")[0].lstrip("+") not in varied]
     arguments += [f"seed={seeds[0]}"] if seeds and seeds[0] else []
     arguments += [f"num_seeds={len(seeds)}"] if len(seeds) > 1 else []

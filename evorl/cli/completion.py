@@ -202,10 +202,10 @@ def _config(before: Sequence[str]) -> Mapping[str, Any]:
     return plain(config, resolve=False)
 
 
-def _values(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return the values of a nested config by their dotted keys."""
+def _values(node: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Return the values of a nested mapping by their dotted keys."""
     values: dict[str, Any] = {}
-    for name, value in config.items():
+    for name, value in node.items():
         below = _values(value, f"{above}{name}.") if isinstance(value, Mapping) and value else {f"{above}{name}": value}
         values |= below
     return values

@@ -27,7 +27,7 @@ from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
 
 from evorl.assembly import OF_SCHEDULES, complete_config, workflow_class
-from evorl.cli.config_tree import AGENT_PARTS, config_folder, settings_file
+from evorl.cli.config_tree import AGENT_PARTS, config_folder, refuse_hidden_files, settings_file
 from evorl.cli.default_lists import Inclusions
 from evorl.config.custom_parts import is_custom_name
 from evorl.config.defaults import completed_node
@@ -46,6 +46,8 @@ from evorl.types import PyTreeNode
 _OF_THE_RUN = ("total_timesteps", "log_interval", "eval_interval", "checkpoint_interval", "eval_episodes")
 # Mappings with a ``name``, which the command line can set by that name alone: ``optimizer=sgd``.
 _NAMED = re.compile(r"(?:\w+\.)*(?:\w*optimizer|archive)")
+# Folders of the groups of a section that contains a complete algorithm.
+_FOLDERS = dict.fromkeys(AGENT_PARTS, "agent") | {f"{part}.evolution": "evolution" for part in AGENT_PARTS}
 # Base classes of archives and evolutionary optimizers, by name of the setting that chooses a class.
 _BASES: dict[str, type[PyTreeNode]] = {"archive": Archive, "optimizer": EvoOptimizer}
 
@@ -94,6 +96,8 @@ class FileConfigSource(file_config_source.FileConfigSource):
     def __init__(self, provider: str, path: str) -> None:
         super().__init__(provider, path)
         self._inclusions = Inclusions()
+        if provider != "main":  # a folder of the user
+            refuse_hidden_files(Path(self.path))
 
     def load_config(self, config_path: str) -> ConfigResult:
         """Load a config file, or create the config of a short form or of a library's environment."""
@@ -107,11 +111,11 @@ class FileConfigSource(file_config_source.FileConfigSource):
             config = {"defaults": [*options, "_self_"], "env": {"library": library, "name": name}}
             return ConfigResult(self.provider, self.full_path(), OmegaConf.create(config), {"package": "_global_"})
         result = self._read(self._file_of(config_path))
-        package = ""
+        part = group.removesuffix(".evolution")
+        package = f"{part}." if part in AGENT_PARTS else ""
         if group in AGENT_PARTS:
             result.header["package"] = None
-            package = f"{group}."
-        if isinstance(result.config, DictConfig) and ("workflow" in result.config or group == "evolution"):
+        if isinstance(result.config, DictConfig) and ("workflow" in result.config or group.endswith("evolution")):
             result.config = _completed(result.config, package)
         if group == "env":
             _settle_factory(result)
@@ -151,7 +155,7 @@ class FileConfigSource(file_config_source.FileConfigSource):
         group, _, name = config_path.partition("/")
         if group == "experiment" and name:
             return f"experiment/{settings_file(name, Path(self.path), _config_folders())}"
-        return f"agent/{name}" if group in AGENT_PARTS else config_path
+        return f"{_FOLDERS[group]}/{name}" if group in _FOLDERS else config_path
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         """List the options of a group; ``inner`` and ``learner`` have the options of ``agent``."""
@@ -173,7 +177,7 @@ def _names_a_setting(config_path: str) -> bool:
 def _completed(config: DictConfig, package: str) -> DictConfig:
     """Add class defaults to a file's config, and its archive, optimizer and short forms to its defaults list."""
     settings = plain(config, resolve=False)
-    defaults = settings.pop("defaults", [])
+    defaults = [_entry_below(package, entry) for entry in settings.pop("defaults", [])]
     if "workflow" in settings:
         complete = complete_config(workflow_class(settings["workflow"]), settings)
         left_out = set(_OF_THE_RUN) - set(settings) if package else set()
@@ -196,6 +200,13 @@ def _completed(config: DictConfig, package: str) -> DictConfig:
     return OmegaConf.create({"defaults": [*defaults, *self_last, *short], **complete})
 
 
+def _entry_below(package: str, entry: Any) -> Any:
+    """Return an entry of a defaults list, which places the settings of an evolutionary optimizer in ``package``."""
+    if not package or not isinstance(entry, Mapping) or "/evolution" not in entry:
+        return entry
+    return {f"/{package}evolution@_global_.{package[:-1]}": entry["/evolution"]}
+
+
 def _settle_factory(result: ConfigResult) -> None:
     """In an environment's file with a ``factory``, set ``library`` and ``name`` to null unless the file sets them."""
     is_global = result.header.get("package") == "_global_"
@@ -206,13 +217,13 @@ def _settle_factory(result: ConfigResult) -> None:
                 env[name] = None
 
 
-def _open_schedules(config: Any) -> None:
+def _open_schedules(node: Any) -> None:
     """Allow new entries in schedules on the command line, such as ``steps`` instead of ``share``."""
-    if isinstance(config, DictConfig):
-        for _, value in config.items_ex(resolve=False):
+    if isinstance(node, DictConfig):
+        for _, value in node.items_ex(resolve=False):
             _open_schedules(value)
-        if "start" in config and set(config) <= OF_SCHEDULES:
-            OmegaConf.set_struct(config, False)
+        if "start" in node and set(node) <= OF_SCHEDULES:
+            OmegaConf.set_struct(node, False)
 
 
 def _settings_of_kind(group: str, name: str) -> dict[str, Any]:

@@ -67,6 +67,20 @@ def settings_file(experiment: str, folder: Path, others: Sequence[Path] = ()) ->
     return next(of_family, experiment)
 
 
+def refuse_hidden_files(folder: Path) -> None:
+    """Raise ``ValueError`` if Hydra would use a shipped file, see ``as_filed``, instead of one in the user's folder."""
+    shipped = config_folder()
+    for file in sorted(file for group in shipped.iterdir() for file in (folder / group.name).rglob("*.yaml")):
+        group, _, name = file.relative_to(folder).with_suffix("").as_posix().partition("/")
+        other = shipped / group / f"{as_filed(name, shipped) if group == 'experiment' else name}.yaml"
+        if other.is_file() and file.name != "_families.yaml" and not other.samefile(file):
+            choice = f"{group}={Path(name).with_name(f'my_{file.stem}').as_posix()}"
+            raise ValueError(
+                f"{file} would be ignored, because evorl has a file for the same {group}, {other}. Rename it, for "
+                f"example to my_{file.name}, and choose {choice}."
+            )
+
+
 def recorded_result(experiment: str) -> str | None:
     """Return the recorded result of the shipped settings of an experiment: ``-167 ± 20 over 5 seeds after 100k steps``.
 

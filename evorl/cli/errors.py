@@ -124,11 +124,25 @@ def describe_config_error(error: Exception, folder: Path) -> str:
         from evorl.cli.unknown_keys import describe_unknown_key  # imports JAX
 
         return sentence(describe_unknown_key(name, error, folder))
+    if kind := re.search(r"Config group override must be a string or a list. Got (\w+)", text):
+        got = kind[1].replace("NoneType", "null")
+        return f"agent, env, optimizer and other config groups need a name, such as agent=ppo; got {got}."
     twice = re.search(r"Multiple values for (\w+)\. To override a value use 'override \w+: ([^']+)'", text)
     if twice:
         group, name = twice.groups()
         return f"The defaults of config files choose {group} twice. The second must be '- override /{group}: {name}'."
     return " ".join(text.split())
+
+
+@contextmanager
+def config_errors() -> Iterator[None]:
+    """Context manager that re-raises errors of Hydra as ``ValueError``, with the closest valid name."""
+    try:
+        yield
+    except Exception as error:
+        if is_of_config(error):
+            raise ValueError(describe_config_error(error, config_folder())) from error
+        raise
 
 
 def failure_text(error: Exception) -> str:

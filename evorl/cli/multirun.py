@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from evorl.cli.arguments import given_text
+from evorl.cli.arguments import given_text, with_literal_text
 from evorl.cli.combinations import combinations, describe_parallel_runs, naming_setting, split_arguments, split_launcher
 from evorl.cli.errors import failure_text
 from evorl.cli.launcher import launch
@@ -16,7 +16,9 @@ from evorl.sweeps.multirun import Train, launch_runs, train_runs
 from evorl.training.start import RunPlace, Trained
 
 
-def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], bool], train: Train, default: str) -> None:
+def start_sweep(
+    arguments: Sequence[str], check: Callable[[Sequence[str]], tuple[bool, str | None]], train: Train, default: str
+) -> None:
     """Train a run for every combination of values that are separated by commas or given as ``range(...)``.
 
     The runs are trained one after another in this process, or by the launcher of Hydra that the arguments choose.
@@ -24,7 +26,8 @@ def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], bool]
     Args:
         arguments: command-line arguments.
         check: composes the config of a run, builds its workflow, and raises if it is invalid; called for all runs
-            before the first one starts. Returns True if the run may be resumed only with ``trust=true``.
+            before the first one starts. Returns True if the run may be resumed only with ``trust=true``; and the path
+            of the run that provides its initial parameters, which is stored, because ``latest`` will change.
         train: trains a run.
         default: parent folder of the sweep, if the arguments do not name one.
 
@@ -39,7 +42,11 @@ def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], bool]
     names_code = []
     for run, setting in combined:
         with naming_setting(setting):
-            names_code.append(check([*run, *flags]))
+            of_run, source = check([*run, *flags])
+        names_code.append(of_run)
+        if source is not None:
+            run[:] = [text for text in run if not text.lstrip("+").startswith("init_from.run=")]
+            run += with_literal_text([f"init_from.run={source}"])
     if (hint := describe_parallel_runs(combined)) and not (flags or of_launcher):
         print(hint, flush=True)
     roots = [given_text(argument) for argument in combined[0][0] if argument.startswith("runs_folder=")]

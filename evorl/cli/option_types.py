@@ -41,7 +41,7 @@ class ReportOptions(TypedDict, total=False):
     to: str | Path | None
     by: str | None
     metric: str | None
-    csv: str | Path | None
+    csv: str | Path | bool | None
     title: str | None
     pictures: bool
     algorithm: str | None

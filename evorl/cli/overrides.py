@@ -122,7 +122,8 @@ def read_changes(
             )
         if override.is_delete():
             raise ValueError(f"{override.input_line}: a setting of the run cannot be removed. Give it a value.")
-        if key not in known and not override.is_add():
+        in_schedule = f"{key.rpartition('.')[0]}.start" in known  # which accepts further entries, such as steps
+        if key not in known and not (override.is_add() or in_schedule):
             raise ValueError(no_such("setting of the run", key, known))
         if isinstance(value, str) and f"{key}.name" in known:
             key = f"{key}.name"
@@ -131,11 +132,7 @@ def read_changes(
 
 
 def changed_spec(
-    folder: RunFolder,
-    trust: bool,
-    arguments: Sequence[str],
-    allowed: Collection[str] | None = None,
-    can_be_overridden: bool = True,
+    folder: RunFolder, trust: bool, arguments: Sequence[str], allowed: Collection[str] | None = None
 ) -> tuple[RunSpec, Collection[str]]:
     """Read the settings of a stored run and apply the changes of a command line; see ``stored_spec`` for errors.
 
@@ -144,7 +141,6 @@ def changed_spec(
         trust: allow the config to name code outside evorl.
         arguments: command-line arguments.
         allowed: settings that can be changed; ``None`` for all settings of the run.
-        can_be_overridden: True if the command accepts settings of the run; only affects an error message.
 
     Returns:
         The settings, and the keys that the command line changed.
@@ -153,4 +149,4 @@ def changed_spec(
     if allowed is not None:
         allowed = (*allowed, *map(settable, foreign_names(config)))
     changes = read_changes(config, arguments, allowed)
-    return stored_spec(folder, trust, changes, can_be_overridden, config), changes.keys()
+    return stored_spec(folder, trust, changes, config=config), changes.keys()

@@ -154,7 +154,7 @@ def _planned_sweep(spec: RunSpec) -> Iterator[_Planned]:
     described = f"{counted(len(settings), 'setting')} of {', '.join(sweep.over)}"
     for number, group in enumerate(groups, start=1):
         members = len(group.members)
-        side_by_side = min(members, sweep.at_once or members)
+        side_by_side = min(members, sweep.at_once or members) if group.workflow.timesteps_per_iteration else 1
         plan = preflight(run.rows(group, range(side_by_side)))
         while not plan.fits and side_by_side > 1:
             side_by_side = math.ceil(side_by_side / 2)

@@ -15,11 +15,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import open_dict
 
 from evorl.cli.arguments import check_overrides, overrides_first
+from evorl.cli.command_table import COMMANDS
 from evorl.cli.commands import run as command
 from evorl.cli.compare import compare as compare_agents
 from evorl.cli.composition import compose_config, initialize_configs
 from evorl.cli.config_tree import config_folder
-from evorl.cli.errors import describe_config_error, is_of_config
+from evorl.cli.errors import config_errors
 from evorl.cli.evaluation import Evaluation, evaluate_run
 from evorl.cli.option_types import (
     CheckEnvOptions,
@@ -29,7 +30,7 @@ from evorl.cli.option_types import (
     RenderOptions,
     ReportOptions,
 )
-from evorl.cli.overrides import names_a_run, stored_run_settings
+from evorl.cli.overrides import names_a_run, stored_run_settings, sweep_to_resume
 from evorl.cli.train import train_sweep
 from evorl.cli.training import train_run
 from evorl.config.command_lines import as_override
@@ -61,6 +62,7 @@ def train(*overrides: str, **settings: object) -> Path:
         ValueError: a setting is unknown or invalid.
         RunFolderError: the run to resume does not exist, is corrupted or not trusted, or is being trained.
         TrainingDiverged: the run diverged; a sweep or search trains its other runs instead of raising an error.
+        RunsFailed: ``resume`` names a sweep of ``evorl train -m`` in which a run failed; raised after the other runs.
     """
     arguments = overrides_first([*overrides, *_training_overrides(settings)])
     for argument in arguments:
@@ -69,7 +71,7 @@ def train(*overrides: str, **settings: object) -> Path:
                 f"{argument!r} is not a setting: give settings such as evorl.train('agent=sac', 'env=pendulum'). Flags "
                 "work only on the command line; instead of -m use a loop, or sweep={...}."
             )
-    with _config_errors():
+    with config_errors():
         trained = _trained(arguments)
     if trained.folder is None:
         raise RuntimeError("the training did not report a folder for its results.")
@@ -93,7 +95,7 @@ def evaluate(
     """
     stored = {"run": run, "runs_folder": runs_folder, "trust": trust}
     arguments = overrides_first(as_overrides(stored | settings))
-    with _config_errors():
+    with config_errors():
         return evaluate_run(RunSpec(stored=stored_run_settings(arguments)), arguments)
 
 
@@ -107,7 +109,7 @@ def render(run: str | Path = "latest", **options: Unpack[RenderOptions]) -> Path
         ValueError: an option is unknown or invalid, or no checkpoint can be loaded.
         OSError: the run does not exist or is corrupted (``RunFolderError``), or cannot be drawn (``HostEnvError``).
     """
-    return command(["render", *_as_options({"run": run, **options})])
+    return command(_command_line("render", {"run": run, **options}))
 
 
 def play(run: str | Path = "latest", **options: Unpack[PlayOptions]) -> Path | None:
@@ -121,7 +123,7 @@ def play(run: str | Path = "latest", **options: Unpack[PlayOptions]) -> Path | N
         RunFolderError: the run does not exist, or is corrupted.
         HostEnvError: the environment failed, or cannot be rendered on this machine.
     """
-    return command(["play", *_as_options({"run": run, **options})])
+    return command(_command_line("play", {"run": run, **options}))
 
 
 def report(*runs: str | Path, **options: Unpack[ReportOptions]) -> Path:
@@ -134,7 +136,7 @@ def report(*runs: str | Path, **options: Unpack[ReportOptions]) -> Path:
         ValueError: no run is named, an option is unknown or invalid, or no run has recorded the metric.
         RunFolderError: a run does not exist, no run matches the options, or the page cannot be written.
     """
-    return command(["report", *map(str, runs), *_as_options(options)])
+    return command(_command_line("report", options, *map(str, runs)))
 
 
 def compare(*agents: str, seeds: int = 10, **settings: object) -> Path | None:
@@ -153,7 +155,7 @@ def compare(*agents: str, seeds: int = 10, **settings: object) -> Path | None:
         RunsFailed: a training failed, now or before; raised after the other trainings, or after a stop.
     """
     number = {} if "resume" in settings else {"seeds": seeds}
-    with _config_errors(), _kept_arguments():
+    with config_errors(), _kept_arguments():
         return compare_agents([*agents, *_training_overrides(number | settings)], train_sweep)
 
 
@@ -175,8 +177,7 @@ def export_policy(
         RunFolderError: the run does not exist, or is corrupted.
     """
     formats = format if isinstance(format, str | None) else ",".join(format)
-    arguments = _as_options({"run": run, "format": formats, **options})
-    return [written.path for written in command(["export", *arguments])]
+    return [written.path for written in command(_command_line("export", {"run": run, "format": formats, **options}))]
 
 
 def check_env(
@@ -201,7 +202,7 @@ def check_env(
         ValueError: the environment violates its contract or its steps have faults, one line per fault; no agent can
             act in its action space; or an argument is invalid.
     """
-    return command(["check-env", name_of(env), *_as_options({"arguments": arguments or {}, **options})])
+    return command(_command_line("check-env", {"arguments": arguments or {}, **options}, name_of(env)))
 
 
 def make(env: str | Callable[..., object], num_envs: int = 1, **options: object) -> VectorEnv:
@@ -224,7 +225,7 @@ def make(env: str | Callable[..., object], num_envs: int = 1, **options: object)
     num_envs = positive(num_envs, "num_envs")
     if not isinstance(env, str) or (":" in env and "/" not in env):
         return create_env({"factory": name_of(env), **options}, parallel=num_envs)
-    with _config_errors():
+    with config_errors():
         config = compose_config(overrides_first(["~experiment", *as_overrides({"env": env})]))
     return create_env({**plain(config.env), **options}, parallel=num_envs)
 
@@ -243,7 +244,7 @@ def pack(run: str | Path = "latest", **options: Unpack[PackOptions]) -> Path:
         ValueError: an option is unknown or invalid, or the checkpoint does not exist.
         RunFolderError: the run does not exist, is corrupted or not trusted, or the file cannot be written.
     """
-    return command(["pack", *_as_options({"run": run, **options})])
+    return command(_command_line("pack", {"run": run, **options}))
 
 
 def as_overrides(settings: Mapping[str, Any]) -> list[str]:
@@ -258,23 +259,20 @@ def _training_overrides(settings: Mapping[str, Any]) -> list[str]:
     return as_overrides(settings)
 
 
-def _as_options(options: Mapping[str, Any]) -> list[str]:
-    """Return options as arguments of a command without a Hydra config, which reads text literally, the rest as YAML."""
-    is_text = {name: isinstance(value, str | Path) for name, value in options.items()}
-    others = as_overrides({name: value for name, value in options.items() if not is_text[name]})
-    read = {override.key_or_group: override.value() for override in OverridesParser.create().parse_overrides(others)}
-    return [f"{name}={value if is_text[name] else inline_yaml(read[name])}" for name, value in options.items()]
-
-
-@contextmanager
-def _config_errors() -> Iterator[None]:
-    """Context manager that re-raises errors of Hydra as ``ValueError``, with the closest valid name."""
-    try:
-        yield
-    except Exception as error:
-        if is_of_config(error):
-            raise ValueError(describe_config_error(error, config_folder())) from error
-        raise
+def _command_line(name: str, options: Mapping[str, Any], *unnamed: str) -> list[str]:
+    """Return the arguments of a command without a Hydra config, which reads text literally, the rest as YAML."""
+    known, arguments = COMMANDS[name].options, [name, *unnamed]
+    for key, value in options.items():
+        text = value
+        if isinstance(value, bool) and key in known and known[key].is_text:
+            if not known[key].empty:  # csv=True is --csv
+                raise ValueError(f"{key} must be text, got {value}: {known[key].meaning}.")
+            text = "" if value else "null"
+        elif not isinstance(value, str | Path):
+            (override,) = OverridesParser.create().parse_overrides(as_overrides({key: value}))
+            text = inline_yaml(override.value())
+        arguments.append(f"{key}={text}")
+    return arguments
 
 
 @contextmanager
@@ -292,6 +290,10 @@ def _kept_arguments() -> Iterator[None]:
 
 def _trained(arguments: Sequence[str]) -> Trained:
     if names_a_run(arguments, "resume"):
+        if folder := sweep_to_resume(arguments)[0]:
+            with _kept_arguments():
+                train_sweep(arguments)
+            return Trained(None, False, folder.resolve())
         return train_run(RunSpec(stored=stored_run_settings(arguments)), arguments)
     with _composed(arguments) as spec:
         check_overrides(arguments, [config_folder()])

@@ -186,6 +186,6 @@ def _write(settings: dict[str, Any], target: Path, title: str, shown: Sequence[S
         return
     frames = picture_grid(shown, settings["frames"])
     if settings["format"] == "html":
-        write_picture_page(target, title, animation_bytes(frames, "WEBP", 1 / settings["fps"]), "webp")
+        write_picture_page(target, title, animation_bytes(frames, "WEBP", 1 / settings["fps"]))
     else:
         write_animation(target, frames, 1 / settings["fps"], lossless=settings["format"] != "webp")

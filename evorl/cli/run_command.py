@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from evorl.cli.arguments import check_overrides, given_text, overrides_first
+from evorl.cli.arguments import SWEEP_FLAGS, check_overrides, given_text, overrides_first, own_folders, spelled_out
 from evorl.cli.composition import compose_config, hydra_of_evorl
 from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import explained_errors, print_any_character
@@ -60,10 +61,8 @@ def run_command(
         if is_stored:
             task(RunSpec(stored=stored_run_settings(arguments)), arguments)
             return
-        flags = [argument for argument in arguments if argument.startswith("-") or "=" not in argument]
-        if flags in (["--cfg", "job"], ["-c", "job"]):  # with other flags, Hydra prints the config without comments
-            overrides = [argument for argument in arguments if not argument.startswith("-") and "=" in argument]
-            print(commented_yaml(plain(compose_config(overrides)), config_folder()), end="")
+        overrides = list(itertools.takewhile(lambda argument: not argument.startswith("-"), arguments))
+        if overrides != arguments and _printed(overrides, arguments[len(overrides) :]):
             return
 
         def job(config: DictConfig) -> Any:
@@ -72,6 +71,16 @@ def run_command(
                 return task(RunSpec.from_config(config))
 
         with_hydra(arguments, job)
+
+
+def _printed(overrides: Sequence[str], flags: Sequence[str]) -> bool:
+    """Check the overrides of a command with flags, which may only print; print ``--cfg job`` and return True if so."""
+    if not {*flags} & {*SWEEP_FLAGS} and not any(override.startswith("hydra.searchpath") for override in overrides):
+        check_overrides(overrides, [config_folder(), *filter(Path.is_dir, own_folders(flags))])
+    if flags not in (["--cfg", "job"], ["-c", "job"]):  # with other flags, Hydra prints the config without comments
+        return False
+    print(commented_yaml(plain(compose_config(overrides)), config_folder()), end="")
+    return True
 
 
 def _refuse_the_other(arguments: Sequence[str], other: str, command: str) -> None:
@@ -84,7 +93,7 @@ def _refuse_the_other(arguments: Sequence[str], other: str, command: str) -> Non
 
 def with_hydra(arguments: Sequence[str], job: Callable[[DictConfig], Any]) -> None:
     """Call ``job`` with the config that Hydra composes; ``arguments`` replace the arguments in ``sys.argv``."""
-    sys.argv[1:] = arguments
+    sys.argv[1:] = [*map(spelled_out, arguments)]
     with hydra_of_evorl():
         hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(job)()
 

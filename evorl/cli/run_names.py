@@ -71,12 +71,12 @@ def origin_of_settings(chosen: Mapping[str, Any]) -> str | None:
     groups = [f"experiment@{part}" for part in AGENT_PARTS] + ["experiment"]
     pairs = [str(chosen[group]) for group in groups if chosen.get(group)]
     names = {settings_file(pair, folder, folders) for pair in pairs for folder in folders}
-    homes = {n: [folder for folder in folders if (folder / "experiment" / f"{n}.yaml").is_file()] for n in names}
-    tuned = sorted(name for name in names if homes[name])
+    home = {n: folder for n in names for folder in folders if (folder / "experiment" / f"{n}.yaml").is_file()}
+    tuned = sorted(home)
     are_own = all(any(is_own_file(name, pair, folder) for pair in pairs for folder in folders) for name in tuned)
     if tuned and are_own:
         of_agent = settings_file(str(chosen.get("experiment")), config_folder(), folders)
-        is_shipped = tuned == [of_agent] and homes[of_agent] == [config_folder()]
+        is_shipped = tuned == [of_agent] and home[of_agent] == config_folder()
         result = recorded_result(of_agent) if is_shipped else None
         return f"Tuned settings: {', '.join(tuned)}{f' ({result})' if result else ''}."
     origin = f"Settings of similar tasks, {', '.join(tuned)}" if tuned else _UNTUNED

@@ -78,8 +78,8 @@ def commented_yaml(config: Mapping[str, Any], folder: Path) -> str:
     return "".join(_lines(config, comments, ""))
 
 
-def _lines(config: Mapping[str, Any], comments: Mapping[str, str], above: str) -> Iterator[str]:
-    for name, value in config.items():
+def _lines(node: Mapping[str, Any], comments: Mapping[str, str], above: str) -> Iterator[str]:
+    for name, value in node.items():
         comment = f"  # {comments[above + name]}" if above + name in comments else ""
         indent = "  " * above.count(".")
         if isinstance(value, Mapping) and value:

@@ -10,6 +10,7 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 
+from evorl.cli import STARTED
 from evorl.cli.arguments import given_values, overrides_first
 from evorl.cli.combinations import is_launched_sweep, is_sweep
 from evorl.cli.flags import PLAN
@@ -27,6 +28,7 @@ from evorl.runs.spec_parts import StoredRun
 from evorl.runs.trust import foreign_names, refuse_foreign_code
 from evorl.serving.remote_run import refuse_local_run
 from evorl.sweeps.trained import raise_failures
+from evorl.training.preparation import with_fixed_source
 from evorl.training.start import RunPlace, Trained
 
 EXAMPLE = ("agent=ppo", "env=cartpole", "seed=2")  # the return rises from about 10 to 500
@@ -95,17 +97,19 @@ def _run_sweep(arguments: Sequence[str], folder: Path | None, trust: bool) -> No
 
     checked: dict[str, bool] = {}
 
-    def check(overrides: Sequence[str]) -> bool:
+    def check(overrides: Sequence[str]) -> tuple[bool, str | None]:
         def task(spec: RunSpec) -> None:
+            spec = with_fixed_source(spec)
             but_seed = repr(dataclasses.replace(spec, seed=0, title=None))
-            names_code[0] = bool(foreign_names(spec.as_config())) or is_address(spec.init_from.run or "")
+            names_code = bool(foreign_names(spec.as_config())) or is_address(spec.init_from.run or "")
+            result[:] = [(names_code, spec.init_from.run)]
             if but_seed not in checked:  # runs that differ only in their seeds are built once
                 check_training(spec)
                 checked[but_seed] = True
 
-        names_code = [False]
+        result: list[tuple[bool, str | None]] = []
         compose_checked(overrides, task)
-        return names_code[0]
+        return result[0]
 
     def train_overrides(overrides: Sequence[str], place: RunPlace) -> Trained:
         trained: list[Trained] = []
@@ -139,7 +143,7 @@ def train_from_spec(spec: RunSpec, overrides: Sequence[str] = ()) -> float | Non
     Returns:
         The best evaluation return, for Hydra sweepers, which maximize it; ``None`` without evaluations.
     """
-    trained = train_run(spec, overrides)
+    trained = train_run(spec, overrides, began=STARTED)
     raise_failures(trained.failures)
     if trained.stopped and HydraConfig.initialized() and HydraConfig.get().mode is RunMode.MULTIRUN:
         sys.exit(0)  # otherwise a Hydra sweep would start its next job

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import time
 from collections.abc import Sequence
 
 from hydra.core.hydra_config import HydraConfig
 
-from evorl.cli import STARTED
 from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import failure_text
 from evorl.cli.overrides import changed_spec
@@ -26,20 +27,21 @@ from evorl.training.start import RunPlace, RunStart, Trained
 
 
 @scope()
-def train_run(spec: RunSpec, overrides: Sequence[str] = (), place: RunPlace | None = None) -> Trained:
+def train_run(
+    spec: RunSpec, overrides: Sequence[str] = (), place: RunPlace | None = None, began: float | None = None
+) -> Trained:
     """Train a run, or all runs of ``sweep=`` or ``search=``; return the result. For errors see ``evorl.training.run``.
 
     Args:
         spec: settings of the run; with ``resume`` only ``spec.stored`` is used, the rest comes from the run folder.
         overrides: overrides that change the config of a resumed run; empty for a new run.
         place: location within a sweep; ``None`` for a separate run.
+        began: reading of ``time.perf_counter`` from which the run's seconds are counted; ``None`` for now.
     """
-    resumed = None
-    if spec.stored.resume:
-        spec, resumed = _stored_run(spec.stored.resume, spec.stored, overrides)
+    spec, resumed = _stored_run(spec.stored.resume, spec.stored, overrides) if spec.stored.resume else (spec, None)
     if spec.parameters is not None:
         spec = settle_parameters(spec, place is not None)
-    start = _start(spec, resumed, overrides, place)
+    start = dataclasses.replace(_start(spec, resumed, overrides, place), began=began or time.perf_counter())
     if spec.kind is RunKind.SWEEP:
         return sweep_settings(spec, start)
     if spec.kind is RunKind.SEARCH:
@@ -81,9 +83,10 @@ def _stored_run(which: str, stored: StoredRun, overrides: Sequence[str]) -> tupl
 
 
 def refuse_with_resume(overrides: Sequence[str]) -> None:
-    """Raise ``ValueError`` if the arguments of a resumed run contain ``init_from``, which only a new run accepts."""
-    if any(argument.lstrip("+").startswith(("init_from=", "init_from.")) for argument in overrides):
-        raise ValueError("init_from starts a new run, and resume continues one: remove one of them.")
+    """Raise ``ValueError`` if the arguments of a resumed run contain a setting that has an effect only at its start."""
+    for argument in overrides:
+        if re.match(r"\+*(init_from|seed|num_seeds)[=.]", argument):
+            raise ValueError(f"{argument}: a resumed run keeps its seeds and parameters. Remove it or start a new run.")
 
 
 def _start(spec: RunSpec, resumed: RunFolder | None, overrides: Sequence[str], place: RunPlace | None) -> RunStart:
@@ -103,5 +106,4 @@ def _start(spec: RunSpec, resumed: RunFolder | None, overrides: Sequence[str], p
         source=config_folder().parent,
         notice=origin,
         suggests_changes=has_general_defaults(origin),
-        began=time.perf_counter() if place else STARTED,
     )

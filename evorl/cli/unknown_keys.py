@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from evorl.assembly import complete_config, workflow_class
+from evorl.cli.arguments import own_folders
 from evorl.cli.composition import compose_config
 from evorl.cli.config_tree import config_names
 from evorl.cli.settings import commented_settings, run_comments
@@ -80,7 +81,7 @@ def _chosen(key: str) -> Any:
     """Compose the config of this command line's config groups without the key; a sweep uses its first values."""
     settings = (argument.partition("=") for argument in sys.argv[1:])
     overrides = [f"{name}={value.split(',')[0]}" for name, _, value in settings if value and name in _GROUPS - {key}]
-    folders = [f"file://{Path(folder).absolute()}" for folder in _own_folders(sys.argv[1:])]
+    folders = [f"file://{folder.absolute()}" for folder in own_folders(sys.argv[1:])]
     search = [f"hydra.searchpath=[{','.join(folders)}]"] if folders else []
     try:
         return compose_config([*search, *overrides])
@@ -88,28 +89,18 @@ def _chosen(key: str) -> Any:
         return compose_config()
 
 
-def _own_folders(arguments: list[str]) -> Iterator[str]:
-    """Yield the config folders that flags add."""
-    flags = ("--config-dir", "-cd")
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
-        name, equals, value = argument.partition("=")
-        if name in flags:
-            yield value if equals else following
-
-
-def _setting_that_is_off(key: str, config: Mapping[str, Any]) -> str | None:
+def _setting_that_is_off(key: str, node: Any) -> str | None:
     """Return the parent setting of the key if it is null, so that it has no entries; else ``None``.
 
     An empty mapping counts as null, because Hydra creates one while it resolves the key.
     """
     path: list[str] = []
-    value: Any = config
     for name in key.split(".")[:-1]:
-        if not isinstance(value, Mapping) or name not in value:
+        if not isinstance(node, Mapping) or name not in node:
             return None
         path.append(name)
-        value = value[name]
-    return ".".join(path) if path and value in (None, {}) else None
+        node = node[name]
+    return ".".join(path) if path and node in (None, {}) else None
 
 
 def _example(off: str, key: str, folder: Path) -> str:

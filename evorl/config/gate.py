@@ -126,7 +126,11 @@ def distrusting(config: Any) -> Iterator[None]:
 
     Texts that were not in the config when it was read come from the user, and are admitted.
     """
-    sources = _sources_of(config)
+    sources, node = [], config
+    while type(node).__module__.startswith("omegaconf"):
+        flags = node._metadata.flags or {}
+        sources += [flag.removeprefix(_MARK) for flag, is_set in flags.items() if is_set and flag.startswith(_MARK)]
+        node = node._get_parent()
     if not sources:
         yield
         return
@@ -136,15 +140,6 @@ def distrusting(config: Any) -> Iterator[None]:
         texts = texts_in(_plain(config))
         grant(list(texts - set().union(*(_stored_texts.get(source, texts) for source in sources))))
         yield
-
-
-def _sources_of(node: Any) -> list[str]:
-    sources = []
-    while type(node).__module__.startswith("omegaconf"):
-        flags = node._metadata.flags or {}
-        sources += [flag.removeprefix(_MARK) for flag, is_set in flags.items() if is_set and flag.startswith(_MARK)]
-        node = node._get_parent()
-    return sources
 
 
 def _plain(node: Any) -> Any:
@@ -199,21 +194,20 @@ def admit(text: str, setting: str, shipped: str | None = None) -> None:
         )
 
 
-def admit_arguments(arguments: Any, setting: str) -> None:
-    """Check arguments for another library, which may execute or import code that they name.
+def admit_arguments(arguments: Any) -> None:
+    """Check arguments of an environment of another library, which may execute or import code that they name.
 
     EnvPool starts the program at ``vzd_path``, ViZDoom reads that path from the file of ``level``, and Gymnasium's
     compatibility environments import modules. Therefore strings that name code or a file must pass the gate.
 
     Args:
         arguments: a value, a list or a mapping.
-        setting: name of the setting with this value, for messages.
 
     Raises:
         ForeignCodeError: see ``admit``.
     """
     if is_restricted():
-        for path, value in leaves(arguments, setting):
+        for path, value in leaves(arguments, "env"):
             if isinstance(value, str) and (names_code(value) or names_file(value) or _is_file(value)):
                 admit(value, path)
 

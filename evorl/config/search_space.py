@@ -115,9 +115,9 @@ class SearchSpace(PyTreeNode):
         return jnp.clip(jnp.where(self.logarithmic, by_factor, by_step), self.low, self.high)
 
 
-def _entries(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+def _entries(node: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the dotted paths and bounds of a mapping that may be nested."""
-    for name, value in config.items():
+    for name, value in node.items():
         if isinstance(value, Mapping) and "low" not in value and "high" not in value:
             yield from _entries(value, f"{above}{name}.")
         elif value is not None:

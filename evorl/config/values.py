@@ -43,20 +43,25 @@ def plain(config: Any, resolve: bool = True) -> dict[str, Any]:
     return {key: plain(value, resolve) if isinstance(value, Mapping) else value for key, value in config.items()}
 
 
-def set_at(config: dict[str, Any], path: str, value: Any) -> None:
-    """Set the value at a dotted path of a nested dict, in place; dicts replace levels above that are not dicts."""
+def set_at(node: dict[str, Any], path: str, value: Any) -> None:
+    """Set the value at a dotted path of a nested dict, in place; dicts replace levels above that are not dicts.
+
+    A string for a dict with an entry ``name``, such as an optimizer, changes this entry only, as on the command line.
+    """
     *above, last = path.split(".")
     for key in above:
-        if not isinstance(config.get(key), dict):
-            config[key] = {}
-        config = config[key]
-    config[last] = value
+        if not isinstance(node.get(key), dict):
+            node[key] = {}
+        node = node[key]
+    if isinstance(value, str) and isinstance(node.get(last), dict) and "name" in node[last]:
+        node, last = node[last], "name"
+    node[last] = value
 
 
-def dotted_keys(config: Any, prefix: str = "") -> list[str]:
+def dotted_keys(node: Any, prefix: str = "") -> list[str]:
     """Return the dotted path of every key of a nested mapping."""
     keys = []
-    for key, value in config.items():
+    for key, value in node.items():
         keys.append(f"{prefix}{key}")
         if isinstance(value, dict):
             keys += dotted_keys(value, f"{prefix}{key}.")

@@ -126,11 +126,7 @@ class CovarianceEmitter(PyTreeNode):
         return new.replace(restarts=state.restarts + restarts)
 
     def _adapt(
-        self,
-        search: CovarianceAdaptation,
-        state: PyTreeDict,
-        direction: jax.Array,
-        rows: tuple[jax.Array, ...],
+        self, search: CovarianceAdaptation, state: PyTreeDict, direction: jax.Array, rows: tuple[jax.Array, ...]
     ) -> tuple[PyTreeDict, jax.Array]:
         """Return the adapted optimizer state of one emitter, and a bool scalar, True if the emitter must restart."""
         fitness, descriptors, status, improvement = rows

@@ -18,14 +18,14 @@ from jax.flatten_util import ravel_pytree
 from evorl.config.names import no_such
 from evorl.config.values import checked_value, positive
 from evorl.ec.evo_optimizer import EvoOptimizer
-from evorl.ec.fitness_shaping import is_flat
+from evorl.ec.fitness_shaping import failures_to_worst, is_flat
 from evorl.ec.noise import noise_rows
 from evorl.ec.safeguards import advance, finite_or
 from evorl.fields import Within
 from evorl.ops.trees import split_leading_axis
 from evorl.types import Key, Params, PyTreeDict, pytree_field
 
-# Cost of the first parents, which are not evaluated. Individuals with non-finite fitness get at least this cost.
+# Cost of the first parents, which are not evaluated, and minimum cost of failures in strategies that keep parents.
 WORST = 1e30
 _TWO_SPREADS = "iAMaLGaM_Univariate"
 _NEEDS_GROUPS = {"SV_CMA_ES": 1, "SV_Open_ES": 2}  # the size of each group must be a multiple of this number
@@ -113,8 +113,9 @@ class EvosaxStrategy(EvoOptimizer):
         solution = _first(state.population)
         algorithm, params = self._algorithm(solution)
         key, tell_key = jax.random.split(state.key)
-        costs = -fitness
-        costs = jnp.where(jnp.isfinite(costs), costs, jnp.max(costs, initial=WORST, where=jnp.isfinite(costs)))
+        costs = -failures_to_worst(fitness)
+        if not hasattr(algorithm, "get_mean"):
+            costs = jnp.where(jnp.isfinite(fitness), costs, jnp.maximum(costs.max(), WORST))
         population = state.population
         if self.strategy in _NEEDS_GROUPS:
             population = split_leading_axis(population, self.num_populations, -1)

@@ -54,7 +54,6 @@ class GaussianStrategy(EvoOptimizer):
         """Return the standard deviation of the samples: a scalar, or a tree with the structure of the solution."""
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
-        """Return the initial state of a search that starts at ``solution``."""
         mean = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), solution)
         return PyTreeDict(mean=mean, key=key, generation=jnp.zeros((), jnp.int32))
 
@@ -89,7 +88,6 @@ class GaussianStrategy(EvoOptimizer):
         return state | {"injected": PyTreeDict(solutions=solutions, rows=rows, generation=state.generation)}
 
     def solution(self, state: PyTreeDict) -> Params:
-        """Return the mean."""
         return state.mean
 
     def noise_sums(self, state: PyTreeDict, *terms: tuple[jax.Array, int]) -> tuple[Params, ...]:

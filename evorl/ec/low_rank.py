@@ -30,7 +30,6 @@ class LowRankStrategy(GaussianStrategy):
 
     @property
     def noise_rank(self) -> int | None:
-        """Rank of the noise of matrices: the field ``rank``."""
         return self.rank
 
     def sample(self, state: PyTreeDict, first: jax.Array | int, count: int) -> Params:

@@ -23,17 +23,8 @@ from evorl.ops.random import as_typed_key
 from evorl.types import Action, Key, PyTreeDict
 
 ENV_NAMES = (
-    "ant",
-    "halfcheetah",
-    "hopper",
-    "humanoid",
-    "humanoidstandup",
-    "inverted_double_pendulum",
-    "inverted_pendulum",
-    "pusher",
-    "reacher",
-    "swimmer",
-    "walker2d",
+    *("ant", "halfcheetah", "hopper", "humanoid", "humanoidstandup", "inverted_double_pendulum"),
+    *("inverted_pendulum", "pusher", "reacher", "swimmer", "walker2d"),
 )
 BACKENDS = ("generalized", "positional", "spring", "mjx")
 
@@ -52,7 +43,7 @@ class BraxAdapter(EnvWithSpaces, PhysicsEnv):
 
     def __init__(self, brax_env: Any, spec: Any = None) -> None:
         self.brax_env = brax_env
-        self._spec = spec
+        self._spec, self._wrapped = spec, (brax_env,)
         self._action_space = Box(-1.0, 1.0, (brax_env.action_size,))
         self._obs_space = _unbounded(jax.eval_shape(self.reset, jax.random.key(0)).obs)
 
@@ -88,9 +79,6 @@ class BraxAdapter(EnvWithSpaces, PhysicsEnv):
         other = copy.copy(self.brax_env)
         other.sys = system
         return other
-
-    def _identity(self) -> Any:
-        return self._spec if self._spec is not None else id(self.brax_env)
 
     def __repr__(self) -> str:
         return f"BraxAdapter({type(self.brax_env).__name__}, backend={self.brax_env.backend!r})"

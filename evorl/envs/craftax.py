@@ -52,7 +52,7 @@ class CraftaxAdapter(EnvWithSpaces):
         self._spec = spec
         with jax.ensure_compile_time_eval():  # an environment may be created inside a trace
             params = craftax_env.default_params if params is None else params
-            self._original_params = params
+            self._wrapped = (craftax_env, params)
             self.params = params.replace(max_timesteps=_NO_LIMIT)
             self._action_space = Discrete(craftax_env.num_actions)
         # Outside of that context, in which JAX would compile and execute each operation.
@@ -85,9 +85,6 @@ class CraftaxAdapter(EnvWithSpaces):
         info = PyTreeDict(termination=done, truncation=jnp.zeros_like(done), metrics=metrics)
         obs = jnp.asarray(obs, self._obs_space.dtype)
         return EnvState(state, obs, jnp.asarray(reward, jnp.float32), done, info, PyTreeDict(key=key))
-
-    def _identity(self) -> Any:
-        return self._spec if self._spec is not None else (id(self.craftax_env), id(self._original_params))
 
     def __repr__(self) -> str:
         return f"CraftaxAdapter({self.craftax_env.name!r})"

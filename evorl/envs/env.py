@@ -177,10 +177,15 @@ def _outside_of_traces(method: Callable) -> Callable:
 
 
 class EnvWithSpaces(Env):
-    """Base class of environments that set ``_obs_space`` and ``_action_space`` in ``__init__``."""
+    """Base class of environments that set ``_obs_space`` and ``_action_space`` in ``__init__``.
+
+    Environments with equal ``_spec`` are equal; without ``_spec``, those with the same ``_wrapped`` objects.
+    """
 
     _obs_space: Any
     _action_space: Any
+    _spec: Any = None
+    _wrapped: tuple[Any, ...] = ()
 
     @property
     def obs_space(self) -> Space:
@@ -191,6 +196,10 @@ class EnvWithSpaces(Env):
     def action_space(self) -> Space:
         """Action space of one environment."""
         return self._action_space
+
+    def _identity(self) -> Any:
+        by_object = tuple(map(id, self._wrapped)) or super()._identity()
+        return by_object if self._spec is None else self._spec
 
 
 class EnvWrapper(Env):

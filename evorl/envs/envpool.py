@@ -59,7 +59,7 @@ class EnvPoolTask:
         self.name = name
         self._options: dict[str, Any] = {}
         option_names = set(self._create(envpool.make_spec).config._fields)
-        admit_arguments(options or {}, "env")  # some options are programs that EnvPool starts
+        admit_arguments(options or {})  # some options are programs that EnvPool starts
         self._options |= options or {}
         check_names(self._options, {*option_names - _SET_BY_EVORL, "render_mode"}, f"option of envpool/{name}")
         if max_episode_steps is not None:

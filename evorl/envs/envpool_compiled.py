@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -38,7 +39,8 @@ class EnvPoolXlaEnv(VectorEnv):
 
     Start states depend on ``seed``, not on the key of ``reset``: EnvPool is seeded when a pool is created, and a
     program is compiled for one pool. A later reset continues the simulators' random streams. The same sequence of calls
-    in a new process gives the same numbers. ``partial_reset`` is not supported.
+    in a new process gives the same numbers. If the first call is ``next_episodes``, as in a resumed run, start states
+    depend on keys and episode numbers, too. ``partial_reset`` is not supported.
 
     Args:
         task: the task to simulate.
@@ -88,32 +90,36 @@ class EnvPoolXlaEnv(VectorEnv):
     def next_episodes(self, env_state: EnvState) -> EnvState:
         """Return the start states of new episodes; works in any state of the simulators."""
         internal = env_state._internal
-        fresh = self._start(internal.key, internal.env_id)
+        episode = internal.episode + (internal.inner.episode_steps > 0)
+        fresh = self._started(internal.key, internal.env_id, episode, is_first=False)
         # Other entries carried through episodes, such as an agent's recurrent state, start at zero.
         carried = {name: value for name, value in internal.items() if name not in fresh._internal}
         return fresh.replace(_internal=fresh._internal | jax.tree.map(jnp.zeros_like, carried))
 
     def _start(self, keys: jax.Array, env_id: jax.Array) -> EnvState:
-        episode = jnp.zeros_like(env_id)
-        answer = joined_under_vmap(self._reset_rows)(jax.random.key_data(keys))
+        return self._started(keys, env_id, jnp.zeros_like(env_id), is_first=True)
+
+    def _started(self, keys: jax.Array, env_id: jax.Array, episode: jax.Array, is_first: bool) -> EnvState:
+        answer = joined_under_vmap(partial(self._reset_rows, is_first))(self._rows._seeds(keys, episode))
         return self._rows.started(answer, keys, env_id, episode)
 
     def _continue(self, env_state: EnvState, stepped: EnvState) -> EnvState:
         return self._rows._continue(env_state, stepped)
 
-    def _pool(self, num_rows: int) -> _Pool:
+    def _pool(self, num_rows: int, *entropy: int) -> _Pool:
         if num_rows not in self._pools:
-            self._pools[num_rows] = _Pool(self._task, num_rows, self._seed, self._num_threads)
+            self._pools[num_rows] = _Pool(self._task, num_rows, [self._seed, *entropy], self._num_threads)
         return self._pools[num_rows]
 
-    def _reset_rows(self, seeds: jax.Array) -> PyTreeDict:
+    def _reset_rows(self, is_first: bool, seeds: jax.Array) -> PyTreeDict:
         """Reset all simulators in a host callback; return ``start``, ``token`` and ``saved``. ``seeds``: ``[B, 2]``."""
         num_rows = seeds.shape[0]
 
         def reset(seeds: Any) -> PyTreeDict:
-            pool = self._pool(num_rows)
+            seeds = np.asarray(seeds)
+            pool = self._pool(num_rows, *([] if is_first else [zlib.crc32(seeds.tobytes())]))
             try:
-                playing, spare = pool.restart(np.asarray(seeds))
+                playing, spare = pool.restart(seeds)
             except HostEnvError as error:
                 failures.append(error)
                 raise
@@ -178,7 +184,7 @@ class EnvPoolXlaEnv(VectorEnv):
 class _Pool:
     """A pool with three sets of B simulators, with ids ``set * B + row``; a step advances one simulator per row."""
 
-    def __init__(self, task: EnvPoolTask, num_rows: int, seed: int, num_threads: int) -> None:
+    def __init__(self, task: EnvPoolTask, num_rows: int, seed: list[int], num_threads: int) -> None:
         self._task, self._num_rows = task, num_rows
         seeds = np.random.SeedSequence(seed).generate_state(_SETS * num_rows, np.uint64)
         self._pool = task.make_pool(seeds, batch_size=num_rows, num_threads=num_threads)

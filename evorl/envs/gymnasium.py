@@ -74,7 +74,7 @@ def make_gymnasium_simulators(
     """
     if ":" in name:  # Gymnasium imports the part before the colon
         admit(name, "env.name")
-    admit_arguments({**kwargs, "wrappers": wrappers}, "env")
+    admit_arguments({**kwargs, "wrappers": wrappers})
     if vectorization not in VECTORIZATIONS:
         raise ValueError(no_such("value of env.vectorization", vectorization, VECTORIZATIONS))
     wrappers = checked_list(wrappers, "env.wrappers", "NormalizeObservation")
@@ -167,9 +167,7 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
     Args:
         make: function that creates one environment.
         num_envs: number of environments.
-        obs_key: see ``make_gymnasium_simulators``.
-        metrics: see ``make_gymnasium_simulators``.
-        goal_task: see ``make_gymnasium_simulators``.
+        obs_key, metrics, goal_task: see ``make_gymnasium_simulators``.
     """
 
     def __init__(
@@ -253,7 +251,6 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
             ) from error
 
     def close(self) -> None:
-        """Close every environment."""
         for env in self._envs:
             env.close()
 
@@ -261,12 +258,7 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
 class AsyncGymnasiumEnv(_GymnasiumEnv):
     """Gymnasium environments that are each stepped in their own process, with observations in shared memory.
 
-    Args:
-        make: function that creates one environment; it is pickled for the worker processes.
-        num_envs: number of environments.
-        obs_key: see ``make_gymnasium_simulators``.
-        metrics: see ``make_gymnasium_simulators``.
-        goal_task: see ``make_gymnasium_simulators``.
+    The arguments are those of ``InProcessGymnasiumEnv``; ``make`` is pickled for the worker processes.
     """
 
     def __init__(
@@ -323,7 +315,6 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
         return np.asarray(pictures[0]) if pictures else None
 
     def close(self) -> None:
-        """Stop the processes."""
         self._env.close(terminate=True)
 
 

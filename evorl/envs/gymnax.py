@@ -89,7 +89,7 @@ class GymnaxAdapter(EnvWithSpaces):
             )
         self.gymnax_env = gymnax_env
         self.params = gymnax_env.default_params if params is None else params
-        self._spec = spec
+        self._spec, self._wrapped = spec, (gymnax_env, self.params)
         cls = type(gymnax_env)
         self._step_env: Callable[..., Any] = {cls.__name__: cls.step_env, **_CORRECTED_STEPS}[cls.__name__]
         with jax.ensure_compile_time_eval():  # an environment may be created inside a trace
@@ -152,9 +152,6 @@ class GymnaxAdapter(EnvWithSpaces):
         )(jax.random.key(0), state)
         key = jaxpr.jaxpr.invars[0]
         return outcome[1], outcome[0], any(key is var for eqn in jaxpr.jaxpr.eqns for var in eqn.invars)
-
-    def _identity(self) -> Any:
-        return self._spec if self._spec is not None else (id(self.gymnax_env), id(self.params))
 
     def __repr__(self) -> str:
         return f"GymnaxAdapter({self.gymnax_env.name!r})"

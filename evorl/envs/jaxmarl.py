@@ -33,13 +33,8 @@ from evorl.ops.random import as_typed_key
 from evorl.types import Action, Key, PyTreeDict
 
 ENV_NAMES = (
-    "HeuristicEnemySMAX",
-    "MPE_simple_reference_v3",
-    "MPE_simple_spread_v3",
-    "MPE_simple_v3",
-    "SMAX",
-    "hanabi",
-    "overcooked_v2",
+    *("HeuristicEnemySMAX", "MPE_simple_reference_v3", "MPE_simple_spread_v3", "MPE_simple_v3", "SMAX"),
+    *("hanabi", "overcooked_v2"),
 )
 _GAMES = "it plays a series of games that restart by themselves within an episode"
 _PREY = "its agents are predators and a prey, with equal spaces but opposite objectives"
@@ -76,7 +71,7 @@ class JaxmarlAdapter(EnvWithSpaces):
 
     def __init__(self, jaxmarl_env: Any, spec: Any = None, world_state: bool = False) -> None:
         self.jaxmarl_env = jaxmarl_env
-        self._spec = spec
+        self._spec, self._wrapped = spec, (jaxmarl_env,)
         self._agents = list(jaxmarl_env.agents)
         self._available_actions = _availability_of(jaxmarl_env)
         with jax.ensure_compile_time_eval():  # an environment may be created inside a trace
@@ -155,9 +150,6 @@ class JaxmarlAdapter(EnvWithSpaces):
             self._for_this_agent(value) if isinstance(value, Mapping) else jnp.asarray(value, jnp.asarray(value).dtype)
         )
 
-    def _identity(self) -> Any:
-        return self._spec if self._spec is not None else id(self.jaxmarl_env)
-
     def __repr__(self) -> str:
         return f"JaxmarlAdapter({type(self.jaxmarl_env).__name__})"
 
@@ -199,7 +191,10 @@ def _make_adapter(env_name: str, arguments: tuple, world_state: bool) -> tuple[J
         names = {name for cls in classes for name in parameter_names(cls)}
         check_options(f"jaxmarl {env_name}", options, (names | {WORLD_STATE}) - {"max_steps"})
         if "scenario" in options:
-            options["scenario"] = _scenario(options["scenario"])
+            scenarios = jaxmarl.environments.smax.smax_env.MAP_NAME_TO_SCENARIO
+            if options["scenario"] not in scenarios:
+                raise ValueError(no_such("value of env.scenario", options["scenario"], scenarios))
+            options["scenario"] = scenarios[options["scenario"]]
         limit = getattr(default_env, "max_steps", None)
         try:
             env = jaxmarl.make(env_name, **options, **({} if limit is None else {"max_steps": _NO_LIMIT}))
@@ -209,13 +204,6 @@ def _make_adapter(env_name: str, arguments: tuple, world_state: bool) -> tuple[J
     late = env_name != "overcooked_v2"
     adapter = JaxmarlAdapter(env, ("jaxmarl", env_name, arguments, world_state), world_state)
     return adapter, None if limit is None else limit + late
-
-
-def _scenario(name: str) -> Any:
-    known = _jaxmarl().environments.smax.smax_env.MAP_NAME_TO_SCENARIO
-    if name not in known:
-        raise ValueError(no_such("value of env.scenario", name, known))
-    return known[name]
 
 
 @functools.cache

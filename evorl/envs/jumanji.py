@@ -33,23 +33,9 @@ from evorl.ops.random import as_typed_key
 from evorl.types import Action, Key, Observation, PyTreeDict, is_entry_name
 
 ENV_NAMES = (
-    "BinPack-v2",
-    "CVRP-v1",
-    "FlatPack-v0",
-    "Game2048-v1",
-    "GraphColoring-v1",
-    "Knapsack-v1",
-    "Maze-v0",
-    "Minesweeper-v0",
-    "PacMan-v1",
-    "RubiksCube-v0",
-    "RubiksCube-partly-scrambled-v0",
-    "SlidingTilePuzzle-v0",
-    "Snake-v1",
-    "Sudoku-v0",
-    "Sudoku-very-easy-v0",
-    "TSP-v1",
-    "Tetris-v0",
+    *("BinPack-v2", "CVRP-v1", "FlatPack-v0", "Game2048-v1", "GraphColoring-v1", "Knapsack-v1", "Maze-v0"),
+    *("Minesweeper-v0", "PacMan-v1", "RubiksCube-v0", "RubiksCube-partly-scrambled-v0"),
+    *("SlidingTilePuzzle-v0", "Snake-v1", "Sudoku-v0", "Sudoku-very-easy-v0", "TSP-v1", "Tetris-v0"),
 )
 _MULTI_AGENT = "it has several agents that act together, which evorl does not support for Jumanji"
 EXCLUDED = {
@@ -75,7 +61,7 @@ class JumanjiAdapter(EnvWithSpaces):
 
     def __init__(self, jumanji_env: Any, spec: Any = None) -> None:
         self.jumanji_env = jumanji_env
-        self._spec = spec
+        self._spec, self._wrapped = spec, (jumanji_env,)
         with jax.ensure_compile_time_eval():  # an environment may be created inside a trace
             action_spec, observation_spec = jumanji_env.action_spec, jumanji_env.observation_spec
         # Outside of that context, in which JAX would compile and execute each operation.
@@ -124,9 +110,6 @@ class JumanjiAdapter(EnvWithSpaces):
         if isinstance(obs, PyTreeDict) and ACTION_MASK in obs:
             return obs | {ACTION_MASK: obs[ACTION_MASK].reshape(-1).astype(jnp.bool_)}
         return obs
-
-    def _identity(self) -> Any:
-        return self._spec if self._spec is not None else id(self.jumanji_env)
 
     def __repr__(self) -> str:
         return f"JumanjiAdapter({type(self.jumanji_env).__name__})"

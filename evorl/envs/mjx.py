@@ -148,9 +148,6 @@ class MjxAdapter(EnvWithSpaces, PhysicsEnv):
         reward = jnp.float32(functools.reduce(operator.add, terms.values()))
         return EnvState(after, jnp.float32(task.observe(physics)), reward, done, info)
 
-    def _identity(self) -> Any:
-        return self._spec if self._spec is not None else id(self)
-
     def __repr__(self) -> str:
         return f"MjxAdapter({type(self.task).__name__})"
 

@@ -108,7 +108,12 @@ class MujocoVectorEnv(HostVectorEnv):
         for _ in run(self._advance_rows, self._blocks, self._data, [actions] * len(self._blocks)):
             pass  # re-raises exceptions of the threads
         self._elapsed += 1
-        self._check_finite()
+        if not np.isfinite(self._states).all():
+            row = np.flatnonzero(~np.all(np.isfinite(self._states), axis=1))[0]
+            raise HostEnvError(
+                f"The simulation of {type(self._task).__name__} in environment {row} became unstable at step "
+                f"{self._elapsed[row]} of its episode: not every position and velocity is finite."
+            )
         before, physics = self._position, self._physics()
         self._position = self._task.position(physics).copy()
         healthy = self._task.healthy(physics)
@@ -192,14 +197,6 @@ class MujocoVectorEnv(HostVectorEnv):
         """Return the reward terms and the measures of a step from the positions ``before`` ``[B, k]``."""
         velocity = (self._position - before) / self._dt
         return self._task.reward_terms(physics, velocity, actions, healthy), self._task.measures(physics, velocity)
-
-    def _check_finite(self) -> None:
-        if not np.isfinite(self._states).all():
-            rows = np.flatnonzero(~np.all(np.isfinite(self._states), axis=1))
-            raise HostEnvError(
-                f"The simulation of {type(self._task).__name__} in environment {rows[0]} became unstable at step "
-                f"{self._elapsed[rows[0]]} of its episode: not every position and velocity is finite."
-            )
 
 
 def make_mujoco_simulators(

@@ -41,12 +41,10 @@ class MultiDiscrete(Space):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one element."""
         return self.sizes.shape
 
     @property
     def dtype(self) -> np.dtype:
-        """NumPy dtype of one element."""
         return self._dtype
 
     def sample(self, key: jax.Array) -> jax.Array:

@@ -64,8 +64,8 @@ class PettingZooVectorEnv(HostVectorEnv):
         self.num_envs = positive(num_envs, "num_envs")
         if num_envs % num_agents:
             raise ValueError(
-                f"{name} has {num_agents} agents, each of which is a row of the batch: num_envs must be a multiple of "
-                f"{num_agents} (also for evaluation), got {num_envs}."
+                f"{name} has {num_agents} agents, each a row of the batch: num_envs (per actor in async mode), or "
+                f"in evolution episodes_per_individual, must be a multiple of {num_agents}, got {num_envs} rows."
             )
         agent = self._agents[0]
         self.obs_space = space_of(first.observation_space(agent))
@@ -164,7 +164,6 @@ class PettingZooVectorEnv(HostVectorEnv):
         return self._envs[0].render() if getattr(self._envs[0], "render_mode", None) == "rgb_array" else None
 
     def close(self) -> None:
-        """Close every copy."""
         for env in self._envs:
             env.close()
 
@@ -235,7 +234,7 @@ def make_pettingzoo_simulators(
 
 
 def _make_copy(name: str, kwargs: Mapping[str, Any]) -> Any:
-    admit_arguments(kwargs, "env")
+    admit_arguments(kwargs)
     try:
         if ":" in name:
             return load_named(name, "env.name")(**kwargs)

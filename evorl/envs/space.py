@@ -92,12 +92,10 @@ class Box(Space):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one element."""
         return self.low.shape
 
     @property
     def dtype(self) -> np.dtype:
-        """NumPy dtype of one element."""
         return self._dtype
 
     @property
@@ -202,17 +200,14 @@ class DictSpace(Space):
 
     @property
     def shape(self) -> PyTreeDict:
-        """Shape of each entry, by key."""
         return PyTreeDict({name: space.shape for name, space in self.spaces.items()})
 
     @property
     def dtype(self) -> PyTreeDict:
-        """NumPy dtype of each entry, by key."""
         return PyTreeDict({name: space.dtype for name, space in self.spaces.items()})
 
     @property
     def spec(self) -> PyTreeDict:
-        """Shape and dtype of each entry, by key."""
         return PyTreeDict({name: space.spec for name, space in self.spaces.items()})
 
     def sample(self, key: jax.Array) -> PyTreeDict:
@@ -244,17 +239,14 @@ class TupleSpace(Space):
 
     @property
     def shape(self) -> tuple:
-        """Shape of each entry."""
         return tuple(space.shape for space in self.spaces)
 
     @property
     def dtype(self) -> tuple:
-        """NumPy dtype of each entry."""
         return tuple(space.dtype for space in self.spaces)
 
     @property
     def spec(self) -> tuple:
-        """Shape and dtype of each entry."""
         return tuple(space.spec for space in self.spaces)
 
     def sample(self, key: jax.Array) -> tuple:
@@ -305,4 +297,5 @@ def sample_integers(key: jax.Array, low: np.ndarray, high: np.ndarray) -> jax.Ar
     offset = jax.random.randint(key, low.shape, np.zeros_like(span), span, jnp.uint32)
     if (is_whole := high64 - low64 == 2**32 - 1).any():  # uint32 cannot represent the span; randint uses keys 0 and 1
         offset = jnp.where(is_whole, jax.random.bits(jax.random.fold_in(key, 2), low.shape, jnp.uint32), offset)
-    return (offset + low64.astype(np.uint32)).astype(jax.dtypes.canonicalize_dtype(low.dtype))
+    numbers = offset.astype(jnp.int32) + low64.astype(np.int32)  # the same bits as in uint32, which ONNX cannot add
+    return numbers.astype(jax.dtypes.canonicalize_dtype(low.dtype))

@@ -52,6 +52,11 @@ def wrap_env(env: Env, **options: Any) -> VectorEnv:
     if chosen.skills is not None:
         if chosen.observed is not None:
             raise ValueError("env.observed would also select from the one-hot skill of env.skills: remove one of them.")
+        if chosen.history > 1:
+            raise ValueError(
+                f"env.history={chosen.history} would also stack the one-hot skill of env.skills: set env.history=1, or "
+                "use a recurrent agent."
+            )
         env = SkillWrapper(env, chosen.skills, chosen.skill)
     elif chosen.skill is not None:
         raise ValueError(f"env.skill={chosen.skill} needs env.skills, the number of skills: set env.skills too.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,17 +12,11 @@ from evorl.config.names import load_named
 from evorl.envs.env import Env
 from evorl.envs.env_check import EnvContractError, check_env
 from evorl.envs.gymnasium import InProcessGymnasiumEnv
+from evorl.envs.gymnasium_repeat import with_repeated_actions
 from evorl.envs.host.answers import refuse_exit
 from evorl.envs.host.create import create_host_env
 from evorl.envs.host.host_vector_env import HostVectorEnv
-from evorl.envs.options import (
-    as_hashable,
-    check_options,
-    from_hashable,
-    parameter_names,
-    split_options,
-    takes_any_name,
-)
+from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options, takes_any_name
 from evorl.envs.stack import wrap_env
 from evorl.envs.vector import VectorEnv
 from evorl.envs.wrappers.wrapper import Wrapper
@@ -32,7 +27,8 @@ class UserEnv(Wrapper):
 
     Args:
         env: the environment that the function returned.
-        spec: name of the function and its options, as a hashable value.
+        spec: the function, its options and the class of ``env``, as a hashable value; not only names, which a notebook
+            may define again.
     """
 
     def __init__(self, env: Env, spec: Any) -> None:
@@ -60,32 +56,32 @@ def create_wrapped_user_env(factory: str, **options: Any) -> VectorEnv:
     function = load_named(factory, "env.factory")
     if "num_envs" in parameter_names(function):
         return create_host_env(function, factory, **options)
-    if _makes_gymnasium_env(function, options):
-        return create_host_env(functools.partial(_gymnasium_simulators, function), factory, **options)
     shared, arguments = split_options(options)
-    if not takes_any_name(function):
-        check_options(factory, arguments, parameter_names(function))
-    return wrap_env(_make_env(function, factory, as_hashable(arguments)), **shared)
-
-
-def _makes_gymnasium_env(function: Callable[..., Any], options: Mapping[str, Any]) -> bool:
-    """Return True if the function returns a ``gymnasium.Env``; calls the function to find out."""
-    _, arguments = split_options({name: value for name, value in options.items() if name != "host"})
-    if not takes_any_name(function) and set(arguments) - parameter_names(function):
-        return False  # the caller raises the error
+    of_host = {name: arguments.pop(name) for name in {"host"} & set(arguments)}
+    names = None if takes_any_name(function) else parameter_names(function)
+    if names is not None:
+        check_options(factory, arguments, names)
     made = made_by(function, arguments)
-    if isinstance(made, Env) or not hasattr(made, "observation_space"):
-        return False
-    made.close()
-    return True
+    if hasattr(made, "observation_space") and not isinstance(made, Env):
+        made.close()
+        return create_host_env(functools.partial(_gymnasium_simulators, function), factory, **options)
+    if names is not None:
+        check_options(factory, of_host, names)
+    cls = type(made.unwrapped if isinstance(made, Env) else made)
+    cls = getattr(sys.modules.get(cls.__module__), cls.__qualname__, None)  # None for a class inside a function
+    return wrap_env(_make_env(function, factory, as_hashable(arguments | of_host), cls), **shared)
 
 
-def _gymnasium_simulators(function: Callable[..., Any], /, num_envs: int, **arguments: Any) -> HostVectorEnv:
-    return InProcessGymnasiumEnv(functools.partial(function, **arguments), num_envs)
+def _gymnasium_simulators(
+    function: Callable[..., Any], /, num_envs: int, action_repeat: int = 1, **arguments: Any
+) -> HostVectorEnv:
+    simulators = InProcessGymnasiumEnv(lambda: with_repeated_actions(function(**arguments), action_repeat), num_envs)
+    simulators.action_repeat = action_repeat
+    return simulators
 
 
 @functools.lru_cache(maxsize=16)
-def _make_env(function: Callable[..., Env], factory: str, arguments: tuple) -> UserEnv:
+def _make_env(function: Callable[..., Env], factory: str, arguments: tuple, cls: type | None) -> UserEnv:
     env = made_by(function, from_hashable(arguments))
     if not isinstance(env, Env) or isinstance(env, VectorEnv):
         raise ValueError(
@@ -93,7 +89,7 @@ def _make_env(function: Callable[..., Env], factory: str, arguments: tuple) -> U
             f"itself; got {type(env).__name__}."
         )
     check_env(env)
-    return UserEnv(env, (factory, arguments))
+    return UserEnv(env, (function, arguments, cls))
 
 
 def made_by(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:

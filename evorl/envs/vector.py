@@ -71,8 +71,8 @@ class VectorEnv(EnvWrapper):
         self._num_agents = env.num_agents
         if self.num_envs % self._num_agents:
             raise ValueError(
-                f"{env.unwrapped} has {self._num_agents} agents, each of which is a row of the batch: num_envs must be "
-                f"a multiple of {self._num_agents}, got {num_envs}."
+                f"{env.unwrapped} has {self._num_agents} agents, each a row of the batch: num_envs (per actor in async "
+                f"mode), or episodes_per_individual, must be a multiple of {self._num_agents}, got {num_envs} rows."
             )
         alone = self._num_agents == 1
         self._over_rows = jax.vmap if alone else functools.partial(over_agents, num_agents=self._num_agents)

@@ -63,6 +63,7 @@ class WrappedRow:
         obs_space: observation space of ``inner``.
         action_space: action space of ``inner``, without action conversion.
         action_repeat: number of environment steps per action.
+        max_episode_steps: time limit in environment steps, of ``inner`` or of the wrappers; ``None`` without a limit.
     """
 
     def __init__(self, env: VectorEnv) -> None:
@@ -72,7 +73,11 @@ class WrappedRow:
             inner = inner.env
         self.inner = inner
         self.obs_space, self.action_space = inner.obs_space, inner.action_space
-        self.action_repeat = next((w.num_repeats for w in layers if isinstance(w, ActionRepeatWrapper)), 1)
+        repeat = next((w for w in layers if isinstance(w, ActionRepeatWrapper)), None)
+        self.action_repeat = 1 if repeat is None else repeat.num_repeats
+        actions = (env.max_episode_steps or 0) * self.action_repeat
+        limits = (actions, inner.max_episode_steps, repeat and repeat.uneven_limit)
+        self.max_episode_steps = min(filter(None, limits), default=None)
         self._row = HostRow(self.obs_space, self.action_space, {}, None)
         self._wrapped: Env = self._row
         for layer in reversed(layers):

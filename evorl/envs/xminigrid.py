@@ -54,7 +54,7 @@ class XMiniGridAdapter(EnvWithSpaces):
 
         self.grid_env = grid_env
         self.params = params
-        self._spec = spec
+        self._spec, self._wrapped = spec, (grid_env, params)
         self._action_space = Discrete(grid_env.num_actions(params))
         self._num_tiles, self._num_colors = constants.NUM_TILES, constants.NUM_COLORS
         width, height, _ = grid_env.observation_shape(params)
@@ -89,9 +89,6 @@ class XMiniGridAdapter(EnvWithSpaces):
         # The next step reads only the state: do not store the observation twice.
         timestep = timestep.replace(observation=())
         return EnvState(timestep, one_hot, jnp.asarray(timestep.reward, jnp.float32), done, info)
-
-    def _identity(self) -> Any:
-        return self._spec if self._spec is not None else (id(self.grid_env), id(self.params))
 
     def __repr__(self) -> str:
         return f"XMiniGridAdapter({type(self.grid_env).__name__})"

@@ -72,7 +72,11 @@ def _evaluate(evaluator: Evaluator, agent_state: AgentState, key: Key, num_episo
 
     def one_round(first_episode: jax.Array) -> EvaluationMetrics:
         episode_ids = first_episode + collectives.local_indices(num_envs)
-        return _play_blocks(evaluator, agent_state, key, episode_ids, num_episodes)
+        play = functools.partial(_play, evaluator, agent_state, key, num_episodes=num_episodes)
+        size = block_size(episode_ids.shape[0], evaluator.env_chunk)
+        if size == episode_ids.shape[0]:
+            return play(episode_ids)
+        return flatten_leading_axes(jax.lax.map(play, episode_ids.reshape(-1, size)))
 
     if num_rounds == 1:
         results = one_round(first_episodes[0])
@@ -83,16 +87,6 @@ def _evaluate(evaluator: Evaluator, agent_state: AgentState, key: Key, num_episo
     # Each chunk records its first episodes, so the first episodes overall come first.
     steps = jax.tree.map(lambda x: x[: evaluator.keep_steps], results.steps)
     return jax.tree.map(lambda x: x[:num_episodes], results.replace(steps=None)).replace(steps=steps)
-
-
-def _play_blocks(
-    evaluator: Evaluator, agent_state: AgentState, key: Key, episode_ids: jax.Array, num_episodes: int
-) -> EvaluationMetrics:
-    play = functools.partial(_play, evaluator, agent_state, key, num_episodes=num_episodes)
-    size = block_size(episode_ids.shape[0], evaluator.env_chunk)
-    if size == episode_ids.shape[0]:
-        return play(episode_ids)
-    return flatten_leading_axes(jax.lax.map(play, episode_ids.reshape(-1, size)))
 
 
 def _play(

@@ -73,7 +73,12 @@ def _regions(desired: np.ndarray, start: np.ndarray, space: Box, cells: int) -> 
         return [f"[{', '.join(f'{x:.4g}' for x in goal)}]" for goal in goals], goal_index.reshape(-1)
     if desired.shape[1] <= MAX_DIMENSIONS:
         return _cells(desired, space, cells)
-    return _distances(np.linalg.norm(desired - start, axis=1))
+    distance = np.linalg.norm(desired - start, axis=1)
+    edges = np.unique(np.quantile(distance, np.linspace(0.0, 1.0, NUM_DISTANCES + 1)))
+    if len(edges) == 1:
+        edges = np.repeat(edges, 2)
+    names = [f"{a:.3g} to {b:.3g} from the start" for a, b in itertools.pairwise(edges)]
+    return names, np.clip(np.searchsorted(edges, distance, side="right") - 1, 0, len(names) - 1)
 
 
 def _cells(desired: np.ndarray, space: Box, cells: int) -> tuple[list[str], np.ndarray]:
@@ -87,11 +92,3 @@ def _cells(desired: np.ndarray, space: Box, cells: int) -> tuple[list[str], np.n
         names = [", ".join(filter(None, (name, text))) for name in names for text in texts]
         region = region * cells + np.clip(np.searchsorted(edges, values, side="right") - 1, 0, cells - 1)
     return names, region
-
-
-def _distances(distance: np.ndarray) -> tuple[list[str], np.ndarray]:
-    edges = np.unique(np.quantile(distance, np.linspace(0.0, 1.0, NUM_DISTANCES + 1)))
-    if len(edges) == 1:
-        edges = np.repeat(edges, 2)
-    names = [f"{a:.3g} to {b:.3g} from the start" for a, b in itertools.pairwise(edges)]
-    return names, np.clip(np.searchsorted(edges, distance, side="right") - 1, 0, len(names) - 1)

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import jax
+
 from evorl.execution import programs
 from evorl.execution.env_faults import without_env_faults
 from evorl.execution.trainable import Collector
@@ -16,6 +18,18 @@ def collects_by_acting(workflow: Any) -> bool:
     """Return True if ``acting`` and ``collect`` are defined in the same class: ``collect`` then uses ``acting``."""
     family = next((cls for cls in type(workflow).__mro__ if "acting" in vars(cls)), None)
     return family is not None and type(workflow).collect is vars(family).get("collect")
+
+
+def end_episodes(state: State, mask: jax.Array | bool) -> State:
+    """Return the state without the memory of running episodes where ``mask`` is True, bool ``[B]`` or for all.
+
+    Calls ``end_episodes(mask)`` of all nodes that have this method, such as replay buffers; environments stay the same.
+    """
+    return jax.tree.map(lambda x: x.end_episodes(mask) if _has_episodes(x) else x, state, is_leaf=_has_episodes)
+
+
+def _has_episodes(node: Any) -> bool:
+    return hasattr(node, "end_episodes")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 The checks read attributes of the workflow: ``learning_starts``, ``updates_per_iteration`` and ``replay_buffer`` if
 it learns from a replay buffer, ``updates_per_policy_update`` if the policy is updated less often than the critics,
-``num_minibatches`` and ``agent.normalize_advantages`` if advantages are standardized, and ``inner`` or ``learner`` for
-a nested workflow. Other workflows may define ``idle_reasons()``, which yields a sentence per reason for no update.
+``num_minibatches`` and ``agent.normalize_advantages`` if advantages are standardized, ``inner`` in a population, and
+``learner`` with ``num_learners``. Other workflows may define ``idle_reasons()``, which yields a sentence per reason.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from evorl.execution.recorded_steps import check_recorded_steps
 from evorl.ops.schedules import Schedule
 from evorl.ops.terminal_text import counted
 
@@ -22,10 +23,10 @@ _LONG_ROLLOUT = 128
 
 
 def refuse_idle_training(workflow: Any) -> None:
-    """Raise an error if the settings of a training run allow no update of the policy.
+    """Raise an error if a new training run would never update its policy, or cannot use its recorded transitions.
 
     Raises:
-        ValueError: no update would happen; the message states the settings that prevent it, and values that work.
+        ValueError: no update would happen, or ``replay.load`` does not fit; the message has settings that would work.
     """
     for reason in idle_reasons(workflow):
         raise ValueError(f"{_EXPLAINED}: {reason}")
@@ -44,7 +45,7 @@ def idle_reasons(workflow: Any, total: float | None = None, above: str = "") -> 
         yield from workflow.idle_reasons()
     if hasattr(workflow, "generation_interval"):
         yield from _population_reasons(workflow)
-    elif hasattr(workflow, "learner"):
+    elif hasattr(workflow, "num_learners"):
         yield from _guided_evolution_reasons(workflow.learner, total)
     elif hasattr(workflow, "learning_starts"):
         yield from _replay_reasons(workflow, total, above)
@@ -96,9 +97,9 @@ def num_updates(workflow: Any, total: float) -> int:
     """Return an upper bound on the updates of a workflow with a replay buffer in ``total`` environment steps."""
     steps = workflow.timesteps_per_iteration
     iterations = max(1, int(total) // steps)
-    first = 0 if workflow.offline else max(0, math.ceil(float(workflow.learning_starts) / steps) - 1)
     length = getattr(workflow.replay_buffer, "length", 1)
-    first = max(first, math.ceil(length / workflow.rollout_length) - 1)
+    waiting = max(math.ceil(float(workflow.learning_starts) / steps), math.ceil(length / workflow.rollout_length))
+    first = 0 if workflow.offline else waiting - 1
     if first >= iterations:
         return 0
     rate = workflow.updates_per_iteration
@@ -106,6 +107,7 @@ def num_updates(workflow: Any, total: float) -> int:
 
 
 def _replay_reasons(workflow: Any, total: float, above: str) -> Iterator[str]:
+    check_recorded_steps(workflow)
     steps = workflow.timesteps_per_iteration
     total = max(1, int(total) // steps) * steps
     starts, length = float(workflow.learning_starts), getattr(workflow.replay_buffer, "length", 1)

@@ -72,7 +72,7 @@ class EverySteps:
 
 def every(
     timesteps: float, steps_per_iteration: int, num_seeds: int = 1, rows: Interval | None = None
-) -> Interval | None:
+) -> EveryIterations | EverySteps | None:
     """Return the interval for a setting in environment steps; ``None`` for never.
 
     Args:

@@ -83,7 +83,12 @@ def plan_execution(
     copy_keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), env.num_agents))
     bytes_per_copy = state_bytes(jax.eval_shape(over_agents(env.env.reset, env.num_agents), copy_keys))
     if env.num_agents > 1:
-        env_chunk = _without_blocks(env_chunk, env.num_agents)
+        if env_chunk not in ("auto", None):
+            raise ValueError(
+                f"env_chunk={env_chunk!r} is not supported with {env.num_agents} agents per copy, which must be "
+                "stepped together: remove it."
+            )
+        env_chunk = None
     elif env_chunk == "auto":
         cache = number_of_first(core_cache_bytes())  # all processes must compile the same program
         env_chunk = max(MIN_BLOCK, int(CACHE_SHARE * cache) // bytes_per_copy) if on_cpu() else None
@@ -144,14 +149,6 @@ def _check_shares(devices: int, seeds: int | None, num_rows: int, axis: str, num
         raise ValueError(
             f"{num_rows} {noun} cannot be divided evenly among {devices} devices: set {name} to a multiple of "
             f"{multiple} (or num_seeds to a multiple of {devices}), or use another number of devices."
-        )
-
-
-def _without_blocks(env_chunk: str | int | None, num_agents: int) -> None:
-    if env_chunk not in ("auto", None):
-        raise ValueError(
-            f"env_chunk={env_chunk!r} is not supported with {num_agents} agents per copy, which must be stepped "
-            "together: remove it."
         )
 
 

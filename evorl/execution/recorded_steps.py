@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 import jax
 import numpy as np
 
-from evorl.envs.space import Discrete, Space
+from evorl.envs.space import Box, Discrete, Space
 from evorl.envs.vector import VectorEnv
 from evorl.envs.wrapped_row import WrappedRow
 from evorl.execution.programs import on_mesh, over_seeds
@@ -35,14 +35,19 @@ from evorl.types import PyTreeDict, State
 OffPolicyWorkflow: TypeAlias = Any  # avoids a circular import
 S = TypeVar("S", bound=State)
 MAX_AT_ONCE = 65_536  # maximum number of transitions per call of the program that stores them
+_ROUNDING = 1e-5  # accepted distance of recorded actions from the bounds
 
 
-def check_recorded_steps(workflow: OffPolicyWorkflow, named: str, other_env: bool) -> None:
-    """Raise ``ReplayFileError`` if ``named``, ``ReplaySettings.load``, cannot be read or does not fit the workflow."""
+def check_recorded_steps(workflow: OffPolicyWorkflow) -> None:
+    """Raise ``ReplayFileError`` if the transitions of ``replay.load``, if any, cannot be read or do not fit."""
+    replay = getattr(workflow, "replay", None)
+    if replay is None or replay.load is None:
+        return
+    named = replay.load
     dataset = open_minari_dataset(named.removeprefix("minari:")) if named.startswith("minari:") else None
     facts = read_replay_facts(find_replay_file(named)) if dataset is None else minari_facts(dataset)
     title, num_steps = workflow.env.title, facts["num_steps"]
-    if not other_env and None not in (title, facts["env"]) and facts["env"] != title:
+    if not replay.other_env and None not in (title, facts["env"]) and facts["env"] != title:
         raise ReplayFileError(
             f"{named} was recorded in {facts['env']}, but this run's environment is {title}: train in {facts['env']}, "
             "or set replay.other_env=true if the two are compatible."
@@ -52,9 +57,14 @@ def check_recorded_steps(workflow: OffPolicyWorkflow, named: str, other_env: boo
             f"{named} has {num_steps:,} transitions, more than replay_capacity={workflow.replay_capacity:,}: set "
             f"replay_capacity={num_steps} or more."
         )
-    minimum = max(1, workflow.n_step) * workflow.num_stored_envs
-    if num_steps < minimum:
-        raise ReplayFileError(f"{named} has {num_steps:,} transitions: use a recording with at least {minimum:,}.")
+    is_complete = workflow.offline or replay.mixed  # no transitions are added to the recorded ones
+    steps = max(workflow.n_step, getattr(workflow.replay_buffer, "length", 1) if is_complete else 1)
+    num_envs = workflow.num_stored_envs
+    if num_steps < steps * num_envs:
+        raise ReplayFileError(
+            f"{named} has {num_steps:,} transitions, but each of {num_envs=} environments needs {steps:,} consecutive "
+            f"ones: use a recording with at least {steps * num_envs:,}, or fewer num_envs."
+        )
     if dataset is not None:
         minari_conversion(dataset, workflow.env.action_space)
     if "columns" in facts:
@@ -79,6 +89,7 @@ def with_recorded_steps(workflow: Any, state: S) -> S:
     learner = getattr(workflow, "inner", workflow)
     if not hasattr(learner, "replay") or learner.replay.load is None:
         return state
+    check_recorded_steps(learner)
     named, spec = learner.replay.load, _stored_spec(learner)
     columns = _read(named, learner.env.action_space)
     if named.startswith("minari:"):
@@ -122,9 +133,11 @@ def save_recorded_steps(workflow: OffPolicyWorkflow, state: State, path: Path) -
     (or slot) that does not end an episode becomes a truncation.
 
     Raises:
-        ReplayFileError: the replay buffer is empty.
+        ReplayFileError: the replay buffer is empty, or its rewards contain the bonuses of ``intrinsic``.
         RunFolderError: the files cannot be written.
     """
+    if workflow.intrinsic is not None:
+        raise ReplayFileError(f"{path} was not written: its rewards contain bonuses. Record a run without intrinsic.")
     replay: ReplayState = processes.on_host(state.replay_state)
     if not np.asarray(replay.size).any():
         raise ReplayFileError(f"{path} was not written, because the replay buffer is still empty: train for longer.")
@@ -236,12 +249,15 @@ def _check_columns(spec: SampleBatch, columns: Mapping[str, Any], named: str) ->
 
 
 def _check_choices(space: Space, actions: np.ndarray, named: str) -> None:
-    """Raise ``ReplayFileError`` if a recorded discrete action ``[N]`` is not in the action space."""
-    if isinstance(space, Discrete) and not ((actions >= 0) & (actions < space.n)).all():
-        row = int(np.argmin((actions >= 0) & (actions < space.n)))
+    """Raise ``ReplayFileError`` if a recorded action, of ``[N]`` or ``[N, A]``, is not in the agents' action space."""
+    if not isinstance(space, Discrete | Box):
+        return
+    low, high = (0, space.n - 1) if isinstance(space, Discrete) else (space.low - _ROUNDING, space.high + _ROUNDING)
+    if (is_invalid := (actions < low) | (actions > high)).any():
+        at = np.unravel_index(np.argmax(is_invalid), is_invalid.shape)
         raise ReplayFileError(
-            f"the action in row {row} of {named} is {actions[row]}, but this environment has actions 0 to "
-            f"{space.n - 1}: choose a file that was recorded in this environment."
+            f"an action in row {at[0]} of {named} is {actions[at]}, but agents act in {space}: choose a file that was "
+            "recorded in this environment, or scale the actions, so that -1 and 1 are the environment's bounds."
         )
 
 

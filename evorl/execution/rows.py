@@ -18,19 +18,21 @@ _AVERAGED = ("train/", "serving/")  # prefixes of the sums of metrics
 class RunningMeans:
     """Means of metrics between two rows, independent of how many iterations each call of ``add`` contains.
 
-    Metrics are averaged over seeds and the iterations that have them, with two exceptions: ``episodes`` gives means
-    over all finished episodes, ``latest`` metrics keep their last value. ``sums`` is a result of ``to_json``, or empty.
+    Metrics are averaged over seeds and the iterations that have them, with three exceptions: ``episodes`` gives means
+    over all finished episodes, ``losses`` are means over all updates, ``latest`` metrics keep their last value.
+    ``sums`` is a result of ``to_json``, or empty.
     """
 
     def __init__(self, sums: Mapping[str, Any]) -> None:
         self.sums: dict[str, float] = {name: float(value) for name, value in sums.items()}
 
-    def add(self, rows: PyTreeDict, latest: Collection[str] = ()) -> None:
+    def add(self, rows: PyTreeDict, latest: Collection[str] = (), losses: Collection[str] = ()) -> None:
         """Add the metrics of N iterations.
 
         Args:
             rows: metrics by name, ``[N]`` or ``[N, S]``; ``episodes`` is an ``EpisodeStatistics``.
             latest: names of metrics whose last value counts, see ``Workflow.latest_metrics``.
+            losses: names of metrics that are means over the updates of an iteration, whose number is ``updates``.
         """
         # Statistics of a server are not training metrics.
         named = {name if name.startswith("serving/") else f"train/{name}": values for name, values in rows.items()}
@@ -42,6 +44,8 @@ class RunningMeans:
         before = self.sums.get("iterations", 0.0)
         for name, values in flat.items():
             values = np.asarray(values, np.float64)
+            if "updates" in rows and name.removeprefix("train/") in losses:
+                name, values = f"updates/{name}", values * np.asarray(rows.updates)
             per_iteration = values.reshape(len(values), -1)
             per_iteration = per_iteration.sum(axis=1) if name.startswith("episodes/") else per_iteration.mean(axis=1)
             if name.removeprefix("train/").partition("/")[0] in latest:
@@ -65,6 +69,8 @@ class RunningMeans:
         for name, total in sums.items():
             if name.startswith("latest/"):
                 row[name.removeprefix("latest/")] = total
+            elif name.startswith("updates/"):
+                row[name.removeprefix("updates/")] = total / (sums["train/updates"] or 1.0)  # 0 without an update
             elif name.startswith(_AVERAGED) and (count := iterations - sums.get(f"missing/{name}", 0.0)):
                 row[name] = total / count
         episodes = sums.get("episodes/count", 0.0)

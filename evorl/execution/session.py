@@ -84,6 +84,7 @@ class SessionRules:
         progress: returns additional entries of a checkpoint's progress.
         optional_metrics: metrics that may be NaN because they have no value yet.
         latest_metrics: metrics whose last value, instead of their mean, is in a row.
+        losses: metrics that are means over the updates of an iteration, and in a row over all updates.
         refuses_divergence: raise ``TrainingDiverged`` for metrics and parameters that are not finite.
         iteration_name: name of an iteration in error messages.
         advice: last sentence of the error after a divergence.
@@ -97,6 +98,7 @@ class SessionRules:
     progress: Callable[[], dict[str, Any]] = dict
     optional_metrics: tuple[str, ...] = ()
     latest_metrics: tuple[str, ...] = ()
+    losses: tuple[str, ...] = ()
     refuses_divergence: bool = True
     iteration_name: str = "iteration"
     advice: str = "Try a smaller learning rate, or clip gradients with the optimizer's max_grad_norm."
@@ -211,7 +213,7 @@ class RunSession:
         self.counted += steps
         self._steps_of_last = steps_of_last
         self.refuse_divergence(metrics, self.iterations)
-        self.means.add(metrics, self._rules.latest_metrics)
+        self.means.add(metrics, self._rules.latest_metrics, self._rules.losses)
 
     def is_due(self, interval: Interval | None, is_last: bool = False) -> bool:
         """Return True if ``interval`` ends with the iteration just completed, or ``is_last``; ``None`` is never due."""

@@ -39,7 +39,7 @@ def refuse_hopeless_sizes(config: Mapping[str, Any]) -> None:
     optimizer = config.get("optimizer")
     if isinstance(optimizer, Mapping):
         _refuse_bytes("optimizer.pop_size", _number(optimizer.get("pop_size")), MIN_INDIVIDUAL_BYTES, "individuals")
-    _refuse_many_simulators(config)
+    _refuse_many_simulators(config.get("env"), config.get("num_envs"))
 
 
 def _refuse_bytes(name: str, number: int, bytes_of_each: int, what: str) -> None:
@@ -57,11 +57,9 @@ def _refuse_bytes(name: str, number: int, bytes_of_each: int, what: str) -> None
     )
 
 
-def _refuse_many_simulators(config: Mapping[str, Any]) -> None:
+def _refuse_many_simulators(env: Any, num_envs: Any) -> None:
     """Raise ``ValueError`` for more than ``MAX_SIMULATORS`` simulators of a library outside JAX."""
-    env = config.get("env")
-    library = env.get("library") if isinstance(env, Mapping) else None
-    number = _number(config.get("num_envs"))
+    library, number = env.get("library") if isinstance(env, Mapping) else None, _number(num_envs)
     if number > MAX_SIMULATORS and isinstance(library, str) and library in HOST_LIBRARIES:
         raise ValueError(
             f"num_envs={number:,} simulators of {library} are too many, because each one is started separately: choose "

@@ -35,7 +35,6 @@ class Collector(Protocol):
 
     def check(self, workflow: Any) -> None:
         """Raise ``ValueError`` if the workflow cannot learn from the data of this collector."""
-        ...
 
     def iterate(
         self, workflow: Any, state: State, num_iterations: int, message: Callable[..., None]
@@ -64,11 +63,9 @@ class Collector(Protocol):
 
         Collectors without clients ignore the function.
         """
-        ...
 
     def close(self) -> None:
         """Stop the processes, threads and servers of the collector."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)

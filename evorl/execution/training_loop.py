@@ -20,7 +20,7 @@ import numpy as np
 from evorl.envs import EnvState
 from evorl.envs.libraries import short_title
 from evorl.execution import programs
-from evorl.execution.collector import iterate
+from evorl.execution.collector import end_episodes, iterate
 from evorl.execution.compile_clock import CompileClock
 from evorl.execution.env_faults import KeyedMessages
 from evorl.execution.intervals import EveryIterations, every
@@ -60,7 +60,7 @@ def _for_charts(state: State) -> State:
 
 
 def with_new_episodes(env: Any, state: State) -> State:
-    """Start new episodes where ``state`` cannot be stepped; return the new state, or ``state`` itself if unchanged.
+    """End the running episodes and start new ones if ``state`` cannot be stepped; else return ``state`` itself.
 
     Simulators on the host that are in this state, or can restore it, continue their episodes.
 
@@ -81,7 +81,7 @@ def with_new_episodes(env: Any, state: State) -> State:
 
     nodes, structure = jax.tree.flatten(state, is_leaf=lambda node: isinstance(node, EnvState))
     live = [renewed(node) for node in nodes]
-    return state if all(map(operator.is_, live, nodes)) else jax.tree.unflatten(structure, live)
+    return state if all(map(operator.is_, live, nodes)) else end_episodes(jax.tree.unflatten(structure, live), True)
 
 
 class LearningRun:
@@ -171,6 +171,7 @@ class LearningRun:
             steps_per_iteration=self.steps,
             optional_metrics=self.workflow.optional_metrics,
             latest_metrics=self.workflow.latest_metrics,
+            losses=getattr(getattr(self.workflow, "learner", self.workflow), "loss_names", ()),
             refuses_divergence=not self.workflow.rows_stand_alone,
         )
 

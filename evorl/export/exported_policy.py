@@ -49,7 +49,8 @@ class ExportedPolicy:
 
     def describe(self) -> str:
         """Return a one-line description of the policy."""
-        return f"{self.algorithm} in {self.title} after {self.timesteps:,} steps, {self.path}"
+        repeat = self.policy.describe_repeat()
+        return f"{self.algorithm} in {self.title} after {self.timesteps:,} steps{repeat}, {self.path}"
 
 
 class ProgramPolicy(PortablePolicy):

@@ -21,20 +21,7 @@ REDUCTIONS = {f"reduce_{name}": name for name in ("sum", "max", "min", "prod", "
 # Further operations and their parameters: ``where``, ``cast``, ``reshape``, ``transpose(permutation)``, ``broadcast``,
 # ``concat(axis)``, ``slice(starts, stops, steps)``, ``pad(before, after, value)``, ``take(axis)`` (its second input has
 # constant indices), ``matmul``, ``reduce(kind, axes)``, ``argmax(axis)``, ``argmin(axis)``, ``cumsum(axis)``.
-OPS = (
-    *UNARY,
-    *BINARY,
-    "where",
-    "cast",
-    "reshape",
-    "transpose",
-    "broadcast",
-    "concat",
-    "slice",
-    "pad",
-    "take",
-    "matmul",
-)
+OPS = (*UNARY, *BINARY, *"where cast reshape transpose broadcast concat slice pad take matmul".split())
 OPS += ("reduce", "argmax", "argmin", "cumsum")
 
 

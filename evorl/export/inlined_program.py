@@ -25,7 +25,8 @@ CALLS = {
 # Operations that keep or select elements: if the input is the result of an argmax, so is the output.
 _PASS_ON = {"squeeze", "reshape", "convert_element_type", "copy", "slice", "dynamic_slice", "broadcast_in_dim"}
 UNIFORM, NORMAL = "uniform", "normal"
-_DRAWS = {"_uniform": UNIFORM, "_normal_real": NORMAL, "_normal": NORMAL}
+_DRAWS = {"_uniform": UNIFORM, "_randint": UNIFORM, "_normal_real": NORMAL, "_normal": NORMAL}
+RANDOM = -1  # origin of results that depend on random numbers other than draws
 
 
 class Draw(NamedTuple):
@@ -40,6 +41,10 @@ class Draw(NamedTuple):
     kind: str
     shape: tuple[int, ...]
     dtype: Any
+
+
+def _draw_of(eqn: JaxprEqn) -> str | None:
+    return _DRAWS.get(str(eqn.params.get("name"))) if eqn.primitive.name in CALLS else None
 
 
 def called_by(eqn: JaxprEqn) -> ClosedJaxpr | None:
@@ -115,13 +120,16 @@ class Opened:
         jax.eval_shape(lambda *args: self._run(args, None)[0], *specs)
 
     def origins(self) -> list[frozenset[int]]:
-        """Return, for each result, the indices of the arguments that it depends on."""
+        """Return, for each result, the indices of the arguments it depends on, or ``RANDOM``."""
 
         def apply(eqn: JaxprEqn, inputs: list[Any]) -> Sequence[Any] | None:
-            if called_by(eqn) is not None:
+            is_draw = _draw_of(eqn) is not None
+            if called_by(eqn) is not None and not is_draw:
                 return None
-            known = frozenset().union(*(x for x in inputs if isinstance(x, frozenset)))
-            return [known] * len(eqn.outvars)
+            known = frozenset().union(*(x for x in inputs[is_draw:] if isinstance(x, frozenset)))  # first is the key
+            avals: list[Any] = [var.aval for var in eqn.invars]
+            has_key = any(jnp.issubdtype(aval.dtype, jax.dtypes.prng_key) for aval in avals)
+            return [known | {RANDOM} if has_key and not is_draw else known] * len(eqn.outvars)
 
         arguments = [frozenset({i}) for i in range(len(self._closed.jaxpr.invars))]
         results = walk(self._closed.jaxpr, self._closed.consts, arguments, apply)
@@ -136,7 +144,7 @@ class Opened:
         alive: list[Any] = []  # keeps outputs alive, so that no id is reused
 
         def apply(eqn: JaxprEqn, inputs: list[Any]) -> Sequence[Any] | None:
-            kind = _DRAWS.get(str(eqn.params.get("name"))) if eqn.primitive.name in CALLS else None
+            kind = _draw_of(eqn)
             if kind is not None:
                 return [self._drawn(kind, eqn, inputs, draws)]
             if called_by(eqn) is not None:
@@ -155,11 +163,16 @@ class Opened:
 
     def _drawn(self, kind: str, eqn: JaxprEqn, inputs: list[Any], draws: list[Any] | None) -> Any:
         out: Any = eqn.outvars[0].aval
+        is_integer = jnp.issubdtype(out.dtype, jnp.integer)
         if draws is None:
-            self.draws.append(Draw(kind, out.shape, out.dtype))
+            self.draws.append(Draw(kind, out.shape, np.dtype(np.float32) if is_integer else out.dtype))
             return jnp.zeros(out.shape, out.dtype)
         numbers = draws.pop(0)
         if kind == NORMAL:
             return numbers
+        if is_integer:
+            low, high = (jnp.asarray(x, jnp.float32) for x in inputs[1:3])
+            steps = jnp.minimum(jnp.floor(numbers * (high - low)), high - low - 1)  # a product may be rounded up
+            return jnp.asarray(inputs[1], out.dtype) + jnp.maximum(steps, 0).astype(out.dtype)
         low, high = jnp.minimum(*inputs[1:3]), jnp.maximum(*inputs[1:3])  # JAX may pass the bounds in either order
         return jnp.maximum(low, numbers * (high - low) + low)

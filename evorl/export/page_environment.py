@@ -36,7 +36,7 @@ class PageEnvironment:
         inputs: names of the function's inputs.
         outputs: names of the function's outputs.
         starts: ``NUM_STARTS`` starts of episodes, each with its observation and state: arrays by name.
-        limit: time limit of an episode in steps; ``None`` without a limit.
+        limit: time limit of an episode in environment steps; ``None`` without a limit.
     """
 
     program: str
@@ -53,7 +53,7 @@ def page_environment(policy: PortablePolicy, env: VectorEnv) -> PageEnvironment 
         The environment; ``None`` if it is not written in JAX, has several agents, simulates physics, has random keys or
         more than ``MAX_NUMBERS`` numbers in its state, has random steps, or has an unsupported operation.
     """
-    inner = WrappedRow(env).inner
+    inner = (row := WrappedRow(env)).inner
     if env.steps_on_host or env.num_agents > 1 or isinstance(inner, PhysicsEnv):
         return None
     keys = jax.random.split(jax.random.key(0), NUM_STARTS)
@@ -92,7 +92,7 @@ def page_environment(policy: PortablePolicy, env: VectorEnv) -> PageEnvironment 
         inputs,
         outputs,
         [dict(zip((*observed, *names), (np.asarray(x[i]) for x in starts), strict=True)) for i in range(NUM_STARTS)],
-        env.max_episode_steps,
+        row.max_episode_steps,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from evorl.assembly import TRAINING_OPTIONS
 from evorl.envs.gymnasium import make_gymnasium_simulators
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
 from evorl.envs.multi_discrete import MultiDiscrete
@@ -21,19 +22,22 @@ def environment_of(stored: StoredPolicy, asked: str | None) -> tuple[str, dict[s
     """Return the id of the Gymnasium environment to play in, and its options.
 
     If ``asked`` is an id, with or without ``gymnasium/``, the options are empty. If ``asked`` is ``None``, id and
-    options are from the run's config; a gymnax environment has the id of its Gymnasium original, and no options.
+    options are those of the run's evaluations. A gymnax environment has the id of its Gymnasium original; its only
+    option is the time limit.
 
     Raises:
         ValueError: the run's environment is not available in Gymnasium, and ``asked`` is ``None``.
     """
     library, _, name = stored.title.partition("/")
-    options = {}
+    shared, options = split_options(stored.env_config)
     if asked is not None:
         library, _, name = asked.partition("/") if asked.startswith(f"{LIBRARY}/") else (LIBRARY, "/", asked)
-    elif library == LIBRARY:
-        _, options = split_options(stored.env_config)
-        left_out = ("library", "name", "host", "vectorization")
-        options = {key: value for key, value in options.items() if key not in left_out and value is not None}
+        shared = options = {}
+    elif library != LIBRARY:
+        options = {}
+    options = {**options, "max_episode_steps": shared.get("max_episode_steps")}
+    left_out = {"library", "name", "host", "vectorization", *TRAINING_OPTIONS}
+    options = {key: value for key, value in options.items() if key not in left_out and value is not None}
     if library == LIBRARY or (library == "gymnax" and name in _known()):
         return name, options
     raise ValueError(

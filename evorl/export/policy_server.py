@@ -28,22 +28,15 @@ class PolicyServer:
     """
 
     def __init__(self, stored: Any, settings: Any, options: dict[str, Any]) -> None:
-        self.stored, self._options = stored, options
+        self._options, self._metadata = options, {}
         policy = stored.policy
         self._inference = PolicyInference(policy, settings.max_clients, options["seed"])
         self._inference.compile_all()
         self.switchboard = Switchboard(
             self._inference, None, policy.obs_space, policy.action_space, settings.max_clients, token=settings.token
         )
-        metadata = {
-            "env": stored.title,
-            "algorithm": stored.algorithm,
-            "timesteps": stored.timesteps,
-            "action_repeat": policy.action_repeat,
-            "obs_space": described_space(policy.obs_space),
-            "action_space": described_space(policy.action_space),
-        }
-        self._thread = EventThread(settings, self.switchboard, metadata)
+        self._announce(stored)
+        self._thread = EventThread(settings, self.switchboard, self._metadata)
         self.addresses = self._thread.addresses
 
     @classmethod
@@ -57,14 +50,20 @@ class PolicyServer:
         return cls(read_exported(options["policy"], options["trust"]), settings, options)
 
     def look_for_newer(self) -> bool:
-        """Reload the policy; if its run, checkpoint or seed has changed, serve it and return True, otherwise False."""
+        """Serve the policy of a newer run, checkpoint or seed; return True if there is one. Errors change nothing."""
         stored = _loaded(self._options)
         new, old = ((each.folder, each.checkpoint, each.timesteps, each.seed.number) for each in (stored, self.stored))
         if new == old:
             return False
         self._inference.swap(stored.policy)
-        self.stored = stored
+        self._announce(stored)
         return True
+
+    def _announce(self, stored: Any) -> None:
+        self.stored, policy = stored, stored.policy
+        self._metadata |= {"env": stored.title, "algorithm": stored.algorithm, "timesteps": stored.timesteps}
+        self._metadata |= {name: described_space(getattr(policy, name)) for name in ("obs_space", "action_space")}
+        self._metadata["action_repeat"] = policy.action_repeat
 
     def refuse_failure(self) -> None:
         """Raise ``RuntimeError`` if clients can no longer be answered."""

@@ -17,7 +17,7 @@ from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace, leaf_values
 from evorl.envs.vector import VectorEnv
 from evorl.envs.wrapped_row import WrappedRow
-from evorl.export.inlined_program import Opened
+from evorl.export.inlined_program import RANDOM, Opened
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 
@@ -117,6 +117,10 @@ class PortablePolicy:
         structure = jax.tree.structure(self.action_space.spec)
         return jax.tree.unflatten(structure, [outputs[name] for name in names])
 
+    def describe_repeat(self) -> str:
+        """Return text that states ``action_repeat``, to append to a description; empty if it is 1."""
+        return f", one action per {self.action_repeat} environment steps" if self.action_repeat > 1 else ""
+
     def describe(self) -> dict[str, Any]:
         """Return JSON data about inputs, outputs, memory, random numbers, spaces and action repeat."""
 
@@ -144,7 +148,8 @@ def portable_policy(agent: Agent, agent_state: AgentState, env: VectorEnv, sampl
         sample: sample actions as in training (``compute_actions``) instead of greedy actions.
 
     Raises:
-        ValueError: the agent samples its actions even in evaluations, and ``sample`` is False.
+        ValueError: the agent samples its actions even in evaluations, and ``sample`` is False; or actions depend on
+            random numbers that cannot be inputs.
     """
     wrapped = WrappedRow(env)
     remembered = PyTreeDict(recurrent=agent_state.recurrent_state, frames=wrapped.initial_memory())
@@ -199,6 +204,12 @@ def _needed_memory(opened: Opened, num_actions: int, num_observations: int) -> l
     needed: set[int] = set()
     found = set().union(*origins[:num_actions])
     while found:
+        if RANDOM in found:
+            raise ValueError(
+                "the actions depend on random numbers that cannot be inputs of the exported policy, because they come "
+                "from jax.random.bits, permutation, gamma or similar, or are sampled in a loop: sample outside of "
+                "loops, with uniform, normal, randint or functions that use these, such as categorical and bernoulli."
+            )
         new = {i - num_observations for i in found if i >= num_observations} - needed
         needed |= new
         found = set().union(*(origins[num_actions + i] for i in new))

@@ -66,9 +66,9 @@ class StoredPolicy:
         """Return a one-line description of the policy."""
         is_name = isinstance(self.checkpoint, str)
         which = f"the {self.checkpoint} checkpoint" if is_name else f"iteration {self.checkpoint}"
-        actions = "sampled" if self.is_sample else "greedy"
+        actions = ("sampled actions" if self.is_sample else "greedy actions") + self.policy.describe_repeat()
         seed = f", {self.seed.description}" if self.seed.description else ""
-        return f"{self.algorithm} in {self.title}, {which} of {self.timesteps:,} steps{seed}, {actions} actions"
+        return f"{self.algorithm} in {self.title}, {which} of {self.timesteps:,} steps{seed}, {actions}"
 
 
 def selected_policy(options: Mapping[str, Any]) -> StoredPolicy:

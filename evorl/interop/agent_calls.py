@@ -8,9 +8,10 @@ from typing import Any
 
 from evorl.config.names import did_you_mean
 from evorl.envs.action_conversion import ActionConversion
-from evorl.envs.gymnasium_spaces import action_space_of
+from evorl.envs.gymnasium_spaces import action_space_of, space_of
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.envs.space import Space
+from evorl.envs.wrappers.encoding import has_choices
 from evorl.interop.host_agent import HostAgent
 from evorl.interop.transitions import STEP_NAMES, Step, own_copies, own_copy
 
@@ -38,18 +39,38 @@ def env_step_for(env: Any, agent: Any) -> EnvStep:
     """Return ``env.step``, preceded by a conversion of the actions if ``agent.gives_agent_actions`` is True.
 
     Raises:
-        ValueError: evorl's agents do not support the environment's action space.
+        ValueError: evorl's agents do not support the environment's action space, or need its observations encoded.
     """
-    space = getattr(env, "action_space", None) if getattr(agent, "gives_agent_actions", False) else None
-    if space is None:
-        return env.step
-    to_dtypes = None
+    conversion, to_dtypes = _conversion_for(env, agent)
+    return env.step if conversion is None else lambda action: env.step(to_dtypes(conversion.to_env(action)))
+
+
+def random_agent_for(env: Any, agent: Any, seed: int, num_envs: int | None) -> HostAgent:
+    """Return a random agent whose actions have the format of those of ``agent``; errors are as in ``env_step_for``."""
+    conversion, _ = _conversion_for(env, agent)
+    random_agent = HostAgent(env.action_space if conversion is None else conversion.agent_space, seed, num_envs)
+    random_agent.gives_agent_actions = conversion is not None
+    return random_agent
+
+
+def _conversion_for(env: Any, agent: Any) -> tuple[ActionConversion | None, Callable[[Any], Any]]:
+    """Return the conversion of an agent's actions, ``None`` if not needed, and then of its results to their dtypes."""
+    space, to_dtypes = getattr(env, "action_space", None), lambda action: action
+    if not getattr(agent, "gives_agent_actions", False):
+        return None, to_dtypes
+    seen = getattr(env, "obs_space", getattr(env, "observation_space", None))
+    if type(seen).__module__.startswith("gymnasium") and type(seen).__name__ != "Box":
+        seen = space_of(seen)
+    if isinstance(seen, Space) and has_choices(seen):
+        raise ValueError(
+            f"evorl's agents need discrete observations one-hot encoded, but this environment has {seen}: wrap it in "
+            "gymnasium.wrappers.FlattenObservation (for simulators, make_gymnasium_simulators(..., "
+            "wrappers=['FlattenObservation'])), or use evorl train env=gymnasium/<id>, which encodes them."
+        )
     if type(space).__module__.startswith("gymnasium"):
         space, to_dtypes = action_space_of(space)
-    if not isinstance(space, Space) or ActionConversion(space).is_identity:
-        return env.step
-    to_env = ActionConversion(space).to_env
-    return lambda action: env.step(to_env(action) if to_dtypes is None else to_dtypes(to_env(action)))
+    conversion = ActionConversion(space) if isinstance(space, Space) else None
+    return (None if conversion is None or conversion.is_identity else conversion), to_dtypes
 
 
 def calls_of(agent: Any, info_names: Sequence[str] = (), agent_info: Any = None) -> tuple[ActFn, CompleteFn | None]:

@@ -95,7 +95,7 @@ class Batcher:
         self._position = (0, 0)  # number of resets, and of slices since the last reset
         self._is_running = np.ones((self.num_workers, self._rows_each), bool)
         pool = make_pool(kind, BatchWorker, self._settings_of)
-        self._supervisor: Supervisor | None = Supervisor(pool, self.num_workers, timeout, message or _warn)
+        self._supervisor: Supervisor | None = Supervisor(pool, self.num_workers, timeout, message or warnings.warn)
 
     def _settings_of(self, number: int) -> dict[str, Any]:
         return {**self._settings, "seed": self._seeds[number], "updates": self._updates}
@@ -294,10 +294,6 @@ class Batcher:
         except Exception:  # the state of the workers is unknown
             self.close()
             raise
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, stacklevel=2)
 
 
 def _seeds_of(seeds: int | Sequence[int], num_workers: int) -> list[int]:

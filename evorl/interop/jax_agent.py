@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +38,7 @@ class JaxHostAgent(HostAgent):
         agent_state: current state of the agent.
     """
 
-    gives_agent_actions: ClassVar[bool] = True
+    gives_agent_actions = True
 
     def __init__(
         self,
@@ -68,7 +68,6 @@ class JaxHostAgent(HostAgent):
         self._recurrent_states[_TRAINING] = self._forget(self._recurrent_states[_TRAINING], ended)
 
     def eval_step(self, obs: Any) -> Any:
-        """Return the action of ``agent.evaluate_actions``."""
         return self._act(obs, _EVALUATION, evaluate=True)[0]
 
     def eval_start(self, started: Any = True) -> None:

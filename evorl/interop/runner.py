@@ -15,8 +15,8 @@ from evorl.envs.host.host_vector_env import HostVectorEnv
 from evorl.execution.intervals import EveryIterations
 from evorl.execution.rows import RunningMeans
 from evorl.execution.session import Intervals, Pace, RunSession, SessionRules
+from evorl.interop.agent_calls import random_agent_for
 from evorl.interop.collector import Collector
-from evorl.interop.host_agent import HostAgent
 from evorl.interop.host_evaluation import play_on_host
 from evorl.interop.replay_memory import ReplayMemory
 from evorl.interop.transitions import Collected
@@ -45,7 +45,8 @@ class Runner:
         batch_size: number of transitions in a sampled batch.
         num_batches: number of batches sampled per update, passed as a list; ``None`` for a single batch without a list.
         warm_up: number of transitions to store before the first rollout.
-        warm_up_by: source of actions during the warm-up: ``agent`` or ``random``.
+        warm_up_by: source of actions during the warm-up: ``agent`` or ``random``. Random actions have no extras: name
+            those of ``agent.step`` in the ``extra_columns`` of ``replay``.
         burn_in: number of random steps before the warm-up that are not stored, for example to initialize an
             environment's running statistics.
         eval_env: environment for evaluations; by default a copy of ``env``. Required for a ``HostVectorEnv``.
@@ -98,7 +99,7 @@ class Runner:
         self._eval_env, self._eval_seed = eval_env, seeds[1]
         self._num_evaluations = 0
         rows = env.num_envs if isinstance(env, HostVectorEnv) else None
-        self._random_agent = HostAgent(env.action_space, seeds[2], rows)
+        self._random_agent = random_agent_for(env, agent, seeds[2], rows)
         self._rollout_length = positive(rollout_length, "rollout_length")
         self._batch_size = positive(batch_size, "batch_size")
         self._num_batches = checked_value(num_batches, int | None, "num_batches")

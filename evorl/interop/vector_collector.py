@@ -13,6 +13,7 @@ from evorl.config.values import LONGEST_AXIS, whole_number
 from evorl.envs.host.answers import refuse_exit
 from evorl.envs.host.host_vector_env import HostVectorEnv
 from evorl.envs.host.seed_bits import fold_seeds
+from evorl.envs.host.simulators import rows_where
 from evorl.interop.agent_calls import ActFn, CompleteFn, EnvStep, calls_of, env_step_for
 from evorl.interop.transitions import (
     Collected,
@@ -152,8 +153,3 @@ class VectorCollector:
     def _draw_seeds(self) -> np.ndarray:
         """Return a seed per environment, used or not, so that seeds do not depend on episodes of other environments."""
         return fold_seeds(self._seeds.integers(0, 2**32, self.num_envs, np.uint64), self.env.seed_bits)
-
-
-def rows_where(mask: np.ndarray, on_true: Any, on_false: Any) -> Any:
-    """Select rows of ``on_true`` where ``mask``, bool ``[B]``, is true, and of ``on_false`` elsewhere."""
-    return jax.tree.map(lambda a, b: np.where(mask.reshape(-1, *[1] * (np.ndim(b) - 1)), a, b), on_true, on_false)

@@ -9,11 +9,7 @@ from evorl.types import Key
 
 
 def competitive_swarm_step(
-    key: Key,
-    positions: jax.Array,
-    velocities: jax.Array,
-    winners: jax.Array,
-    social_factor: jax.Array | float,
+    key: Key, positions: jax.Array, velocities: jax.Array, winners: jax.Array, social_factor: jax.Array | float
 ) -> tuple[jax.Array, jax.Array]:
     """Compute the next position and velocity of every particle, as if it had lost its contest (eqs. 6 and 7).
 

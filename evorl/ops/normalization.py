@@ -187,6 +187,10 @@ class RewardScale(PyTreeData):
             greatest = jnp.maximum(greatest, max_over_shards(jnp.abs(sums).max()))
         return RewardScale(update_statistics(self.statistics, sums, sharded=True), sums=last, greatest=greatest)
 
+    def end_episodes(self, mask: jax.Array | bool) -> RewardScale:
+        """Return the scale whose sums restart at 0 where ``mask`` ``[B]`` is True."""
+        return self.replace(sums=jnp.where(mask, 0.0, self.sums))
+
 
 def normalize_rewards(
     scale: RewardScale, rewards: jax.Array, dones: jax.Array, discount: jax.Array | float, clip: float = 10.0

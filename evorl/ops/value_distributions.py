@@ -83,10 +83,7 @@ def quantile_midpoints(num_quantiles: int) -> jax.Array:
 
 
 def quantile_huber(
-    quantiles: jax.Array,
-    targets: jax.Array,
-    delta: jax.Array | float = 1.0,
-    fractions: jax.Array | None = None,
+    quantiles: jax.Array, targets: jax.Array, delta: jax.Array | float = 1.0, fractions: jax.Array | None = None
 ) -> jax.Array:
     """Return the quantile Huber loss of quantile estimates for samples of the target (Dabney et al. 2018, eq. 10).
 

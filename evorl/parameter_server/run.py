@@ -97,6 +97,7 @@ class ParameterRun:
             pace=Pace(step),
             columns=self._columns,
             progress=lambda: {"parameter_server": self.commands.to_json()},
+            losses=getattr(workflow, "loss_names", ()),
             iteration_name="push",
         )
         self._session.begin(plan, rules, step)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from evorl.recorders.pictures import white_figure, write_png
 from evorl.recorders.row_file import RowFile
-from evorl.recorders.run_status import EVALUATION, TRAINING, spread_column
+from evorl.recorders.run_status import EVALUATION, NO_LOSS, TRAINING, spread_column
 from evorl.runs.recorder import Recorder, Row, RunPlan
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 Curves = dict[str, tuple[list[float], list[float]]]
 GREEN, BLUE, GRAY = "#1a7f5a", "#3b6fb6", "#5f6b7a"
-_NO_LOSS = {TRAINING, "train/episode_length", "train/episodes"}
 MAX_SMALL = 6  # maximum number of small plots
 
 
@@ -55,7 +54,7 @@ def draw_learning_curve(metrics_csv: Path | str, picture: Path | str, title: str
     """
     curves = read_curves(metrics_csv)
     small = sorted(
-        (name for name in curves if name.startswith("train/") and name not in _NO_LOSS),
+        (name for name in curves if name.startswith("train/") and name not in NO_LOSS),
         key=lambda name: "loss" not in name,
     )[:MAX_SMALL]
     has_returns = EVALUATION in curves or TRAINING in curves
@@ -118,18 +117,14 @@ def draw_returns(axes: Axes, curves: Curves, title: str) -> None:
             axes.plot(*curves[name], color=GREEN, linewidth=0.7, alpha=0.6, label=None if i else "each seed")
         marker = "o" if len(steps) <= 40 else None
         axes.plot(steps, means, color=GREEN, linewidth=2.0, marker=marker, markersize=3.5, label="evaluation")
-        _label_last(axes, steps[-1], means[-1])
+        axes.annotate(
+            f"{means[-1]:,.1f}", (steps[-1], means[-1]), xytext=(6, 0), textcoords="offset points", va="center",
+            fontsize=9, color=GREEN, fontweight="bold", annotation_clip=False,
+        )  # fmt: skip
     tidy(axes)
     label_axes(axes, "environment steps", "episode return", title)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(frameon=False, fontsize=8, loc="best", labelcolor=GRAY)
-
-
-def _label_last(axes: Axes, step: float, mean: float) -> None:
-    axes.annotate(
-        f"{mean:,.1f}", (step, mean), xytext=(6, 0), textcoords="offset points", va="center", fontsize=9,
-        color=GREEN, fontweight="bold", annotation_clip=False,
-    )  # fmt: skip
 
 
 def _draw_small(axes: Axes, name: str, steps: list[float], values: list[float]) -> None:

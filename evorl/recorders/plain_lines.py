@@ -40,7 +40,7 @@ class PlainLines(Recorder):
         self._status = RunStatus(plan, self._clock)
         self._last_time, self._last_fraction = self._clock(), self._status.fraction
         start = f" from {plan.first_timesteps:,}" if plan.first_timesteps else ""
-        self._print(f"{plan.name}: {plan.total_timesteps:,} environment steps{start}")
+        self.message(f"{plan.name}: {plan.total_timesteps:,} environment steps{start}")
 
     def write(self, row: Row) -> None:
         if self._status is None:
@@ -61,7 +61,7 @@ class PlainLines(Recorder):
             self._lines(fresh)
 
     def message(self, text: str) -> None:
-        self._print(text)
+        print_line(text.rstrip(), self._stream)
 
     def _lines(self, metrics: Row) -> None:
         assert self._status is not None, "start() makes the status"
@@ -69,10 +69,7 @@ class PlainLines(Recorder):
         total = f"{status.plan.total_timesteps:,}"
         speed = f"  {status.steps_per_second:,.0f} steps/s" if status.steps_per_second else ""
         left = f"  {format_duration(status.seconds_left)} left" if status.fraction < 1 else ""
-        self._print(f"{status.fraction:4.0%}  {status.timesteps:>{len(total)},} of {total}{speed}{left}")
+        self.message(f"{status.fraction:4.0%}  {status.timesteps:>{len(total)},} of {total}{speed}{left}")
         if below := describe_metrics(metrics, width=WIDTH - len(_INDENT), side_by_side=status.plan.side_by_side):
-            self._print(_INDENT + below)
+            self.message(_INDENT + below)
         self._last_time, self._last_fraction = self._clock(), status.fraction
-
-    def _print(self, text: str) -> None:
-        print_line(text.rstrip(), self._stream)

@@ -12,7 +12,7 @@ from evorl.runs.recorder import Row, RunPlan
 
 EVALUATION = "eval/episode_return"
 TRAINING = "train/episode_return"
-_NO_LOSS = {TRAINING, "train/episode_length", "train/episodes"}
+NO_LOSS = {TRAINING, "train/episode_length", "train/episodes"}
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -111,7 +111,7 @@ def describe_metrics(row: Row, num_losses: int = 4, width: int | None = None, si
 
 def losses(row: Row) -> list[tuple[str, float]]:
     """Return names, without ``train/``, and values of the learner's metrics in a row; losses first."""
-    reported = [(name, float(v)) for name, v in row.items() if name.startswith("train/") and name not in _NO_LOSS]
+    reported = [(name, float(v)) for name, v in row.items() if name.startswith("train/") and name not in NO_LOSS]
     return sorted([(name.removeprefix("train/"), v) for name, v in reported], key=lambda item: "loss" not in item[0])
 
 

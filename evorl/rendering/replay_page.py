@@ -82,20 +82,19 @@ def write_body_page(path: Path, title: str, shown: Sequence[Shown], env: VectorE
     return num_bounds
 
 
-def write_picture_page(path: Path, title: str, animation: bytes, kind: str) -> None:
+def write_picture_page(path: Path, title: str, animation: bytes) -> None:
     """Write a page with a single animation.
 
     Args:
         path: output file; its folder is created.
         title: title of the page.
-        animation: bytes of an image file.
-        kind: format of that file, such as ``webp``.
+        animation: bytes of a WebP file.
 
     Raises:
         RunFolderError: the file cannot be written.
     """
     text = base64.b64encode(animation).decode()
-    _write(path, title, "", f'<div id="tiles"><img alt="" src="data:image/{kind};base64,{text}"></div>', 320)
+    _write(path, title, "", f'<div id="tiles"><img alt="" src="data:image/webp;base64,{text}"></div>', 320)
 
 
 def _write(path: Path, title: str, note: str, body: str, width: int) -> None:

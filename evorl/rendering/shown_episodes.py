@@ -235,9 +235,9 @@ def drawn_by_simulator(env: Any, size: int) -> Callable[[EnvState], np.ndarray]:
     return look
 
 
-def _rendering_env(env: VectorEnv, config: Mapping[str, Any] | str) -> Any:
-    """Create a copy of the environment of ``config``, without autoreset; a simulator renders images in this process."""
-    settings = {"name": config} if isinstance(config, str) else dict(config)
+def _rendering_env(env: VectorEnv, env_config: Mapping[str, Any] | str) -> Any:
+    """Create a copy of ``env`` from its config, without autoreset; a simulator renders images in this process."""
+    settings = {"name": env_config} if isinstance(env_config, str) else dict(env_config)
     if env.steps_on_host:
         settings.pop("vectorization", None)  # render in this process
         factory = settings.get("factory")

@@ -7,7 +7,7 @@ and bisection finds the first of them.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -59,6 +59,12 @@ class EpisodeReplayState(ReplayState):
         ended_length = take(self.lengths, start, envs, num_envs)
         length = jnp.where(ended_length > 0, ended_length, self.num_from(start, envs, num_envs))
         return EpisodeSpan(step=step, start=start, end=(start + length - 1) % num_rows, length=length)
+
+    def end_episodes(self, mask: jax.Array | bool) -> Self:
+        rows, newest = jnp.arange(self.steps.shape[-2])[:, None], self.cursor[..., None, None] - 1
+        lengths = jnp.where(rows == newest % len(rows), self.steps + 1, 0).max(axis=-2, keepdims=True)  # [..., 1, B]
+        is_start = (rows == (newest + 1 - lengths) % len(rows)) & (lengths <= self.size[..., None, None]) & mask
+        return super().end_episodes(mask).replace(lengths=jnp.where(is_start, lengths, self.lengths))
 
 
 def times_in_batch(dones: jax.Array, is_written: jax.Array, running: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -117,13 +123,9 @@ class EpisodeReplayBuffer(UniformReplayBuffer):
         envs = jnp.broadcast_to(jnp.arange(dones.shape[1], dtype=jnp.int32), dones.shape)
         steps = time - start
         lengths = state.lengths.at[rows].set(0, mode="drop").at[start_rows, envs].set(steps + 1, mode="drop")
-        return add_rows(state, batch, mask).replace(
-            steps=state.steps.at[rows].set(steps, mode="drop"),
-            lengths=lengths,
-        )
+        return add_rows(state, batch, mask).replace(steps=state.steps.at[rows].set(steps, mode="drop"), lengths=lengths)
 
     def draw_indices(self, state: Any, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
-        """Sample ``(rows, envs)`` of ``num`` steps, int32 ``[num]`` each, with replacement."""
         first, count = self._over_devices(self._drawable(state))
         envs, step = draw_in_runs(count, key, num)
         return (state.cursor - state.size + first[envs] + step) % self.num_rows, envs

@@ -12,7 +12,7 @@ range. Writing is a scatter of whole rows, which XLA does in place if the state 
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +43,13 @@ class ReplayState(PyTreeData):
         """Return the number of stored steps from ``rows`` to the newest row, int32; the same for all ``envs``."""
         num_rows = jax.tree.leaves(self.data)[0].shape[0]
         return (self.cursor - 1 - rows) % num_rows + 1
+
+    def end_episodes(self, mask: jax.Array | bool) -> Self:
+        """Return the ring whose newest step truncates its episode where ``mask`` ``[B]`` is True; axes may precede."""
+        if (dones := getattr(self.data, "dones", None)) is None:
+            return self
+        is_newest = jnp.arange(dones.shape[-2]) == (self.cursor[..., None] - 1) % dones.shape[-2]
+        return self.replace(data=self.data.replace(dones=jnp.where(is_newest[..., None] & mask, True, dones)))
 
 
 Ring = TypeVar("Ring", bound=ReplayState)
@@ -196,9 +203,7 @@ def take_n_step(
     next_obs, termination = take((state.data.next_obs, state.data.extras.termination), last_rows, envs, num_envs)
     discounts = discount**num_rewards * (1.0 - termination.astype(jnp.float32))
     return first.replace(
-        rewards=rewards,
-        next_obs=next_obs,
-        extras=first.extras | {"num_rewards": num_rewards, "discounts": discounts},
+        rewards=rewards, next_obs=next_obs, extras=first.extras | {"num_rewards": num_rewards, "discounts": discounts}
     )
 
 

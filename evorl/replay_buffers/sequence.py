@@ -86,7 +86,6 @@ class SequenceReplayBuffer(UniformReplayBuffer):
         return rows, flat % self.num_envs
 
     def num_choices(self, state: ReplayState) -> jax.Array:
-        """Return the number of complete sequences that can be sampled, over all devices, int32 scalar."""
         last = state.cursor - self.length
         return jnp.maximum((last - self._first_start(state)) // self.period + 1, 0) * self.num_envs
 

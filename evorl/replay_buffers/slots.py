@@ -7,7 +7,7 @@ depends neither on other environments nor on devices, and the slot of a running 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -51,6 +51,9 @@ class SlotReplayState(ReplayState):
         start = jnp.zeros_like(rows)
         length = self.num_from(start, envs, num_envs)
         return EpisodeSpan(step=rows, start=start, end=length - 1, length=length)
+
+    def end_episodes(self, mask: jax.Array | bool) -> Self:
+        return self.replace(running=jnp.where(mask, 0, self.running))
 
 
 class SlotReplayBuffer(UniformReplayBuffer):

@@ -69,13 +69,12 @@ def on_one_scale(scores: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, di
     }
 
 
-def draw_profiles(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]], name: str = "profiles") -> Element:
+def draw_profiles(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]]) -> Element:
     """Draw the fraction of seeds that score above a threshold tau, over tau, with pointwise 95 % intervals.
 
     Args:
         groups: groups of two labels or more.
         styles: color and line style by label.
-        name: name of the chart, unique on the page.
     """
     scores = on_one_scale(scores_by_label(groups))
     everything = np.concatenate([s for by_env in scores.values() for s in by_env.values()])
@@ -97,7 +96,7 @@ def draw_profiles(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]]
         x = "normalized score tau" if several else f"tau: {describe_metric(groups[0].metric)}"
         _label(axes, "Performance profile", x, "share of seeds with more than tau")
         axes.set_ylim(-0.02, 1.02)
-        return as_svg(figure, name, "Performance profile: the share of seeds that score more than tau")
+        return as_svg(figure, "profiles", "Performance profile: the share of seeds that score more than tau")
 
 
 def improvements(groups: Sequence[Group]) -> list[Improvement]:
@@ -134,7 +133,7 @@ def improvement(better: str, than: str, scores: Mapping[str, Mapping[str, np.nda
     return Improvement(better, than, probability, (float(low), float(high)))
 
 
-def draw_improvements(pairs: Sequence[Improvement], name: str = "improvement") -> Element:
+def draw_improvements(pairs: Sequence[Improvement]) -> Element:
     """Draw the probabilities of improvement with their intervals, one line per pair."""
     height = 0.75 + 0.27 * len(pairs)
     best = pairs[0].better if len({p.better for p in pairs}) == 1 else None
@@ -157,7 +156,7 @@ def draw_improvements(pairs: Sequence[Improvement], name: str = "improvement") -
         axes.set_xlim(0, 1.02)
         axes.grid(axis="y", visible=False)
         shown = ", ".join(f"{p.better} > {p.than}: {p.probability:.2f}" for p in pairs)
-        return as_svg(figure, name, f"Probability of improvement with 95 % intervals: {shown}")
+        return as_svg(figure, "improvement", f"Probability of improvement with 95 % intervals: {shown}")
 
 
 def draw_sweep(runs: Sequence[RecordedRun], settings: Sequence[str], metric: str, name: str) -> Element:

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from evorl.recorders.learning_curve import GRAY, MAX_SMALL, tidy
-from evorl.recorders.run_status import TRAINING
+from evorl.recorders.run_status import NO_LOSS
 from evorl.reports.comparison import Group, band_of, thinned
 from evorl.reports.recorded_run import Curve
 from evorl.reports.svg import COLORS, as_svg, figure_of
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 MAX_LINES = 40  # maximum number of seeds or runs drawn per group
 _DASHES = ("-", "--", ":", "-.")
-_NO_LOSS = {TRAINING, "train/episode_length", "train/episodes"}
 _STEPS = "environment steps of each seed"
 
 
@@ -67,7 +66,7 @@ def draw_metrics(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]],
         for group in groups
         for run in group.runs
         for column in run.curves
-        if column.startswith("train/") and column not in _NO_LOSS
+        if column.startswith("train/") and column not in NO_LOSS
     )
     shown = sorted(columns, key=lambda column: "loss" not in column)[:MAX_SMALL]
     if not shown:

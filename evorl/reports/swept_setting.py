@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from evorl.config.values import plain
+from evorl.config.values import dotted_keys, plain
 from evorl.config.yaml_text import read_yaml
 from evorl.recorders.row_file import RowFile
 from evorl.recorders.run_status import EVALUATION
@@ -94,11 +93,14 @@ def settings_or_itself(sweep: RecordedRun) -> list[RecordedRun]:
     if not is_sweep(sweep.folder.path):
         return [sweep]
     varied = sweep.config.get("sweep") or {}
-    over = varied.get("over", varied) if isinstance(varied, Mapping) else {}
-    paths = list(over) if isinstance(over, Mapping) else []
+    over = varied.get("over", varied) if isinstance(varied, dict) else {}
+    known = dotted_keys(over) if isinstance(over, dict) else []  # paths may be nested
     settings: list[RecordedRun] = []
     for row in RowFile(sweep.folder.sweep_table).records():
-        if not {"setting", *paths} <= set(row) or not re.fullmatch(r"\d{1,9}", row["setting"], re.ASCII):
+        columns = list(row)
+        paths = columns[1 : columns.index("timesteps")] if "timesteps" in columns else []
+        is_number = re.fullmatch(r"\d{1,9}", row.get("setting", ""), re.ASCII)
+        if not paths or not set(paths) <= set(known) or not is_number:
             raise RunFolderError(f"{sweep.folder.sweep_table} is not a table of the settings of {sweep.name}.")
         values = tuple((path, row[path]) for path in paths)
         number = int(row["setting"])

@@ -101,8 +101,8 @@ def write_text(path: Path, text: str) -> None:
         file.write(text)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a UTF-8 text file atomically: if the process is killed, the file has its old or its new text.
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write bytes or UTF-8 text atomically: if the process is killed, the file has its old or its new content.
 
     Raises:
         RunFolderError: ``path``, or the temporary file in the same folder, is a symbolic link.
@@ -110,7 +110,8 @@ def write_atomically(path: Path, text: str) -> None:
     """
     refuse_link(path)
     new = path.with_name(f".{path.name}.new")
-    write_text(new, text)
+    with open_to_write(new, "wb" if isinstance(content, bytes) else "w") as file:
+        file.write(content)
     new.replace(path)
 
 

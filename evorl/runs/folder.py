@@ -30,100 +30,59 @@ from evorl.runs.trust import read_stored_config, refuse_foreign_code
 ALIKE = 0.6  # minimum similarity, from 0 to 1, of names that are suggested
 
 
+class _Inside:
+    """Path of a file or folder in a run folder."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: RunFolder, owner: type) -> Path:
+        return folder.path / self._name
+
+
 @dataclasses.dataclass(frozen=True)
 class RunFolder:
     """Paths of one run.
 
     Attributes:
         path: the run folder.
+        config: the composed config, YAML; a folder with this file is a run folder.
+        metrics_csv: the metrics without timings, CSV, one line per row of metrics.
+        metrics_jsonl: all metrics, including timings, JSON Lines, one object per row of metrics.
+        tensorboard: the folder of TensorBoard events.
+        checkpoints: the folder of checkpoints.
+        replay: common path of the two files of a saved replay buffer, without ``.npz`` and ``.json``.
+        learning_curve: the plot of the learning curve, PNG.
+        eval_goals: the goals of evaluation episodes, CSV, one line per episode.
+        episodes: the folder of saved evaluation episodes, see ``evorl.episodes.saved_episode``.
+        plots: the folder of plotted evaluation episodes, PNG, see ``evorl.recorders.projection_recorder``.
+        about: a JSON file about each start of the run: command, versions, devices; see ``evorl.runs.about``.
+        state: the status of the run, JSON, see ``evorl.runs.run_state``.
+        videos: the folder of animations, see ``evorl.rendering``.
+        sweep_table: the results of all settings, CSV; only a run with ``sweep=`` has this file.
+        sweep_evaluations: all evaluations of all settings, CSV; only a run with ``sweep=`` has this file.
+        search_table: the results of all trials, CSV; only a run with ``search=`` has this file.
+        log: the messages of the run, with times.
     """
 
     path: Path
-
-    @property
-    def config(self) -> Path:
-        """Path of the composed config, YAML; a folder with this file is a run folder."""
-        return self.path / "config.yaml"
-
-    @property
-    def metrics_csv(self) -> Path:
-        """Path of the metrics without timings, CSV, one line per row of metrics."""
-        return self.path / "metrics.csv"
-
-    @property
-    def metrics_jsonl(self) -> Path:
-        """Path of all metrics, including timings, JSON Lines, one object per row of metrics."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def tensorboard(self) -> Path:
-        """Path of the folder of TensorBoard events."""
-        return self.path / "tensorboard"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Path of the folder of checkpoints."""
-        return self.path / "checkpoints"
-
-    @property
-    def replay(self) -> Path:
-        """Common path of the two files of a saved replay buffer, without ``.npz`` and ``.json``."""
-        return self.path / "replay"
-
-    @property
-    def learning_curve(self) -> Path:
-        """Path of the plot of the learning curve, PNG."""
-        return self.path / "learning_curve.png"
-
-    @property
-    def eval_goals(self) -> Path:
-        """Path of the goals of evaluation episodes, CSV, one line per episode."""
-        return self.path / "eval_goals.csv"
-
-    @property
-    def episodes(self) -> Path:
-        """Path of the folder of saved evaluation episodes, see ``evorl.episodes.saved_episode``."""
-        return self.path / "episodes"
-
-    @property
-    def plots(self) -> Path:
-        """Path of the folder of plotted evaluation episodes, PNG, see ``evorl.recorders.projection_recorder``."""
-        return self.path / "plots"
-
-    @property
-    def about(self) -> Path:
-        """Path of a JSON file about each start of the run: command, versions, devices; see ``evorl.runs.about``."""
-        return self.path / "about.json"
-
-    @property
-    def state(self) -> Path:
-        """Path of the status of the run, JSON, see ``evorl.runs.run_state``."""
-        return self.path / "state.json"
-
-    @property
-    def videos(self) -> Path:
-        """Path of the folder of animations, see ``evorl.rendering``."""
-        return self.path / "videos"
-
-    @property
-    def sweep_table(self) -> Path:
-        """Path of the results of all settings, CSV; only a run with ``sweep=`` has this file."""
-        return self.path / "sweep.csv"
-
-    @property
-    def sweep_evaluations(self) -> Path:
-        """Path of all evaluations of all settings, CSV; only a run with ``sweep=`` has this file."""
-        return self.path / "evaluations.csv"
-
-    @property
-    def search_table(self) -> Path:
-        """Path of the results of all trials, CSV; only a run with ``search=`` has this file."""
-        return self.path / "search.csv"
-
-    @property
-    def log(self) -> Path:
-        """Path of the log: the messages of the run, with times."""
-        return self.path / "run.log"
+    config = _Inside("config.yaml")
+    metrics_csv = _Inside("metrics.csv")
+    metrics_jsonl = _Inside("metrics.jsonl")
+    tensorboard = _Inside("tensorboard")
+    checkpoints = _Inside("checkpoints")
+    replay = _Inside("replay")
+    learning_curve = _Inside("learning_curve.png")
+    eval_goals = _Inside("eval_goals.csv")
+    episodes = _Inside("episodes")
+    plots = _Inside("plots")
+    about = _Inside("about.json")
+    state = _Inside("state.json")
+    videos = _Inside("videos")
+    sweep_table = _Inside("sweep.csv")
+    sweep_evaluations = _Inside("evaluations.csv")
+    search_table = _Inside("search.csv")
+    log = _Inside("run.log")
 
     @classmethod
     def create(cls, root: Path | str, config: Any, name: str | None = None) -> Self:

@@ -22,7 +22,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from evorl.runs.files import RunFolderError, make_private_folder, open_to_write, refuse_link, user_cache, writing_to
+from evorl.runs.files import RunFolderError, make_private_folder, user_cache, write_atomically, writing_to
 from evorl.runs.folder import RunFolder
 from evorl.runs.storage import read_about, read_structure, write_arrays
 from evorl.runs.structure import SMALL, CheckpointError
@@ -79,12 +79,8 @@ def write_archive(path: Path, files: Mapping[str, bytes], about: Mapping[str, An
     except RunFolderError as error:
         raise RunFolderError(f"{path} cannot be packed: {str(error.__cause__).rstrip('.')}.") from error
     with writing_to(path.parent):
-        refuse_link(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_name(f".{path.name}.new")
-        with open_to_write(new, "wb") as file:
-            file.write(stream.getvalue())
-        new.replace(path)
+        write_atomically(path, stream.getvalue())
     return _sha256(stream.getvalue())
 
 

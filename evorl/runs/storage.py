@@ -58,7 +58,11 @@ def write_arrays(
     if is_first():
         path.mkdir(parents=True)
     wait_for_all()
-    _check_shared_disk(path)
+    if any_says(not path.is_dir()):
+        raise RunFolderError(
+            f"{path} was created by the first process of this run, but another process cannot see it: put runs_folder "
+            "on a disk that all hosts share."
+        )
     with _quiet(), _plain_path(path) as plain:
         _array_store(ocp).save(
             plain / "state",
@@ -80,14 +84,6 @@ def _second(x: Any) -> Any:
     if not isinstance(x, jax.Array):
         return x
     return jax.make_array_from_single_device_arrays(x.shape, x.sharding, [shard.data for shard in x.addressable_shards])
-
-
-def _check_shared_disk(path: Path) -> None:
-    if any_says(not path.is_dir()):
-        raise RunFolderError(
-            f"{path} was created by the first process of this run, but another process cannot see it: put runs_folder "
-            "on a disk that all hosts share."
-        )
 
 
 def _array_store(ocp: Any) -> Any:

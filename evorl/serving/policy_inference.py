@@ -38,11 +38,12 @@ class PolicyInference:
         """Compile a new policy, then replace the old one; the memory of the clients is kept.
 
         Raises:
-            ValueError: the inputs or outputs of the new policy differ.
+            ValueError: the inputs, outputs or spaces of the new policy differ.
         """
-        if policy.inputs != self._policy.inputs or policy.outputs != self._policy.outputs:
+        names = ("inputs", "outputs", "obs_space", "action_space")
+        if any(getattr(policy, name) != getattr(self._policy, name) for name in names):
             raise ValueError(
-                "the new policy has different inputs or outputs than the served one: restart the server to serve it."
+                "the new policy has other inputs, outputs or spaces than the old one: restart the server to serve it."
             )
         rows = policy.runnable()
         self._compile(policy, rows)

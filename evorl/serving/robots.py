@@ -11,9 +11,14 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from evorl.envs.space import DictSpace
+import jax
+import numpy as np
+
+from evorl.envs.space import DictSpace, leaf_values
+from evorl.serving.connections import MessageRate
 from evorl.serving.packed_messages import pack_message, unpack_message
 from evorl.serving.rlx import ProtocolError
+from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.session import Refused, Session, SessionError
 from evorl.serving.switchboard import Switchboard
 
@@ -24,25 +29,34 @@ RESET = "reset"  # entry of an observation that starts an episode
 ONLY_NAMES = ("obs", "observation", "state")  # possible names of the observation in a message with several entries
 
 
-async def talk_to_robot(socket: web.WebSocketResponse, switchboard: Switchboard, metadata: Mapping[str, Any]) -> None:
-    """Serve greedy actions to one client until it disconnects.
+async def talk_to_robot(
+    socket: web.WebSocketResponse, switchboard: Switchboard, metadata: Mapping[str, Any], limits: ServeSettings
+) -> None:
+    """Serve greedy actions to one client until it disconnects, or is silent for ``limits.idle_seconds``.
 
     A message is a map with the arrays of the observation by name. If the observation is one array, it is the only
-    entry, or its name is in ``ONLY_NAMES``. ``reset: true`` starts an episode. The response contains ``actions`` and
-    ``server_timing.infer_ms``. An error is sent as text, and closes the connection.
+    entry, or its name is in ``ONLY_NAMES``. ``reset: true`` starts an episode. The response contains ``actions``, whose
+    arrays have a leading axis of length 1 (a chunk of one step), and ``server_timing.infer_ms``. An error is sent as
+    text, and closes the connection.
     """
     from aiohttp import WSMsgType
 
     await socket.send_bytes(pack_message(dict(metadata)))
+    rate = MessageRate(limits.max_messages_per_second)
     try:
         with contextlib.closing(_Robot(switchboard)) as robot:
-            async for frame in socket:
+            while True:
+                async with asyncio.timeout(limits.idle_seconds or None):  # that of receive would restart with each ping
+                    frame = await socket.receive()
                 if frame.type != WSMsgType.BINARY:
                     break
+                rate.take(asyncio.get_running_loop().time())
                 started = time.perf_counter()
                 action = await robot.act(unpack_message(frame.data))
                 response = {"actions": action, "server_timing": {"infer_ms": 1e3 * (time.perf_counter() - started)}}
                 await socket.send_bytes(pack_message(response))
+    except TimeoutError:
+        await socket.close(code=1008, message=b"timed out")
     except (ProtocolError, SessionError) as error:
         await socket.send_str(str(error))
         reason = str(error).encode()[:120].decode(errors="ignore")  # without the rest of a split character
@@ -54,7 +68,7 @@ class _Robot:
 
     def __init__(self, switchboard: Switchboard) -> None:
         self._answer: asyncio.Future[dict[str, Any]] | None = None
-        self._space = switchboard.obs_space
+        self._space, self._action_space = switchboard.obs_space, switchboard.action_space
         self._session = Session(switchboard, self._take, trusted=True)
         self._session.receive({"command": "init", "exploit": True})
 
@@ -72,7 +86,9 @@ class _Robot:
         answer = await self._answer
         if answer["response"] == "error":
             raise Refused(answer["message"])
-        return answer["data"]
+        leaves, structure = jax.tree.flatten(self._action_space.spec)
+        values = leaf_values(self._action_space, answer["data"])
+        return structure.unflatten(np.asarray(x, leaf.dtype)[None] for x, leaf in zip(values, leaves, strict=True))
 
     def _state_of(self, message: Mapping[str, Any]) -> Any:
         parts = {name: value for name, value in message.items() if name != RESET}

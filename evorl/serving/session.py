@@ -235,16 +235,16 @@ def _num_numbers(space: Space) -> int:
     return sum(math.prod(filter(None, of.shape)) for of in jax.tree.leaves(space.spec))
 
 
-def _check_size(config: Any, name: str, limit: int, depth: int = 0) -> int:
+def _check_size(space: Any, name: str, limit: int, depth: int = 0) -> int:
     """Return a declared space's size. Raise ``SessionError`` if it exceeds ``limit``, or for a bad shape or nesting."""
-    if not isinstance(config, Mapping):
+    if not isinstance(space, Mapping):
         return 0
     if depth > MAX_DEPTH:
         raise SessionError(f"{name} is nested more than {MAX_DEPTH} levels deep.")
-    total = sum(_check_size(part, name, limit, depth + 1) for part in config.values())
-    if not all(isinstance(part, Mapping) for part in config.values()):  # otherwise it is a dict of spaces
-        bounds = np.broadcast_shapes(*[np.shape(config.get(bound, 0.0)) for bound in ("low", "high", "n")])
-        shape = bounds if config.get("shape") is None else config["shape"]
+    total = sum(_check_size(part, name, limit, depth + 1) for part in space.values())
+    if not all(isinstance(part, Mapping) for part in space.values()):  # otherwise it is a dict of spaces
+        bounds = np.broadcast_shapes(*[np.shape(space.get(bound, 0.0)) for bound in ("low", "high", "n")])
+        shape = bounds if space.get("shape") is None else space["shape"]
         if not isinstance(shape, list | tuple) or not all(type(size) is int for size in shape):
             raise SessionError(f"the shape of {name} must be a list of integers, got {str(shape)[:40]}.")
         total += max(math.prod(filter(None, shape)), math.prod(bounds))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -27,7 +27,7 @@ from evorl.sockets.socket_server import Patience
 if TYPE_CHECKING:
     from aiohttp import web
 
-UNKNOWN_BYTES = 2**16  # maximum bytes of a message on a connection that sent no token when it was opened
+UNKNOWN_BYTES = 2**16  # maximum bytes of a connection before its token is accepted
 MAX_AGENTS = 64  # maximum number of agents per connection
 MAX_UNREAD = 4096  # maximum number of responses queued for a client that does not read them
 
@@ -52,7 +52,7 @@ class WebServer:
     ) -> None:
         with explain_missing_package("clients over WebSocket", "aiohttp"):
             from aiohttp import web
-        self.settings, self.switchboard, self._metadata = settings, switchboard, metadata
+        self.settings, self.switchboard, self._metadata, self._web = settings, switchboard, metadata, web
         self._connections: set[Any] = set()
         app = web.Application(middlewares=[self._only_by_its_name], client_max_size=UNKNOWN_BYTES)
         app.router.add_get("/ws", self._talk)
@@ -83,90 +83,78 @@ class WebServer:
         await self._http.stop()
 
     def _is_trusted(self, request: web.Request) -> bool:
-        token = self.settings.token
-        if token is None:
-            return True
         shown = request.headers.get("Authorization", "").partition(" ")[2] or request.query.get("token", "")
-        return is_same_secret(shown, token)
+        return self.settings.token is None or is_same_secret(shown, self.settings.token)
 
     @property
     def _only_by_its_name(self) -> Any:
-        from aiohttp import web
-
-        @web.middleware
+        @self._web.middleware
         async def check(request: web.Request, handler: Callable[[web.Request], Any]) -> web.StreamResponse:
             # A page of another site can reach this machine through a host name (DNS rebinding) or by a script.
             host = _host_of(f"//{request.headers.get('Host', '')}")
             origin = request.headers.get("Origin")
             if self.settings.token is None:
                 if not is_this_machine(host):
-                    raise web.HTTPForbidden(text=f"Without a token, the server rejects {host}: use localhost.\n")
+                    raise self._web.HTTPForbidden(text=f"Without a token, the server rejects {host}: use localhost.\n")
                 if origin is not None and not is_this_machine(_host_of(origin)):  # "null" may be a frame of any site
-                    raise web.HTTPForbidden(text=f"Requests from pages of {origin} require a server with a token.\n")
+                    reason = f"Requests from pages of {origin} require a server with a token.\n"
+                    raise self._web.HTTPForbidden(text=reason)
             try:
                 return await handler(request)
             except ConnectionError:  # the client has disconnected
-                return web.Response(status=499)
+                return self._web.Response(status=499)
 
         return check
 
     async def _health(self, request: web.Request) -> web.Response:
-        from aiohttp import web
-
-        return web.Response(text="ok\n")
+        return self._web.Response(text="ok\n")
 
     async def _readiness(self, request: web.Request) -> web.Response:
-        from aiohttp import web
-
         failure = self.switchboard.failure
-        return web.Response(text="ready\n" if failure is None else f"{failure}\n", status=503 if failure else 200)
+        return self._web.Response(text="ready\n" if failure is None else f"{failure}\n", status=503 if failure else 200)
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        from aiohttp import web
-
         if not self._is_trusted(request):
-            raise web.HTTPUnauthorized(text="This server needs its token: Authorization: Bearer <token>.\n")
+            raise self._web.HTTPUnauthorized(text="This server needs its token: Authorization: Bearer <token>.\n")
         numbers = self.switchboard.numbers()
         lines = [f"# TYPE evorl_{name} gauge\nevorl_{name} {value:.17g}\n" for name, value in numbers.items()]
-        return web.Response(text="".join(lines), content_type="text/plain", charset="utf-8")
+        return self._web.Response(text="".join(lines), content_type="text/plain", charset="utf-8")
 
     async def _serve_robot(self, request: web.Request) -> web.StreamResponse:
-        from aiohttp import web
-
         if not self._is_trusted(request):
-            raise web.HTTPUnauthorized(text="This server needs its token: Authorization: Api-Key <token>.\n")
-        assert self._metadata is not None, "robot clients receive metadata first"
-        socket = web.WebSocketResponse(max_msg_size=self.settings.max_frame, heartbeat=30.0, compress=False)
-        await socket.prepare(request)
-        self._connections.add(socket)
-        try:
-            await talk_to_robot(socket, self.switchboard, self._metadata)
-        finally:
-            self._connections.discard(socket)
-            await socket.close()
+            raise self._web.HTTPUnauthorized(text="This server needs its token: Authorization: Api-Key <token>.\n")
+        async with self._socket(request) as socket:
+            await talk_to_robot(socket, self.switchboard, self._metadata or {}, self.settings)
         return socket
 
-    async def _talk(self, request: web.Request) -> web.WebSocketResponse:
-        from aiohttp import web
-
-        trusted = self._is_trusted(request)
-        limit = self.settings.max_frame if trusted else min(UNKNOWN_BYTES, self.settings.max_frame)
-        socket = web.WebSocketResponse(max_msg_size=limit, heartbeat=30.0, compress=False)
+    @contextlib.asynccontextmanager
+    async def _socket(self, request: web.Request) -> AsyncIterator[web.WebSocketResponse]:
+        socket = self._web.WebSocketResponse(max_msg_size=self.settings.max_frame, heartbeat=30.0, compress=False)
         await socket.prepare(request)
         self._connections.add(socket)
-        conversation = Conversation(self, socket, trusted, Patience(self._limits, asyncio.get_running_loop().time()))
-        writing = asyncio.create_task(conversation.write())
-        watching = asyncio.create_task(conversation.watch())
         try:
-            await conversation.read()
+            yield socket
         finally:
-            conversation.close()
-            for task in (writing, watching):
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
             self._connections.discard(socket)
             await socket.close()
+
+    async def _talk(self, request: web.Request) -> web.WebSocketResponse:
+        trusted = self._is_trusted(request)
+        async with self._socket(request) as socket:
+            patience = Patience(self._limits, asyncio.get_running_loop().time())
+            conversation = Conversation(self, socket, trusted, patience)
+            if not trusted and request.transport is not None:
+                connection: Any = request.transport.get_protocol()
+                connection.limit_bytes(UNKNOWN_BYTES, conversation.refuses)
+            tasks = [asyncio.create_task(each) for each in (conversation.write(), conversation.watch())]
+            try:
+                await conversation.read()
+            finally:
+                conversation.close()
+                for task in tasks:
+                    task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await task
         return socket
 
 
@@ -184,6 +172,7 @@ class Conversation:
         self._has_some = asyncio.Event()
         self._is_binary = self._in_lists = False
         self._rate = MessageRate(server.settings.max_messages_per_second)
+        self._refusing: asyncio.Task[bool] | None = None
 
     async def read(self) -> None:
         """Process messages until the client disconnects, is rejected, or leaves too many responses unread."""
@@ -207,8 +196,7 @@ class Conversation:
         messages = unpack_message(data) if is_binary else _json(data)
         self._in_lists = isinstance(messages, list)
         messages = messages if self._in_lists else [messages]
-        now = asyncio.get_running_loop().time()
-        self._rate.take(now, len(messages))
+        self._rate.take(asyncio.get_running_loop().time(), len(messages))
         for message in messages:
             if not isinstance(message, Mapping):
                 raise ProtocolError(f"a message must be a mapping, got {type(message).__name__}.")
@@ -266,6 +254,13 @@ class Conversation:
             if self._patience.is_over(now):
                 await self._socket.close(code=1008, message=b"timed out")
                 return
+
+    def refuses(self) -> bool:
+        """Close the connection and return True, unless a valid ``init`` was received."""
+        if self._refusing is None and not self._patience.has_begun:
+            reason = f"more than {UNKNOWN_BYTES} bytes before the token of this server"
+            self._refusing = asyncio.create_task(self._socket.close(code=1009, message=reason.encode()))
+        return self._refusing is not None
 
     def close(self) -> None:
         """Close all sessions of a client that has disconnected."""

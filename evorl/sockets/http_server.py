@@ -96,9 +96,6 @@ def _is_utf8(text: str) -> bool:
 class _OneLine(logging.LoggerAdapter):
     """Logger that writes one line for a malformed request, and a traceback for an error of this program."""
 
-    def __init__(self, logger: logging.Logger) -> None:
-        super().__init__(logger, {})
-
     def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
         """Log an exception with its traceback, or a malformed request in one line."""
         if not self._warns(exc_info, *args):

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import math
 import socket
 import ssl
 from collections.abc import Callable
@@ -111,6 +112,7 @@ class GuardedConnection(asyncio.Protocol):
         self._patience: Patience | None = None
         self._unread_since: float | None = None
         self._progress = (0, False)
+        self._bytes_left, self._refuses = math.inf, lambda: False
         self._now = asyncio.get_running_loop().time
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -136,6 +138,9 @@ class GuardedConnection(asyncio.Protocol):
         """Forward received bytes, and record the progress of requests."""
         if self._transport.is_closing():
             return
+        self._bytes_left -= len(data)
+        if self._bytes_left < 0 and self._refuses():
+            return
         try:
             self._inner.data_received(data)
         except Exception as error:  # raised by the protocol: only this client is disconnected
@@ -143,6 +148,10 @@ class GuardedConnection(asyncio.Protocol):
             self.abort()
             return
         self._note_progress(self._now())
+
+    def limit_bytes(self, limit: int, refuses: Callable[[], bool]) -> None:
+        """Drop the data that is received after ``limit`` further bytes while ``refuses()`` returns True."""
+        self._bytes_left, self._refuses = limit, refuses
 
     def _note_progress(self, now: float) -> None:
         """Record the progress of requests."""

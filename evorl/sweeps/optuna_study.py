@@ -42,7 +42,8 @@ class Pruner:
     Attributes:
         name: ``median``: ends trials below the median of earlier ones (Golovin et al. 2017), after five complete
             trials; ``hyperband``: successive halving in brackets of several lengths (Li et al. 2018).
-        interval: environment steps between evaluations, the smallest length of a trial.
+        interval: environment steps between comparisons, the smallest length of a trial. The steps of evaluations
+            depend on the iterations of a trial, so they are rounded to multiples of the interval.
         total: environment steps of a complete trial.
     """
 
@@ -56,7 +57,8 @@ class OptunaStudy:
 
     Args:
         path: Optuna journal, also readable with Optuna's tools; created if it does not exist.
-        over: a list of values, or a range ``{low, high, scale}``, for each dotted path in the config.
+        over: a list of values, or a range ``{low, high, scale}``, for each dotted path in the config. If its ends have
+            the type int, whole numbers are drawn.
         seed: seed of the sampler, a tree-structured Parzen estimator (Bergstra et al. 2011). The sampler of each trial
             has a separate seed, so a resumed search proposes the same settings as an uninterrupted one.
         pruner: ends unpromising trials; ``None`` ends none.
@@ -72,7 +74,7 @@ class OptunaStudy:
             from optuna.storages.journal import JournalFileBackend
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         _mend_journal(path)
-        self._optuna, self._seed = optuna, seed
+        self._optuna, self._seed, self._pruner = optuna, seed, pruner
         try:
             self._study = optuna.create_study(
                 storage=optuna.storages.JournalStorage(JournalFileBackend(str(path))),
@@ -99,7 +101,8 @@ class OptunaStudy:
     def _distribution(self, values: Any) -> Any:
         distributions = self._optuna.distributions
         if isinstance(values, Mapping):
-            return distributions.FloatDistribution(values["low"], values["high"], log=values["scale"] == "log")
+            kind = distributions.IntDistribution if isinstance(values["low"], int) else distributions.FloatDistribution
+            return kind(values["low"], values["high"], log=values["scale"] == "log")
         return distributions.CategoricalDistribution([*values])
 
     @property
@@ -138,8 +141,15 @@ class OptunaStudy:
             return True
         stored = self._study.get_trials(deepcopy=False)[trial.number]
         running = self._optuna.trial.Trial(self._study, stored._trial_id)
-        if timesteps not in stored.intermediate_values:
-            running.report(score, timesteps)
+        scores, step, gap = stored.intermediate_values, timesteps, ()
+        if self._pruner is not None:  # Optuna compares scores of the same step only
+            interval = self._pruner.interval
+            step = round(timesteps / interval) * interval
+            gap = range(max(scores, default=step) + interval, step, interval)
+        if step not in scores:
+            for earlier in gap:
+                running.report(scores[max(scores)], earlier)
+            running.report(score, step)
         if not running.should_prune():
             return False
         self._study.set_user_attr(decision, timesteps)

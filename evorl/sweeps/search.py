@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,10 +22,12 @@ from evorl.sweeps.optuna_study import OptunaStudy, Pruner, Trial
 from evorl.sweeps.search_settings import PRUNERS, SearchSettings
 from evorl.sweeps.sweep import refuse_what_is_no_setting, spec_of, whole_run
 from evorl.sweeps.trained import FailureText, attempt
-from evorl.training.preparation import check_build
+from evorl.training.preparation import check_build, with_fixed_source
 from evorl.training.start import RunPlace, RunStart, Trained
 
 _COMBINATIONS = 16  # number of combinations built before a value is rejected
+_COMPARISONS = 100  # largest number of steps at which a pruner compares a trial
+_INNER = math.sqrt(2) - 1  # share of a range at which a value between its ends is checked: a fraction
 
 
 def search_settings(
@@ -45,6 +49,7 @@ def search_settings(
         RunFolderError: another process runs the search, its journal is corrupted, or its folder cannot be written.
         ImportError: Optuna is not installed.
     """
+    spec = with_fixed_source(spec)
     settings = check_search(spec, check_build)
     over, num_trials = settings.over, settings.trials
     folder = start.folder(spec)
@@ -93,42 +98,55 @@ def _make_pruner(settings: SearchSettings, spec: RunSpec) -> Pruner | None:
     if settings.pruner == PRUNERS[0]:
         return None
     interval, total = (int(spec.workflow[name]) for name in ("eval_interval", "total_timesteps"))
-    return Pruner(settings.pruner, interval, total)
+    return Pruner(settings.pruner, max(interval, total // _COMPARISONS, 1), total)
 
 
 def check_search(spec: RunSpec, check: Callable[[RunSpec], None]) -> SearchSettings:
-    """Return the settings of a search, after ``check`` has built a workflow for each value, or both ends of a range.
+    """Return the settings of a search, after ``check`` has built a workflow for each value, or three of each range.
 
-    A value is rejected if none of the first ``_COMBINATIONS`` combinations with the other values can be trained.
+    A value is rejected if none of the first ``_COMBINATIONS`` combinations with the other values can be trained. The
+    ends of ranges that were written as integers become floats, unless the setting accepts integers only.
 
     Raises:
         ValueError: a path cannot vary, a value cannot be trained, ``search`` is invalid, or evaluations are disabled.
     """
     settings = SearchSettings.of_run(spec)
-    over = settings.over
+    over = dict(settings.over)
     refuse_what_is_no_setting(over, spec)
-    values = {path: [x["low"], x["high"]] if isinstance(x, Mapping) else list(x) for path, x in over.items()}
-    checked: dict[str, set[Any]] = {path: set() for path in over}
-    for path, of_path in values.items():
-        for number, value in enumerate(of_path):
-            if number in checked[path]:
+    values: dict[str, list[Any]] = {
+        path: [x["low"], x["high"], x["low"] + _INNER * (x["high"] - x["low"])] if isinstance(x, Mapping) else list(x)
+        for path, x in over.items()
+    }
+    checked: dict[str, set[int]] = {path: set() for path in over}
+
+    def error_of(path: str, number: int) -> ValueError | None:
+        error, others = None, [other for other in over if other != path]
+        combinations = itertools.product(*(range(len(values[other])) for other in others))
+        for chosen in itertools.islice(combinations, 0 if number in checked[path] else _COMBINATIONS):
+            indices = dict(zip(others, chosen, strict=True)) | {path: number}
+            try:
+                check(_with(spec, {name: values[name][index] for name, index in indices.items()}))
+            except ValueError as raised:
+                error = error or raised
                 continue
-            others = itertools.product(*(range(len(values[other])) for other in over if other != path))
-            error = None
-            for chosen in itertools.islice(others, _COMBINATIONS):
-                indices = dict(zip((other for other in over if other != path), chosen, strict=True)) | {path: number}
-                try:
-                    check(_with(spec, {name: values[name][index] for name, index in indices.items()}))
-                except ValueError as raised:
-                    error = error or raised
-                    continue
-                error = None
-                for name, index in indices.items():
-                    checked[name].add(index)
-                break
+            for name, index in indices.items():
+                checked[name].add(index)
+            return None
+        return error
+
+    for path, of_path in values.items():
+        for number in range(len(of_path)):
+            error, bounds, advice = error_of(path, number), over[path], ""
+            if isinstance(bounds, Mapping) and number == 2:
+                advice = " A range samples all values between its ends: list the valid ones instead."
+                if isinstance(bounds["low"], int) and error is None:
+                    over[path] = {**bounds, "low": float(bounds["low"]), "high": float(bounds["high"])}
+                elif isinstance(bounds["low"], int):
+                    of_path[2] = int(of_path[2])
+                    error = error_of(path, 2)
             if error is not None:
-                raise ValueError(f"search.over.{path}: {value} is not valid: {error}") from error
-    return settings
+                raise ValueError(f"search.over.{path}: {of_path[number]} is not valid: {error}{advice}") from error
+    return dataclasses.replace(settings, over=over)
 
 
 def _run_of(trial: Trial, folder: RunFolder) -> tuple[RunFolder, str]:

@@ -32,7 +32,7 @@ from evorl.runs.run_state import RESULTS_IN, HeldState
 from evorl.runs.spec import RunSpec
 from evorl.sweeps.grouping import Group, grouped
 from evorl.sweeps.part import Part
-from evorl.sweeps.sweep_run import SweepRun, last_score, ranked, returns_of
+from evorl.sweeps.sweep_run import SweepRun, check_halving, last_rounds, last_score, ranked, returns_of
 from evorl.sweeps.sweep_settings import SweepSettings, is_shared
 from evorl.sweeps.sweep_table import RETURN, Returns, write_evaluations, write_sweep
 from evorl.training.start import RunStart, Trained
@@ -53,7 +53,7 @@ def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
         ValueError: a setting is invalid.
         RunFolderError: another process trains the sweep, or its folder cannot be written.
     """
-    sweep, settings, groups = sweep_groups(spec)
+    sweep, settings, groups = sweep_groups(spec, is_new=start.resumed is None)
     folder = start.folder(spec)
     command = start.resume_command(folder, spec)
     table, screen = folder.sweep_table, spec.recorders.progress
@@ -77,9 +77,11 @@ def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
             watched.refuse_missing()
             evaluations = run.evaluations()
             returns = returns_of(evaluations)
+            ranking = ranked(returns, last_rounds(run.rounds()))
             write_sweep(table, settings, returns, spec.num_seeds)
             write_evaluations(folder.sweep_evaluations, evaluations, spec.num_seeds)
-            draw_sweep(folder.path / "learning_curves.png", {folder.path.parent.name: _curves(settings, returns)})
+            curves = _curves(settings, returns, ranking)
+            draw_sweep(folder.path / "learning_curves.png", {folder.path.parent.name: curves})
         if not finished:
             tell(f"Stopped early. To resume: {command}")
             return Trained(None, True, folder.path)
@@ -91,7 +93,7 @@ def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
         if len(failures) == len(settings):
             tell(f"Every setting diverged. {RESULTS_IN}{table}")
             return Trained(None, False, folder.path, failures)
-        best = ranked(returns, range(len(settings)))[0]
+        best = ranking[0]
         path = _keep_best(run, replace(spec, title=start.title), settings[best], best, folder)
         score = last_score(returns[best])
         described = f"{describe_setting(settings[best])}, with a return of {score:,.1f}"
@@ -104,8 +106,8 @@ def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
         log.close()
 
 
-def sweep_groups(spec: RunSpec) -> tuple[SweepSettings, list[dict[str, Any]], list[Group]]:
-    """Set up JAX and build the workflows of a sweep.
+def sweep_groups(spec: RunSpec, is_new: bool = True) -> tuple[SweepSettings, list[dict[str, Any]], list[Group]]:
+    """Set up JAX and build the workflows of a sweep; ``is_new`` is False if the sweep is resumed.
 
     Returns:
         The options of the sweep, its settings, and the settings grouped by the program that trains them.
@@ -115,13 +117,34 @@ def sweep_groups(spec: RunSpec) -> tuple[SweepSettings, list[dict[str, Any]], li
     """
     sweep = SweepSettings.from_config(spec.sweep)
     refuse_what_is_no_setting(sweep.over, spec)
+    _refuse_what_has_no_effect(sweep.over, spec)
     prepare_for(spec)
     settings = sweep.settings(spec.seed)
     groups = list(grouped(settings, lambda setting: workflow_from_config(spec_of(spec, setting).workflow_config())))
     for group in groups:
-        for numbers in group.numbers:
+        if is_new and not group.workflow.timesteps_per_iteration and (sweep.at_once or 1) > 1:
+            raise ValueError(
+                f"sweep.at_once={sweep.at_once}: this algorithm counts its environment steps, so that settings trained "
+                "in parallel would share total_timesteps. Remove at_once: they are then trained one after another."
+            )
+        if is_new and sweep.halving is not None:
+            check_halving(group, sweep.halving)
+        for numbers in group.numbers if is_new else ():
             refuse_idle_training(with_leaves(group.workflow, dict(zip(group.paths, numbers, strict=True))))
     return sweep, settings, groups
+
+
+def _refuse_what_has_no_effect(over: Mapping[str, Any], spec: RunSpec) -> None:
+    """Raise ``ValueError`` if a setting is given or varied that applies to runs, but not to rows of a program."""
+    given = {"init_from": spec.init_from.run, "actors": spec.actors, "render_interval": spec.render_interval}
+    given |= {f"recorders.{name}": getattr(spec.recorders, name) for name in ("wandb", "mlflow", "own")}
+    found = [name for name, value in given.items() if value not in (None, False, 0, ())]
+    found += [path for path in over if path.partition(".")[0] in RunSpec.keys() - {"env_chunk"}]
+    if found:
+        raise ValueError(
+            f"sweep does not support {', '.join(found)}: its settings are rows of a program, not runs. Remove the "
+            "setting, or compare settings with -m or search."
+        )
 
 
 def _has_diverged(of_setting: Mapping[int, Sequence[float]]) -> bool:
@@ -157,10 +180,10 @@ def whole_run(spec: RunSpec) -> dict[str, Any]:
     return {name: config[name] for name in ("num_seeds", "devices", "evaluation", "actors")}
 
 
-def _curves(settings: Sequence[Mapping[str, Any]], returns: Returns) -> dict[str, list[Curve]]:
-    """Return the learning curve of every seed of every setting, the best setting first."""
+def _curves(settings: Sequence[Mapping[str, Any]], returns: Returns, ranking: Sequence[int]) -> dict[str, list[Curve]]:
+    """Return the learning curve of every seed of every setting, in the order of ``ranking``."""
     curves = {}
-    for member in ranked(returns, range(len(settings))):
+    for member in ranking:
         steps = sorted(returns[member])
         seeds = zip(*(returns[member][at] for at in steps), strict=True)
         curves[describe_setting(settings[member])] = [(steps, list(of_seed)) for of_seed in seeds]

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from evorl.execution import programs
+from evorl.execution.intervals import every
 from evorl.execution.seeds import rows_of_seeds
 from evorl.ops.terminal_text import counted
 from evorl.recorders.row_file import RowFile
@@ -21,7 +22,7 @@ from evorl.runs.recorder import Recorder
 from evorl.sweeps.capacity import evenly, settings_at_once
 from evorl.sweeps.grouping import Group
 from evorl.sweeps.part import Part, joined_states
-from evorl.sweeps.sweep_settings import SweepSettings
+from evorl.sweeps.sweep_settings import Halving, SweepSettings
 from evorl.sweeps.sweep_table import RETURN, Evaluations, Returns
 from evorl.types import State
 from evorl.workflows.side_by_side import SideBySideWorkflow
@@ -85,7 +86,8 @@ class SweepRun:
 
     def _for_all_devices(self, group: Group, count: int) -> int:
         """Return ``count``, or slightly more (padding) if only then several devices can share the rows evenly."""
-        for more in range(MAX_IDLE + 1 if count * self.num_seeds > 1 else 1):
+        is_alone = count * self.num_seeds == 1 or not group.workflow.timesteps_per_iteration
+        for more in range(1 if is_alone else MAX_IDLE + 1):
             repeated = [min(place, len(group.members) - 1) for place in range(count + more)]
             if self.rows(group, repeated).execution.num_devices > 1:
                 return count + more
@@ -93,17 +95,15 @@ class SweepRun:
 
     def _at_once(self, group: Group) -> int:
         num_settings = len(group.members)
+        if not group.workflow.timesteps_per_iteration:  # steps are counted over all rows, which would share the total
+            return 1
         if self.settings.halving is not None:  # about the size of the last round, so that it has few padding rows
-            rounds = len(self._rungs(group)) - 1
+            rounds = len(rungs_of(group, self.settings.halving)) - 1
             of_the_last = num_settings // self.settings.halving.factor**rounds
             num_settings = min(num_settings, max(of_the_last, math.ceil(FEW_ROWS / self.num_seeds)))
         if self.settings.at_once is not None:
             return evenly(num_settings, self.settings.at_once)
         return settings_at_once(lambda n: self.rows(group, range(n)), num_settings, self.settings.memory)
-
-    def _rungs(self, group: Group) -> list[float]:
-        total = group.workflow.total_timesteps
-        return [total] if self.settings.halving is None else self.settings.halving.rungs(total)
 
     def rows(self, group: Group, places: Sequence[int]) -> SideBySideWorkflow:
         """Return the workflow of the settings at these positions in a group, with a row per setting and seed."""
@@ -122,7 +122,7 @@ class SweepRun:
                 filled = of_part + of_part[-1:] * (at_once - len(of_part))
                 folder = self.folder / f"round_{rung}" / f"group_{number}_part_{first // at_once}"
                 members = tuple(group.members[place] for place in of_part)
-                end = self._rungs(group)[min(rung, len(self._rungs(group)) - 1)]
+                end = rungs_of(group, self.settings.halving)[: rung + 1][-1]
                 parts.append(Part(folder, members, self.rows(group, filled), self.num_seeds, end))
         return parts
 
@@ -134,7 +134,7 @@ class SweepRun:
             should_stop: polled between chunks of iterations; True saves a checkpoint and stops.
         """
         RowFile(self.folder / _AT_ONCE).replace(map(str, self.at_once))
-        num_rounds = max(len(self._rungs(group)) for group in self.groups)
+        num_rounds = max(len(rungs_of(group, self.settings.halving)) for group in self.groups)
         seeds = f" with {self.num_seeds} seeds each" if self.num_seeds > 1 else ""
         left, rounds = list(range(self.num_settings)), []
         for rung in range(num_rounds):
@@ -177,8 +177,8 @@ class SweepRun:
     def _going_on(self, rounds: Sequence[Sequence[Part]]) -> list[int]:
         """Return the indices of the settings that continue after these rounds, sorted."""
         assert self.settings.halving is not None, "without it there is one round"
-        left = [member for part in rounds[-1] for member in part.members]
-        return sorted(ranked(returns_of(merged_evaluations(rounds)), left)[: self.settings.halving.num_left(len(left))])
+        num_left = self.settings.halving.num_left(sum(len(part.members) for part in rounds[-1]))
+        return sorted(ranked(returns_of(merged_evaluations(rounds)), last_rounds(rounds))[:num_left])
 
     def evaluations(self) -> Evaluations:
         """Return the metrics of evaluations: a value per seed, by setting, environment steps and name of the metric."""
@@ -211,9 +211,38 @@ def returns_of(evaluations: Evaluations) -> dict[int, dict[int, Sequence[float]]
     }
 
 
-def ranked(returns: Returns, members: Sequence[int]) -> list[int]:
-    """Sort settings, best first: by the environment steps of their last evaluation, most first, then by its score."""
-    return sorted(members, key=lambda member: (-max(returns[member], default=0), -last_score(returns[member])))
+def last_rounds(rounds: Sequence[Sequence[Part]]) -> dict[int, int]:
+    """Return the number of the last round in which each setting took part."""
+    return {member: number for number, parts in enumerate(rounds) for part in parts for member in part.members}
+
+
+def ranked(returns: Returns, rounds: Mapping[int, int]) -> list[int]:
+    """Sort the settings of ``last_rounds``, best first: by their last round, then by the score of the last evaluation.
+
+    The environment steps of evaluations do not count: each program rounds them to its own iterations.
+    """
+    return sorted(rounds, key=lambda member: (-rounds[member], not returns[member], -last_score(returns[member])))
+
+
+def rungs_of(group: Group, halving: Halving | None) -> list[float]:
+    """Return the environment steps at which the rounds of a group end: evaluations, and the end of training."""
+    workflow = group.workflow
+    steps, total = workflow.timesteps_per_iteration, workflow.total_timesteps
+    evaluations = every(workflow.eval_interval, steps, rows=every(workflow.log_interval, steps))
+    if halving is None or evaluations is None:
+        return [total]
+    return halving.rungs(total, evaluations.number * (steps or 1))
+
+
+def check_halving(group: Group, halving: Halving) -> None:
+    """Raise ``ValueError`` if ``halving.first`` is less than ``eval_interval``, or too late for a selection."""
+    interval, total = group.workflow.eval_interval, group.workflow.total_timesteps
+    if halving.first < interval or len(rungs_of(group, halving)) == 1:
+        raise ValueError(
+            f"sweep.halving.first={halving.first:g}: settings are selected at evaluations, which are about "
+            f"eval_interval={interval:,.0f} steps apart, before total_timesteps={total:,.0f}. Choose a first from one "
+            "interval to one before the end, or a smaller eval_interval."
+        )
 
 
 def last_score(of_setting: Mapping[int, Sequence[float]]) -> float:

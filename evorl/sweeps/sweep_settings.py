@@ -37,11 +37,11 @@ class Halving:
     first: float
     factor: int = 3
 
-    def rungs(self, total_timesteps: float) -> list[float]:
-        """Return the environment steps at which settings are selected, followed by ``total_timesteps``."""
+    def rungs(self, total_timesteps: float, interval: int) -> list[float]:
+        """Return the steps at which settings are selected, at evaluations every ``interval`` steps, and the total."""
         rungs, at = [], self.first
-        while at < total_timesteps:
-            rungs.append(at)
+        while at < total_timesteps and (rung := interval * max(1, round(at / interval))) < total_timesteps:
+            rungs.append(rung)
             at *= self.factor
         return [*rungs, total_timesteps]
 
@@ -124,9 +124,9 @@ def what_is_varied(over: Any, place: str) -> dict[str, Any]:
     return {path: _checked(f"{place}.{path}", values) for path, values in entries.items()}
 
 
-def _entries(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+def _entries(node: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the dotted paths and values of a mapping that may be nested."""
-    for name, value in config.items():
+    for name, value in node.items():
         if isinstance(value, Mapping) and not set(value) & set(_BOUNDS):
             yield from _entries(value, f"{above}{name}.")
         elif value is not None:
@@ -139,6 +139,8 @@ def _checked(where: str, values: Any) -> Any:
         if not {"low", "high"} <= set(values):
             raise ValueError(f"{where} must be a list of values, or a range {{low: 0, high: 1}}, got {values}.")
         low, high = (checked_value(values[name], float, f"{where}.{name}") for name in ("low", "high"))
+        if isinstance(values["low"], int) and isinstance(values["high"], int):
+            low, high = values["low"], values["high"]
         scale = values.get("scale", "linear")
         if scale not in ("linear", "log"):
             raise ValueError(no_such(f"value of {where}.scale", scale, ("linear", "log")))

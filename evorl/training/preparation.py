@@ -21,6 +21,7 @@ from evorl.parameter_server.service import ParameterService, parameter_service
 from evorl.runs.best_run import find_run
 from evorl.runs.folder import RunFolder
 from evorl.runs.recorder import Recorder
+from evorl.runs.shared_policy import SUFFIX
 from evorl.runs.spec import RunKind, RunSpec
 from evorl.serving.remote_run import refuse_serve_settings, with_training_server
 from evorl.warm_start import WarmStart, warm_start
@@ -117,6 +118,17 @@ def warm_start_from(run: str, spec: RunSpec, workflow: Workflow) -> tuple[RunSpe
     spec = replace(spec, init_from=replace(chosen, run=str(folder.path)))
     parts = None if chosen.parts is None else list(chosen.parts)
     return spec, warm_start(workflow, folder.path, parts, chosen.which)
+
+
+def with_fixed_source(spec: RunSpec) -> RunSpec:
+    """Return the settings of a sweep with the path of the run that ``init_from`` names, unless it is a packed policy.
+
+    Otherwise ``latest`` or a folder of runs would name a run of the sweep itself. If none exists, see ``find_run``.
+    """
+    run = spec.init_from.run
+    if run is None or is_address(run) or run.lower().endswith(SUFFIX):
+        return spec
+    return replace(spec, init_from=replace(spec.init_from, run=str(find_run(run, spec.stored.runs_folder).path)))
 
 
 def check_build(spec: RunSpec) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from evorl.agents.flat_images import describe_flat_images
+from evorl.config.custom_parts import CustomPart
 from evorl.config.gate import admit
 from evorl.execution.compile_times import CompileTimes
 from evorl.execution.early_stop import EarlyStop
@@ -116,7 +117,7 @@ def _recorder(folder: RunFolder, workflow: Workflow, spec: RunSpec) -> Recorder:
     mlflow = _tracker(recorders.mlflow, {"settings": settings, "name": spec.title})
     if mlflow and mlflow.get("uri"):
         admit(str(mlflow["uri"]), "recorders.mlflow.uri")  # the server receives the settings and metrics
-    others = [own.call(folder.path) for own in own_recorders(spec)] if recorders.own else []
+    others = [_own_recorder(part, folder) for part in own_recorders(spec)] if recorders.own else []
     if workflow.keeping is not None or spec.render_interval:
         others = [*episode_recorders(folder, workflow, spec), *others]
     return make_recorder(
@@ -130,6 +131,13 @@ def _recorder(folder: RunFolder, workflow: Workflow, spec: RunSpec) -> Recorder:
         mlflow=mlflow,
         others=others,
     )
+
+
+def _own_recorder(part: CustomPart, folder: RunFolder) -> Recorder:
+    """Create a user's recorder; raise ``ValueError`` if its function returns something else."""
+    if not isinstance(recorder := part.call(folder.path), Recorder):
+        raise ValueError(f"recorders.own: {part.name} must return an evorl Recorder, got {type(recorder).__name__}.")
+    return recorder
 
 
 def _tracker(chosen: bool | Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -69,7 +69,6 @@ class EvolutionWorkflow(GenerationalWorkflow[EvolutionState]):
 
     @classmethod
     def individuals(cls, fields: Mapping[str, Any]) -> int:
-        """Return the optimizer's population size."""
         return fields.get("optimizer", cls.optimizer).pop_size
 
     @property

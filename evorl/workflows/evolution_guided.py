@@ -92,17 +92,14 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
                 f"replaced: {fewer}set optimizer.name to one of {', '.join(with_injection())}."
             )
         if isinstance(self.optimizer, BreedingOptimizer):
-            self._require_same_projection(self.optimizer)
+            of_policy = getattr(self.learner, "actor_optimizer", None)  # a custom learner may name it differently
+            if of_policy is not None and of_policy.projection != self.optimizer.projection:
+                given, expected = self.optimizer.projection or "null", of_policy.projection or "null"
+                raise ValueError(
+                    f"learner.actor_optimizer.projection={expected} but optimizer.projection={given}: individuals and "
+                    f"the learner's policy would have weights of different norms. Set optimizer.projection={expected}."
+                )
         require_room_for(self.max_timesteps_per_iteration, self.learner)
-
-    def _require_same_projection(self, optimizer: BreedingOptimizer) -> None:
-        of_policy = getattr(self.learner, "actor_optimizer", None)  # a custom learner may name it differently
-        if of_policy is not None and of_policy.projection != optimizer.projection:
-            given, expected = optimizer.projection or "null", of_policy.projection or "null"
-            raise ValueError(
-                f"learner.actor_optimizer.projection={expected} but optimizer.projection={given}: individuals and the "
-                f"learner's policy would have weights of different norms. Set optimizer.projection={expected}."
-            )
 
     @classmethod
     def _from_config(cls, config: Mapping[str, Any]) -> Self:
@@ -127,7 +124,6 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
 
     @classmethod
     def individuals(cls, fields: Mapping[str, Any]) -> int:
-        """Return the optimizer's population size."""
         return fields["optimizer"].pop_size
 
     @property

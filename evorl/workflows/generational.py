@@ -64,6 +64,12 @@ class GenerationalWorkflow(Workflow[G]):
 
     def __post_init__(self) -> None:
         require_positive(self, "episodes_per_individual")
+        episodes, agents = self.episodes_per_individual, self.env.num_agents
+        if episodes % agents:
+            raise ValueError(
+                f"episodes_per_individual={episodes} must be a multiple of {agents}, because an individual plays all "
+                f"{agents} agents of an environment: set episodes_per_individual={-(-episodes // agents) * agents}."
+            )
         if self.eval_chunk is not None:
             require_positive(self, "eval_chunk")
 

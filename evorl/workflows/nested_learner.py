@@ -65,6 +65,11 @@ def checked_learner(learner: Workflow) -> OffPolicyWorkflow:
     check_learner_class(type(learner))
     assert isinstance(learner, OffPolicyWorkflow), "check_learner_class rejects others"
     env = learner.env
+    if env.num_agents > 1:
+        raise ValueError(
+            f"learner supports environments with a single agent, but this one has {env.num_agents}: choose an "
+            "algorithm without the section learner, such as agent=ppo or agent=ec/openes."
+        )
     agent: Any = learner.agent  # an agent that improves policies
     agent_state = jax.eval_shape(lambda key: agent.init(env.obs_space, env.action_space, key), jax.random.key(0))
     if jax.tree.leaves(agent.policy_statistics(agent_state)):

@@ -229,8 +229,9 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
             state = self.take_in(state, stored)
         keys, progress = (sample_key, learn_key), self.progress(state)
         between = (math.floor(self.updates_per_iteration), self.most_updates)
-        metrics, state = self.learn_repeatedly(state, keys, self._num_updates(state), progress, between)
-        metrics |= state.get("intrinsic_metrics", {})
+        num_updates = self._num_updates(state)
+        metrics, state = self.learn_repeatedly(state, keys, num_updates, progress, between)
+        metrics |= state.get("intrinsic_metrics", {}) | {"updates": num_updates.astype(jnp.float32)}
         if self.redo_interval is not None:
             metrics |= {"dormant_share": state.opt_state.dormant_share}
         return metrics if batch is None else metrics | {"episodes": ended_episodes(batch)}, state
@@ -253,8 +254,11 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         return state.replace(replay_state=self.replay_buffer.add(state.replay_state, stored, mask))
 
     def _num_updates(self, state: OffPolicyState) -> jax.Array:
-        """Return the number of updates of this iteration, int32; 0 during warm-up."""
+        """Return the number of updates of this iteration, int32; 0 during warm-up, and if nothing can be sampled."""
         started = self.offline or self._timesteps(state) + self.timesteps_per_iteration >= self.learning_starts
+        is_endless = self.replay.hindsight is not None and self.env.max_episode_steps is None
+        if is_endless or self.stores_recurrent_state:  # other buffers can always sample
+            started &= self.replay_buffer.num_choices(state.replay_state) > 0
         if self.updates_per_iteration == self.most_updates:
             return jnp.where(started, self.most_updates, 0)
         rate = Fraction(self.updates_per_iteration).limit_denominator(10_000)

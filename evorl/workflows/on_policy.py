@@ -14,7 +14,7 @@ from evorl.agent import AgentState
 from evorl.agents.actor_critic import ActorCriticAgent
 from evorl.config.values import require_positive
 from evorl.envs.env import EnvState
-from evorl.execution.collector import collects_by_acting
+from evorl.execution.collector import collects_by_acting, end_episodes
 from evorl.execution.plan import PlanRules
 from evorl.execution.trainable import Capabilities
 from evorl.fields import Within
@@ -24,7 +24,7 @@ from evorl.ops.normalization import RewardScale, normalize_rewards, update_stati
 from evorl.ops.optimization import Optimizer, scan_minibatches, scan_trajectories
 from evorl.ops.random import split_rows
 from evorl.ops.trees import means, tree_where
-from evorl.rollout import Acting, ActionFn, collect_rollout, with_recurrent_state
+from evorl.rollout import Acting, ActionFn, collect_rollout, with_recurrent_state, without_recurrent_state
 from evorl.sample_batch import SampleBatch
 from evorl.types import Entry, Key, PyTreeDict, State
 from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
@@ -152,7 +152,8 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
     ) -> tuple[AgentState, Any, PyTreeDict]:
         """Learn from a trajectory ``[T, B, ...]`` of this device's environments.
 
-        ``progress`` in [0, 1] is the completed fraction of training, for schedules.
+        ``progress`` in [0, 1] is the completed fraction of training, for schedules. Losses use the observation
+        statistics with which the trajectory was collected.
 
         Returns:
             The states of agent and optimizer, identical on all devices, and scalar metrics by name, which the caller
@@ -163,9 +164,8 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
         """Return the initial state of agent, optimizer and environments."""
         agent_key, env_key, state = split_setup_keys(key, OnPolicyState)
         if self.intrinsic is not None:
-            agent_key, intrinsic_key = jax.random.split(agent_key)
-            num_envs = self.env.num_envs // collectives.num_shards()
-            state |= self.intrinsic.init(self.env.obs_space, intrinsic_key, num_envs)
+            agent_key, key = jax.random.split(agent_key)
+            state |= self.intrinsic.init(self.env.obs_space, key, self.env.num_envs // collectives.num_shards())
         agent_state = self.agent.init(self.env.obs_space, self.env.action_space, agent_key)
         state.agent_state = agent_state
         state.opt_state = self.init_optimizers(agent_state)
@@ -194,11 +194,13 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
         return collect_rollout(self, state)
 
     def _with_new_episodes(self, state: OnPolicyState) -> OnPolicyState:
-        """Return the state with all environments reset; their discounted sums of rewards start at 0."""
+        """Return the state with all environments reset; discounted sums of rewards start at 0, goal memory is kept."""
         key, reset_key = jax.random.split(state.key)
-        if self.normalize_rewards:
-            state = state.replace(reward_scale=state.reward_scale.replace(sums=jnp.zeros_like(state.reward_scale.sums)))
-        return state.replace(key=key, env_state=with_recurrent_state(self.env.reset(reset_key), state.agent_state))
+        env_state, reset = without_recurrent_state(state.env_state), self.env.reset
+        if self.env.goal_setter is not None:
+            reset = functools.partial(self.env.partial_reset, env_state, jnp.ones_like(env_state.done))
+        env_state = with_recurrent_state(reset(reset_key), state.agent_state)
+        return end_episodes(state, True).replace(key=key, env_state=env_state)
 
     def collected(self, trajectory: SampleBatch) -> SampleBatch:
         """Return the part of a rollout that ``update`` uses: the trajectory with only its first recurrent state."""
@@ -319,8 +321,7 @@ def scan_apart(workflow: Any, update: Update, carry: Any, batch: Any, begin: Beg
     Common passes update both networks. Each further pass calls ``update`` with ``part="policy"`` or ``part="value"``,
     to update only this network. Other arguments and results are as for ``scan_updates``, without ``passes``.
     """
-    passes = (workflow.num_epochs, workflow.num_value_epochs or workflow.num_epochs)
-    joint, most = min(passes), max(passes)
+    joint, most = sorted((workflow.num_epochs, workflow.num_value_epochs or workflow.num_epochs))
     key, further_key = jax.random.split(begin.key)
     carry, losses = scan_updates(workflow, update, carry, batch, begin._replace(key=key), Passes(0, joint, most))
     if joint == most:

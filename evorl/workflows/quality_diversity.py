@@ -79,7 +79,6 @@ class QualityDiversityWorkflow(GenerationalWorkflow[QualityDiversityState]):
 
     @classmethod
     def individuals(cls, fields: Mapping[str, Any]) -> int:
-        """Return the number of offspring per generation."""
         return fields.get("pop_size", cls.pop_size)
 
     @property

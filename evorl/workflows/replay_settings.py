@@ -11,7 +11,6 @@ import jax.numpy as jnp
 
 from evorl.envs.goals.setting import required_goal_task
 from evorl.envs.vector import VectorEnv
-from evorl.execution.recorded_steps import check_recorded_steps
 from evorl.fields import Within
 from evorl.replay_buffers.episode import EpisodeReplayBuffer
 from evorl.replay_buffers.hindsight import Strategy, take_hindsight
@@ -63,7 +62,10 @@ class ReplaySettings(PyTreeNode):
         self._check_overwriting(workflow)
         self._check_recorded(workflow)
         if self.mixed and self.load is not None:
-            self._check_mixed(workflow)
+            purpose = "replay.mixed=true samples uniformly from a ring of recorded and a ring of new transitions"
+            _exclude({"offline=true": workflow.offline, **self._not_uniform(workflow)}, purpose, "replay.mixed=false")
+            if (size := workflow.batch_size) % 2:
+                raise ValueError(f"batch_size={size} is odd, but replay.mixed=true halves it: make it even.")
         if self.recency is not None:
             others = {"replay.hindsight": self.hindsight, "a recurrent agent": workflow.stores_recurrent_state}
             purpose = f"replay.recency={self.recency} samples single transitions by age alone"
@@ -86,6 +88,14 @@ class ReplaySettings(PyTreeNode):
         }
         purpose = f"replay.hindsight={self.hindsight} recomputes the goals and rewards of single transitions"
         _exclude(conflicts, purpose, "replay.hindsight=null")
+        steps, buffer = workflow.env.max_episode_steps, workflow.replay_buffer
+        if steps and buffer.num_rows < steps and not workflow.offline:  # offline, no step is overwritten
+            raise ValueError(
+                f"replay.hindsight={self.hindsight} samples whole episodes, of up to {steps:,} steps, but "
+                f"replay_capacity={buffer.capacity} holds {buffer.num_rows:,} steps of each of {buffer.num_envs:,} "
+                f"environments: choose replay_capacity={steps * buffer.num_envs} or more, or a smaller num_envs or "
+                "env.max_episode_steps."
+            )
 
     @property
     def has_episodes(self) -> bool:
@@ -147,12 +157,6 @@ class ReplaySettings(PyTreeNode):
     def _not_uniform(self, workflow: OffPolicyWorkflow) -> dict[str, bool]:
         return {"prioritized=true": workflow.prioritized, "replay.overwrite=random": self.overwrite == "random"}
 
-    def _check_mixed(self, workflow: OffPolicyWorkflow) -> None:
-        purpose = "replay.mixed=true samples uniformly from a ring of recorded and a ring of new transitions"
-        _exclude({"offline=true": workflow.offline, **self._not_uniform(workflow)}, purpose, "replay.mixed=false")
-        if workflow.batch_size % 2:
-            raise ValueError(f"batch_size={workflow.batch_size} is odd, but replay.mixed=true halves it: make it even.")
-
     def _check_recorded(self, workflow: OffPolicyWorkflow) -> None:
         if workflow.offline:
             if self.load is None:
@@ -169,8 +173,6 @@ class ReplaySettings(PyTreeNode):
                 raise ValueError("offline=true does not collect transitions, so actors have no effect: remove actors.")
             if workflow.intrinsic is not None:
                 raise ValueError("offline=true collects no transitions, so bonuses have no effect: remove intrinsic.")
-        if self.load is not None:
-            check_recorded_steps(workflow, self.load, self.other_env)
 
 
 def _exclude(conflicts: Mapping[str, Any], purpose: str, alternative: str) -> None:

@@ -37,11 +37,7 @@ def with_counts(workflow: OffPolicyWorkflow, opt_state: Any) -> Any:
 
 
 def renewed_if_due(
-    workflow: OffPolicyWorkflow,
-    state: State,
-    learned: tuple[AgentState, Any],
-    num_updates: jax.Array | int,
-    key: Key,
+    workflow: OffPolicyWorkflow, state: State, learned: tuple[AgentState, Any], num_updates: jax.Array | int, key: Key
 ) -> tuple[AgentState, PyTreeDict]:
     """Count updates; recycle dormant units and reset the learner if due.
 

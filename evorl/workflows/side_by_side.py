@@ -115,7 +115,6 @@ class SideBySideWorkflow(Workflow):
 
     @property
     def timesteps_per_iteration(self) -> int:
-        """Environment steps of each row per iteration."""
         return self.inner.timesteps_per_iteration
 
     @property
@@ -148,15 +147,12 @@ class SideBySideWorkflow(Workflow):
         return self._with_numbers(state, lambda row, rest: (None, row.take_in(rest, batch)))[1]
 
     def collect(self, state: State) -> tuple[Any, State]:
-        """Return the experience that the row's workflow collects, and the row's new state."""
         return self._with_numbers(state, lambda row, rest: row.collect(rest))
 
     def update(self, state: State, batch: Any) -> tuple[PyTreeDict, State]:
-        """Return the metrics of an update by the row's workflow, and the row's new state."""
         return self._with_numbers(state, lambda row, rest: row.update(rest, batch))
 
     def pure_step(self, state: State, batch: Any = None) -> tuple[PyTreeDict, State]:
-        """Run an iteration of the row's workflow, which may override ``pure_step``."""
         return self._with_numbers(state, lambda row, rest: row.pure_step(rest, batch))
 
     def watched_step(self, state: State) -> tuple[PyTreeDict, State]:

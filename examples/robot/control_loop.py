@@ -24,6 +24,9 @@ class OnnxPolicy:
 
     Args:
         path: a file of ``evorl export format=onnx`` with one observation array and a bounded continuous action.
+
+    Attributes:
+        action_repeat: number of steps of the training's environment per action.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -38,6 +41,7 @@ class OnnxPolicy:
             raise ValueError(f"{path} has the action space {space}: expected a box with bounds.")
         self.low = np.broadcast_to(np.asarray(space["low"], np.float32), space["shape"])
         self.high = np.broadcast_to(np.asarray(space["high"], np.float32), space["shape"])
+        self.action_repeat = int(about["action_repeat"])
         ports = {port["name"]: port for port in about["inputs"]}
         self.obs_shape = tuple(ports["obs"]["shape"][1:])
         self._next = about["memory"]  # name of an input -> name of the output with its next value
@@ -88,10 +92,11 @@ class Report:
 
 
 class ControlLoop:
-    """Sends one action per period.
+    """Sends one action per period; the policy computes every ``action_repeat``-th, which is sent again in between.
 
     Args:
-        policy: maps an observation to an action; has ``low``, ``high`` and ``obs_shape``.
+        policy: maps an observation to an action; has ``low``, ``high`` and ``obs_shape``, and may have
+            ``action_repeat``, by default 1.
         observe: returns the latest observation and its time; it must not block.
         send: sends an action to the motors.
         safe_action: action that makes the robot safe, such as zero torque or the present pose.
@@ -128,6 +133,8 @@ class ControlLoop:
         self._max_age, self._max_faults = max_age, max_faults
         self._now, self._sleep = now, sleep
         self._in_a_row = 0
+        self._repeats, self._repeats_left = getattr(policy, "action_repeat", 1), 0
+        self._action_sent = self._safe
 
     def run(self, ticks: int | None = None) -> Report:
         """Run until ``ticks`` have passed (``None`` for no end), the watchdog stops, or an exception is raised.
@@ -136,6 +143,7 @@ class ControlLoop:
         """
         report = Report()
         scheduled = self._now()
+        self._repeats_left = 0
         try:
             while (ticks is None or report.ticks < ticks) and not report.stopped:
                 while (wait := scheduled - self._now()) > 0:
@@ -146,6 +154,7 @@ class ControlLoop:
                 if (behind := self._now() - scheduled) > 0:  # skip ticks; to catch up would send actions in a burst
                     skipped = int(behind / self._period) + 1
                     report.missed += skipped
+                    self._repeats_left = max(0, self._repeats_left - skipped)
                     scheduled += skipped * self._period
         finally:
             self._send(self._safe)
@@ -165,6 +174,7 @@ class ControlLoop:
         if fault:
             report.faults[fault] = report.faults.get(fault, 0) + 1
             self._policy.reset()  # its memory missed a step
+            self._repeats_left = 0
         if self._in_a_row >= self._max_faults:
             report.stopped = f"{self._in_a_row} faults in a row, the last one: {fault}"
 
@@ -176,10 +186,14 @@ class ControlLoop:
         obs = np.asarray(obs, np.float32)
         if obs.shape != self._policy.obs_shape or not np.isfinite(obs).all():
             return self._safe, "invalid observation"
+        if self._repeats_left:
+            self._repeats_left -= 1
+            return self._action_sent, ""
         action = self._policy(obs)
         if not np.isfinite(action).all():
             return self._safe, "invalid action"
-        return np.clip(action, self._policy.low, self._policy.high), ""
+        self._action_sent, self._repeats_left = np.clip(action, self._policy.low, self._policy.high), self._repeats - 1
+        return self._action_sent, ""
 
 
 def percentiles(seconds: Sequence[float]) -> str:

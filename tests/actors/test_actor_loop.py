@@ -10,6 +10,7 @@ from evorl.assembly import workflow_from_config
 from evorl.execution.collector import iterate
 from evorl.workflows.workflow import Workflow
 from tests.envs.host.test_bridge import CASES, NETWORK, SUPPORT
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import assert_close
 
 IMPALA = {"num_envs": 4, "rollout_length": 8, "num_minibatches": 1}
@@ -52,3 +53,31 @@ def test_actors_that_are_not_waited_for_are_never_too_old(algorithm: str) -> Non
     assert metrics.policy_lag.max() == 3
     assert int(state.iterations) == 12
     workflow.close()
+
+
+def test_episodes_of_an_actor_that_was_replaced_end_in_the_replay_buffer() -> None:
+    """The learner's other environments, whose actor lives, continue theirs."""
+    workflow = build("dqn", {"kind": "inline", "count": 2}, rollout_length=4)
+    state = iterate(workflow, workflow.init(0), 1)[1]
+    assert not state.replay_state.data.dones[3].any()
+    pool = workflow.execution.collector._supervisor._pool
+    pool.stop(0)
+    pool.start(0)
+    state = iterate(workflow, state, 1)[1]
+    assert state.replay_state.data.dones[3].tolist() == [True, False]
+    workflow.close()
+
+
+def test_environments_that_actors_cannot_share_are_refused_when_they_are_built() -> None:
+    spread = {"name": "jaxmarl/MPE_simple_spread_v3", "max_episode_steps": 5}
+    with raises_naming(ValueError, "num_envs=6", "3 agents", "actors.count=3", "multiple of 9"):
+        build("ppo", {"kind": "inline", "count": 3}, spread, num_envs=6)
+    with raises_naming(ValueError, "3 agents", "per actor in async mode", "2 rows"):
+        build("impala", {"kind": "inline", "count": 3, "mode": "async"}, spread, num_envs=6)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_compiled_simulators_have_no_actors(mode: str) -> None:
+    env = {"name": "envpool/CartPole-v1", "host": "compiled"}
+    with raises_naming(ValueError, "env.host=compiled", "actors", "env.host=loop"):
+        build("impala", {"kind": "inline", "count": 2, "mode": mode}, env)

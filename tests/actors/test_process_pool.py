@@ -4,6 +4,7 @@ process is left.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import queue
 import signal
@@ -125,3 +126,27 @@ def test_a_rollout_that_takes_too_long_is_asked_of_another_actor() -> None:
     assert len(messages) == 1
     assert_names(messages[0], "actors.timeout", "replaced")
     workflow.close()
+
+
+class Parent:
+    """Worker that starts a process and answers with its exit code."""
+
+    def __init__(self, settings: Any) -> None:
+        pass
+
+    def answer(self) -> int | None:
+        process = multiprocessing.get_context("spawn").Process(target=int, daemon=True)
+        process.start()
+        process.join()
+        return process.exitcode
+
+
+def test_environments_in_a_process_may_start_processes() -> None:
+    worker: Any = Parent  # implements only the part of ``ActorWorker`` that answers
+    pool = ProcessPool(worker, lambda number: None)
+    pool.start(0)
+    pool.send(0, ())
+    while not (answers := pool.answers(1.0)):
+        assert pool.why_dead(0) is None
+    assert answers == [(0, "done", 0)]
+    pool.close()

@@ -36,14 +36,15 @@ def test_the_learners_environments_go_on_where_the_learner_says_the_actors_own_w
     state = workflow.init(0)
     acting, _ = jax.jit(lambda state: workflow.acting(state))(state)
     start = leaves_of(state.env_state)
-    trajectory, after = worker.answer(leaves_of(acting), start, None)
-    again, _ = worker.answer(leaves_of(acting), start, None)
+    trajectory, after, restarts = worker.answer(leaves_of(acting), start, None)
+    assert not restarts
+    again, *_ = worker.answer(leaves_of(acting), start, None)
     assert_close(trajectory, again)
     first = tree_of(trajectory, template)
     assert first.rewards.shape == (4, 2)
     assert_close(tree_of(after, env_template).info.steps, np.array([4, 4]))
 
-    own, none = worker.answer(leaves_of(acting), None, np.asarray(jax.random.key_data(jax.random.key(5))))
+    own, none, _ = worker.answer(leaves_of(acting), None, np.asarray(jax.random.key_data(jax.random.key(5))))
     assert none == []
     further = tree_of(worker.answer(leaves_of(acting), None, None)[0], template)
     assert_close(further.obs[0], tree_of(own, template).next_obs[-1])

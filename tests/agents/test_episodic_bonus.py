@@ -103,11 +103,11 @@ def test_a_repeated_observation_is_worth_less(built: tuple[E3B, State]) -> None:
 def test_a_training_pays_and_trains_the_features() -> None:
     workflow: Any = small("ppo", intrinsic=BONUS)
     state = workflow.init(0)
-    assert state.episodic.shape == (NUM_ENVS, 6, 6)
-    np.testing.assert_allclose(state.episodic[0], np.eye(6) / 0.5)
+    assert state.episodic.inverse.shape == (NUM_ENVS, 6, 6)
+    np.testing.assert_array_equal(state.episodic.inverse[0], np.eye(6))
     metrics, after = workflow.step(state)
     assert float(metrics.intrinsic_reward) > 0.0
-    assert (after.episodic != state.episodic).any()
+    assert (after.episodic.inverse != state.episodic.inverse).any()
     assert (
         after.intrinsic.params["inverse_output"]["kernel"] != state.intrinsic.params["inverse_output"]["kernel"]
     ).any()

@@ -7,8 +7,10 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec
 
-from evorl.algorithms.a2c import A2CAgent, A2CWorkflow
+from evorl.algorithms.a2c import A2CAgent, A2CWorkflow, _clipped_mean
+from evorl.ops.collectives import DATA_AXIS
 from evorl.ops.optimization import Optimizer
 from evorl.ops.schedules import Schedule
 from tests.conformance.agent import AgentContract
@@ -108,3 +110,17 @@ def test_losses_may_be_kept_within_bounds(bound: float) -> None:
     np.testing.assert_allclose(policy_loss, np.clip(unbound[0], -bound, bound), rtol=1e-6)
     gradient = jax.grad(lambda params: losses(workflow.agent, params)[1])(state.agent_state.params)
     assert all(not np.asarray(x).any() for x in jax.tree.leaves(gradient))
+
+
+def test_devices_clip_the_same_loss() -> None:
+    """The mean over all devices decides, not that of each device: 3 is within the bound, although one device has 5."""
+
+    def gradient(losses: jax.Array, bound: float) -> jax.Array:
+        return jax.lax.pmean(jax.grad(lambda scale: _clipped_mean(scale * losses, bound))(1.0), DATA_AXIS)
+
+    mesh = jax.make_mesh((2,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
+    specs = {"in_specs": (PartitionSpec(DATA_AXIS), PartitionSpec()), "out_specs": PartitionSpec()}
+    on_devices = jax.jit(jax.shard_map(gradient, mesh=mesh, check_vma=False, **specs))
+    losses = np.array([1.0, 1.0, 5.0, 5.0], np.float32)
+    np.testing.assert_allclose(on_devices(losses, 3.5), 3.0, rtol=1e-6)
+    assert on_devices(losses, 2.5) == 0.0

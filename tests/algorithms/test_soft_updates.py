@@ -80,7 +80,7 @@ def test_every_option_of_replay_works_for_all(algorithm: str) -> None:
     state = first = workflow.init(0)
     for _ in range(2):
         metrics, state = workflow.step(state)
-        assert set(metrics) == {*workflow.loss_names, "episodes"}
+        assert set(metrics) == {*workflow.loss_names, "episodes", "updates"}
         assert all(np.isfinite(metrics[name]) for name in workflow.loss_names)
     counts = {int(x) for x in jax.tree.leaves(state.opt_state) if np.issubdtype(x.dtype, np.integer)}
     assert counts == ({1, 3} if algorithm == "crossq" else {3})  # delayed policy updates

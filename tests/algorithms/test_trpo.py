@@ -214,3 +214,14 @@ def test_sums_of_rewards_start_with_the_episodes() -> None:
 def test_impossible_options_are_refused(changes: dict, parts: tuple[str, ...]) -> None:
     with raises_naming(ValueError, *parts):
         _small(**changes)
+
+
+def test_new_episodes_keep_the_memory_of_the_goal_setter() -> None:
+    env = {"name": "goal/point_maze", "goal_setter": "achieved", "max_episode_steps": 4}
+    workflow = small("trpo", env, episodes_per_batch=8, rollout_length=8)
+    state = workflow.init(0)
+    assert not state.env_state._internal.goals.memory.count.any()
+    for iteration in (1, 2):
+        trajectory, state = workflow.collect(state)
+        np.testing.assert_array_equal(trajectory.extras.env_extras.episode_length[0], 1.0)
+        np.testing.assert_array_equal(state.env_state._internal.goals.memory.count, 2 * iteration)

@@ -67,6 +67,11 @@ def test_every_combination_is_a_job() -> None:
         (["seed=0,1", "sweep={discount: [0.9, 0.99]}"], None),
         (["discount=0.9,0.99", "+sweep.gae_lambda=[0.9, 0.95]"], None),
         (["seed=0,1", "search={over: {discount: {low: 0.9, high: 0.99}}}"], None),
+        (["seed=0,1", "init_from.run=latest"], "init_from.run=latest num_seeds=2"),
+        (["discount=0.9,0.99", "init_from.run=latest"], None),
+        (["discount=0.9,0.99", "recorders.wandb=true"], None),
+        (["discount=0.9,0.99", "stop.at=475"], None),
+        (["agent=ec/openes", "optimizer.lr_schedule.init=0.1,0.2"], None),
     ],
 )
 def test_runs_that_one_program_could_train_say_so(overrides: list[str], words: str | None) -> None:

@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from evorl.cli.config_tree import as_filed, config_folder, config_names, is_own_file, long_names, settings_file
+from evorl.cli.config_tree import (
+    as_filed,
+    config_folder,
+    config_names,
+    is_own_file,
+    long_names,
+    refuse_hidden_files,
+    settings_file,
+)
+from tests.support.errors import raises_naming
 
 
 def test_the_files_of_a_group_are_named_and_parts_of_files_are_not(tmp_path: Path) -> None:
@@ -72,3 +81,27 @@ def test_settings_of_the_users_folder_precede_those_of_a_family(tmp_path: Path) 
     assert settings_file("ppo/ant", config_folder(), [tmp_path]) == "ppo/ant"
     assert settings_file("ppo/ant", tmp_path, [config_folder()]) == "ppo/ant"
     assert settings_file("ppo/humanoid", config_folder(), [tmp_path]) == "ppo/_brax"
+
+
+@pytest.mark.parametrize(
+    ("file", "shipped", "choice"),
+    [
+        ("agent/reinforce", "agent/reinforce", "agent=my_reinforce"),
+        ("env/brax/hopper", "env/brax/hopper", "env=brax/my_hopper"),
+        ("experiment/ppo/cartpole", "experiment/ppo/cartpole", "experiment=ppo/my_cartpole"),
+        ("experiment/ppo/brax/hopper", "experiment/ppo/hopper", "experiment=ppo/brax/my_hopper"),  # its other name
+        ("experiment/ppo/_brax", "experiment/ppo/_brax", "experiment=ppo/my__brax"),
+    ],
+)
+def test_a_file_of_the_user_that_hydra_would_ignore_is_refused(
+    file: str, shipped: str, choice: str, tmp_path: Path
+) -> None:
+    for name in ("config", "agent/my_reinforce", "agent/own/ppo", "experiment/ppo/ant", "experiment/_families"):
+        (tmp_path / f"{name}.yaml").parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"{name}.yaml").write_text("")
+    refuse_hidden_files(tmp_path)  # none of these has the name of a shipped file of a group
+    refuse_hidden_files(config_folder())
+    (tmp_path / f"{file}.yaml").parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / f"{file}.yaml").write_text("")
+    with raises_naming(ValueError, str(tmp_path / file), str(config_folder() / shipped), "Rename", choice):
+        refuse_hidden_files(tmp_path)

@@ -177,6 +177,8 @@ def test_a_divergence_is_reported_once_with_the_resume_command(run, tmp_path: Pa
     [
         (["env=brax/hoper"], ("env 'brax/hoper'", "'brax/hopper'")),
         (["agent=poo"], ("agent 'poo'",)),
+        (["agent=null"], ("agent", "need a name", "got null.")),
+        (["optimizer=3"], ("optimizer", "need a name", "got int.")),
         (["env="], ("env has no value", "acrobot")),
         (["agent="], ("agent has no value", "a2c")),
         (["agent=ec/openes", "optimizer="], ("optimizer has no value",)),
@@ -239,6 +241,26 @@ def test_overrides_stand_on_both_sides_of_a_flag(run, tmp_path: Path) -> None:
     assert err == ""
     assert "seed: 3  # seed of all random numbers of the run\n" in out
     assert "Pendulum" in out
+
+
+@pytest.mark.parametrize("flags", ["--cfg job", "--cfg=job --resolve", "--cfg job --config-dir mine"])
+def test_a_config_is_printed_only_if_a_training_accepts_it(
+    flags: str, run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine/experiment").mkdir(parents=True)
+    (tmp_path / "mine/experiment/own.yaml").write_text("# @package _global_\nseed: 7\n")
+    for argument, parts in {"experiment=ppo/typo": ["'ppo/typo'"], "~agent.network": ["cannot be removed"]}.items():
+        out, err = run(cli.train, argument, *flags.split())
+        assert out == ""
+        assert_names(err, *parts)
+    out, err = run(cli.train, "experiment=null", *flags.split())
+    assert (err, "seed: 0" in out) == ("", True)
+    if "mine" in flags:
+        assert "seed: 7" in run(cli.train, "experiment=own", *flags.split())[0]
+        (tmp_path / "mine/agent").mkdir()
+        (tmp_path / "mine/agent/ppo.yaml").write_text("num_envs: 3\n")
+        assert_names(run(cli.train, *flags.split())[1], "Error: ", "mine/agent/ppo.yaml", "agent=my_ppo")
 
 
 def test_a_platform_that_is_none_is_one_sentence(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

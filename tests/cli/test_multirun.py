@@ -44,8 +44,12 @@ def _fail() -> Trained:
     raise ValueError("no such thing")
 
 
+def _accept(_: Sequence[str]) -> tuple[bool, None]:
+    return False, None
+
+
 def _start(root: Path, trainer: Trainer, *arguments: str) -> SweepFolder:
-    start_sweep(["-m", *arguments], lambda _: False, trainer.train, str(root))
+    start_sweep(["-m", *arguments], _accept, trainer.train, str(root))
     (path,) = root.iterdir()
     return SweepFolder.open(path)
 
@@ -107,10 +111,10 @@ def test_a_job_that_fails_is_recorded_and_all_others_are_trained(
 
 
 def test_a_job_that_cannot_be_is_refused_before_the_first_and_named(tmp_path: Path) -> None:
-    def check(run: Sequence[str]) -> bool:
+    def check(run: Sequence[str]) -> tuple[bool, None]:
         if "lr=2" in run:
             raise ValueError("no such rate")
-        return False
+        return False, None
 
     with raises_naming(ValueError, "lr=2 env=b: no such rate"):
         start_sweep(["-m", "env=b", "lr=1,2", "env=b,c"], check, Trainer({}).train, str(tmp_path))
@@ -119,9 +123,20 @@ def test_a_job_that_cannot_be_is_refused_before_the_first_and_named(tmp_path: Pa
 
 def test_the_folder_of_a_sweep_can_be_named(tmp_path: Path) -> None:
     own = tmp_path / "own sweep, josé"
-    start_sweep(["-m", "seed=0,1", f"hydra.sweep.dir={own}"], lambda _: False, Trainer({}).train, "elsewhere")
+    start_sweep(["-m", "seed=0,1", f"hydra.sweep.dir={own}"], _accept, Trainer({}).train, "elsewhere")
     assert [run.overrides for run in SweepFolder.open(own).runs] == [["seed=0"], ["seed=1"]]
     with raises_naming(OSError, own, "already contains"):
-        start_sweep(["-m", "seed=0,1", f"hydra.sweep.dir={own}"], lambda _: False, Trainer({}).train, "elsewhere")
-    start_sweep(["-m", "seed=0,1", f"hydra.sweep.dir={tmp_path}/${{now:%Y}}"], lambda _: False, Trainer({}).train, "")
+        start_sweep(["-m", "seed=0,1", f"hydra.sweep.dir={own}"], _accept, Trainer({}).train, "elsewhere")
+    start_sweep(["-m", "seed=0,1", f"hydra.sweep.dir={tmp_path}/${{now:%Y}}"], _accept, Trainer({}).train, "")
     assert re.fullmatch(r"\d{4}", next(path.name for path in tmp_path.iterdir() if path != own))
+
+
+@pytest.mark.parametrize("text", ["init_from.run=latest", "init_from={run: latest, parts: [policy]}", "agent=tuned"])
+def test_the_run_to_start_from_is_stored_with_the_sweep(text: str, tmp_path: Path) -> None:
+    trainer = Trainer({})
+    start_sweep(["-m", text, "seed=0,1"], lambda _: (False, "/runs/a, b"), trainer.train, str(tmp_path))
+    (path,) = tmp_path.iterdir()
+    others = [] if text.endswith("latest") else [text]
+    expected = [[*others, f"seed={seed}", "init_from.run='/runs/a, b'"] for seed in (0, 1)]
+    assert [run.overrides for run in SweepFolder.open(path).runs] == expected
+    assert [run for run, _ in trainer.trained] == expected

@@ -54,6 +54,15 @@ def test_what_a_stored_run_has_not_is_refused(argument: str, parts: tuple[str, .
         read_changes(STORED, [argument], allowed=None)
 
 
+def test_a_schedule_of_a_stored_run_accepts_other_entries() -> None:
+    stored = {**STORED, "optimizer": {"learning_rate": {"start": 1e-3, "end": 0.0}}}
+    changes = read_changes(stored, ["optimizer.learning_rate.steps=100"], allowed=None)
+    assert changes == {"optimizer.learning_rate.steps": 100}
+    for argument in ("optimizer.steps=100", "steps=100", "optimizer.learning_rate.end.steps=100"):
+        with raises_naming(ValueError, "setting of the run", argument.partition("=")[0]):
+            read_changes(stored, [argument], allowed=None)
+
+
 def test_which_run_is_meant() -> None:
     assert names_a_run(["tau=1", "resume=latest"], "resume")
     assert not names_a_run(["resume=null", "run=x"], "resume")

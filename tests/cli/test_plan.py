@@ -47,6 +47,7 @@ def test_jobs_of_a_sweep_are_planned_once_for_all_seeds(run, tmp_path: Path) -> 
         (["search={over: {num_minibatches: [2, 4]}, trials: 5}"], ["5 trials over num_minibatches", "search.csv"]),
         (["hydra.run.dir=here"], ["/here/: config.yaml"]),
         (["-m", "seed=0,1", "hydra.sweep.dir=here"], ["/here/.../: config.yaml", "2 runs one after another"]),
+        (["-m", "experiment=null,ppo/acrobot"], ["[1 of 2] experiment=null\n", "[2 of 2] experiment=ppo/acrobot"]),
         (["--config-dir", "mine", "agent=short"], ["iterations    1\n"]),
         (["-m", "seed=0,1", "--config-dir", "mine", "agent=short,ppo"], ["agent=short", "3 of 4"]),
     ],

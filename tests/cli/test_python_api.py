@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +31,7 @@ from evorl.cli.train import train_from_spec
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
+from evorl.runs.sweep_folder import SweepFolder
 from evorl.training.start import RunPlace, Trained
 from tests.cli import test_compare
 from tests.support.errors import raises_naming
@@ -52,7 +54,8 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
 
 
-def test_a_training_is_that_of_the_command_line() -> None:
+def test_a_training_is_that_of_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, "STARTED", train.STARTED - 10_000)  # only a command counts its seconds from there
     folder = evorl.train(*SMALL, seed=3, total_timesteps=512, recorders=QUIET)
     assert folder.parts[-2] == "ppo-cartpole"
     config = compose_config([*SMALL, "seed=3", "total_timesteps=512", "recorders.progress=false", "runs_folder=others"])
@@ -61,6 +64,8 @@ def test_a_training_is_that_of_the_command_line() -> None:
     assert (folder / "metrics.csv").read_bytes() == other.read_bytes()
     assert "Tuned settings: ppo/cartpole" in (folder / "run.log").read_text()
     assert "total_timesteps=512" in (folder / "about.json").read_text()
+    seconds = [int(re.findall(r"\((\d+) s in all", (run / "run.log").read_text())[0]) for run in (folder, other.parent)]
+    assert seconds[0] < 10_000 < seconds[1]
     assert not HydraConfig.initialized()  # later compositions are independent
 
 
@@ -89,6 +94,25 @@ def test_a_run_goes_on_and_is_watched_compared_and_taken_away() -> None:
 def test_a_sweep_gives_its_folder() -> None:
     folder = evorl.train(*SMALL, total_timesteps=256, recorders=QUIET, sweep={"discount": [0.9, 0.99]})
     assert len((folder / "sweep.csv").read_text().splitlines()) == 3
+
+
+def test_a_sweep_of_runs_goes_on_as_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep = SweepFolder.create(tmp_path, [], [([*SMALL, f"seed={seed}"], {"seed": str(seed)}) for seed in (0, 1)])
+    trained: list[int] = []
+
+    def train_run(spec: RunSpec, place: RunPlace) -> Trained:
+        trained.append(spec.seed)
+        return Trained(1.0, False, place.root / str(place.name))
+
+    monkeypatch.setattr(train, "train_run", train_run)
+    before = sys.argv[:]
+    assert evorl.train(resume=sweep.path) == sweep.path
+    assert trained == [0, 1]
+    assert {run.state for run in SweepFolder.open(sweep.path).runs} == {"finished"}
+    assert sys.argv == before
+    assert evorl.train(resume=sweep.path.name, runs_folder=tmp_path) == sweep.path
+    with raises_naming(ValueError, "num_envs=8", "sweep"):
+        evorl.train(resume=sweep.path, num_envs=8)
 
 
 @pytest.mark.parametrize(
@@ -201,6 +225,16 @@ def test_arguments_of_an_environment_are_passed_as_they_are(arguments: dict) -> 
         command_line: Any = evorl.check_env(Walk, arguments=arguments, steps=7)
     read, _ = read_options(command_line[2:], options.CHECK_ENV, "evorl check-env")
     assert (read["arguments"], read["steps"]) == (arguments, 7)
+
+
+def test_an_option_that_is_text_is_not_true_or_false(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(python_api, "command", lambda command_line: command_line)
+    lines: Any = [evorl.report("a", "b", csv=value, pictures=False) for value in (True, False, "x.csv")]
+    assert lines == [["report", "a", "b", f"csv={text}", "pictures=false"] for text in ("", "null", "x.csv")]
+    wrong: Any = {"to": True}
+    for call in (evorl.report, evorl.render, evorl.pack):
+        with raises_naming(ValueError, "to must be text", "got True", "output file"):
+            call("run", **wrong)
 
 
 def test_classes_and_arrays_are_arguments_of_an_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,11 +82,14 @@ def test_the_origin_of_settings(overrides: list[str], expected: str, monkeypatch
 
 def test_a_recorded_result_is_not_of_settings_of_a_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(run_names, "recorded_result", lambda name: "of the shipped settings")
-    settings = tmp_path / "experiment" / "ppo" / "cartpole.yaml"
+    settings = tmp_path / "experiment" / "ppo" / "my_cartpole.yaml"
     settings.parent.mkdir(parents=True)
     settings.write_text("# @package _global_\nnum_epochs: 1\n")
-    compose_with(["env=cartpole", f"hydra.searchpath=[file://{tmp_path}]"], monkeypatch)
-    assert origin_of_settings(choices()) == "Tuned settings: ppo/cartpole."
+    compose_with(["experiment=ppo/my_cartpole", f"hydra.searchpath=[file://{tmp_path}]"], monkeypatch)
+    assert origin_of_settings(choices()) == "Tuned settings: ppo/my_cartpole."
+    settings.rename(settings.with_name("cartpole.yaml"))
+    with raises_naming(ValueError, "cartpole.yaml would be ignored"):
+        compose_with([f"hydra.searchpath=[file://{tmp_path}]"], monkeypatch)
 
 
 def compose_with(overrides: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

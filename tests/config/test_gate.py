@@ -155,18 +155,18 @@ def test_restrictions_are_carried_to_processes_that_inherit_no_variables() -> No
 def test_arguments_of_other_libraries_name_neither_code_nor_files(
     arguments: object, request: pytest.FixtureRequest
 ) -> None:
-    admit_arguments(arguments, "env")
+    admit_arguments(arguments)
     with scope(), pytest.MonkeyPatch.context() as context:
         context.chdir(request.config.rootpath)
         distrust("a test")
         with raises_naming(ForeignCodeError, "env."):
-            admit_arguments(arguments, "env")
+            admit_arguments(arguments)
 
 
 def test_plain_arguments_pass() -> None:
     with scope():
         distrust("a test")
-        admit_arguments({"render_mode": "rgb_array", "n": 3, "map": ["SFFG", ""], "x": None, "long": "a" * 5000}, "env")
+        admit_arguments({"render_mode": "rgb_array", "n": 3, "map": ["SFFG", ""], "x": None, "long": "a" * 5000})
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,19 @@ def test_fitness_is_maximized_and_a_failure_is_the_worst(strategy: EvosaxStrateg
     assert_close(strategy.solution(failed), strategy.solution(worst), 1e-6)
 
 
+@pytest.mark.parametrize(("name", "worst"), [("GuidedES", 0.0), ("SimpleGA", -1e30)])
+def test_a_failure_is_the_worst_of_the_generation_or_no_better_than_a_parent(name: str, worst: float) -> None:
+    """Strategies that use the fitness unshaped get no huge number. Their parents, if kept, have a cost of 1e30."""
+    strategy = EvosaxStrategy(pop_size=6, strategy=name, initial_std=0.2)
+    state = strategy.init(START, jax.random.key(1))
+    expected, *failed = (
+        strategy.tell(state, jnp.arange(6.0).at[4].set(value)) for value in (worst, jnp.nan, jnp.inf, -jnp.inf)
+    )
+    assert np.abs(flat(strategy.solution(expected))).max() < 100.0
+    for after in failed:
+        assert_close(after.inner, expected.inner, 1e-6)
+
+
 @pytest.mark.parametrize("name", ["Open_ES", "RandomSearch", "iAMaLGaM_Univariate"])
 def test_the_first_samples_have_the_standard_deviation_asked_for(name: str) -> None:
     strategy = EvosaxStrategy(pop_size=200, strategy=name, initial_std=0.05)

@@ -223,3 +223,20 @@ def test_answers_left_behind_in_a_pool_are_found() -> None:
     env._pool(2)._pool.send(np.zeros(2, np.int32), np.array([0, 3]))  # as an interrupted program would
     with raises_naming(HostEnvError, "CartPole-v1", "interrupted"), translate_host_errors():
         jax.block_until_ready(env.reset(jax.random.key(0)))
+
+
+def test_a_resumed_run_does_not_repeat_its_episodes() -> None:
+    """Simulators that continue a run in a new process are seeded for the next episodes, the same at every attempt."""
+    first = create_compiled_envpool_env("CartPole-v1", parallel=NUM_ENVS)
+    start = first.reset(jax.random.key(0))
+    seen, steps = _play(first, start, 30)
+    early, late = (
+        [create_compiled_envpool_env("CartPole-v1", parallel=NUM_ENVS).next_episodes(state) for _ in range(2)]
+        for state in (start, seen)
+    )
+    for attempts in (early, late):
+        np.testing.assert_array_equal(attempts[0].obs, attempts[1].obs)
+    known = np.concatenate([start.obs[:, 0], steps.obs[..., 0].reshape(-1)])
+    assert not np.isin(early[0].obs[:, 0], known).any()
+    assert not np.isin(late[0].obs[:, 0], np.concatenate([known, early[0].obs[:, 0]])).any()
+    assert (late[0]._internal.episode == seen._internal.episode + ~seen.done).all()

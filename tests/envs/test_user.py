@@ -43,6 +43,32 @@ def test_equal_functions_and_options_make_equal_envs() -> None:
     assert state.info.steps.tolist() == [1, 1]
 
 
+CELL = """
+class Edited(ProbeEnv):
+    def __init__(self):
+        super().__init__("termination")
+
+    def step(self, env_state, action):
+        return super().step(env_state, action).replace(reward=jnp.float32({reward}))
+"""
+
+
+@pytest.mark.parametrize("factory", ["own_envs:Edited", "own_envs:make_edited"])
+def test_a_class_that_is_defined_again_is_another_environment(factory: str) -> None:
+    """A notebook runs an edited cell again: no compiled program of the old class is used."""
+    cell = vars(sys.modules["own_envs"])
+    cell |= {"ProbeEnv": ProbeEnv, "jnp": jnp}
+    exec("def make_edited(): return Edited()", cell)
+    first_step = jax.jit(
+        lambda env: env.step(env.reset(jax.random.key(0)), jnp.zeros(2, jnp.int32)).reward, static_argnums=0
+    )
+    for reward in (1.0, 5.0):
+        exec(CELL.format(reward=reward), cell)
+        env = create_env({"factory": factory}, parallel=2)
+        assert first_step(env).tolist() == [reward, reward]
+        assert create_env({"factory": factory}, parallel=2) == env
+
+
 def test_a_config_trains_in_it() -> None:
     workflow = PPOWorkflow.build_from_config(
         {"env": {"factory": "own_envs:make_any", "max_episode_steps": 4}, "num_envs": 8, "rollout_length": 4}
@@ -96,3 +122,12 @@ def test_a_gymnasium_environment_may_take_any_options(options: dict[str, Any]) -
     assert made
     assert all(arguments == {"size": 0} | options for arguments in made)
     env.close()
+
+
+def test_options_of_episodes_apply_to_simulators_of_gymnasium(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["own_envs"], "make", lambda: gymnasium.make("CartPole-v1"))
+    config = {"factory": "own_envs:make", "parallel": 1}
+    env = create_env(config, action_repeat=3, max_episode_steps=12)
+    assert (env.max_episode_steps, env.simulators.main.action_repeat) == (4, 3)
+    with raises_naming(ValueError, "env.max_episode_steps=900", "500 steps"):
+        create_env(config, max_episode_steps=900)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import sys
 from collections.abc import Callable, Iterator
@@ -69,9 +70,13 @@ SAFE = [0.0, 0.25]
 class Setup:
     """A loop of a scripted policy with a fake clock."""
 
-    def __init__(self, robot: Callable[[str], Any], clock: Clock | None = None, **options: Any) -> None:
+    def __init__(
+        self, robot: Callable[[str], Any], clock: Clock | None = None, action_repeat: int | None = None, **options: Any
+    ) -> None:
         self.clock = clock or Clock()
-        self.policy = Policy(self.clock)
+        self.policy: Any = Policy(self.clock)
+        if action_repeat is not None:
+            self.policy.action_repeat = action_repeat
         self.obs: Any = np.zeros(3)
         self.age = 0.0
         self.sent: list[tuple[float, list[float]]] = []
@@ -102,6 +107,31 @@ def test_jitter_does_not_add_up(robot: Callable[[str], Any]) -> None:
     assert np.allclose(report.jitter[1:], 0.003)
     assert setup.sent[99][0] == pytest.approx(100.0 + 99 * 0.02 + 0.004)
     assert_names(report.describe(), "100 ticks", "no faults", "median 3.000 ms")
+
+
+def test_repeated_actions_are_computed_once_and_sent_in_every_period(robot: Callable[[str], Any]) -> None:
+    setup = Setup(robot, Clock(), action_repeat=3)
+    report = setup.loop.run(8)
+    assert (report.ticks, report.faults, len(setup.policy.seen)) == (8, {}, 3)
+    times, actions = zip(*setup.sent, strict=True)
+    assert actions == (*([0.5, 2.0],) * 8, SAFE)
+    assert np.allclose(np.diff(times[1:3]), 0.02)
+
+
+def test_a_fault_ends_the_repetition(robot: Callable[[str], Any]) -> None:
+    setup = Setup(robot, Clock(), action_repeat=3)
+    report, ages = robot("control_loop").Report(), [0.0, 1.0, 0.0, 0.0]
+    for setup.age in ages:
+        setup.loop.tick(report)
+    assert [action for _, action in setup.sent] == [[0.5, 2.0], SAFE, [0.5, 2.0], [0.5, 2.0]]
+    assert (len(setup.policy.seen), setup.policy.resets) == (2, 1)
+
+
+def test_missed_ticks_count_as_repetitions(robot: Callable[[str], Any]) -> None:
+    setup = Setup(robot, Clock(), action_repeat=4, deadline=9.0)
+    setup.policy.seconds = 0.05  # two periods are missed, so that one repetition is left
+    assert setup.loop.run(4).missed == 4
+    assert len(setup.policy.seen) == 2
 
 
 def test_a_late_action_is_not_sent(robot: Callable[[str], Any]) -> None:
@@ -180,6 +210,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     paths = {}
     for name in ("ppo_normalized", "ppo_gru_history", "ppo_discrete"):
         policy = stored(name, tmp_path_factory.mktemp(name))
+        if name == "ppo_gru_history":
+            policy = dataclasses.replace(policy, policy=dataclasses.replace(policy.policy, action_repeat=2))
         ((path, _),) = export_policy(policy, ["onnx"], tmp_path_factory.mktemp(name) / "policy.onnx")
         paths[name] = path
     return paths
@@ -197,6 +229,7 @@ def test_an_exported_policy_normalizes_and_acts_in_its_space(
 
 def test_memory_is_kept_until_a_reset(exported: dict[str, Path], robot: Callable[[str], Any]) -> None:
     policy = robot("control_loop").OnnxPolicy(exported["ppo_gru_history"])
+    assert policy.action_repeat == 2
     first, second = (policy([1.0, 0.0, 0.5]) for _ in range(2))
     assert not np.array_equal(first, second)
     policy.reset()

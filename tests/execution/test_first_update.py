@@ -11,6 +11,7 @@ import pytest
 from evorl.assembly import workflow_from_config
 from evorl.execution.first_update import idle_reasons, num_updates, refuse_idle_training, weak_spots
 from evorl.metrics import WideCounter
+from evorl.runs.replay_file import ReplayFileError
 from evorl.types import State
 from tests.support.config_files import composed
 from tests.support.errors import raises_naming
@@ -95,6 +96,20 @@ def test_sequences_are_waited_for_as_the_training_does() -> None:
     assert num_updates(workflow, 96) == made
 
 
+def test_offline_training_waits_for_no_sequence() -> None:
+    """All sequences are stored at the start; the time steps of offline training count updates."""
+    overrides = ("agent=r2d2", "env=cartpole", "offline=true", "replay.load=recorded", "updates_per_iteration=2")
+    assert num_updates(built(*overrides, "total_timesteps=4"), 4) == 4
+
+
+@pytest.mark.parametrize("overrides", [["agent=td3_bc"], ["agent=sac"], ["agent=rlpd"]])
+def test_a_training_without_its_recording_is_refused_before_it_starts(overrides: list[str]) -> None:
+    """Only a new training reads the recording: the workflow is also built to evaluate or resume a run."""
+    workflow = built(*overrides, "env=pendulum", "replay.load=nowhere/recorded")
+    with raises_naming(ReplayFileError, "nowhere/recorded", "evorl save-replay"):
+        refuse_idle_training(workflow)
+
+
 @pytest.mark.parametrize(
     ("overrides", "part"),
     [
@@ -117,6 +132,12 @@ def test_usual_trainings_have_no_weak_spot() -> None:
     for agent, env in (("ppo", "cartpole"), ("sac", "pendulum"), ("meta/pbt", "cartpole"), ("erl/erl", "pendulum")):
         workflow = built(f"agent={agent}", f"env={env}")
         assert [*idle_reasons(workflow), *weak_spots(workflow)] == []
+
+
+def test_a_learner_that_does_not_warm_up_has_no_reason() -> None:
+    """PGA-ME updates its learner from the first generation on."""
+    start = ("agent=qd/pga_me", "env=pendulum", "pop_size=8", "total_timesteps=20000")
+    assert list(idle_reasons(built(*start, "learner.learning_starts=25000"))) == []
 
 
 @pytest.mark.parametrize(

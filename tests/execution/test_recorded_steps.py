@@ -10,10 +10,16 @@ import numpy as np
 import pytest
 
 from evorl.envs import create_env
+from evorl.envs.space import Box, Discrete
 from evorl.execution.collector import iterate
-from evorl.execution.recorded_steps import _wrap_observations, save_recorded_steps
+from evorl.execution.recorded_steps import (
+    _check_choices,
+    _wrap_observations,
+    check_recorded_steps,
+    save_recorded_steps,
+)
 from evorl.runs.replay_file import ReplayFileError, read_columns, read_replay_facts, write_replay_file
-from evorl.types import PyTreeDict
+from evorl.types import PyTreeDict, State
 from tests.support.errors import raises_naming
 from tests.support.recorded_pendulum import NUM_STEPS, TITLE, pendulum_columns, recorded_pendulum
 from tests.support.small_workflows import small
@@ -177,8 +183,32 @@ def test_arrays_that_would_share_a_column_are_not_saved(tmp_path: Path) -> None:
 )
 def test_what_does_not_fit_is_refused_in_words(env: str, changes: dict[str, Any], message: tuple[str, ...]) -> None:
     replay = {"load": recorded_pendulum(), **changes.pop("replay", {})}
+    workflow = small("sac", env, **{"replay_capacity": 300, **changes, "replay": replay})
     with raises_naming(ReplayFileError, *message):
-        small("sac", env, **{"replay_capacity": 300, **changes, "replay": replay})
+        check_recorded_steps(workflow)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "changes"),
+    [
+        ("r2d2", "CartPole-v1", {"offline": True, "updates_per_iteration": 1}),
+        ("recurrent_sac", "Pendulum-v1", {"replay": {"mixed": True}}),
+    ],
+    ids=["offline", "mixed"],
+)
+def test_a_recording_without_a_sequence_is_refused_unless_more_is_added(
+    algorithm: str, env: str, changes: dict[str, Any]
+) -> None:
+    replay = {"load": recorded_pendulum(), "other_env": True, **changes.pop("replay", {})}
+    length = small(algorithm, env).replay_buffer.length
+    num_envs = NUM_STEPS // length + 1
+    size = {"num_envs": num_envs, "replay_capacity": 100 * num_envs}
+    workflow = small(algorithm, env, **size, **changes, replay=replay)
+    with raises_naming(ReplayFileError, "256 transitions", f"{length} consecutive", f"at least {length * num_envs}"):
+        check_recorded_steps(workflow)
+    more = small(algorithm, env, **size, replay={**replay, "mixed": False})
+    with raises_naming(ReplayFileError, "obs in" if env == "CartPole-v1" else "column 'recurrent_state"):
+        check_recorded_steps(more)  # large enough: the next check rejects it
 
 
 def test_a_column_that_is_missing_is_named(tmp_path: Path) -> None:
@@ -186,7 +216,37 @@ def test_a_column_that_is_missing_is_named(tmp_path: Path) -> None:
     del columns["next_obs"]
     write_replay_file(tmp_path / "half", columns, TITLE)
     with raises_naming(ReplayFileError, "column 'next_obs'"):
-        _loading(str(tmp_path / "half"))
+        check_recorded_steps(_loading(str(tmp_path / "half")))
+
+
+def test_actions_beyond_the_bounds_of_agents_are_refused(tmp_path: Path) -> None:
+    """Torques of Pendulum in [-2, 2] are rejected; rounding errors are not, nor actions without bounds."""
+    columns = pendulum_columns()
+    columns["actions"][7] = 1 + 1e-6
+    write_replay_file(tmp_path / "rounded", columns, TITLE)
+    _loading(str(tmp_path / "rounded")).init(0)
+    columns["actions"][9] = -1.5
+    write_replay_file(tmp_path / "torques", columns, TITLE)
+    with raises_naming(ReplayFileError, "row 9", "torques", "is -1.5", "Box(low=-1.0, high=1.0", "scale the actions"):
+        _loading(str(tmp_path / "torques")).init(0)
+    half = Box([-1.0, -np.inf], [1.0, np.inf])
+    _check_choices(half, np.array([[1.0, 50.0], [-1.0, -50.0]]), "half")
+    with raises_naming(ReplayFileError, "row 1", "is 2.0"):
+        _check_choices(half, np.array([[1.0, 50.0], [2.0, 0.0]]), "half")
+
+
+def test_choices_that_an_environment_lacks_are_refused() -> None:
+    _check_choices(Discrete(3), np.array([0, 2]), "named")
+    for actions in ([0, 3], [1, -1]):
+        with raises_naming(ReplayFileError, "row 1", f"is {actions[1]}", "Discrete(3)", "choose a file"):
+            _check_choices(Discrete(3), np.array(actions), "named")
+
+
+def test_rewards_that_contain_bonuses_are_not_saved(tmp_path: Path) -> None:
+    workflow = small("sac", PENDULUM, intrinsic="rnd")
+    with raises_naming(ReplayFileError, "bonuses", "run without intrinsic"):
+        save_recorded_steps(workflow, State(), tmp_path / "bonuses")
+    assert not list(tmp_path.iterdir())
 
 
 def test_recorded_observations_pass_through_the_wrappers() -> None:

@@ -44,6 +44,24 @@ def test_a_checkpoint_of_an_earlier_version_counts_every_metric_in_every_iterati
     assert means.take() == {"train/loss": 2.0, "train/episodes": 0}
 
 
+@pytest.mark.parametrize("length", [1, 3, 8])
+def test_losses_are_averaged_over_the_updates(length: int) -> None:
+    """Iterations may have several updates or none; a row without an update has zeros."""
+    updates = np.array([[0.0, 0.0], [2.0, 2.0], [0.0, 0.0], [1.0, 1.0], [1.0, 1.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
+    losses = np.where(updates > 0, np.arange(16.0).reshape(8, 2), 0.0)
+    means = RunningMeans({})
+    for first in range(0, 6, length):
+        part = slice(first, min(first + length, 6))
+        rows = {"loss": losses[part], "bonus": losses[part] + 1.0, "updates": updates[part]}
+        means.add(PyTreeDict(rows), losses=("loss", "absent"))
+        means = RunningMeans(means.to_json())  # an interruption
+    expected = (2 * 2.5 + 6.5 + 8.5) / 4
+    row = {"train/loss": expected, "train/bonus": 1.0 + losses[:6].mean(), "train/updates": 4 / 6, "train/episodes": 0}
+    assert means.take() == pytest.approx(row)
+    means.add(PyTreeDict(loss=losses[6:], updates=updates[6:]), losses=("loss",))
+    assert means.take() == {"train/loss": 0.0, "train/updates": 0.0, "train/episodes": 0}
+
+
 def test_latest_metrics_are_those_of_the_last_iteration() -> None:
     """Also after an interruption, for names below a given one, and for the mean over seeds."""
     metrics = PyTreeDict(

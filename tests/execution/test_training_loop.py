@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.envs.env import EnvState
 from evorl.execution import programs, training_loop
 from evorl.execution.session import TrainingDiverged
 from evorl.runs.recorder import Recorder
@@ -169,3 +170,34 @@ def test_a_row_has_the_last_value_of_what_describes_the_state(algorithm: str) ->
     for name, x in values.items():
         expected = x[-1] if name in latest else x.mean()
         np.testing.assert_allclose(row[f"train/{name}"], expected, rtol=1e-6, err_msg=name)
+
+
+class _OtherSimulators:
+    """Environments whose simulators are in none of the given states."""
+
+    steps_on_host = True
+
+    def is_live(self, env_state: EnvState) -> bool:
+        return False
+
+    def next_episodes(self, env_state: EnvState) -> EnvState:
+        return env_state.replace(reward=env_state.reward - 1.0)
+
+
+def test_nothing_of_a_cut_episode_reaches_the_new_one() -> None:
+    """Sums of rewards, the memory of E3B and the replay buffer end their episodes, also those of several seeds."""
+    on_policy = small("ppo", normalize_rewards=True, intrinsic="e3b").init(0)
+    scale, episodic = on_policy.reward_scale, on_policy.episodic
+    played = on_policy.replace(
+        reward_scale=scale.replace(sums=scale.sums + 2.0), episodic=jax.tree.map(lambda x: x * 3.0, episodic)
+    )
+    off_policy = small("dqn", reward_bound=1.0, n_step=3).init(0)
+    for before in (played, off_policy):
+        for state in (before, jax.tree.map(lambda x: jnp.stack([x, x]), before)):
+            after = training_loop.with_new_episodes(_OtherSimulators(), state)
+            assert (after.env_state.reward == -1.0).all()
+            assert (after.reward_scale.sums == 0.0).all()
+            if "episodic" in state:
+                np.testing.assert_array_equal(*jnp.broadcast_arrays(after.episodic.inverse, episodic.inverse))
+            else:
+                assert after.replay_state.data.dones[..., -1, :].all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from pathlib import Path
@@ -32,6 +33,15 @@ need("onnxruntime", "onnx")
 
 def written(policy: StoredPolicy, form: str, folder: Path) -> Path:
     return export_policy(policy, [form], folder)[0].path
+
+
+def test_a_description_names_the_action_repeat(tmp_path: Path) -> None:
+    once = stored("dqn", tmp_path)
+    repeated = dataclasses.replace(once, policy=dataclasses.replace(once.policy, action_repeat=4))
+    exported = read_exported(written(repeated, "onnx", tmp_path))
+    for policy in (repeated, exported):
+        assert "one action per 4 environment steps" in policy.describe()
+    assert "one action" not in once.describe()
 
 
 @pytest.mark.parametrize("form", ["onnx", "jax"])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from evorl.distributions import Categorical, Normal
-from evorl.export.inlined_program import NORMAL, UNIFORM, Draw, Opened, computed, walk
+from evorl.export.inlined_program import NORMAL, RANDOM, UNIFORM, Draw, Opened, computed, walk
 from tests.support.errors import raises_naming
 
 ROW = jax.ShapeDtypeStruct((3,), np.float32)
@@ -34,6 +38,36 @@ def test_drawn_choices_are_those_of_their_probabilities() -> None:
     noise = np.random.default_rng(0).random((20_000, 3), np.float32)
     chosen = jax.jit(jax.vmap(lambda u: opened([logits], [u])[0][0]))(noise)
     np.testing.assert_allclose(np.bincount(chosen) / len(noise), [0.2, 0.5, 0.3], atol=0.02)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.uint32])
+def test_drawn_integers_have_equal_chances(dtype: Any) -> None:
+    low = 0 if dtype == np.uint32 else -1
+    opened = Opened(lambda x: [jax.random.randint(jax.random.key(0), (4,), low, low + 3, dtype)], [ROW])
+    assert opened.draws == [Draw(UNIFORM, (4,), np.float32)]
+    (chosen,), _ = opened([jnp.zeros(3)], [jnp.asarray([0.0, 0.34, 0.99999994, 1.0], jnp.float32)])
+    assert chosen.dtype == dtype
+    np.testing.assert_array_equal(chosen, [low, low + 1, low + 2, low + 2])
+
+
+KEY = jax.random.key(3)
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        lambda x: x + jax.random.bits(KEY, (3,)),
+        lambda x: x + jax.random.permutation(KEY, 3),
+        lambda x: jax.random.gamma(KEY, x),
+        lambda x: jax.lax.fori_loop(0, 3, lambda i, x: x + jax.random.uniform(jax.random.fold_in(KEY, i)), x),
+        lambda x: x + jax.random.key_data(KEY).sum(),
+    ],
+    ids=["bits", "permutation", "gamma", "loop", "data"],
+)
+def test_a_result_of_other_random_numbers_is_known(sample: Callable[[jax.Array], jax.Array]) -> None:
+    greedy_and_sampled = jax.jit(lambda x: (x * 2, sample(x)))
+    origins = Opened(lambda x, y: [*greedy_and_sampled(x), y + jax.random.uniform(KEY, (3,), maxval=x)], [ROW, ROW])
+    assert origins.origins() == [{0}, {0, RANDOM}, {0, 1}]
 
 
 def test_a_choice_tells_what_it_was_chosen_from() -> None:

@@ -18,11 +18,12 @@ from evorl.export.graph import NoRule
 from evorl.export.packed_policy import packed_files
 from evorl.runs.folder import RunFolder
 from evorl.runs.policy_archive import ABOUT, ARRAYS, CARD, CONFIG, METRICS, PAGE, REPORT, STRUCTURE, write_archive
-from evorl.runs.replay_file import write_replay_file
+from evorl.runs.replay_file import ReplayFileError, write_replay_file
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
 from evorl.warm_start import warm_start
 from tests.support.command_line import QUIET
+from tests.support.errors import raises_naming
 from tests.support.recorded_pendulum import TITLE, pendulum_columns
 from tests.support.small_workflows import small
 
@@ -113,6 +114,7 @@ def test_a_policy_of_recorded_transitions_acts_without_them(
     run = train_once(
         *"agent=td3_bc env=pendulum num_envs=2 batch_size=4 replay_capacity=256 total_timesteps=2".split(),
         *"agent.network.torso=[4] agent.critic_network.torso=[4] eval_interval=0 log_interval=0 devices=1".split(),
+        "env.max_episode_steps=10",
         f"replay.load={dataset}",
         *QUIET,
     )
@@ -124,3 +126,12 @@ def test_a_policy_of_recorded_transitions_acts_without_them(
     dataset.with_suffix(".npz").unlink()
     dataset.with_suffix(".json").unlink()
     assert np.array_equal(evorl.load_policy(tmp_path / "policy.zip")(obs), expected)
+    assert np.array_equal(evorl.load_policy(run.path)(obs), expected)
+    assert packed_files(run).files[ARRAYS] == packed.files[ARRAYS]
+    assert evorl.evaluate(run.path, eval_episodes=1).mean_return < 0
+    resumed = shutil.copytree(run.path, tmp_path / "resumed")
+    evorl.train(resume=resumed, total_timesteps=4)  # the checkpoint contains the transitions
+    assert RunFolder(resumed).saved_at is not None
+    with raises_naming(ReplayFileError, "replay file", "recorded"):
+        evorl.train("agent=td3_bc", "env=pendulum", f"replay.load={dataset}", runs_folder=tmp_path / "fresh")
+    assert not (tmp_path / "fresh").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -29,6 +30,16 @@ def test_what_the_page_is_given(tmp_path: Path) -> None:
     assert all(set(start) == {"obs", *states} for start in world.starts)
     assert len({float(start["obs"][0]) for start in world.starts}) == NUM_STARTS
     assert np.abs(world.starts[0]["obs"]).max() <= 0.05
+
+
+@pytest.mark.parametrize("env", ["Pendulum-v1", {"factory": f"{Countdown.__module__}:Countdown"}], ids=str)
+@pytest.mark.parametrize(("repeat", "limit"), [(1, 7), (3, 7), (4, 8)])
+def test_the_time_limit_is_in_environment_steps(env: Any, repeat: int, limit: int, tmp_path: Path) -> None:
+    config = {"name": env} if isinstance(env, str) else env
+    repeated = create_env({**config, "action_repeat": repeat, "max_episode_steps": limit})
+    world = page_environment(stored("sac", tmp_path).policy, repeated)
+    assert world is not None
+    assert world.limit == limit
 
 
 @pytest.mark.parametrize("name", ["masked", "dqn_convolutional"])

@@ -11,7 +11,7 @@ import pytest
 
 from evorl.cli import commands, play
 from evorl.envs.gymnasium import make_gymnasium_simulators
-from evorl.export.play import check_fits, environment_of, play_episode
+from evorl.export.play import check_fits, environment_of, play_episode, simulators_of
 from evorl.export.stored_policy import LoadedPolicy
 from evorl.runs.folder import RunFolder
 from tests.support.errors import raises_naming
@@ -53,6 +53,14 @@ def test_an_episode_is_that_of_the_policy(tmp_path: Path) -> None:
     simulators.close()
 
 
+@pytest.mark.parametrize("title", ["gymnax/Pendulum-v1", "gymnasium/Pendulum-v1"])
+def test_an_episode_has_the_time_limit_of_the_run(title: str, tmp_path: Path) -> None:
+    run = dataclasses.replace(stored("sac", tmp_path), title=title, env_config={"max_episode_steps": 7})
+    simulators = simulators_of(*environment_of(run, None), "rgb_array")
+    assert play_episode(LoadedPolicy(run.policy), simulators, 0, 20)[0] == 7
+    simulators.close()
+
+
 def test_which_environment(tmp_path: Path) -> None:
     cartpole = stored("dqn", tmp_path)
     assert environment_of(cartpole, None) == ("CartPole-v1", {})
@@ -61,6 +69,12 @@ def test_which_environment(tmp_path: Path) -> None:
     config = {"library": "gymnasium", "name": "X-v0", "history": 2, "host": "loop", "wrappers": ["A"], "obs_key": None}
     of_gymnasium = dataclasses.replace(cartpole, title="gymnasium/X-v0", env_config=config)
     assert environment_of(of_gymnasium, None) == ("X-v0", {"wrappers": ["A"]})
+    limit = {"max_episode_steps": 20}
+    of_gymnasium.env_config.update(limit, terminal_on_life_loss=True, reward_clip=1.0)
+    assert environment_of(of_gymnasium, None) == ("X-v0", {"wrappers": ["A"], **limit})
+    assert environment_of(of_gymnasium, "X-v0") == ("X-v0", {})
+    of_gymnax = dataclasses.replace(cartpole, env_config={**limit, "name": "CartPole-v1", "option": 3})
+    assert environment_of(of_gymnax, None) == ("CartPole-v1", limit)
     with raises_naming(ValueError, "gymnax/Breakout-MinAtar", "Gymnasium"):
         environment_of(stored("dqn_convolutional", tmp_path), None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -11,14 +12,20 @@ import numpy as np
 import pytest
 
 import evorl
-from evorl.cli import commands
+from evorl.cli import act, commands
 from evorl.cli.options import ACT
+from evorl.envs.space import Box
+from evorl.export import policy_server
 from evorl.export.policy_server import PolicyServer
 from evorl.reports.seed_choice import SeedChoice
+from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
+from evorl.runs.structure import CheckpointError
 from evorl.serving.client import AgentProxy, AgentProxyException
 from evorl.serving.serve_settings import ServeSettings
-from tests.support.errors import raises_naming
+from tests.support.apps import free_port
+from tests.support.errors import assert_names, raises_naming
+from tests.support.portable import stored
 
 GIVEN = {name: option.default for name, option in ACT.items()}
 SETTINGS = ServeSettings(bind="127.0.0.1:0", max_clients=3)
@@ -109,3 +116,38 @@ def test_another_best_seed_takes_over(trained: RunFolder, tmp_path: Path) -> Non
         server.stored = dataclasses.replace(server.stored, seed=SeedChoice(1 - before, ""))  # as if it had been best
         assert server.look_for_newer()
         assert server.stored.seed.number == before
+
+
+def test_a_newer_policy_that_cannot_be_served_leaves_the_old_one_in_use(
+    trained: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    old = policy_server._loaded({**GIVEN, "run": str(trained.path)})
+    new = dataclasses.replace(old, timesteps=128)
+    bounded = dataclasses.replace(new.policy, obs_space=Box(-9.0, 9.0, (4,)))
+    damaged = CheckpointError("a damaged checkpoint")
+    loaded = [
+        *(old, damaged, damaged, RunFolderError("the folder is gone"), KeyError("an entry of a user's config")),
+        *(stored("ppo_min_gru", tmp_path), dataclasses.replace(new, policy=bounded), new),
+    ]
+
+    def load(_: object) -> object:
+        policy = loaded.pop(0)
+        if not loaded:  # after all failures
+            agent = AgentProxy(address, timeout=30.0)
+            agent.connect(retry=1)
+            agent.init(exploit=True)
+            assert agent.update(None, [0.1, 0.2, 0.3, 0.4]) in (0, 1)
+            agent.disconnect()
+        if isinstance(policy, Exception):
+            raise policy
+        return policy
+
+    monkeypatch.setattr(policy_server, "_loaded", load)
+    monkeypatch.setattr(act, "stop_on_signals", lambda: contextlib.nullcontext(lambda: not loaded))
+    commands.run(["act", f"run={trained.path}", f"bind={address}", "follow=0.01"])
+    output = capsys.readouterr().out
+    assert_names(output, "a damaged checkpoint", "the folder is gone", "an entry", "spaces", "restart", "128 steps")
+    assert output.count("damaged") == 1, "the same error is printed once"
+    assert output.count("Still serving") == 4
+    assert output.count("Now serving") == 1

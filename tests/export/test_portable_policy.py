@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
+from evorl.agent import AgentState
 from evorl.agents.random_actions import RandomAgent
-from evorl.envs import create_env
-from evorl.envs.space import Box, DictSpace, Discrete, TupleSpace
+from evorl.envs.multi_discrete import MultiDiscrete
+from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace, leaf_spaces, leaf_values
+from evorl.envs.stack import wrap_env
+from evorl.export.artifacts import policy_graph
+from evorl.export.onnx_file import OnnxSession, onnx_bytes
 from evorl.export.portable_policy import described_space, portable_policy
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 from tests.support.errors import raises_naming
-from tests.support.portable import stored, with_statistics
+from tests.support.portable import VERSIONS, stored, with_statistics
 from tests.support.small_workflows import fresh_state, small
+from tests.support.toy_envs import ActionEnv
 
 PORTS = {
     "ppo_discrete": ("obs", "action action_scores"),
@@ -87,11 +94,49 @@ def test_random_numbers_are_inputs(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.median(actions), greedy[0, 0], atol=0.2)
 
 
-def test_a_random_agent_has_no_greedy_policy() -> None:
-    env = create_env("Pendulum-v1")
+@pytest.mark.parametrize(
+    "space",
+    [
+        Box(-2.0, 2.0, (1,)),
+        Box(-3, 4, (2,), np.int8),
+        Discrete(3, start=-1),
+        MultiDiscrete([2, 3], start=5),
+        TupleSpace([Discrete(3, start=5), MultiDiscrete([3, 2], start=-1), Box(-3, 4, (2,), np.int8), Box(0.0, 1.0)]),
+    ],
+    ids=repr,
+)
+def test_a_random_agent_is_exported_as_one(space: Space, tmp_path: Path) -> None:
+    env = wrap_env(ActionEnv(space))
     agent_state = RandomAgent().init(env.obs_space, env.action_space, jax.random.key(0))
-    with raises_naming(ValueError, "RandomAgent", "evaluations"):
+    with raises_naming(ValueError, "RandomAgent", "evaluations", "sample=true"):
         portable_policy(RandomAgent(), agent_state, env)
+    policy = portable_policy(RandomAgent(), agent_state, env, sample=True)
+    given = {"obs": np.zeros((500, 1), np.float32), **policy.drawn(np.random.default_rng(0), 500)}
+    outputs = policy.rows(given)
+    for actions, of in zip(leaf_values(space, policy.action_of(outputs)), leaf_spaces(space), strict=True):
+        assert np.all(of.contains(actions))
+        numbers = np.asarray(actions).reshape(500, -1)[:, -1]
+        assert len(np.unique(numbers)) >= (of.n if isinstance(of, Discrete) else 2)
+    if importlib.util.find_spec("onnxruntime"):
+        path = tmp_path / "policy.onnx"
+        path.write_bytes(onnx_bytes(policy, policy_graph(policy), {**VERSIONS, **policy.describe()}, "A test."))
+        for name, actual in OnnxSession(path)(given).items():
+            np.testing.assert_allclose(actual, outputs[name], atol=1e-5)
+
+
+class _Shuffling(RandomAgent):
+    """Agent that samples in a form that exports do not support."""
+
+    def compute_actions(self, agent_state: AgentState, sample_batch: SampleBatch, key: jax.Array) -> Any:
+        return jax.random.permutation(key, 3)[: len(sample_batch.obs)], PyTreeDict()
+
+
+@pytest.mark.parametrize("sample", [False, True])
+def test_other_random_numbers_are_refused(sample: bool) -> None:
+    env = wrap_env(ActionEnv(Discrete(3)))
+    agent_state = _Shuffling().init(env.obs_space, env.action_space, jax.random.key(0))
+    with raises_naming(ValueError, "random numbers", "permutation", "uniform, normal, randint"):
+        portable_policy(_Shuffling(), agent_state, env, sample)
 
 
 def test_spaces_as_plain_data() -> None:

@@ -3,10 +3,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import gymnasium
 import numpy as np
+import pytest
 
-from evorl.interop.agent_calls import calls_of
+from evorl.envs.gymnasium import make_gymnasium_simulators
+from evorl.envs.space import Box
+from evorl.interop.agent_calls import calls_of, env_step_for
+from evorl.interop.collector import Collector
 from evorl.interop.host_agent import HostAgent
+from evorl.interop.runner import Runner
+from evorl.interop.vector_collector import VectorCollector
+from tests.support.errors import raises_naming
 from tests.support.interop_parts import CountingEnv
 
 STEP = (np.zeros(1), 0, 1.0, np.ones(1), True, False, {"a": 1})
@@ -41,3 +49,44 @@ def test_a_view_of_one_object_counts_too() -> None:
     _, complete = calls_of(agent)
     assert complete is not None
     assert complete(STEP, {})[6] == {"b": 2}
+
+
+class _OfAgents(HostAgent):
+    gives_agent_actions = True
+
+
+SPACES = gymnasium.spaces
+NUMBERS = SPACES.Box(0.0, 1.0, (1,))
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        SPACES.Discrete(5),
+        SPACES.MultiDiscrete([2, 3]),
+        SPACES.Dict({"a": NUMBERS, "b": SPACES.Discrete(2, start=1)}),
+        SPACES.Tuple([NUMBERS, SPACES.Dict({"c": SPACES.MultiDiscrete([4])})]),
+    ],
+    ids=repr,
+)
+def test_discrete_observations_are_refused_unless_they_are_encoded(space: Any) -> None:
+    env = CountingEnv(3)
+    agents = _OfAgents(env.action_space), HostAgent(env.action_space)
+    env.observation_space = space
+    with raises_naming(ValueError, "one-hot", "Discrete", "FlattenObservation", "env=gymnasium/"):
+        Collector(env).collect(agents[0], 1)
+    with raises_naming(ValueError, "one-hot"):
+        Runner.on_policy(env, agents[0], rollout_length=1)
+    assert Collector(env).collect(agents[1], 2).transitions.obs.shape == (2, 1)
+    env.observation_space = SPACES.flatten_space(space)
+    assert Collector(env).collect(agents[0], 2).transitions.obs.shape == (2, 1)
+
+
+def test_those_of_simulators_are_refused_too() -> None:
+    agent = _OfAgents(Box(-1.0, 1.0, (1,)), num_envs=2)
+    simulators = make_gymnasium_simulators("FrozenLake-v1", 2)
+    with raises_naming(ValueError, "Discrete(16)", "make_gymnasium_simulators", "FlattenObservation"):
+        VectorCollector(simulators).collect(agent, 1)
+    simulators = make_gymnasium_simulators("FrozenLake-v1", 2, wrappers=["FlattenObservation"])
+    assert env_step_for(simulators, agent) == simulators.step
+    assert simulators.obs_space.shape == (16,)

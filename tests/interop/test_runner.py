@@ -9,6 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.envs.action_conversion import ActionConversion
+from evorl.envs.gymnasium import make_gymnasium_simulators
+from evorl.envs.gymnasium_spaces import action_space_of
 from evorl.execution.session import TrainingDiverged
 from evorl.interop.host_agent import HostAgent
 from evorl.interop.replay_memory import ReplayMemory
@@ -104,6 +107,42 @@ def test_who_acts_in_the_warm_up() -> None:
     assert agent.calls.count("step") == 8
     assert set(batch.obs[:, 0].tolist()) <= set(range(5))
     assert len(set(replay.take(np.arange(7)).actions.tolist())) > 1
+
+
+class _OfAgents(TracingAgent):
+    gives_agent_actions = True
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        gymnasium.spaces.Box(-2.0, 2.0, (1,)),
+        gymnasium.spaces.Box(0, 7, (2,), np.int32),
+        gymnasium.spaces.Discrete(3, start=5),
+        gymnasium.spaces.MultiDiscrete([2, 3]),
+        gymnasium.spaces.Discrete(3),
+    ],
+    ids=repr,
+)
+def test_a_random_warm_up_stores_actions_in_the_format_of_the_agent(space: Any) -> None:
+    received, env = [], CountingEnv(5)
+    env.action_space = space
+    step, env.step = env.step, lambda action: received.append(action) or step(action)
+    replay = ReplayMemory(UniformReplayBuffer(capacity=60), extra_columns={"seen": (), "error": ()})
+    Runner.off_policy(env, _OfAgents(), warm_up=60, warm_up_by="random", burn_in=5, replay=replay).prepare()
+    conversion = ActionConversion(action_space_of(space)[0])
+    stored = replay.take(np.arange(60)).actions
+    assert np.all(conversion.agent_space.contains(stored))
+    np.testing.assert_array_equal(conversion.to_env(stored), np.stack(received[5:]))
+    assert len(np.unique(received, axis=0)) > 1
+
+
+def test_so_does_one_of_simulators() -> None:
+    simulators = make_gymnasium_simulators("Pendulum-v1", 2)
+    runner = Runner.off_policy(simulators, _OfAgents(), warm_up=40, warm_up_by="random", eval_env=simulators)
+    runner.prepare()
+    assert runner.replay is not None
+    assert 0.5 < np.abs(runner.replay.take(np.arange(40)).actions).max() <= 1.0
 
 
 def test_a_burn_in_leaves_nothing_but_what_the_environment_has_seen() -> None:

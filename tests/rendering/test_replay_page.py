@@ -99,7 +99,7 @@ def test_a_browser_draws_it(page: Path, tmp_path: Path) -> None:
 
 
 def test_a_picture_within_a_page(tmp_path: Path) -> None:
-    write_picture_page(tmp_path / "a.html", TITLE, b"bytes", "webp")
+    write_picture_page(tmp_path / "a.html", TITLE, b"bytes")
     text = (tmp_path / "a.html").read_text(encoding="utf-8")
     assert f"data:image/webp;base64,{base64.b64encode(b'bytes').decode()}" in text
     assert "</script>" not in text

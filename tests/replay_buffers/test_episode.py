@@ -131,3 +131,20 @@ def test_another_step_of_the_same_episode() -> None:
     np.testing.assert_array_equal(later_span.length, span.length)
     assert (later_span.step >= span.step).all()
     assert np.asarray(state.data.dones)[span.end, envs].all()
+
+
+def test_episodes_that_were_cut_are_complete() -> None:
+    """The steps equal those of a history that ended there, where the start is stored; an empty ring stays empty."""
+    history = _history(21)
+    mask = np.array([True, False, True, True])
+    cut = history.replace(dones=history.dones.copy())
+    cut.dones[14] |= mask
+    state = _stored(history[:15]).end_episodes(mask)
+    for start in range(15, 21, 3):
+        state = Whole(COMPLETE).add(state, history[start : start + 3])
+    expected = _stored(cut)
+    places = list(_expected(cut, True))
+    assert _span_of_each(state, places) == _span_of_each(expected, places)
+    np.testing.assert_array_equal(state.lengths, expected.lengths)
+    empty = Whole(COMPLETE).init(jax.tree.map(lambda x: x[0, 0], history))
+    np.testing.assert_array_equal(empty.end_episodes(True).lengths, 0)

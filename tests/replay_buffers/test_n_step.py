@@ -96,3 +96,17 @@ def test_an_episode_gives_as_many_as_it_has_steps(terminated: bool) -> None:
         ]
         np.testing.assert_allclose(batch.rewards[own], rewards, rtol=1e-5)
         first = end + 1
+
+
+def test_an_episode_that_was_cut_ends_with_its_newest_step() -> None:
+    """Only environments in the mask are truncated, also in a stack of rings: later steps belong to another episode."""
+    history, mask = _history(18).replace(dones=np.zeros((18, NUM_ENVS), np.bool_)), np.array([True, False, True])
+    history = history.replace(extras=PyTreeDict(termination=history.dones))
+    ring = _stored(history[:17])  # the newest row has wrapped around
+    pair = jax.tree.map(lambda x: np.stack([x, x]), ring).end_episodes(mask)
+    np.testing.assert_array_equal(pair.data.dones[0], ring.end_episodes(mask).data.dones)
+    state = Whole(BUFFER).add(jax.tree.map(lambda x: x[1], pair), history[17:])
+    batch = take_n_step(state, np.full(3, 15), np.arange(3), NUM_ENVS, 3, DISCOUNT)
+    np.testing.assert_array_equal(batch.extras.num_rewards, [2, 3, 2])
+    np.testing.assert_array_equal(batch.next_obs, [16.5, 17.5, 16.5])
+    np.testing.assert_allclose(batch.extras.discounts, DISCOUNT ** np.array([2, 3, 2]), rtol=1e-6)

@@ -222,3 +222,11 @@ def test_what_cannot_be_is_told() -> None:
         SlotReplayBuffer(capacity=39, episode_steps=0)
     with raises_naming(ValueError, "init", "key"):
         SlotReplayBuffer(capacity=40, episode_steps=10).init(jnp.zeros(()))
+
+
+def test_a_cut_episode_leaves_its_slot() -> None:
+    buffer = SlotReplayBuffer(capacity=4 * STEPS * 2, num_envs=2, episode_steps=STEPS)
+    steps = SampleBatch(obs=np.arange(6.0).reshape(3, 2), dones=np.zeros((3, 2), np.bool_))
+    state = Whole(buffer).init(jax.tree.map(lambda x: x[0, 0], steps), jax.random.key(0))
+    state = Whole(buffer).add(Whole(buffer).add(state, steps).end_episodes(np.array([True, False])), steps[:1])
+    assert np.asarray(state.size).reshape(2, -1)[:, :2].tolist() == [[3, 1], [4, 0]]

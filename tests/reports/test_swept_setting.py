@@ -91,6 +91,21 @@ def test_a_page_compares_them_by_another_metric(sweep: RecordedRun) -> None:
     assert PageCheck(report.to_html()).faults == []
 
 
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"discount": [0.9, 0.99], "agent": {"network": [None, "wide"], "clip_epsilon": None}},
+        {"over": {"agent": {"network": [None, "wide"]}, "discount": {"low": 0.9, "high": 1.0}}, "draws": 4},
+    ],
+)
+def test_the_paths_of_a_sweep_may_be_nested(over: dict, sweep: RecordedRun) -> None:
+    sweep.folder.update_config({**sweep.config, "sweep": over})
+    runs = settings_or_itself(RecordedRun(sweep.folder, sweep.name))
+    assert [(run.config["discount"], run.config["agent"]["network"]) for run in runs] == [
+        (setting["discount"], setting["agent.network"]) for setting in SETTINGS
+    ]
+
+
 def test_a_table_of_another_sweep_is_told(sweep: RecordedRun) -> None:
     write_sweep(sweep.folder.sweep_table, [{"seed": 1}], {0: {}}, 2)
     with raises_naming(RunFolderError, "sweep.csv", "ppo-sweep"):

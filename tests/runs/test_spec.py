@@ -65,6 +65,14 @@ def test_changed_settings_are_checked_and_leave_the_others() -> None:
         spec.changed({"num_seeds": 0})
 
 
+def test_a_name_changes_the_name_of_a_part_and_keeps_its_settings() -> None:
+    """``optimizer: rmsprop`` in a sweep is short for ``optimizer.name``, as on the command line."""
+    spec = RunSpec.from_config({"optimizer": {"name": "adam", "learning_rate": 2.5e-3}, "agent": {"cell": {"size": 8}}})
+    changed = spec.changed({"optimizer": "rmsprop", "agent.cell": "gru"})
+    assert changed.workflow["optimizer"] == {"name": "rmsprop", "learning_rate": 2.5e-3}
+    assert changed.workflow["agent"] == {"cell": "gru"}  # no part with a name: replaced
+
+
 def test_the_workflow_is_built_from_its_keys_and_few_of_the_run() -> None:
     config = RunSpec.from_config({"seed": 3, "trust": True, "agent": {"a": 1}}).workflow_config()
     assert set(config) == RunSpec.keys("builds") | {"agent"}

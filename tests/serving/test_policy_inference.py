@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evorl.envs.space import Box
 from evorl.export.stored_policy import LoadedPolicy
 from evorl.serving.batched_inference import MAX_BATCH, ActionRequest
 from evorl.serving.policy_inference import PolicyInference
@@ -61,8 +63,10 @@ def test_a_newer_policy_takes_over_and_memory_stays(tmp_path: Path) -> None:
     assert inference.ask([question(0, 0, obs[0], True)]).actions[0] == pytest.approx(expected(obs[0]), rel=1e-5)
     inference.swap(old)
     assert inference.ask([question(0, 1, obs[1])]).actions[0] == pytest.approx(expected(obs[1]), rel=1e-5)
-    with raises_naming(ValueError, "inputs", "outputs"):
-        inference.swap(other)
+    wider = dataclasses.replace(old, action_space=Box(-3, 3, old.action_space.shape))
+    for policy in (other, wider):
+        with raises_naming(ValueError, "inputs", "outputs", "spaces"):
+            inference.swap(policy)
 
 
 @pytest.mark.parametrize("num_slots", [1, 5, MAX_BATCH, MAX_BATCH + 1, 1000])
@@ -72,6 +76,8 @@ def test_only_sizes_of_batches_are_compiled(num_slots: int) -> None:
     policy = SimpleNamespace(
         inputs=(port,),
         outputs=(),
+        obs_space=None,
+        action_space=None,
         initial_memory=lambda num_rows: {},
         runnable=lambda: lambda inputs: sizes.append(len(inputs["obs"])),
     )

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import msgpack
 import numpy as np
 import pytest
 
+from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
+from evorl.export import policy_server
 from evorl.export.policy_server import PolicyServer
+from evorl.export.portable_policy import Port
 from evorl.export.stored_policy import LoadedPolicy
+from evorl.serving.packed_messages import unpack_message
 from evorl.serving.serve_settings import ServeSettings
 from tests.support.errors import raises_naming
-from tests.support.portable import stored
+from tests.support.portable import portable_function, stored
 
 aiohttp = pytest.importorskip("aiohttp", reason="needs the extra serve")
 TOKEN = "let-me-in-please"
@@ -29,11 +36,16 @@ def as_sent(array: np.ndarray) -> dict[bytes, Any]:
 
 
 def talk(
-    folder: Path, name: str, conversation: Callable[[Any, str], Awaitable[None]], token: str | None = None
+    folder: Path,
+    policy: Any,
+    conversation: Callable[[Any, str], Awaitable[None]],
+    token: str | None = None,
+    **limits: Any,
 ) -> None:
-    """Serve a policy and run a conversation with its address."""
-    policy = dataclasses.replace(stored(name, folder), env=None)
-    settings = ServeSettings(bind="127.0.0.1:0", web="127.0.0.1:0", max_clients=4, token=token)
+    """Serve a policy, or the one of this name, and run a conversation with its address."""
+    if isinstance(policy, str):
+        policy = dataclasses.replace(stored(policy, folder), env=None)
+    settings = ServeSettings(bind="127.0.0.1:0", web="127.0.0.1:0", max_clients=4, token=token, **limits)
 
     async def main(address: str) -> None:
         async with aiohttp.ClientSession() as session:
@@ -58,8 +70,8 @@ def test_an_observation_is_answered_with_actions(tmp_path: Path) -> None:
                 if "reset" in message:
                     expected.reset()
                 await socket.send_bytes(msgpack.packb({"state": as_sent(obs[number]), **message}))
-                answer = msgpack.unpackb(await socket.receive_bytes())
-                np.testing.assert_allclose(answer["actions"], expected(obs[number]), rtol=1e-5)
+                answer = unpack_message(await socket.receive_bytes())
+                np.testing.assert_allclose(answer["actions"], [expected(obs[number])], rtol=1e-5)
                 assert answer["server_timing"]["infer_ms"] > 0
 
     talk(tmp_path, "ppo_gru_history", conversation)
@@ -135,3 +147,93 @@ def test_a_long_reason_is_cut_between_characters(character: str, tmp_path: Path)
                 assert 116 < len(closing.extra.encode()) <= 120
 
     talk(tmp_path, "ppo_normalized", conversation)
+
+
+@pytest.mark.parametrize(
+    ("space", "shapes"),
+    [
+        (Discrete(3), (1,)),
+        (Box(-1.0, 1.0, (2,)), (1, 2)),
+        (Box(-1.0, 1.0, (2, 3)), (1, 2, 3)),
+        (
+            DictSpace({"arms": TupleSpace([Box(-1.0, 1.0, (2,)), Box(-1.0, 1.0, ())]), "grip": Discrete(2)}),
+            {"arms": [(1, 2), (1,)], "grip": (1,)},
+        ),
+    ],
+)
+def test_actions_are_chunks_of_one_step(space: Space, shapes: Any, tmp_path: Path) -> None:
+    leaves = jax.tree.leaves(space.spec)
+    policy = dataclasses.replace(
+        portable_function(lambda x: x, (1,)),
+        results=tuple(Port(f"action_{i}", leaf.shape, leaf.dtype) for i, leaf in enumerate(leaves)),
+        row=lambda x: tuple(jnp.ones(leaf.shape, leaf.dtype) for leaf in leaves),
+        action_space=space,
+    )
+
+    async def conversation(session: Any, address: str) -> None:
+        async with session.ws_connect(address + "/") as socket:
+            await socket.receive_bytes()
+            await socket.send_bytes(msgpack.packb({"obs": [0.0]}))
+            actions = unpack_message(await socket.receive_bytes())["actions"]
+            assert jax.tree.map(np.shape, actions) == shapes
+            assert [leaf.dtype for leaf in jax.tree.leaves(actions)] == [leaf.dtype for leaf in leaves]
+
+    talk(tmp_path, dataclasses.replace(stored("dqn", tmp_path), policy=policy, env=None), conversation)
+
+
+def test_a_silent_client_is_disconnected(tmp_path: Path) -> None:
+    """Pings, which libraries send by themselves, are no messages."""
+
+    async def pings(socket: Any) -> None:
+        while not socket.closed:
+            with contextlib.suppress(ConnectionError):
+                await socket.ping()
+            await asyncio.sleep(0.05)
+
+    async def conversation(session: Any, address: str) -> None:
+        async with session.ws_connect(address + "/") as talks, session.ws_connect(address + "/") as silent:
+            pinging = asyncio.create_task(pings(talks))
+            for socket in (talks, silent):
+                assert "action_space" in msgpack.unpackb(await socket.receive_bytes())
+            await talks.send_bytes(msgpack.packb({"state": [0.0] * 3}))
+            assert "actions" in unpack_message(await talks.receive_bytes())
+            for socket in (silent, talks):
+                closing = await socket.receive()
+                assert (closing.type, closing.data, closing.extra) == (aiohttp.WSMsgType.CLOSE, 1008, "timed out")
+            pinging.cancel()
+
+    talk(tmp_path, "ppo_normalized", conversation, idle_seconds=1.0)
+
+
+def test_a_client_that_sends_too_much_is_disconnected(tmp_path: Path) -> None:
+    async def conversation(session: Any, address: str) -> None:
+        async with session.ws_connect(address + "/") as socket:
+            await socket.receive_bytes()
+            for _ in range(20):
+                await socket.send_bytes(msgpack.packb({"state": [0.0] * 3}))
+            while (answer := await socket.receive()).type == aiohttp.WSMsgType.BINARY:
+                pass
+            with raises_naming(ValueError, "max_messages_per_second=1"):
+                raise ValueError(answer.data)
+
+    talk(tmp_path, "ppo_normalized", conversation, max_messages_per_second=1)
+
+
+def test_the_metadata_are_those_of_the_policy_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = dataclasses.replace(stored("ppo_normalized", tmp_path), env=None)
+    new = dataclasses.replace(
+        old, timesteps=128, title="another", policy=dataclasses.replace(old.policy, action_repeat=2)
+    )
+    monkeypatch.setattr(policy_server, "_loaded", lambda _: new)
+
+    async def metadata(address: str) -> dict[str, Any]:
+        async with aiohttp.ClientSession() as session, session.ws_connect(address + "/") as socket:
+            return msgpack.unpackb(await asyncio.wait_for(socket.receive_bytes(), 30))
+
+    settings = ServeSettings(bind="127.0.0.1:0", web="127.0.0.1:0", max_clients=1)
+    with PolicyServer(old, settings, OPTIONS) as server:
+        before = asyncio.run(metadata(server.addresses[1]))
+        assert server.look_for_newer()
+        after = asyncio.run(metadata(server.addresses[1]))
+    assert (before["timesteps"], before["action_repeat"]) == (64, 1)
+    assert after == {**before, "timesteps": 128, "env": "another", "action_repeat": 2}

@@ -254,12 +254,18 @@ class TestToken:
 
         assert "token" in talk(guarded, conversation, headers={"Authorization": "Bearer another"})
 
-    def test_a_stranger_may_not_send_much(self, guarded: Listening) -> None:
+    @pytest.mark.parametrize("size", [1000, UNKNOWN_BYTES])
+    def test_a_stranger_may_not_send_much(self, size: int, guarded: Listening) -> None:
         async def conversation(socket: Any) -> Any:
-            await socket.send_json({**INIT, "token": TOKEN, "name": "x" * UNKNOWN_BYTES})
-            return (await socket.receive()).data
+            for _ in range(UNKNOWN_BYTES // size + (5 if size == 1000 else 0)):
+                await socket.send_json({"command": "x" * size})
+            while (answer := await socket.receive()).type == aiohttp.WSMsgType.TEXT:
+                assert "command" in answer.data
+            return answer
 
-        assert talk(guarded, conversation) == 1009
+        closing = talk(guarded, conversation)
+        assert closing.data == 1009
+        assert not missing_parts(closing.extra, UNKNOWN_BYTES, "token")
         trusted = {"Authorization": f"Bearer {TOKEN}"}
 
         async def may(socket: Any) -> Any:
@@ -267,6 +273,20 @@ class TestToken:
             return await socket.receive_json()
 
         assert talk(guarded, may, headers=trusted) == {"response": "ready"}
+
+    def test_after_init_messages_may_be_large(self, guarded: Listening) -> None:
+        large = {"command": "reset", "more": "x" * 3 * UNKNOWN_BYTES}
+
+        async def conversation(socket: Any) -> list[str]:
+            await socket.send_json({**INIT, "token": TOKEN})
+            answers = [await socket.receive_json()]
+            for _ in range(2):
+                await socket.send_json(large)
+                answers.append(await socket.receive_json())
+            return answers
+
+        done = {"response": "done"}
+        assert talk(guarded, conversation) == [{"response": "ready"}, done, done]
 
     def test_numbers_are_not_for_strangers(self, guarded: Listening) -> None:
         assert fetch(guarded, "/metrics").status == 401

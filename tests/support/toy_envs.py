@@ -154,6 +154,12 @@ class MaskedEnv(ToyEnv):
         return toy_state(PyTreeDict(key=key, t=t), obs, reward, ends)
 
 
+class TwoCountdowns(Countdown):
+    """Two agents, each with a countdown."""
+
+    num_agents = 2
+
+
 class TugOfWar(ToyEnv):
     """Two agents pull a rope, or let go; it also drifts at random. An episode ends 2 or more from the middle.
 

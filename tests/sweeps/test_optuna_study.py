@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import warnings
 from pathlib import Path
 from typing import Any
@@ -143,3 +144,33 @@ def test_unpromising_trials_are_pruned_also_after_a_resume(name: str, tmp_path: 
     assert [trial.state for trial in trials] == [state.partition(" ")[0] for state in states]
     assert [trial.value for trial in trials] == scores
     assert {trial.failure for trial in trials} == {""}
+
+
+@pytest.mark.parametrize("longest", [80, 350])
+def test_trials_with_evaluations_at_different_steps_are_pruned(longest: int, tmp_path: Path) -> None:
+    """Evaluations follow generations of random lengths, which may also be longer than the interval."""
+    study, lengths = OptunaStudy(tmp_path / "study.log", OVER, 0, Pruner("median", 100, 2000)), random.Random(0)
+    states = []
+    for number in range(9):
+        trial, timesteps, is_good = study.next_trial(), 0, number < 6
+        pruned = False
+        while timesteps < 2000 and not pruned:
+            before = timesteps
+            while timesteps // 100 == before // 100:  # the rule of a training for evaluations
+                timesteps += lengths.randint(longest // 2, longest)
+            pruned = study.report(trial, timesteps, timesteps * (1.0 if is_good else 0.01))
+        study.prune(trial) if pruned else study.end(trial, 1.0)
+        states.append(pruned)
+    assert states[6:] == [True] * 3
+    assert not states[0]
+
+
+def test_a_range_with_ends_of_type_int_is_drawn_in_whole_numbers(tmp_path: Path) -> None:
+    over = {"a": {"low": 2, "high": 64, "scale": "log"}, "b": {"low": 2.0, "high": 64.0, "scale": "linear"}}
+    study = OptunaStudy(tmp_path / "study.log", over, 0)
+    for _ in range(12):
+        study.end(study.next_trial(), 1.0)
+    study = OptunaStudy(tmp_path / "study.log", over, 0)
+    assert {type(trial.setting["a"]) for trial in study.trials} == {int}
+    assert all(2 <= trial.setting["a"] <= 64 for trial in study.trials)
+    assert not any(trial.setting["b"].is_integer() for trial in study.trials)

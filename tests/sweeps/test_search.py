@@ -15,9 +15,12 @@ from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
 from evorl.sweeps import search
 from evorl.sweeps.search_settings import SearchSettings
+from evorl.training.preparation import check_build
 from evorl.training.start import RunPlace, RunStart, Trained
 from tests.support.command_line import SMALL
+from tests.support.config_files import spec_of
 from tests.support.errors import missing_parts, raises_naming
+from tests.support.run_folders import make_run
 
 OVER = "over: {agent.clip_epsilon: {low: 0.05,high: 0.4},num_minibatches: [1,2]}"
 
@@ -181,6 +184,60 @@ def test_a_pruned_trial_is_neither_a_failure_nor_the_best(
     assert len(lengths) == 1
     assert again.best_return == 10.0
     assert [row["state"] for row in table_in(tmp_path / "search")][:6] == [state for state, *_ in states]
+
+
+def test_all_trials_start_from_the_run_that_was_the_latest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def make_source(name: str) -> RunFolder:
+        folder = make_run(tmp_path, name, [[1.0]])
+        (folder.checkpoints / "1").mkdir(parents=True)
+        (folder.checkpoints / "1" / "manifest.json").write_text("{}")
+        return folder
+
+    def train(spec: RunSpec, place: RunPlace) -> Trained:
+        sources.append(spec.init_from.run)
+        make_source(f"search/{place.name}")
+        return Trained(1.0, False, place.root / str(place.name))
+
+    sources: list[str | None] = []
+    monkeypatch.setattr(search, "check_build", lambda _: None)
+    source = make_source("source")
+    config = {"workflow": "a.B", "discount": 0.9, "eval_interval": 100, "total_timesteps": 500, "init_from": "latest"}
+    config |= {"runs_folder": str(tmp_path), "search": {"over": {"discount": [0.5, 0.9]}, "trials": 3}}
+    start = RunStart(RunPlace(tmp_path, "search"), None, "search", [], {}, Path())
+    search.search_settings(RunSpec.from_config(config), start, train, str)
+    assert sources == [str(source.path)] * 3
+    config = RunFolder(tmp_path / "search").load_config(trust=True)
+    assert config.init_from.run == str(source.path)  # also for a resume
+
+
+@pytest.mark.parametrize(
+    ("over", "low", "parts"),
+    [
+        ("num_envs: {low: 4,high: 16}", 4, ()),
+        ("num_envs: {low: 4,high: 16,scale: log}", 4, ()),
+        ("discount: {low: 0,high: 1}", 0.0, ()),
+        ("num_envs: {low: 4.0,high: 16}", None, ("search.over.num_envs", "whole number", "list the valid ones")),
+        ("num_minibatches: {low: 1,high: 8}", None, ("search.over.num_minibatches: 3 ", "list the valid ones")),
+    ],
+)
+def test_whole_numbers_are_drawn_for_settings_that_need_them(
+    over: str, low: float | None, parts: tuple[str, ...]
+) -> None:
+    small = [word for word in SMALL if not word.startswith(("num_minibatches", "num_envs"))]
+    spec = spec_of(*small, "num_envs=8", "num_minibatches=1", f"search={{over: {{{over}}},trials: 2}}")
+    if low is None:
+        with raises_naming(ValueError, *parts):
+            search.check_search(spec, search.check_build)
+        return
+    (bounds,) = search.check_search(spec, search.check_build).over.values()
+    assert (type(bounds["low"]), type(bounds["high"]), bounds["low"]) == (type(low), type(low), low)
+
+
+def test_a_search_checks_its_recording_before_the_first_trial() -> None:
+    recorded = ("agent=td3_bc", "env=pendulum", "replay.load=nowhere/recorded", "devices=1")
+    spec = spec_of(*recorded, "search={over: {discount: [0.9]},trials: 1}")
+    with raises_naming(ValueError, "search.over.discount", "nowhere/recorded", "evorl save-replay"):
+        search.check_search(spec, check_build)
 
 
 @pytest.mark.parametrize(

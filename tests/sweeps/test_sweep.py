@@ -16,10 +16,13 @@ from evorl.cli import main as cli
 from evorl.reports.recorded_run import find_runs
 from evorl.reports.swept_setting import settings_or_itself
 from evorl.runs.folder import RunFolder
+from evorl.runs.replay_file import ReplayFileError
 from evorl.runs.spec import RunSpec
 from evorl.sweeps.part import Part
-from tests.support.command_line import SMALL
+from evorl.sweeps.sweep import sweep_groups
+from tests.support.command_line import QUIET, SMALL
 from tests.support.compilation import compiled_names
+from tests.support.config_files import spec_of
 from tests.support.errors import missing_parts, raises_naming
 
 SETTINGS = "sweep={agent.clip_epsilon: [0.1,0.4],num_minibatches: [1,2]}"
@@ -134,10 +137,10 @@ def test_a_stopped_sweep_goes_on_to_the_same_table(
     assert (folder / "best").exists()
 
 
-def test_a_part_stopped_between_its_end_and_the_next_evaluation_goes_on_to_the_same_table(
+def test_a_part_stopped_before_its_last_evaluation_goes_on_to_the_same_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sweep = "sweep={over: {agent.clip_epsilon: [0.1,0.2,0.3,0.4]},halving: {first: 130,factor: 2},at_once: 2}"
+    sweep = "sweep={over: {agent.clip_epsilon: [0.1,0.2,0.3,0.4]},halving: {first: 200,factor: 2},at_once: 2}"
     settings = [*QUICK, "num_seeds=1", sweep, "total_timesteps=512", "eval_interval=128"]
     run(*settings, f"runs_folder={tmp_path / 'whole'}")
     (whole,) = (tmp_path / "whole").glob("*/*")
@@ -212,6 +215,9 @@ def test_parts_and_halving_end_the_worse_early(swept: tuple[Path, list[str]], tm
         ("sweep={seed: [0,1]}", "seed is shared by all runs, so its values cannot be compared. For several seeds"),
         ("sweep={agent: [ppo,a2c]}", "agent changes the whole training: compare its values with -m agent="),
         ("sweep={discount: [0.9,1.9]}", r"discount must be a number in \[0, 1\], got 1\.9"),
+        ("sweep={init_from.run: [a,b]}", "sweep does not support init_from.run: .* -m or search"),
+        ("sweep={stop.at: [1,2]}", "sweep does not support stop.at: .* -m or search"),
+        ("sweep={over: {discount: [0.9,0.99]},halving: {first: 50}}", "first=50: .*eval_interval=64 .*steps=128"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(
@@ -220,6 +226,66 @@ def test_what_cannot_be_is_refused_in_words(
     with pytest.raises(SystemExit):
         run(*QUICK, argument, f"runs_folder={tmp_path}")
     assert re.search(message, capsys.readouterr().err)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_new_sweep_checks_its_recording_and_a_resumed_one_does_not() -> None:
+    recorded = ("agent=td3_bc", "env=pendulum", "replay.load=nowhere/recorded", "devices=1")
+    spec = spec_of(*recorded, "sweep={discount: [0.9,0.99]}")
+    with raises_naming(ReplayFileError, "nowhere/recorded", "evorl save-replay"):
+        sweep_groups(spec)
+    assert len(sweep_groups(spec, is_new=False)[1]) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["init_from=nowhere"],
+        ["recorders.wandb=true"],
+        ["recorders.mlflow={uri: file}"],
+        ["recorders.own=[nowhere:Recorder]"],
+        ["actors={kind: process, count: 2}"],
+        ["render_interval=64"],
+        ["render_interval=64", "--plan"],
+        ["render_interval=64", "-m", "seed=0,1"],
+    ],
+)
+def test_what_has_no_effect_on_a_row_is_refused(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        run(*QUICK, "sweep={discount: [0.9,0.99]}", f"runs_folder={tmp_path}", *arguments)
+    assert not missing_parts(capsys.readouterr().err, "sweep", arguments[0].partition("=")[0], "-m or search")
+    assert not list(tmp_path.iterdir())
+
+
+OPENES = ["agent=ec/openes", "env=cartpole", "env.max_episode_steps=50", *QUIET]
+OPENES += ["optimizer.pop_size=4", "optimizer.lr_schedule.final=0", "agent.network.torso=[8]", "eval_episodes=2"]
+OPENES += ["total_timesteps=600", "eval_interval=300"]
+
+
+def test_settings_of_an_algorithm_that_counts_its_steps_have_equal_budgets(tmp_path: Path) -> None:
+    rates = "optimizer.lr_schedule.init: [1e-9,1.0]"
+    with compiled_names() as names:
+        run(*OPENES, f"sweep={{{rates}}}", f"runs_folder={tmp_path / 'swept'}")
+        assert names.count("jit(iterations_on_mesh)") == 1  # the parts share the program
+    (folder,) = (tmp_path / "swept").glob("*/*")
+    with open(folder / "sweep.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    run(*OPENES, "optimizer.lr_schedule.init=1.0", f"runs_folder={tmp_path / 'solo'}")
+    with open(RunFolder.latest(tmp_path / "solo").metrics_csv, newline="", encoding="utf-8") as file:
+        solo = list(csv.DictReader(file))[-1]
+    assert [rows[1]["timesteps"], rows[1]["eval_return"]] == [solo["timesteps"], solo["eval/episode_return"]]
+    assert all(600 <= int(row["timesteps"]) <= 800 for row in rows)  # at most one generation more
+
+
+def test_settings_of_an_algorithm_that_counts_its_steps_cannot_share_a_part(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = "sweep={over: {optimizer.lr_schedule.init: [0.1,1.0]},at_once: 2}"
+    with pytest.raises(SystemExit):
+        run(*OPENES, sweep, f"runs_folder={tmp_path}")
+    assert not missing_parts(capsys.readouterr().err, "sweep.at_once=2", "total_timesteps", "Remove at_once")
     assert not list(tmp_path.iterdir())
 
 

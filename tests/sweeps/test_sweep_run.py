@@ -9,8 +9,8 @@ import pytest
 
 from evorl.runs.files import RunFolderError
 from evorl.sweeps.grouping import Group
-from evorl.sweeps.sweep_run import SweepRun, last_score, ranked
-from evorl.sweeps.sweep_settings import SweepSettings
+from evorl.sweeps.sweep_run import SweepRun, check_halving, last_rounds, last_score, ranked, rungs_of
+from evorl.sweeps.sweep_settings import Halving, SweepSettings
 from tests.support.errors import assert_names, raises_naming
 from tests.support.small_workflows import small
 
@@ -67,6 +67,48 @@ def test_a_resumed_sweep_tells_that_it_keeps_its_number_of_settings_at_once(tmp_
 
 def test_those_that_went_farthest_come_first() -> None:
     returns = {0: {10: [5.0, 7.0]}, 1: {10: [1.0, 1.0], 20: [2.0, 2.0]}, 2: {}, 3: {10: [6.0, float("nan")]}}
-    assert ranked(returns, [0, 1, 2, 3]) == [1, 0, 3, 2]
+    assert ranked(returns, {0: 0, 1: 1, 2: 0, 3: 0}) == [1, 0, 3, 2]
     assert last_score(returns[1]) == 2.0
     assert last_score(returns[2]) == last_score(returns[3]) == float("-inf")
+
+
+def test_steps_of_the_last_evaluation_do_not_count_within_a_round() -> None:
+    """Programs round the steps of evaluations to their own iterations."""
+    parts = run_of(2, 1, 1, at_once=1).parts(0, range(2))
+    returns = {0: {5120: [30.0], 10240: [20.0]}, 1: {5088: [10.0], 10176: [500.0]}}
+    assert ranked(returns, last_rounds([parts])) == [1, 0]
+    assert ranked(returns, last_rounds([parts, parts[:1]])) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "first", "rungs"),
+    [
+        ("ppo", 2000, [1984, 3968, 8000]),  # iterations of 64 steps: 31 are the interval, 62 the second selection
+        ("ppo", 2900, [1984, 5952, 8000]),
+        ("ppo", 4100, [3968, 8000]),
+        ("neuroevolution", 2100, [2000, 4000, 8000]),  # evaluations at multiples of the interval
+    ],
+)
+def test_settings_are_selected_at_evaluations(algorithm: str, first: float, rungs: list[float]) -> None:
+    workflow = small(algorithm, eval_interval=2000, log_interval=0, total_timesteps=8000)
+    group = Group(workflow, (0,), (), ((),))
+    halving = Halving(first, 2)
+    assert rungs_of(group, halving) == rungs
+    check_halving(group, halving)
+
+
+@pytest.mark.parametrize("first", [500, 1999, 8000, 1e300])
+def test_a_selection_before_the_first_evaluation_or_after_the_end_is_refused(first: float) -> None:
+    group = Group(small("ppo", eval_interval=2000, total_timesteps=8000), (0,), (), ((),))
+    with raises_naming(ValueError, "sweep.halving.first", "eval_interval=2,000", "total_timesteps=8,000"):
+        check_halving(group, Halving(first, 3))
+
+
+@pytest.mark.parametrize("options", [{}, {"at_once": 1}, {"halving": {"first": 10, "factor": 2}}])
+@pytest.mark.parametrize("devices", [1, 2])
+def test_settings_of_an_algorithm_that_counts_its_steps_have_parts_of_their_own(devices: int, options: dict) -> None:
+    workflow = small("neuroevolution")
+    group = Group(workflow, (0, 1, 2), ("optimizer.lr_schedule.init",), ((0.01,), (0.02,), (0.03,)))
+    sweep = SweepSettings.from_config({"over": {"discount": [0.9]}, **options})
+    run = SweepRun(Path("nowhere"), sweep, [group], 3, 0, devices, lambda text: None)
+    assert [part.members for part in run.parts(0, range(3))] == [(0,), (1,), (2,)]

@@ -33,8 +33,11 @@ def test_draws_follow_from_the_seed_and_fill_their_ranges() -> None:
 
 def test_rounds_of_halving() -> None:
     halving = Halving(first=1000.0, factor=3)
-    assert halving.rungs(10_000) == [1000, 3000, 9000, 10_000]
-    assert halving.rungs(1000) == [1000]
+    assert halving.rungs(10_000, 500) == [1000, 3000, 9000, 10_000]
+    assert halving.rungs(10_000, 992) == [992, 2976, 8928, 10_000]
+    assert halving.rungs(8000, 1008) == [1008, 3024, 8000]
+    assert halving.rungs(10_000, 4000) == [4000, 4000, 8000, 10_000]  # a round has at least one evaluation
+    assert halving.rungs(1000, 500) == [1000]
     assert [halving.num_left(n) for n in (27, 10, 2)] == [9, 3, 1]
 
 

@@ -18,10 +18,12 @@ from evorl.execution.restoration import restore
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
+from evorl.runs.sweep_folder import SweepFolder
 from evorl.training import preparation
 from evorl.training.preparation import warm_start_from
 from evorl.workflows.workflow import Workflow
 from tests.support.command_line import SMALL
+from tests.support.config_files import spec_of
 from tests.support.errors import raises_naming
 
 
@@ -65,7 +67,6 @@ def test_a_value_is_searched_if_one_of_the_others_goes_with_it(monkeypatch: pyte
     """A searched value is accepted if it fits any searched value of the other setting."""
     pytest.importorskip("optuna", reason="needs the extra optuna")
     from evorl.sweeps.search import check_search
-    from tests.support.config_files import spec_of
 
     over = "over: {num_envs: [6,12],num_minibatches: [3,4]}"
     small = [word for word in SMALL if word.partition("=")[0] not in ("num_minibatches", "num_envs")]
@@ -92,6 +93,20 @@ def test_jobs_that_differ_in_their_seeds_are_built_once(run, tmp_path: Path, mon
     with pytest.raises(StoppedAtOnce):
         run(cli.train, "-m", *SMALL, "agent.clip_epsilon=0.1,0.2", "seed=0,1,2", f"runs_folder={tmp_path}")
     assert built == [(0, 0.1), (0, 0.2)]
+
+
+@pytest.mark.parametrize("source", ["latest", "ppo-cartpole", "{run: latest, parts: [policy]}"])
+def test_all_runs_start_from_the_run_that_was_the_latest(
+    source: str, run, tmp_path: Path, train_once: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = train_once(*SMALL)
+    arguments = ["-m", *SMALL, "seed=0,1", f"init_from={source}", f"runs_folder={trained.path.parent.parent}"]
+    sweeps: list[SweepFolder] = []
+    monkeypatch.setattr("evorl.cli.multirun.train_runs", lambda sweep, *_, **__: sweeps.append(sweep))
+    run(cli.train, *arguments, f"hydra.sweep.dir={tmp_path / 'sweep'}")
+    specs = [spec_of(*swept.overrides) for swept in sweeps[0].runs]
+    assert [(spec.seed, spec.init_from.run) for spec in specs] == [(0, str(trained.path)), (1, str(trained.path))]
+    assert {spec.init_from.parts for spec in specs} == {("policy",) if "parts" in source else None}
 
 
 def test_a_failed_job_ends_in_a_status(run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -169,8 +184,9 @@ def test_values_that_make_no_sense(given: Any, message: str, tmp_path: Path) -> 
 def test_no_run_is_nothing_and_a_resume_refuses_one() -> None:
     for config in ({}, {"init_from": None}, {"init_from": {"run": None}}):
         assert RunSpec.from_config(config).init_from.run is None
-    refuse_with_resume(["resume=latest", "seed=3"])
-    with raises_naming(ValueError, "init_from", "resume"):
-        refuse_with_resume(["resume=latest", "init_from.run=latest"])
+    refuse_with_resume(["resume=latest", "total_timesteps=3", "+seeds=3"])
+    for argument in ("init_from.run=latest", "init_from={run: a}", "seed=3", "++num_seeds=2"):
+        with raises_naming(ValueError, argument, "new run", "resume"):
+            refuse_with_resume(["resume=latest", argument])
     assert overrides_first(["init_from=latest"]) == ["init_from.run=latest"]
     assert overrides_first(["init_from={run: a}"]) == ["init_from={run: a}"]

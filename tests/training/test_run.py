@@ -15,6 +15,7 @@ from evorl.training.start import RunPlace, RunStart
 from evorl.workflows import Workflow
 from tests.support.command_line import SMALL
 from tests.support.config_files import spec_of
+from tests.support.errors import raises_naming
 
 
 def test_a_run_is_trained_in_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,6 +47,17 @@ def test_no_tracker_gets_the_secrets_of_a_server(tmp_path: Path, words: list[str
     for tracker in ("WandbRecorder", "MlflowRecorder", "TensorBoardRecorder"):
         assert "clip_epsilon" in held[tracker]
     assert not [name for name, text in held.items() if "hushhush" in text or "my-key.pem" in text]
+
+
+def record_nothing(folder: Path) -> dict[str, Path]:
+    """Return something that is no recorder."""
+    return {"folder": folder}
+
+
+def test_a_function_that_returns_no_recorder_is_named(tmp_path: Path) -> None:
+    spec = spec_of("agent=ppo", f"recorders.own=[{__name__}:record_nothing]")
+    with raises_naming(ValueError, f"{__name__}:record_nothing", "Recorder", "got dict"):
+        _recorder(RunFolder(tmp_path), cast(Workflow, SimpleNamespace(keeping=None)), spec)
 
 
 @pytest.mark.parametrize("fault", ["recorder", "folder", "restore"])

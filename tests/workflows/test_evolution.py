@@ -23,6 +23,7 @@ from tests.support.errors import raises_naming
 from tests.support.small_workflows import EPISODE_STEPS, POP_SIZE, arrays, assert_close, assert_identical, small
 
 GENERATION_STEPS = 2 * POP_SIZE * EPISODE_STEPS  # Pendulum does not end earlier
+TUG_OF_WAR = {"factory": "tests.support.toy_envs:TugOfWar", "max_episode_steps": 5}
 CONFIG = {"agent": {"network": {"torso": [8]}, "normalize_obs": True}, "episodes_per_individual": 2}
 
 
@@ -282,6 +283,28 @@ def test_a_training_ends_with_the_generation_that_has_all_steps(
 def test_what_cannot_work_is_refused_in_words(changes: dict[str, Any], parts: tuple[str, ...]) -> None:
     with raises_naming(ValueError, *parts):
         _evolution(**changes)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "changes", "parts"),
+    [
+        ("neuroevolution", {}, ("episodes_per_individual=1", "multiple of 2", "2 agents")),
+        ("map_elites", {"episodes_per_individual": 3}, ("episodes_per_individual=3", "set episodes_per_individual=4")),
+        ("map_elites", {"pop_size": 7}, ("episodes_per_individual", "multiple of 2", "got 7 rows")),
+    ],
+)
+def test_individuals_do_not_share_a_copy(algorithm: str, changes: dict[str, Any], parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
+        small(algorithm, TUG_OF_WAR, **changes)
+
+
+def test_an_individual_plays_all_agents_of_a_copy() -> None:
+    """The agents of a copy have opposite returns; individuals that shared copies would have other returns."""
+    optimizer = {"name": "openes", "pop_size": POP_SIZE, "noise_std_schedule": {"init": 3.0, "final": 3.0}}
+    workflow = small("neuroevolution", TUG_OF_WAR, episodes_per_individual=2, optimizer=optimizer)
+    outcomes, _ = jax.jit(workflow.collect)(workflow.init(0))
+    np.testing.assert_array_equal(outcomes.returns[:, 0], -outcomes.returns[:, 1])
+    assert (np.asarray(outcomes.returns) != 0.0).any()
 
 
 def test_without_an_optimizer_it_is_openes() -> None:

@@ -19,7 +19,7 @@ from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
 from evorl.workflows.nested_learner import row_of
 from tests.support.errors import raises_naming
 from tests.support.small_workflows import arrays, assert_close, assert_identical, inner_config, one_iteration, small
-from tests.support.toy_envs import LONGEST
+from tests.support.toy_envs import LONGEST, TwoCountdowns
 
 COUNTDOWN = {"factory": "tests.support.toy_envs:Countdown", "max_episode_steps": LONGEST + 1}
 LEARNER = {
@@ -204,6 +204,12 @@ def test_evaluations_read_little() -> None:
 def test_nonsense_is_refused_in_words(changes: dict[str, Any], parts: tuple[str, ...]) -> None:
     with raises_naming(ValueError, *parts):
         guided(**changes)
+
+
+def test_several_agents_are_refused() -> None:
+    learner = {**LEARNER, "num_envs": 2}
+    with raises_naming(ValueError, "learner", "a single agent", "has 2", "agent=ec/openes"):
+        small("erl", {**COUNTDOWN, "factory": f"{TwoCountdowns.__module__}:TwoCountdowns"}, learner=learner)
 
 
 def test_a_learner_without_a_policy_is_refused() -> None:

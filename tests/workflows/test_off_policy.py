@@ -9,6 +9,7 @@ import pytest
 from evorl.execution import programs
 from evorl.ops import loops
 from evorl.ops.sum_tree import get_weights
+from evorl.runs.recorder import Recorder
 from evorl.types import State
 from tests.support.errors import raises_naming
 from tests.support.small_workflows import EPISODE_STEPS, NUM_ENVS, assert_identical, small
@@ -96,6 +97,21 @@ def test_updates_may_be_a_fraction(ratio: float, expected: list[int]) -> None:
         _, state = workflow.step(state)
         made.append(_num_updates(state))
     assert made == expected
+
+
+@pytest.mark.parametrize(("ratio", "updates"), [(0.25, [0.0, 0.25, 0.25]), (1.5, [0.0, 0.75, 1.5])])
+def test_rows_have_means_over_updates(ratio: float, updates: list[float]) -> None:
+    """The fixed temperature is the same in every row with an update; a row before the first update has zeros."""
+    agent = {"network": {"torso": [8]}, "adaptive_temperature": False, "temperature": 0.5}
+    changes = {"learning_starts": 7 * NUM_ENVS, "updates_per_iteration": ratio, "log_interval": 4 * NUM_ENVS}
+    rows: list[dict[str, float | int]] = []
+    recorder = Recorder()
+    recorder.write = rows.append
+    workflow = small("sac", "Pendulum-v1", agent=agent, total_timesteps=12 * NUM_ENVS, **changes)
+    workflow.replace(checkpoint_interval=0.0).learn(key=0, recorder=recorder)
+    assert [row["train/updates"] for row in rows] == updates
+    assert [row["train/temperature"] for row in rows] == pytest.approx([0.5 if number else 0.0 for number in updates])
+    assert all((row["train/q_value"] != 0) == (row["train/updates"] > 0) for row in rows)
 
 
 def test_priorities_follow_the_errors_of_what_was_learned_from() -> None:

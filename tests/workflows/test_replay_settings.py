@@ -35,7 +35,7 @@ class TestContract(WorkflowContract):
     workflow = DQNWorkflow
     SMALL = {**SAC_CONFIG, **HINDSIGHT}
     env = "bit_flip"
-    endless_env = ("bit_flip", 100)
+    endless_env = ("bit_flip", 16)  # the steps of each environment that the buffer holds
 
 
 def _workflow(algorithm: str, **changes: Any) -> Workflow:
@@ -112,12 +112,37 @@ def test_what_is_learned_from_is_a_goal_of_the_environment() -> None:
             {"replay": RANDOM, "env": {"factory": "tests.support.toy_envs:Countdown"}},
             ("replay.overwrite=random", "time limit"),
         ),
+        (
+            "sac",
+            {"env": {**MAZE, "max_episode_steps": 17}},
+            ("17 steps", "replay_capacity=128", "16 steps", "8 environments", "replay_capacity=136 or more"),
+        ),
         ("ppo", {}, ("replay buffer", "PPOWorkflow", "remove")),
     ],
 )
 def test_what_cannot_be_is_told(algorithm: str, changes: dict[str, Any], parts: tuple[str, ...]) -> None:
     with raises_naming(ValueError, *parts):
         _workflow(algorithm, **changes)
+
+
+def test_hindsight_samples_every_step_of_the_longest_episodes() -> None:
+    """With the capacity that the error suggests, also the ends of episodes are sampled, once each is stored."""
+    workflow: Any = _workflow("sac", env={**MAZE, "max_episode_steps": 17}, replay_capacity=136, learning_starts=1e6)
+    state = iterate(workflow, workflow.init(0), 17)[1].replay_state
+    assert int(workflow.replay_buffer.num_choices(state)) == 136
+    rows, envs = workflow.replay_buffer.draw_indices(state, jax.random.key(0), 2000)
+    assert len(set(zip(rows.tolist(), envs.tolist(), strict=True))) == 136
+
+
+def test_without_a_time_limit_only_stored_episodes_are_learned_from() -> None:
+    """While no stored episode has its first step, hindsight makes no update, instead of updates on arbitrary steps."""
+    changes = {"replay_capacity": 4 * NUM_ENVS, "learning_starts": 0, "updates_per_iteration": 1}
+    env = {"factory": "evorl.envs.goals.bit_flip:make_bit_flip", "num_bits": 30}
+    workflow: Any = _workflow("dqn", env=env, **changes)
+    metrics, state = iterate(workflow, workflow.init(0), 7)
+    assert int(workflow.replay_buffer.num_choices(state.replay_state)) == 0
+    assert metrics.updates[:7].tolist() == [1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
+    assert not np.asarray(metrics.td_loss[4:7]).any()
 
 
 def test_updates_without_collection_need_no_room() -> None:
@@ -127,7 +152,7 @@ def test_updates_without_collection_need_no_room() -> None:
         changes = {**recorded, "updates_per_iteration": updates, "replay_capacity": capacity}
         assert small("td3", "Pendulum-v1", **changes).timesteps_per_iteration == updates
     with raises_naming(ValueError, f"{RECORDED} transitions", f"replay_capacity={RECORDED - 1}"):
-        small("td3", "Pendulum-v1", **recorded, replay_capacity=RECORDED - 1)
+        small("td3", "Pendulum-v1", **recorded, replay_capacity=RECORDED - 1).init(0)
     with raises_naming(ValueError, f"replay_capacity={NUM_ENVS - 1}", f"{NUM_ENVS} transitions"):
         small("td3", "Pendulum-v1", replay_capacity=NUM_ENVS - 1)
 

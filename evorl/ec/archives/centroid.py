@@ -13,6 +13,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.config.values import require_positive, whole_number
 from evorl.ec.archives.archive import Archive
 from evorl.types import Key
 
@@ -37,6 +38,8 @@ class CentroidArchive(Archive):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require_positive(self, "num_centroids", "samples_per_centroid")
+        whole_number(self.num_iterations, "num_iterations", 0, 2**31 - 1)
         points = self.centroids
         if points is None:
             points = _points(self.num_centroids, len(self.low), self.samples_per_centroid, self.num_iterations)

@@ -1,7 +1,7 @@
 """Dominated Novelty Search (Bahlous-Boldi, Faldor et al. 2025, https://arxiv.org/abs/2502.00593).
 
-The archive is a population without cells. A solution competes with all solutions of at least the same fitness: the
-farther away the nearest of them are in descriptor space, the higher its score, the dominated novelty.
+The archive is a population without cells. A solution competes with all fitter solutions: the farther away the nearest
+of them are in descriptor space, the higher its score, the dominated novelty.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class DominatedNoveltyArchive(GridArchive):
 
     Attributes:
         capacity: maximum number of solutions.
-        num_neighbors: number k of nearest solutions, of at least equal fitness, to which the distance is averaged.
+        num_neighbors: number k of nearest fitter solutions, to which the distance is averaged.
     """
 
     capacity: int = 1024
@@ -58,8 +58,8 @@ class DominatedNoveltyArchive(GridArchive):
     def novelty(self, fitness: jax.Array, descriptors: jax.Array) -> jax.Array:
         """Return the dominated novelty of solutions, ``[N]``.
 
-        This is the mean distance to the k nearest other solutions of at least equal fitness (to all of them if fewer
-        than k), infinity if no such solution exists, and -inf for empty slots.
+        This is the mean distance to the k nearest fitter solutions (to all of them if fewer than k), infinity for the
+        fittest solution, and -inf for empty slots. Of equally fit solutions, the earlier ones count as fitter.
 
         Args:
             fitness: fitness ``[N]``, minus infinity for empty slots.
@@ -68,7 +68,8 @@ class DominatedNoveltyArchive(GridArchive):
         num = fitness.shape[0]
         scaled = descriptors / (jnp.asarray(self.high, jnp.float32) - jnp.asarray(self.low, jnp.float32))
         distances = jnp.sqrt(sum(jnp.square(x[:, None] - x) for x in scaled.T))  # [N, N]
-        is_fitter = (fitness >= fitness[:, None]) & ~jnp.eye(num, dtype=bool)
+        is_tied_earlier = (fitness == fitness[:, None]) & jnp.tri(num, k=-1, dtype=bool)
+        is_fitter = (fitness > fitness[:, None]) | is_tied_earlier
         nearest = -jax.lax.top_k(-jnp.where(is_fitter, distances, jnp.inf), min(self.num_neighbors, num))[0]
         count = jnp.isfinite(nearest).sum(axis=1)
         mean = jnp.where(jnp.isfinite(nearest), nearest, 0.0).sum(axis=1) / jnp.maximum(count, 1)

@@ -53,7 +53,6 @@ class BreedingOptimizer(EvoOptimizer):
             )
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
-        """Return the initial state, with a population around ``solution``."""
         key, noise_key = jax.random.split(as_typed_key(key))
         noise = noise_rows(noise_key, solution, 0, self.pop_size)
         stds = jnp.full(self.pop_size, self.initial_std).at[0].set(0.0)

@@ -194,7 +194,6 @@ class CovarianceAdaptation(EvoOptimizer):
         """Return the state with steps scaled by ``2^exponent``; sigma and paths are unchanged."""
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
-        """Return the initial state of a search that starts at ``solution``."""
         mean = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), solution)
         n = sum(x.size for x in jax.tree.leaves(mean))
         state = PyTreeDict(
@@ -257,12 +256,10 @@ class CovarianceAdaptation(EvoOptimizer):
         exponent = jnp.where(jnp.abs(exponent) > MAX_EXPONENT, exponent, 0)
         sigma = jnp.ldexp(state.sigma, exponent)
         return self.rescaled(state, -exponent).replace(
-            sigma=jnp.clip(sigma, MIN_STD, MAX_STD),
-            covariance_path=jnp.ldexp(state.covariance_path, -exponent),
+            sigma=jnp.clip(sigma, MIN_STD, MAX_STD), covariance_path=jnp.ldexp(state.covariance_path, -exponent)
         )
 
     def solution(self, state: PyTreeDict) -> Params:
-        """Return the mean."""
         return state.mean
 
     def noise_key(self, state: PyTreeDict) -> Key:

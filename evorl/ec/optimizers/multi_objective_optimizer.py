@@ -31,7 +31,6 @@ class MultiObjectiveOptimizer(BreedingOptimizer):
         """Number of parents N, the maximum number of survivors of a generation."""
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
-        """Return the initial state, with a population around ``solution``."""
         solution = projected(solution, self.projection)
         parents = jax.tree.map(lambda x: jnp.broadcast_to(x, (self.num_parents, *jnp.shape(x))), solution)
         unknown = jnp.full((self.num_parents, self.num_objectives), -jnp.inf, jnp.float32)

@@ -65,7 +65,6 @@ class OpenES(LowRankStrategy):
         object.__setattr__(self, "optimizer", _unit_steps(self.optimizer_name, self.weight_decay is not None))
 
     def scale(self, state: PyTreeDict) -> jax.Array:
-        """Return the standard deviation of the noise in this generation."""
         return self.noise_std_schedule.value_at(state.generation)
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:

@@ -36,7 +36,6 @@ class VanillaES(LowRankStrategy):
         elite_count(self.num_elites, self.pop_size)
 
     def scale(self, state: PyTreeDict) -> jax.Array:
-        """Return the standard deviation of the noise in this generation."""
         return self.noise_std_schedule.value_at(state.generation)
 
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:

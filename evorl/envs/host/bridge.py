@@ -81,6 +81,12 @@ class HostBackedEnv(VectorEnv):
                 f"env.action_repeat={repeats} differs from the steps per action of these simulators: set it to "
                 f"{main.action_repeat}, use a JAX or Gymnasium environment, or repeat actions inside the simulator."
             )
+        if limit is not None and main.max_episode_steps is not None and limit > main.max_episode_steps:
+            self.simulators.close()
+            raise ValueError(
+                f"env.max_episode_steps={limit} exceeds the limit of these simulators, {main.max_episode_steps} steps: "
+                "set the larger limit where they are made."
+            )
         self.is_remote = main.is_remote
         limits = [limit for limit in (options.max_episode_steps, main.max_episode_steps) if limit is not None]
         self._row = HostRow(main.obs_space, main.action_space, main.info_spec, min(limits, default=None))
@@ -107,7 +113,6 @@ class HostBackedEnv(VectorEnv):
         return self._saved is not None
 
     def close(self) -> None:
-        """Close the simulators."""
         self.simulators.close()
 
     def show_physics(self) -> None:
@@ -125,7 +130,6 @@ class HostBackedEnv(VectorEnv):
 
     @property
     def mujoco_model(self) -> Any:
-        """The ``mujoco.MjModel`` of the simulators; ``None`` for other engines."""
         return self.simulators.main.mujoco_model
 
     def render(self) -> Any:
@@ -134,13 +138,11 @@ class HostBackedEnv(VectorEnv):
 
     @compiled
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """Step every environment; ``action`` has a leading axis B. Raises ``ValueError`` for other shapes."""
         request = self.request(env_state, action)
         return self.complete(env_state, action, self._call("step", request, request.token.shape[0]))
 
     @compiled
     def partial_reset(self, env_state: EnvState, mask: jax.Array, key: Key) -> EnvState:
-        """Restart each environment i where ``mask[i]`` is True, with the key ``fold_in(key, i)``; keep the others."""
         keys, mask = self._restart_keys(env_state, mask, key)
         episode = jnp.zeros_like(env_state._internal.env_id)
         request = PyTreeDict(

@@ -65,6 +65,3 @@ class HostRow(EnvWithSpaces):
     def _env_state(self, env_state: Any, answer: PyTreeDict) -> EnvState:
         info = PyTreeDict({name: answer[name] for name in ("termination", "truncation", "metrics")})
         return EnvState(env_state, answer.obs, answer.reward, answer.termination | answer.truncation, info)
-
-    def _identity(self) -> Any:
-        return id(self)

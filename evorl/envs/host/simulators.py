@@ -147,8 +147,7 @@ class Simulators:
         if not mask.any():
             return obs
         started = self._called(len(mask), "partial_reset", mask.copy(), self._joined(seeds))
-        fresh = self._checked_obs(started, len(mask), mask)
-        return jax.tree.map(lambda new, old: np.where(_as_rows(mask, new), new, old), fresh, obs)
+        return rows_where(mask, self._checked_obs(started, len(mask), mask), obs)
 
     def _go_to(self, request: dict[str, Arrays]) -> None:
         """Ensure that the simulators are in the state of ``request["token"]``; restore ``request["saved"]`` if needed.
@@ -251,5 +250,6 @@ def joined_bytes(numbers: Mapping[str, np.ndarray]) -> np.ndarray:
     return np.ascontiguousarray(np.concatenate(rows, axis=1)).view(np.uint8)
 
 
-def _as_rows(mask: np.ndarray, like: np.ndarray) -> np.ndarray:
-    return mask.reshape(-1, *[1] * (like.ndim - 1))
+def rows_where(mask: np.ndarray, on_true: Any, on_false: Any) -> Any:
+    """Select rows of ``on_true`` where ``mask``, bool ``[B]``, is true, and of ``on_false`` elsewhere."""
+    return jax.tree.map(lambda a, b: np.where(mask.reshape(-1, *[1] * (np.ndim(b) - 1)), a, b), on_true, on_false)

@@ -65,7 +65,7 @@ class ActionRepeatWrapper(Wrapper):
         super().__init__(env)
         self.num_repeats, self._on_host = positive(num_repeats, "num_repeats"), on_host
         is_uneven = max_episode_steps is not None and max_episode_steps % self.num_repeats
-        self._limit = max_episode_steps if is_uneven else None
+        self.uneven_limit = max_episode_steps if is_uneven else None
 
     @property
     def max_episode_steps(self) -> int | None:
@@ -79,12 +79,12 @@ class ActionRepeatWrapper(Wrapper):
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         if self._on_host:
             return self.env.step(env_state, action)
-        count = None if self._limit is None else env_state._internal.repeated_steps
+        count = None if self.uneven_limit is None else env_state._internal.repeated_steps
 
         def repeat(state: EnvState, number: jax.Array) -> tuple[EnvState, None]:
             stepped = self.env.step(state, action)
             stepped = stepped.replace(reward=state.reward + stepped.reward)
-            is_over = state.done if count is None else state.done | (count + number >= self._limit)
+            is_over = state.done if count is None else state.done | (count + number >= self.uneven_limit)
             return tree_where(is_over, state, stepped), None
 
         # Outer wrappers may have added entries to the state; keep only the entries of ``env.step``.
@@ -98,6 +98,6 @@ class ActionRepeatWrapper(Wrapper):
 
     def _counted(self, state: EnvState, count: jax.Array) -> EnvState:
         """Store ``count``, the environment steps of the episode so far, in the state if the time limit needs it."""
-        if self._limit is None:
+        if self.uneven_limit is None:
             return state
         return state.replace(_internal=state._internal | {"repeated_steps": count})

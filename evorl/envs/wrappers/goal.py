@@ -81,7 +81,6 @@ class GoalWrapper(Wrapper):
 
     @property
     def goal_task(self) -> GoalTask:
-        """Reward and success functions of the goals."""
         return self.task
 
     def reset(self, key: Key) -> EnvState:

@@ -101,7 +101,6 @@ class ObsSelectWrapper(ChangesObservations, Wrapper):
 
     @property
     def obs_space(self) -> Box:
-        """Space of the selected components."""
         return self._space
 
     def observation(self, obs: Observation) -> Observation:
@@ -134,7 +133,6 @@ class FrameStackWrapper(Wrapper):
 
     @property
     def obs_space(self) -> Space:
-        """Space of stacked observations."""
         return self._space
 
     def reset(self, key: Key) -> EnvState:

@@ -187,10 +187,10 @@ def model_fields(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _by_field(
-    config: Mapping[str, Any], above: str, fields: Mapping[str, Any], physics: PhysicsEnv
+    node: Mapping[str, Any], above: str, fields: Mapping[str, Any], physics: PhysicsEnv
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the dotted name and the settings of each field of ``config``; ``above`` is the prefix of its names."""
-    for part, setting in config.items():
+    """Yield the dotted name and the settings of each field of ``node``; ``above`` is the prefix of its names."""
+    for part, setting in node.items():
         name = f"{above}{part}"
         if name in fields:
             yield name, setting

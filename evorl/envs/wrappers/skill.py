@@ -50,7 +50,6 @@ class SkillWrapper(Wrapper):
 
     @property
     def num_skills(self) -> int:
-        """Number of skills."""
         return self._num_skills
 
     @property

@@ -56,6 +56,15 @@ def test_points_of_another_number_are_refused() -> None:
         CentroidArchive(low=(0.0, 0.0), high=(1.0, 1.0), num_centroids=4, centroids=POINTS)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("num_centroids", 0), ("num_centroids", -3), ("samples_per_centroid", 0), ("num_iterations", -1)],
+)
+def test_counts_are_checked(name: str, value: int) -> None:
+    with raises_naming(ValueError, name, f"got {value}"):
+        CentroidArchive(**{"num_centroids": 4, name: value})
+
+
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_points_are_finite(number: float) -> None:
     with raises_naming(ValueError, "centroids", "finite", "centroids=null"):

@@ -22,7 +22,7 @@ def _novelty(fitness: np.ndarray, descriptors: np.ndarray, k: int) -> list[float
     scaled = descriptors / np.array([1.0, 4.0])
     scores = []
     for i in range(len(fitness)):
-        fitter = [j for j in range(len(fitness)) if j != i and fitness[j] >= fitness[i]]
+        fitter = [j for j, value in enumerate(fitness) if value > fitness[i] or (value == fitness[i] and j < i)]
         nearest = sorted(float(np.linalg.norm(scaled[i] - scaled[j])) for j in fitter)[:k]
         scores.append(float(np.mean(nearest)) if nearest else np.inf)
     return scores
@@ -67,12 +67,23 @@ def test_the_fittest_solution_is_the_most_novel_one() -> None:
 
 
 def test_equal_solutions_compete() -> None:
-    """Each is at least as fit as the other, so that copies of one solution do not fill the archive."""
+    """The first counts as fitter than the others, so that copies of one solution do not fill the archive."""
     archive = ARCHIVE.replace(capacity=3)
     descriptors = np.array([[0.5, 0.0]] * 3 + [[0.1, 0.0], [0.9, 0.0]], np.float32)
     fitness = np.array([1.0, 1.0, 1.0, 0.0, 0.0], np.float32)
     state = archive.add(archive.init(START), {"w": jnp.zeros((5, 2))}, jnp.asarray(fitness), jnp.asarray(descriptors))
     np.testing.assert_allclose(sorted(np.asarray(state.descriptors)[:, 0]), [0.1, 0.5, 0.9], rtol=1e-6)
+
+
+def test_one_of_the_fittest_survives_ties() -> None:
+    state = ARCHIVE.init(START)
+    for seed in range(8):  # four new champions with equal behavior, more of them than free slots in the end
+        solutions, _, descriptors = _batch(seed, 4)
+        state = add(ARCHIVE, state, solutions, np.full(4, seed, np.float32), descriptors[:1].repeat(4, axis=0))
+        assert float(ARCHIVE.best(state)[1]) == seed
+    fitness = np.random.default_rng(0).integers(0, 3, 12).astype(np.float32)
+    descriptors = _batch(0, 12)[2]
+    np.testing.assert_allclose(ARCHIVE.novelty(fitness, descriptors), _novelty(fitness, descriptors, 3), rtol=1e-5)
 
 
 def test_what_is_not_finite_is_ignored() -> None:

@@ -64,6 +64,7 @@ def test_one_skill_can_be_chosen() -> None:
         ("goal/point_maze", {"skills": 4}, ("env.skills", "vector of floats")),
         ("gymnax/Breakout-MinAtar", {"skills": 4}, ("env.skills", "vector of floats")),
         ("gymnax/CartPole-v1", {"skills": 4, "observed": [0, 1]}, ("env.observed", "env.skills")),
+        ("gymnax/CartPole-v1", {"skills": 4, "history": 2}, ("env.history=2", "env.skills", "env.history=1")),
         ("gymnasium/CartPole-v1", {"skills": 4}, ("env.skills", "JAX environment")),
     ],
 )
