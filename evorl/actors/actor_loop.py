@@ -52,6 +52,12 @@ class Actors(ByValue):
                 "env.host=compiled excludes actors, which would all play the same episodes: use env.host=loop, or "
                 "remove actors."
             )
+        options = self._config["env"]
+        if self.settings.kind == "process" and isinstance(options, Mapping) and options.get("vectorization") == "async":
+            raise ValueError(
+                "env.vectorization=async starts processes inside those of actors.kind=process: set "
+                "env.vectorization=in_process and a larger actors.count."
+            )
         if not self.settings.is_async:
             if env.num_envs % (multiple := count * env.num_agents):
                 raise ValueError(

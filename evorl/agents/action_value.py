@@ -54,7 +54,6 @@ class ActionValueAgent(Agent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Return the field ``network``, built from the entry ``network``, which is removed from ``settings``."""
         return {"network": cls.build_network(settings, env)}
 
     @classmethod

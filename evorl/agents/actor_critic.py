@@ -131,9 +131,8 @@ class ActorCriticNetwork(nn.Module):
     def initial_state(self) -> PyTreeDict:
         """Return the recurrent states at the start of an episode, leaves ``[*]``; empty without recurrent parts."""
         parts = {name: getattr(self, name) for name in _PARTS}
-        return PyTreeDict(
-            {name: part.initial_state() for name, part in parts.items() if isinstance(part, RecurrentNetwork)}
-        )
+        recurrent = {name: part for name, part in parts.items() if isinstance(part, RecurrentNetwork)}
+        return PyTreeDict({name: part.initial_state() for name, part in recurrent.items()})
 
     def init_params(self, key: Key, policy_obs: jax.Array, value_obs: jax.Array) -> PyTreeDict:
         """Return initial parameters by name of the part; observations have shape ``[1, *observation]``."""
@@ -201,7 +200,6 @@ class ActorCriticAgent(Agent):
         return any(isinstance(getattr(self.network, name), RecurrentNetwork) for name in _PARTS)
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """Return initial parameters of each network, from separate keys."""
         obs = (one_observation(obs_space, obs_key) for obs_key in (self.policy_obs_key, self.value_obs_key))
         return self.network.init_params(key, *obs)
 

@@ -66,12 +66,10 @@ class E3B(ICM):
     def step_bonuses(
         self, intrinsic: IntrinsicState, inputs: tuple[jax.Array, ...], batch: SampleBatch, state: State
     ) -> tuple[jax.Array, State]:
-        """Return the bonuses of a trajectory ``[T, B]``, and the state at its end."""
         inverse, bonuses = self._along(state.episodic.inverse, self._features(intrinsic.params, inputs), batch.dones)
         return bonuses, state.replace(episodic=EpisodicState(inverse))
 
     def _features(self, params: Any, inputs: tuple[jax.Array, ...]) -> jax.Array:
-        """Return the features ``[..., F]`` of next observations."""
         model: Any = self.model
         return model.apply({"params": params}, *inputs)[1]
 

@@ -165,8 +165,7 @@ class IntrinsicReward(PyTreeNode):
             return mean, mean
 
         def one_update(_: jax.Array, carry: tuple[Any, Any, jax.Array]) -> tuple[Any, Any, jax.Array]:
-            params, opt_state, last = gradient_step(loss, self.optimizer, *carry[:2])
-            return params, opt_state, last
+            return gradient_step(loss, self.optimizer, *carry[:2])
 
         carry = (intrinsic.params, intrinsic.opt_state, jnp.zeros(()))
         params, opt_state, last = jax.lax.fori_loop(0, self.num_updates, one_update, carry)
@@ -174,8 +173,7 @@ class IntrinsicReward(PyTreeNode):
         metrics = PyTreeDict(intrinsic_reward=means[0], intrinsic_loss=means[1])
         intrinsic = intrinsic.replace(params=params, opt_state=opt_state, squares=squares)
         rewards = self.environment_weight * batch.rewards + self.weight * bonuses / unit
-        batch = batch.replace(rewards=rewards)
-        return batch, state.replace(intrinsic=intrinsic, intrinsic_metrics=metrics)
+        return batch.replace(rewards=rewards), state.replace(intrinsic=intrinsic, intrinsic_metrics=metrics)
 
     def unit(self, squares: RunningStatistics) -> jax.Array | float:
         """Return the divisor of bonuses, given statistics of their squares: by default the root mean square."""
@@ -282,11 +280,7 @@ class DIAYN(IntrinsicReward):
     num_skills: int = pytree_field(static=True, setting=False, default=0)
 
     def built(self, env: VectorEnv) -> Self:
-        """Return the bonus with its discriminator, for the spaces of ``env``.
-
-        Raises:
-            ValueError: the environment has no skills.
-        """
+        """Return the bonus with its discriminator; raise ``ValueError`` if the environment has no skills."""
         if not env.num_skills:
             raise ValueError("intrinsic=diayn needs an environment with skills: set env.skills, for example to 8.")
         return super(DIAYN, self.replace(num_skills=env.num_skills)).built(env)

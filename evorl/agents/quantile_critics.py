@@ -33,7 +33,6 @@ class QuantileCriticsAgent(CriticEnsembleAgent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Build the networks, with critics that output ``num_atoms`` quantiles."""
         num_atoms = settings.pop("num_atoms")
         parts = super().parts(settings, env)
         return {**parts, "critic_network": parts["critic_network"].clone(num_atoms=num_atoms)}

@@ -28,16 +28,14 @@ class RandomAgent(Agent):
         return PyTreeDict()
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Return a state that holds the action space."""
         return AgentState(params=PyTreeDict(), extra_state=_ActionSpace(action_space))
 
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        num_rows = jax.tree.leaves(sample_batch.obs)[0].shape[0]
-        return random_actions(
-            agent_state.extra_state.space, as_typed_key(key), num_rows, sample_batch.obs
-        ), PyTreeDict()
+        space, obs = agent_state.extra_state.space, sample_batch.obs
+        num_rows = jax.tree.leaves(obs)[0].shape[0]
+        return random_actions(space, as_typed_key(key), num_rows, obs), PyTreeDict()
 
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
@@ -54,9 +52,6 @@ class _ActionSpace(PyTreeData):
 def random_actions(action_space: Space, key: Key, num_rows: int, obs: Observation = None) -> Action:
     """Sample actions ``[num_rows, ...]`` that ``obs`` does not mask; ``key`` is one key, or one key per row."""
     keys = jax.random.split(key, num_rows) if key.ndim == 0 else key
-    has_mask = isinstance(obs, Mapping) and ACTION_MASK in obs
-    return _random_allowed(num_outputs(action_space), keys, obs) if has_mask else jax.vmap(action_space.sample)(keys)
-
-
-def _random_allowed(num_actions: int, keys: Key, obs: Observation) -> jax.Array:
-    return Categorical(allowed_only(jnp.zeros((*keys.shape, num_actions)), obs)).sample(keys)
+    if isinstance(obs, Mapping) and ACTION_MASK in obs:
+        return Categorical(allowed_only(jnp.zeros((*keys.shape, num_outputs(action_space))), obs)).sample(keys)
+    return jax.vmap(action_space.sample)(keys)

@@ -75,10 +75,8 @@ class RecurrentValueAgent(ActionValueAgent):
     def _q_values_and_extras(
         self, agent_state: AgentState, sample_batch: SampleBatch
     ) -> tuple[jax.Array, PolicyExtras]:
-        obs, recurrent_state = sample_batch.obs, sample_batch.extras.recurrent_state
-        q_values, next_state = self.q_values_and_state(
-            agent_state, self.acting_params(agent_state.params), obs, recurrent_state
-        )
+        inputs = (self.acting_params(agent_state.params), sample_batch.obs, sample_batch.extras.recurrent_state)
+        q_values, next_state = self.q_values_and_state(agent_state, *inputs)
         return q_values, PyTreeDict(recurrent_state=next_state)
 
     def compute_actions(

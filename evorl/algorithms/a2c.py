@@ -84,7 +84,6 @@ class A2CWorkflow(ActorCriticWorkflow):
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """Take one gradient step on a trajectory and its advantages."""
         batch = self.agent.batch_with_advantages(agent_state, trajectory, self.discount, self.gae_lambda)
         if self.agent.normalize_advantages:
             batch = batch.with_standardized_advantages()

@@ -64,7 +64,6 @@ class BROAgent(QuantileCriticsAgent, SACAgent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Build the networks of policy, critics and optimistic policy."""
         parts = super().parts(settings, env)
         critic = parts["critic_network"].clone(output_scale=math.sqrt(2.0))
         ndim = observation_ndim(env.obs_space, settings.get("policy_obs_key"))

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import AgentState
 from evorl.fields import Within
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict, pytree_field
@@ -74,20 +73,14 @@ class CEMRLWorkflow(EvolutionGuidedWorkflow):
 
         def train(learner: PyTreeDict, numbered: tuple[jax.Array, Params]) -> tuple[PyTreeDict, PyTreeDict]:
             i, policy = numbered
-            learner = learner.replace(agent_state=_with_policies(learner.agent_state, policy))
+            names = [name for name in ("policy", "target_policy") if name in learner.agent_state.params]
+            params = learner.agent_state.params.replace(**dict.fromkeys(names, policy))
+            learner = learner.replace(agent_state=learner.agent_state.replace(params=params))
             updates = (num_updates + i) // num_policies
-            losses, learner, _ = learn_in_blocks(
-                self.learner, learner, state.replay_state, jax.random.fold_in(key, i), updates, progress
-            )
+            inputs = (state.replay_state, jax.random.fold_in(key, i), updates, progress)
+            losses, learner, _ = learn_in_blocks(self.learner, learner, *inputs)
             return learner, jax.tree.map(lambda x: x * updates, losses)
 
         numbered = (jnp.arange(num_policies), policies)
         learner, losses = jax.lax.scan(train, row_of(state.learners), numbered)
         return jax.tree.map(lambda x: x.sum(axis=0) / jnp.maximum(num_updates, 1), losses), learner
-
-
-def _with_policies(agent_state: AgentState, policy: Params) -> AgentState:
-    """Return the state with ``policy`` as parameters of the policy and, if the agent has one, of the target policy."""
-    params = agent_state.params
-    names = [name for name in ("policy", "target_policy") if name in params]
-    return agent_state.replace(params=params.replace(**dict.fromkeys(names, policy)))

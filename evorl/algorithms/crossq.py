@@ -96,9 +96,8 @@ class CrossQAgent(SACAgent):
         outputs, next_outputs = outputs[:, : len(batch)], targets[:, len(batch) :]  # [K, N, *]
         if self.critic_network.num_atoms is None:
             next_outputs = self.pool_critics(next_outputs)
-        loss, losses = self.soft_bellman_loss(
-            outputs, next_outputs, jnp.exp(params.log_temperature) * next_log_prob, batch
-        )
+        next_costs = jnp.exp(params.log_temperature) * next_log_prob
+        loss, losses = self.soft_bellman_loss(outputs, next_outputs, next_costs, batch)
         return loss, losses | {"statistics": changed}
 
     def actor_loss(

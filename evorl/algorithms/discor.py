@@ -131,5 +131,4 @@ class DisCorWorkflow(SACWorkflow):
 def weights_of_mean_one(logits: jax.Array) -> jax.Array:
     """Return ``exp(logits)`` ``[K, N]``, scaled to mean 1 for each critic over the transitions of all devices."""
     whole = collectives.gather_rows(logits, axis=-1)
-    log_sum = jax.nn.logsumexp(whole, axis=-1, keepdims=True)
-    return jnp.exp(logits - log_sum) * whole.shape[-1]
+    return jnp.exp(logits - jax.nn.logsumexp(whole, axis=-1, keepdims=True)) * whole.shape[-1]

@@ -70,7 +70,6 @@ class DQNAgent(ActionValueAgent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Build the Q-network from ``network`` and ``num_atoms`` of the settings."""
         options = settings.pop("network")
         heads = checked_mapping(options.pop("heads"), "agent.network.heads")
         check_names(heads, ("dueling", "noisy"), "key of agent.network.heads")
@@ -206,13 +205,11 @@ class DQNWorkflow(OffPolicyWorkflow):
     loss_names: ClassVar[tuple[str, ...]] = ("td_loss", "q_value")
 
     def init_optimizers(self, agent_state: AgentState) -> Any:
-        """Return the optimizer's state and a count of the updates."""
         return init_online_optimizer(self.optimizer, agent_state)
 
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """Update the network once, and the target network if due."""
         step = {"progress": progress, "tau": self.tau, "interval": self.target_update_interval}
         states = (agent_state, opt_state)
         return update_online_and_target(self.agent.loss, self.optimizer, *states, batch, keys, **step)

@@ -46,7 +46,6 @@ class ERLWorkflow(EvolutionGuidedWorkflow):
 
     @property
     def num_learners(self) -> int:
-        """Number of learners, ``num_rl_agents``."""
         return self.num_rl_agents
 
     @property
@@ -56,7 +55,6 @@ class ERLWorkflow(EvolutionGuidedWorkflow):
 
     @property
     def num_injected(self) -> int:
-        """Number of injected individuals: one policy per learner."""
         return self.num_rl_agents
 
     def guide(

@@ -108,8 +108,7 @@ class IQLAgent(CriticEnsembleAgent):
 
     def recorded_values(self, agent_state: AgentState, batch: SampleBatch) -> jax.Array:
         """Return the values of the recorded actions, ``[N]``: the minimum over the target critics."""
-        target_critic = agent_state.params.target_critic
-        return self.critics(agent_state, target_critic, batch.obs, batch.actions).min(axis=0)
+        return self.critics(agent_state, agent_state.params.target_critic, batch.obs, batch.actions).min(axis=0)
 
     def value_loss(
         self, value_params: Params, agent_state: AgentState, batch: SampleBatch
@@ -167,7 +166,6 @@ class IQLWorkflow(OffPolicyWorkflow):
     loss_names: ClassVar[tuple[str, ...]] = ("value_loss", "critic_loss", "q_value", "actor_loss")
 
     def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
-        """Return the optimizers' states by the name of their parameters."""
         params = agent_state.params
         return PyTreeDict(
             policy=self.actor_optimizer.init(params.policy),

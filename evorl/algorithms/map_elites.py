@@ -67,5 +67,4 @@ class MAPElitesWorkflow(QualityDiversityWorkflow):
         return state.replace(emitter_state=emitter_state, population=population)
 
     def offspring(self, state: QualityDiversityState, key: Key) -> Params:
-        """Return children of random elites, ``[P, ...]``."""
         return self.vary(state, key, self.pop_size)

@@ -69,7 +69,6 @@ class MultiObjectiveWorkflow(EvolutionWorkflow):
 
     @property
     def env_fields(self) -> tuple[str, ...]:
-        """Entries of ``info`` that are objectives."""
         return tuple(name.removeprefix("-") for name in self.objectives if name.removeprefix("-") != RETURN)
 
     def objective_values(self, outcomes: EpisodeOutcomes, fitness: jax.Array) -> jax.Array:

@@ -96,11 +96,7 @@ class PBTWorkflow(Workflow[PopulationState]):
 
     @classmethod
     def _from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Build the population and its members' workflow from ``inner``, a config with a ``workflow`` key.
-
-        Raises:
-            ValueError: a key is unknown (the message suggests the closest valid key), or a value is invalid.
-        """
+        """Build the members' workflow from ``inner``, a config with a ``workflow`` key, and their population."""
         config = {key: value for key, value in plain(config).items() if key not in RUN_KEYS}
         refuse_replay(cls, config)
         check_names(config, config_keys(cls) | RUN_KEYS, "config key")

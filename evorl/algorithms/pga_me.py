@@ -55,11 +55,7 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
 
     @classmethod
     def _from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Build the workflow, and its learner from ``learner``, a config with a ``workflow`` key; they share one agent.
-
-        Raises:
-            ValueError: a key is unknown (the message suggests the closest valid key), or a value is invalid.
-        """
+        """Build the workflow, and its learner from ``learner``, a config with ``workflow``; they share one agent."""
         if config.get("agent"):
             raise ValueError("agent is a setting of the learner here: set learner.agent instead.")
         return cls(**read_config_with_learner(cls, config))
@@ -76,11 +72,9 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
 
     @property
     def recorded_entries(self) -> tuple[str, ...]:
-        """Entries of ``info`` that the replay buffer needs."""
         return LearnerEmitter.recorded_entries
 
     def setup(self, key: Key) -> QualityDiversityState:
-        """Initialize the policies, an empty archive and the learner."""
         key, learner_key = jax.random.split(key)
         state = super().setup(key)
         state.learner = self.emitter.init(learner_key)

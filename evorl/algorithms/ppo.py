@@ -154,8 +154,7 @@ class PPOWorkflow(ActorCriticWorkflow):
             return init_adaptive(self.optimizer, agent_state.params)
         if self.num_value_epochs is None:
             return super().init_optimizers(agent_state)
-        params = agent_state.params
-        return PyTreeDict({part: self.optimizer.init(PyTreeDict({part: params[part]})) for part in _PARTS})
+        return PyTreeDict({part: self.optimizer.init(PyTreeDict({part: agent_state.params[part]})) for part in _PARTS})
 
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array

@@ -85,7 +85,6 @@ class PQNWorkflow(OnPolicyWorkflow):
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """Train for several epochs of minibatches on a trajectory."""
         batch, key = self.batch_of(agent_state, trajectory, key, progress)
         batch = collectives.gather_rows(batch, axis=1)
         batch, begin = batch if self.by_trajectory else batch.flatten(), Begin(key, progress, self.by_trajectory)

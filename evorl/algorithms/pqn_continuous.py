@@ -54,7 +54,6 @@ class PQNContinuousAgent(TD3Agent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Build the networks from ``network``, ``critic_network`` and ``num_critics`` of the settings."""
         return cls.build_networks(settings, env, num_outputs(env.action_space))
 
     def batch_with_targets(

@@ -125,7 +125,6 @@ class R2D2Workflow(OffPolicyWorkflow):
 
     @property
     def replay_buffer(self) -> SequenceReplayBuffer:
-        """Replay buffer of steps that samples the starts of sequences."""
         return sequence_buffer(self)
 
     def take(self, replay_state: ReplayState, rows: jax.Array, envs: jax.Array) -> SampleBatch:
@@ -134,13 +133,11 @@ class R2D2Workflow(OffPolicyWorkflow):
         return with_swapped_axes(take_sequences(replay_state, rows, envs, self.num_stored_envs, length))
 
     def init_optimizers(self, agent_state: AgentState) -> Any:
-        """Return the optimizer's state and a count of the updates."""
         return action_value.init_online_optimizer(self.optimizer, agent_state)
 
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """Update the network once, and the target network if due."""
         step = {"progress": progress, "tau": self.tau, "interval": self.target_update_interval}
         inputs = (agent_state, opt_state, batch, self.burn_in or 0, self.n_step, self.discount)
         return action_value.update_online_and_target(self.agent.loss, self.optimizer, *inputs, **step)

@@ -58,7 +58,6 @@ class RecurrentSACAgent(SACAgent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Build memory and heads from the entry ``network`` of the settings, and the action distribution."""
         for name in ("policy_obs_key", "value_obs_key"):
             if settings.get(name) is not None:
                 raise ValueError(f"agent.{name} has no effect, because the heads read a memory: use agent.obs_key.")
@@ -166,9 +165,8 @@ class RecurrentSACAgent(SACAgent):
         params, batch = agent_state.params, sequence.with_swapped_axes(batch)
         obs, next_obs = self.features(agent_state, critic_params, batch, burn_in)
         _, target_obs = self.features(agent_state, params.target_critic, batch, burn_in)
-        rewards, actions, termination, dones = (
-            x[burn_in:] for x in (batch.rewards, batch.actions, batch.extras.termination, batch.dones)
-        )
+        fields = (batch.rewards, batch.actions, batch.extras.termination, batch.dones)
+        rewards, actions, termination, dones = (x[burn_in:] for x in fields)
         step_keys = jnp.concatenate(split_rows(keys, len(rewards)))
         policy = self.policy(agent_state, params.policy, next_obs)
         values, log_prob, _ = self.soft_values(policy, agent_state, params.target_critic, target_obs, step_keys)
@@ -207,7 +205,6 @@ class RecurrentSACWorkflow(SACWorkflow):
 
     @property
     def replay_buffer(self) -> sequence.SequenceReplayBuffer:
-        """Replay buffer of steps that samples the starts of sequences."""
         return sequence.sequence_buffer(self)
 
     def take(self, replay_state: ReplayState, rows: jax.Array, envs: jax.Array) -> SampleBatch:

@@ -106,6 +106,5 @@ class ReinforceWorkflow(ActorCriticWorkflow):
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """Take one gradient step on a trajectory and its returns."""
         batch = self.agent.batch_with_returns(agent_state, trajectory, self.discount)
         return update_params(self.agent.loss, self.step_optimizer, agent_state, opt_state, batch, progress=progress)

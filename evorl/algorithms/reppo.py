@@ -69,7 +69,6 @@ class REPPOAgent(CriticEnsembleAgent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Build the networks and the distribution of actions from the settings."""
         options, size = settings.pop("network"), settings.pop("embedding_size")
         distribution = action_distribution(env.action_space, **pop_deviation_bounds(settings))
         ndims = {name: observation_ndim(env.obs_space, settings.get(f"{name}_obs_key")) for name in ("policy", "value")}
@@ -243,5 +242,4 @@ class REPPOWorkflow(OnPolicyWorkflow):
 
 
 def _actor(params: PyTreeDict) -> PyTreeDict:
-    """Return the parameters trained by the actor's loss."""
     return PyTreeDict({name: params[name] for name in ("policy", "log_temperature", "log_multiplier")})

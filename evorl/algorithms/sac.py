@@ -61,13 +61,11 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Build the networks of policy and critics, and the action distribution, from the settings."""
         distribution, num_atoms = cls.pop_distribution(settings, env), cls.pop_num_atoms(settings, env)
         parts = cls.build_networks(settings, env, distribution.num_parameters, num_atoms)
         return {**parts, "distribution": distribution}
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """Initialize the networks and the temperature."""
         params = super().init_params(obs_space, action_space, key)
         return params | {"log_temperature": jnp.log(jnp.float32(self.temperature))}
 

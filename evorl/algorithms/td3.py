@@ -57,7 +57,6 @@ class TD3Agent(CriticEnsembleAgent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Build the networks of policy and critics from the settings, which ``CategoricalCriticSettings`` lists."""
         return cls.build_networks(settings, env, num_outputs(env.action_space), cls.pop_num_atoms(settings, env))
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
@@ -92,9 +91,8 @@ class TD3Agent(CriticEnsembleAgent):
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
         """Return the policy's actions without noise, and the extras of ``sample_batch`` unchanged."""
-        return self.policy_actions(agent_state, agent_state.params.policy, sample_batch.obs), PyTreeDict(
-            sample_batch.extras or {}
-        )
+        actions = self.policy_actions(agent_state, agent_state.params.policy, sample_batch.obs)
+        return actions, PyTreeDict(sample_batch.extras or {})
 
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
@@ -167,30 +165,24 @@ class TD3Workflow(OffPolicyWorkflow):
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """Update the critics once, and the policy and target networks if due."""
         step = {"loss_fn": self.agent.critic_loss, "optimizer": self.critic_optimizer, "progress": progress}
         agent_state, opt_state, losses = update_part("critic", agent_state, opt_state, agent_state, batch, keys, **step)
         num_updates = opt_state.num_updates + 1
         opt_state = opt_state.replace(num_updates=num_updates)
 
         def delayed(states: tuple[AgentState, Any]) -> tuple[AgentState, Any]:
-            return self._delayed_update(*states, batch, progress)
+            agent_state, opt_state = states
+            params = agent_state.params
+            step = (self.agent.actor_loss, self.actor_optimizer, params.policy, opt_state.actor)
+            policy, actor_opt, losses = gradient_step(*step, agent_state, batch, progress=progress)
+            params = params.replace(
+                policy=policy,
+                target_policy=polyak_update(params.target_policy, policy, self.tau),
+                target_critic=polyak_update(params.target_critic, params.critic, self.tau),
+            )
+            actor_loss = collectives.mean_over_shares(losses.actor_loss)
+            return agent_state.replace(params=params), opt_state.replace(actor=actor_opt, actor_loss=actor_loss)
 
         is_due = num_updates % self.policy_delay == 0
         agent_state, opt_state = when_due(is_due, delayed, (agent_state, opt_state))
         return agent_state, opt_state, losses | {"actor_loss": opt_state.actor_loss}
-
-    def _delayed_update(
-        self, agent_state: AgentState, opt_state: Any, batch: SampleBatch, progress: jax.Array
-    ) -> tuple[AgentState, Any]:
-        """Update the policy and the target networks once."""
-        params = agent_state.params
-        step = (self.agent.actor_loss, self.actor_optimizer, params.policy, opt_state.actor)
-        policy, actor_opt, losses = gradient_step(*step, agent_state, batch, progress=progress)
-        params = params.replace(
-            policy=policy,
-            target_policy=polyak_update(params.target_policy, policy, self.tau),
-            target_critic=polyak_update(params.target_critic, params.critic, self.tau),
-        )
-        actor_loss = collectives.mean_over_shares(losses.actor_loss)
-        return agent_state.replace(params=params), opt_state.replace(actor=actor_opt, actor_loss=actor_loss)

@@ -73,8 +73,7 @@ class TRPOAgent(ActorCriticAgent):
     def divergence(self, policy_params: Params, agent_state: AgentState, batch: ActorCriticBatch) -> jax.Array:
         """Return the weighted mean of ``KL(pi_old || pi)`` over the observations (section 4)."""
         old = self.policy_along(agent_state.params.policy, agent_state, batch)
-        new = self.policy_along(policy_params, agent_state, batch)
-        return (batch.weights * old.kl(new)).mean()
+        return (batch.weights * old.kl(self.policy_along(policy_params, agent_state, batch))).mean()
 
     def clipped_loss(
         self, policy_params: Params, agent_state: AgentState, batch: ActorCriticBatch
@@ -165,9 +164,8 @@ class TRPOWorkflow(OnPolicyWorkflow):
         """Return weights of steps ``[T, B]``, with mean 1 over all devices, 0 for steps that the losses ignore."""
         if self.episodes_per_batch is None:
             return jnp.ones_like(dones, jnp.float32)
-        chosen = first_episodes(
-            dones, self.episodes_per_batch, collectives.local_indices(self.env.num_envs), self.env.num_envs
-        )
+        num_envs = self.env.num_envs
+        chosen = first_episodes(dones, self.episodes_per_batch, collectives.local_indices(num_envs), num_envs)
         return chosen / collectives.mean_over_shares(chosen.mean(dtype=jnp.float32))
 
     def learn_from(
@@ -212,9 +210,8 @@ class TRPOWorkflow(OnPolicyWorkflow):
         """Train on ``loss(params, batch=minibatch)``; return parameters, optimizer state and mean losses."""
 
         def one_minibatch(carry: Any, minibatch: ActorCriticBatch, progress: jax.Array) -> tuple[Any, PyTreeDict]:
-            *carry, losses = gradient_step(
-                functools.partial(loss, batch=minibatch), optimizer, *carry, progress=progress
-            )
+            loss_of_batch = functools.partial(loss, batch=minibatch)
+            *carry, losses = gradient_step(loss_of_batch, optimizer, *carry, progress=progress)
             return tuple(carry), losses
 
         rows = batch if begin.by_trajectory else batch.flatten()

@@ -50,5 +50,4 @@ def described_settings(cls: type, config: Mapping[str, Any], above: str = "") ->
 
 def _plain(text: str) -> str:
     """Convert a description from a docstring to the text of a comment."""
-    text = " ".join(text.split()).replace("``None``", "null").replace("``", "")
-    return text.removesuffix(".")
+    return " ".join(text.split()).replace("``None``", "null").replace("``", "").removesuffix(".")

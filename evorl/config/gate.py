@@ -134,18 +134,14 @@ def distrusting(config: Any) -> Iterator[None]:
     if not sources:
         yield
         return
+    from omegaconf import OmegaConf
+
     with scope():
         for source in sources:
             distrust(source)
-        texts = texts_in(_plain(config))
+        texts = texts_in(OmegaConf.to_container(config))
         grant(list(texts - set().union(*(_stored_texts.get(source, texts) for source in sources))))
         yield
-
-
-def _plain(node: Any) -> Any:
-    from omegaconf import OmegaConf
-
-    return OmegaConf.to_container(node)
 
 
 def is_granted(text: str) -> bool:
@@ -230,7 +226,6 @@ def names_file(text: str) -> bool:
 
 
 def _is_file(text: str) -> bool:
-    """Return True if a file or folder with this name exists, such as in an untrusted working directory."""
     try:
         return bool(text) and Path(text).exists()
     except (OSError, ValueError):  # too long, or with a null byte

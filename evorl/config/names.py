@@ -133,15 +133,7 @@ def _no_such_in_main(name: str, separator: str = ":") -> str:
 
 
 def _import_for(module_name: str, setting: str) -> ModuleType:
-    """Import the module that a setting names.
-
-    Args:
-        module_name: name of the module; the gate has admitted it.
-        setting: the setting with its value, for messages.
-
-    Raises:
-        ValueError: the module does not exist, or its import fails; the message states the error and its location.
-    """
+    """Import the module, admitted by the gate, that a setting names; ``setting`` includes the value, for messages."""
     try:
         module = importlib.import_module(module_name)
     except ForeignCodeError:

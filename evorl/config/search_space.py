@@ -48,11 +48,8 @@ class SearchSpace(PyTreeNode):
             ValueError: the space is empty, a path is listed twice or is not a number to search, or bounds are invalid.
         """
         searched: dict[str, tuple[float, float, bool]] = {}
-        numbers = [
-            name
-            for name, leaf in named_leaves(workflow).items()
-            if isinstance(leaf, float) and name not in not_searched
-        ]
+        leaves = named_leaves(workflow).items()
+        numbers = [name for name, leaf in leaves if isinstance(leaf, float) and name not in not_searched]
         for path, bounds in _entries(checked_mapping(config, "search_space")):
             if path in searched:
                 raise ValueError(f"search_space has {path} twice: remove one of them.")
@@ -80,11 +77,8 @@ class SearchSpace(PyTreeNode):
         """Return the points ``[..., D]`` with unit coordinates ``shares``, clipped to the bounds."""
         # The logarithmic formula is also evaluated for linear scales: substitute 1 to avoid NaN.
         low, high = (jnp.where(self.logarithmic, bound, 1.0) for bound in (self.low, self.high))
-        values = jnp.where(
-            self.logarithmic,
-            low * jnp.exp(shares * jnp.log(high / low)),
-            self.low + shares * (self.high - self.low),
-        )
+        along_log = low * jnp.exp(shares * jnp.log(high / low))
+        values = jnp.where(self.logarithmic, along_log, self.low + shares * (self.high - self.low))
         return jnp.clip(values, self.low, self.high)
 
     def to_unit(self, points: jax.Array) -> jax.Array:
@@ -116,7 +110,6 @@ class SearchSpace(PyTreeNode):
 
 
 def _entries(node: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted paths and bounds of a mapping that may be nested."""
     for name, value in node.items():
         if isinstance(value, Mapping) and "low" not in value and "high" not in value:
             yield from _entries(value, f"{above}{name}.")
@@ -156,7 +149,6 @@ def _follow(node: Any, path: str) -> Any:
 
 
 def _explain_invalid(workflow: PyTreeNode, path: str, numbers: list[str]) -> str:
-    """Return the reason why a path cannot be searched, and the valid paths or the setting to change."""
     above, _, name = path.rpartition(".")
     node = _follow(workflow, above)
     fields = {field.name: field for field in dataclasses.fields(node)} if dataclasses.is_dataclass(node) else {}

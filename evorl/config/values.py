@@ -131,7 +131,6 @@ def whole_number(value: Any, name: str, low: int, high: int) -> int:
 
 
 def _bound(number: int) -> str:
-    """Format a bound for messages; a large number of the form ``2^n - 1`` is also shown in this form."""
     power = (number + 1).bit_length() - 1
     return f"2^{power} - 1 = {number:,}" if power > 16 and number + 1 == 2**power else f"{number:,}"
 
@@ -174,9 +173,8 @@ def checked_num_atoms(num_atoms: Any, values: str, support_low: Any, support_hig
         ValueError: ``num_atoms`` is missing for distributions, set for expected values, or too small; or, for
             categorical values, ``support_low`` is not below ``support_high``.
     """
-    if (num_atoms is None and values in ("categorical", "quantile", "implicit")) or (
-        num_atoms and values == "expected"
-    ):
+    is_missing = num_atoms is None and values in ("categorical", "quantile", "implicit")
+    if is_missing or (num_atoms and values == "expected"):
         raise ValueError(
             f"agent.num_atoms={short_repr(num_atoms)} does not fit agent.values={values}: distributions need a number, "
             "such as 51 categories or 200 quantiles; expected values need null."

@@ -171,7 +171,6 @@ def inline_yaml(value: Any) -> str:
 
 
 def _describe(error: Any, text: str, source: str) -> str:
-    """Format an error of the YAML reader: location, problem and a suggested fix."""
     problem = " ".join(str(getattr(error, "problem", None) or getattr(error, "reason", None) or error).split())
     advice = next((text for start, text in _ADVICE.items() if problem.startswith(start)), None)
     if advice is None:

@@ -194,7 +194,6 @@ def _build(strategy: str, pop_size: int, num_populations: int, treedef: Any, sha
 
 
 def _first(population: Params) -> Params:
-    """Return the first individual, which has the structure and shapes of a solution."""
     return jax.tree.map(lambda x: x[0], population)
 
 

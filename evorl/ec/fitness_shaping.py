@@ -82,8 +82,7 @@ def is_flat(fitness: jax.Array) -> jax.Array:
     """Return a bool scalar, True if all finite values of the fitness ``[P]`` are equal, or if no value is finite."""
     is_finite = jnp.isfinite(fitness)
     highest = jnp.max(fitness, initial=-jnp.inf, where=is_finite)
-    lowest = jnp.min(fitness, initial=jnp.inf, where=is_finite)
-    return highest <= lowest
+    return highest <= jnp.min(fitness, initial=jnp.inf, where=is_finite)
 
 
 def failures_to_worst(fitness: jax.Array) -> jax.Array:

@@ -46,7 +46,6 @@ class GaussianStrategy(EvoOptimizer):
 
     @property
     def group_size(self) -> int:
-        """Number of individuals to request together, see ``ask``: 2 with mirrored sampling, else 1."""
         return 2 if self.mirror_sampling else 1
 
     @abstractmethod
@@ -99,9 +98,8 @@ class GaussianStrategy(EvoOptimizer):
         rows = self._injected_rows(state)
         sample_terms = [(weights.at[rows].set(0.0, mode="drop"), power) for weights, power in terms]
         sums = sample_sums(self._noise_key(state), state.mean, *sample_terms)
-        noise = jax.tree.map(
-            lambda x, mean, scale: (x - mean) / scale, state.injected.solutions, state.mean, self.scale_tree(state)
-        )
+        trees = (state.injected.solutions, state.mean, self.scale_tree(state))
+        noise = jax.tree.map(lambda x, mean, scale: (x - mean) / scale, *trees)
 
         def with_injected(total: Params, weights: jax.Array, power: int) -> Params:
             row_weights = weights.at[rows].get(mode="fill", fill_value=0.0)  # [K]

@@ -33,7 +33,6 @@ class LowRankStrategy(GaussianStrategy):
         return self.rank
 
     def sample(self, state: PyTreeDict, first: jax.Array | int, count: int) -> Params:
-        """Return the sampled individuals with dense matrices, see ``GaussianStrategy.sample``."""
         if self.rank is None:
             return super().sample(state, first, count)
         return explicit(self._factors(state, first, count))

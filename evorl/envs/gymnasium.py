@@ -258,7 +258,7 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
 class AsyncGymnasiumEnv(_GymnasiumEnv):
     """Gymnasium environments that are each stepped in their own process, with observations in shared memory.
 
-    The arguments are those of ``InProcessGymnasiumEnv``; ``make`` is pickled for the worker processes.
+    It takes the arguments of ``InProcessGymnasiumEnv``; ``make`` is pickled for the worker processes.
     """
 
     def __init__(

@@ -58,7 +58,6 @@ def make_recording_options(
 
 
 def _refuse_many_steps(num_episodes: int, env: VectorEnv) -> None:
-    """Raise ``ValueError`` if the observations of this many complete episodes exceed ``MAX_BYTES``."""
     bytes_of_step = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(env.obs_space.spec))
     length = env.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS  # connected simulators may have no limit
     num_bytes = num_episodes * length * bytes_of_step
@@ -72,7 +71,6 @@ def _refuse_many_steps(num_episodes: int, env: VectorEnv) -> None:
 
 
 def _plotted(keeping: EvaluationRecords, env: VectorEnv) -> tuple[str, tuple[int, ...]]:
-    """Return the plotted quantity and the indices of its components, with defaults; raise ``ValueError`` if invalid."""
     quantity = keeping.plot_of or ("goal" if observes_goals(env) else "observation")
     if quantity == "goal" and not observes_goals(env):
         raise ValueError("evaluation.plot_of=goal needs an environment that observes goals: set it to observation.")

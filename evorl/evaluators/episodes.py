@@ -217,7 +217,6 @@ def run_episodes(running: Callable[[Run], jax.Array], advance: Callable[[Run], R
 
 
 def _outcomes_of(progress: _Progress, first: PyTreeDict) -> EpisodeOutcomes:
-    """Return the outcomes of the played episodes, with the data recorded step by step."""
     steps = progress.step_record and progress.step_record.by_episode()
     outcomes = progress.outcomes.replace(first=first, steps=steps).with_faults()
     if progress.recorded is None:
@@ -227,7 +226,6 @@ def _outcomes_of(progress: _Progress, first: PyTreeDict) -> EpisodeOutcomes:
 
 
 def _no_outcomes(env_state: EnvState, env_fields: Sequence[str], observe: bool, watch: bool) -> EpisodeOutcomes:
-    """Return the initial outcomes of episodes, before the first step."""
     rows = env_state.done.shape
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), info_entries(env_state.info, env_fields))
     return EpisodeOutcomes(
@@ -246,7 +244,6 @@ def _zeros_for(row: Callable[[], Tree], num_steps: int) -> Tree:
 
 
 def _with_row(recorded: Packed[SampleBatch] | None, step: jax.Array, row: SampleBatch) -> Packed[SampleBatch] | None:
-    """Return the recorded rows ``[T, ...]`` with the row of a step, or ``None`` if nothing is recorded."""
     return recorded and jax.tree.map(lambda rows, x: rows.at[step].set(x), recorded, pack(row))
 
 

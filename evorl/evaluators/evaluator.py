@@ -78,10 +78,7 @@ def _evaluate(evaluator: Evaluator, agent_state: AgentState, key: Key, num_episo
             return play(episode_ids)
         return flatten_leading_axes(jax.lax.map(play, episode_ids.reshape(-1, size)))
 
-    if num_rounds == 1:
-        results = one_round(first_episodes[0])
-    else:
-        results = jax.lax.map(one_round, first_episodes)
+    results = one_round(first_episodes[0]) if num_rounds == 1 else jax.lax.map(one_round, first_episodes)
     results = collectives.gather_rows(results, axis=min(num_rounds, 2) - 1)
     results = results if num_rounds == 1 else flatten_leading_axes(results)
     # Each chunk records its first episodes, so the first episodes overall come first.

@@ -100,12 +100,9 @@ class PopulationEvaluator(PyTreeNode):
                 watch=self.watch,
             )
 
-        if num_chunks == 1:
-            outcomes = play_chunk(0)
-        else:
-            outcomes = flatten_leading_axes(jax.lax.map(play_chunk, jnp.arange(num_chunks)))
-        rows = outcomes.replace(observed=None)
-        rows = jax.tree.map(lambda x: x[: count * self.num_episodes], rows)
+        chunks = jnp.arange(num_chunks)
+        outcomes = play_chunk(0) if num_chunks == 1 else flatten_leading_axes(jax.lax.map(play_chunk, chunks))
+        rows = jax.tree.map(lambda x: x[: count * self.num_episodes], outcomes.replace(observed=None))
         rows = jax.tree.map(lambda x: x[: pop_size * self.num_episodes], collectives.gather_rows(rows))
         return split_leading_axis(rows, pop_size, self.num_episodes).replace(observed=outcomes.observed)
 
@@ -136,10 +133,8 @@ def join_action_fns(first_fn: ActionFn, second_fn: ActionFn, num_first: int) -> 
     def act(agent_state: AgentState, sample_batch: SampleBatch, keys: Key) -> tuple[Action, PolicyExtras]:
         first = jax.tree.map(lambda x: x[:num_first], (sample_batch, keys))
         second = jax.tree.map(lambda x: x[num_first:], (sample_batch, keys))
-        (actions, extras), (other_actions, other_extras) = (
-            first_fn(agent_state, *first),
-            second_fn(agent_state, *second),
-        )
+        actions, extras = first_fn(agent_state, *first)
+        other_actions, other_extras = second_fn(agent_state, *second)
         both = (actions, extras.get("recurrent_state")), (other_actions, other_extras.get("recurrent_state"))
         actions, recurrent_state = jax.tree.map(lambda *x: jnp.concatenate(x), *both)
         return actions, PyTreeDict() if recurrent_state is None else PyTreeDict(recurrent_state=recurrent_state)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
@@ -13,6 +13,8 @@ from evorl.execution.env_faults import without_env_faults
 from evorl.execution.trainable import Collector
 from evorl.types import PyTreeDict, State
 
+S = TypeVar("S", bound=State)
+
 
 def collects_by_acting(workflow: Any) -> bool:
     """Return True if ``acting`` and ``collect`` are defined in the same class: ``collect`` then uses ``acting``."""
@@ -20,7 +22,7 @@ def collects_by_acting(workflow: Any) -> bool:
     return family is not None and type(workflow).collect is vars(family).get("collect")
 
 
-def end_episodes(state: State, mask: jax.Array | bool) -> State:
+def end_episodes(state: S, mask: Any) -> S:
     """Return the state without the memory of running episodes where ``mask`` is True, bool ``[B]`` or for all.
 
     Calls ``end_episodes(mask)`` of all nodes that have this method, such as replay buffers; environments stay the same.

@@ -157,7 +157,6 @@ def _title(stored: StoredPolicy) -> str:
 
 
 def _checked_content(name: str, content: bytes, stored: StoredPolicy, recorded: Recorded) -> Parity | None:
-    """Check the content of a file before it is written: return ``_checked``, or raise ``NotTheSame`` if it differs."""
     with tempfile.TemporaryDirectory(prefix="evorl-") as folder:
         path = Path(folder) / f"policy.{FORMATS[name]}"
         path.write_bytes(content)

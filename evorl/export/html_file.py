@@ -120,7 +120,6 @@ def node_command() -> str | None:
 
 
 def _observations(policy: PortablePolicy, env: VectorEnv) -> list[dict[str, np.ndarray]]:
-    """Return the result of ``observations_by_chance`` or, if that is ``None``, of ``drawn_observations``, by name."""
     names = [port.name for port in policy.observations]
     seen = observations_by_chance(env)
     if seen is not None:
@@ -151,7 +150,6 @@ def _checks(policy: PortablePolicy, recorded: Recorded) -> list[dict[str, Any]]:
 
 
 def _flat(x: np.ndarray) -> list[Any]:
-    """Return the numbers as a flat list for JSON; ``None`` replaces infinities and NaN."""
     return [n if np.isfinite(n) else None for n in np.asarray(x, np.float64).reshape(-1).tolist()]
 
 

@@ -87,7 +87,6 @@ def walk(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], apply: Apply)
 
 
 def _needed(jaxpr: Jaxpr) -> list[JaxprEqn]:
-    """Return the operations that outputs depend on, in order."""
     needed = {var for var in jaxpr.outvars if not isinstance(var, Literal)}
     operations = []
     for eqn in reversed(jaxpr.eqns):

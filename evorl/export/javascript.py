@@ -79,9 +79,8 @@ class _Writer:
         """Return the line that computes an operation."""
         operands = [self.read(x) for x in node.inputs]
         if node.op in (*_INFIX, *_CALLS, "div", "where"):
-            operands = [
-                self._alike(name, x.shape, node.output.shape) for name, x in zip(operands, node.inputs, strict=True)
-            ]
+            pairs = zip(operands, node.inputs, strict=True)
+            operands = [self._alike(name, x.shape, node.output.shape) for name, x in pairs]
         expression = self._expression(node, operands)
         name = self.names[id(node.output)] = f"v{len(self.names)}"
         return f"const {name} = {expression};"
@@ -110,16 +109,14 @@ class _Writer:
         op, params, first, x = node.op, node.params, operands[0], node.inputs[0]
         shape, steps = node.output.shape, _strides(x.shape)
         if op == "broadcast":
-            return self._view(
-                first, x.shape, shape, [0 if n == 1 else step for n, step in zip(x.shape, steps, strict=True)]
-            )
+            strides = [0 if n == 1 else step for n, step in zip(x.shape, steps, strict=True)]
+            return self._view(first, x.shape, shape, strides)
         if op == "transpose":
             return self._view(first, x.shape, shape, [steps[i] for i in params["permutation"]])
         if op == "slice":
             offset = sum(start * step for start, step in zip(params["starts"], steps, strict=True))
-            return self._view(
-                first, x.shape, shape, [n * step for n, step in zip(params["steps"], steps, strict=True)], offset
-            )
+            strides = [n * step for n, step in zip(params["steps"], steps, strict=True)]
+            return self._view(first, x.shape, shape, strides, offset)
         if op == "take":
             index = np.arange(_size(x.shape)).reshape(x.shape).take(node.inputs[1], params["axis"])
             return f"{self._constant(f'view({index.ravel().tolist()})')}({first})"
@@ -129,10 +126,8 @@ class _Writer:
             places = f"order({list(x.shape)}, {list(into)}, {offset}), {_size(shape)}, {_number(params['value'])}"
             return f"{self._constant(f'put({places})')}({first})"
         if op == "concat":
-            axis = params["axis"]
-            return (
-                f"concat([{', '.join(str(_size(part.shape[axis:])) for part in node.inputs)}], {', '.join(operands)})"
-            )
+            sizes = [str(_size(part.shape[params["axis"] :])) for part in node.inputs]
+            return f"concat([{', '.join(sizes)}], {', '.join(operands)})"
         if op == "matmul":
             left, right = node.inputs
             batch = 1 if len(right.shape) == 2 else _size(right.shape[:-2])

@@ -165,9 +165,8 @@ def numpy_text(policy: PortablePolicy, graph: Graph, about: Mapping[str, Any], t
     for name, value in zip(inputs, graph.inputs, strict=True):
         writer.names[id(value)] = name
     lines = [writer.line(node) for node in graph.nodes]
-    results = ", ".join(
-        f'"{port.name}": {writer.read(x)}' for port, x in zip(policy.outputs, graph.outputs, strict=True)
-    )
+    outputs = zip(policy.outputs, graph.outputs, strict=True)
+    results = ", ".join(f'"{port.name}": {writer.read(x)}' for port, x in outputs)
     numbers = b"".join(np.ascontiguousarray(array).tobytes() for array in writer.arrays)
     parts = {
         "TITLE": _docstring(title),

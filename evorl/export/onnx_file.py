@@ -54,7 +54,6 @@ _REDUCE |= {"and": "ReduceMin", "or": "ReduceMax"}
 
 
 def _imported(name: str) -> Any:
-    """Import a module of the extra ``onnx``; raise ``ImportError`` with the install command if it is missing."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from pathlib import Path
@@ -91,13 +92,11 @@ def packed_files(
     if page is not None:
         files[policy_archive.PAGE] = page
     described = {"algorithm": run.algorithm, "env": run.env, "timesteps": about.timesteps, "score": about.score}
-    return PackedFiles(
-        files, {**described, "license": license}, (*notices, *_secrets(public), f"Offline page: {remark}.")
-    )
+    messages = (*notices, *_secrets(public), f"Offline page: {remark}.")
+    return PackedFiles(files, {**described, "license": license}, messages)
 
 
 def _secrets(settings: dict[str, Any]) -> list[str]:
-    """Return a message for each omitted setting whose name denotes a secret, except for settings of servers."""
     names = dict(leaves(settings)).keys() - dict(leaves(shareable(settings))).keys()
     return [
         f"{name} is not packed, because its name denotes a secret. Users of the policy set it with {name}=..."
@@ -107,7 +106,6 @@ def _secrets(settings: dict[str, Any]) -> list[str]:
 
 
 def _without_dataset(run: dict[str, Any]) -> dict[str, Any]:
-    """Return the config without its data set, if any: set ``replay.load`` to ``None`` and ``offline`` to False."""
     replay = run.get("replay")
     if not isinstance(replay, dict) or replay.get("load") is None:
         return run
@@ -141,7 +139,6 @@ def _checkpoint(folder: RunFolder, which: str | int, trust: bool) -> tuple[dict[
 
 
 def _page(folder: RunFolder, step: int, trust: bool) -> tuple[bytes | None, str]:
-    """Return the offline page and the result of its check; or ``None`` and the reason why the page is missing."""
     try:
         page, check = html_page(stored_policy(folder.path, checkpoint=step, trust=trust))
         return page, f"{policy_archive.PAGE}, {check}"
@@ -155,10 +152,8 @@ def _records(run: RecordedRun) -> dict[str, bytes]:
     files = {policy_archive.ABOUT: _json({"starts": starts})}
     if run.folder.metrics_csv.is_file():
         files[policy_archive.METRICS] = run.folder.metrics_csv.read_bytes()
-    try:
+    with contextlib.suppress(ValueError):  # nothing was recorded
         files[policy_archive.REPORT] = _utf8(Report.of([run]).to_html())
-    except ValueError:  # nothing was recorded
-        return files
     return files
 
 

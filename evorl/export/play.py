@@ -16,14 +16,15 @@ from evorl.envs.space import Discrete
 from evorl.export.stored_policy import LoadedPolicy, StoredPolicy
 
 LIBRARY = "gymnasium"
+# Environments of Gymnasium that gymnax reimplements.
+_OF_GYMNAX = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")
 
 
 def environment_of(stored: StoredPolicy, asked: str | None) -> tuple[str, dict[str, Any]]:
     """Return the id of the Gymnasium environment to play in, and its options.
 
-    If ``asked`` is an id, with or without ``gymnasium/``, the options are empty. If ``asked`` is ``None``, id and
-    options are those of the run's evaluations. A gymnax environment has the id of its Gymnasium original; its only
-    option is the time limit.
+    If ``asked`` is an id, with or without ``gymnasium/``, the options are empty. If ``asked`` is ``None``, both
+    are as in the run's evaluations; a gymnax environment has the id of its Gymnasium original, and only a time limit.
 
     Raises:
         ValueError: the run's environment is not available in Gymnasium, and ``asked`` is ``None``.
@@ -38,17 +39,12 @@ def environment_of(stored: StoredPolicy, asked: str | None) -> tuple[str, dict[s
     options = {**options, "max_episode_steps": shared.get("max_episode_steps")}
     left_out = {"library", "name", "host", "vectorization", *TRAINING_OPTIONS}
     options = {key: value for key, value in options.items() if key not in left_out and value is not None}
-    if library == LIBRARY or (library == "gymnax" and name in _known()):
+    if library == LIBRARY or (library == "gymnax" and name in _OF_GYMNAX):
         return name, options
     raise ValueError(
         f"{stored.title} is not a Gymnasium environment: set env to one with the same observations and actions, as in "
         "env=gymnasium/CartPole-v1. To draw episodes in the environment of the run, use evorl render run=..."
     )
-
-
-def _known() -> tuple[str, ...]:
-    """Return the ids of Gymnasium environments that gymnax reimplements."""
-    return ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")
 
 
 def simulators_of(name: str, options: dict[str, Any], render_mode: str) -> HostVectorEnv:

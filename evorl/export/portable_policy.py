@@ -148,8 +148,7 @@ def portable_policy(agent: Agent, agent_state: AgentState, env: VectorEnv, sampl
         sample: sample actions as in training (``compute_actions``) instead of greedy actions.
 
     Raises:
-        ValueError: the agent samples its actions even in evaluations, and ``sample`` is False; or actions depend on
-            random numbers that cannot be inputs.
+        ValueError: the agent always samples its actions, and ``sample`` is False; or it samples in a loop or similar.
     """
     wrapped = WrappedRow(env)
     remembered = PyTreeDict(recurrent=agent_state.recurrent_state, frames=wrapped.initial_memory())
@@ -206,9 +205,8 @@ def _needed_memory(opened: Opened, num_actions: int, num_observations: int) -> l
     while found:
         if RANDOM in found:
             raise ValueError(
-                "the actions depend on random numbers that cannot be inputs of the exported policy, because they come "
-                "from jax.random.bits, permutation, gamma or similar, or are sampled in a loop: sample outside of "
-                "loops, with uniform, normal, randint or functions that use these, such as categorical and bernoulli."
+                "the actions depend on random numbers of jax.random.bits, permutation, gamma or a loop, which cannot "
+                "be inputs: use uniform, normal, randint or functions of these, such as categorical, outside of loops."
             )
         new = {i - num_observations for i in found if i >= num_observations} - needed
         needed |= new

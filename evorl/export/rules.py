@@ -189,12 +189,8 @@ def _gather(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[
     x, indices = inputs
     how, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
     axis = tuple(how.start_index_map)
-    if (
-        not how.collapsed_slice_dims
-        and not how.operand_batching_dims
-        and len(indices.shape) == 1
-        and not isinstance(indices, Value)
-    ):  # a single slice
+    removes_axes = how.collapsed_slice_dims or how.operand_batching_dims
+    if not removes_axes and len(indices.shape) == 1 and not isinstance(indices, Value):  # a single slice
         where = dict(zip(map(int, axis), np.arange(len(axis)), strict=True))
         starts = [indices[where[i]] if i in where else 0 for i in range(len(x.shape))]
         return _slice_at(graph, eqn, [x, *starts], dims)

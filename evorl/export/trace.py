@@ -57,5 +57,4 @@ def traced_graph(fn: Callable[..., Sequence[jax.Array]], specs: Sequence[jax.Sha
 
 
 def _as_int(dim: Any) -> int | None:
-    """Return the dimension as an int; ``None`` if it is symbolic."""
     return int(dim) if isinstance(dim, int | np.integer) else None

@@ -46,7 +46,7 @@ def env_step_for(env: Any, agent: Any) -> EnvStep:
 
 
 def random_agent_for(env: Any, agent: Any, seed: int, num_envs: int | None) -> HostAgent:
-    """Return a random agent whose actions have the format of those of ``agent``; errors are as in ``env_step_for``."""
+    """Return a random agent that acts in the format of ``agent``; errors are as in ``env_step_for``."""
     conversion, _ = _conversion_for(env, agent)
     random_agent = HostAgent(env.action_space if conversion is None else conversion.agent_space, seed, num_envs)
     random_agent.gives_agent_actions = conversion is not None

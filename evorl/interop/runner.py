@@ -45,8 +45,8 @@ class Runner:
         batch_size: number of transitions in a sampled batch.
         num_batches: number of batches sampled per update, passed as a list; ``None`` for a single batch without a list.
         warm_up: number of transitions to store before the first rollout.
-        warm_up_by: source of actions during the warm-up: ``agent`` or ``random``. Random actions have no extras: name
-            those of ``agent.step`` in the ``extra_columns`` of ``replay``.
+        warm_up_by: source of actions during the warm-up: ``agent`` or ``random``. Random actions have no extras: if
+            ``agent.step`` returns extras, ``replay`` needs them as ``extra_columns``.
         burn_in: number of random steps before the warm-up that are not stored, for example to initialize an
             environment's running statistics.
         eval_env: environment for evaluations; by default a copy of ``env``. Required for a ``HostVectorEnv``.

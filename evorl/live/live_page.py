@@ -234,7 +234,6 @@ class LivePage:
         return self._web.json_response(self.store.enabled.as_json())
 
     async def _take(self, request: web.Request) -> web.Response:
-        """Store scalars or histograms of a client."""
         peer = request.remote or ""
         self._rate.take(peer)
         # Pages of other origins cannot send this type without a preflight request.

@@ -107,7 +107,6 @@ class MetricsClient:
         return self._enabled is not None
 
     def _takes(self, name: str) -> bool:
-        """Return True if the server's list enables the metric."""
         try:
             return bool(self._enabled["metrics"].get(name, self._enabled["enable_unknown_metrics"]))
         except (TypeError, KeyError, AttributeError) as error:

@@ -197,7 +197,6 @@ class WatchedRuns:
         return None if run is None else self._keep(index, RecordedRun(run.folder, run.name))
 
     def _keep(self, index: int, run: RecordedRun) -> RecordedRun:
-        """Cache a run, and evict the least recently used one."""
         with self._lock:
             self._read[index] = run
             self._read.move_to_end(index)

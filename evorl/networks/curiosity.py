@@ -74,5 +74,4 @@ class DistillationNetwork(nn.Module):
 
 
 def _dense_layers(torso: Torso, *sizes: int, name: str | None = None) -> Torso:
-    """Return dense layers with the activation, initialization and dtype of a torso."""
     return dense_torso(*sizes, activation=torso.activation, orthogonal=torso.orthogonal, dtype=torso.dtype, name=name)

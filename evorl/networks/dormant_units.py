@@ -88,8 +88,7 @@ def recycle_dormant_units(
             rows = mask[:, None]
             new = _changed(new, path, lambda name, x, rows=rows: x if name == "bias" else jnp.where(rows, 0.0, x))
             is_new = _changed(is_new, path, lambda name, x, rows=rows: x if name == "bias" else x | rows)
-    masks = jnp.concatenate([mask for _, mask in dormant])
-    return Recycled(new, is_new, masks.mean())
+    return Recycled(new, is_new, jnp.concatenate([mask for _, mask in dormant]).mean())
 
 
 def _inputs_of_dense_layers(network: nn.Module, params: Params, *inputs: Any) -> dict[Path, jax.Array]:

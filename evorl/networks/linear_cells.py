@@ -247,5 +247,4 @@ def _products(x: Parts, y: Parts) -> Parts:
 
 
 def _rotated(real: jax.Array, imaginary: jax.Array, phase: jax.Array) -> Parts:
-    """Rotate complex numbers, given as real and imaginary parts, by ``phase``."""
     return _products((jnp.cos(phase), jnp.sin(phase)), (real, imaginary))

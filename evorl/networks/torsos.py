@@ -208,10 +208,9 @@ def apply_activation(activation: Activation, x: jax.Array) -> jax.Array:
 
 def _side_after(layer: Convolution | ResidualStage, side: int) -> int:
     """Return the side length of a layer's output, given the side length of its input; 0 for an empty output."""
-    size, stride, border = (
-        (layer.size, layer.stride, layer.border) if isinstance(layer, Convolution) else (3, 2, "same")
-    )
-    return -(-side // stride) if border == "same" else max((side - size) // stride + 1, 0)
+    if isinstance(layer, ResidualStage):
+        return -(-side // 2)
+    return -(-side // layer.stride) if layer.border == "same" else max((side - layer.size) // layer.stride + 1, 0)
 
 
 def min_side(layers: tuple[Layer, ...]) -> int:
@@ -288,9 +287,8 @@ def build_layers(layers: Any, where: str, keeps_statistics: bool = False) -> tup
         )
     if _is_spatial(built):
         flattened = built.index("flatten") if "flatten" in built else 0
-        if any(isinstance(layer, Dense | ResidualBlocks) for layer in built[:flattened]) or _is_spatial(
-            built[flattened:]
-        ):
+        before, after = built[:flattened], built[flattened:]
+        if any(isinstance(layer, Dense | ResidualBlocks) for layer in before) or _is_spatial(after):
             raise ValueError(f"{where}: convolutions must be first, then 'flatten', then dense layers, got {layers!r}.")
     return built
 

@@ -167,8 +167,6 @@ def agent_number() -> jax.Array | int:
 
 
 def _gathered(tree: Tree, mesh_axis: str, **options: Any) -> Tree:
-    """Apply ``jax.lax.all_gather`` to arrays and typed keys."""
-
     def gather(x: jax.Array) -> jax.Array:
         if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
             return jax.lax.all_gather(x, mesh_axis, **options)

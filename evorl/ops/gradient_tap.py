@@ -45,7 +45,6 @@ class GradientTap(Optimizer):
         return TappedGradient.of_none(params)
 
     def scaled(self, part: str, scale: jax.Array | float | None) -> GradientTap:
-        """Return the tap itself: gradients are not scaled."""
         return self
 
     def apply(
@@ -88,8 +87,7 @@ def tapped(tree: Tree) -> Tree:
 
 def taps_in(state: Any) -> list[TappedGradient]:
     """Return the states of all taps in a workflow's state, in leaf order."""
-    nodes = jax.tree.leaves(state, is_leaf=_is_tapped)
-    return [node for node in nodes if _is_tapped(node)]
+    return [node for node in jax.tree.leaves(state, is_leaf=_is_tapped) if _is_tapped(node)]
 
 
 def with_fresh_taps(state: Tree) -> Tree:

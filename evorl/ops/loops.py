@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import jaxpr_as_fun
 
 from evorl.ops import collectives
 from evorl.ops.platform import on_cpu
@@ -34,7 +35,7 @@ def when_due(is_due: jax.Array, update: Callable[[Any], Any], state: Any) -> Any
             # everything that is computed from them alone out of the loop, so that it would run in every call.
             traced, result = jax.make_jaxpr(update, return_shape=True)(state)
             constants, _ = jax.lax.optimization_barrier((traced.consts, i))
-            leaves = jax.core.eval_jaxpr(traced.jaxpr, constants, *jax.tree.leaves(state))
+            leaves = jaxpr_as_fun(traced.replace(consts=constants))(*jax.tree.leaves(state))
             return jax.tree.unflatten(jax.tree.structure(result), leaves)
 
         return jax.lax.fori_loop(0, is_due.astype(jnp.int32), body, state)

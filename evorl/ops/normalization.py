@@ -187,7 +187,7 @@ class RewardScale(PyTreeData):
             greatest = jnp.maximum(greatest, max_over_shards(jnp.abs(sums).max()))
         return RewardScale(update_statistics(self.statistics, sums, sharded=True), sums=last, greatest=greatest)
 
-    def end_episodes(self, mask: jax.Array | bool) -> RewardScale:
+    def end_episodes(self, mask: Any) -> RewardScale:
         """Return the scale whose sums restart at 0 where ``mask`` ``[B]`` is True."""
         return self.replace(sums=jnp.where(mask, 0.0, self.sums))
 

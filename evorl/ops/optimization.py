@@ -65,16 +65,10 @@ def _arguments(name: str) -> Mapping[str, Any]:
 
 
 def _maker(name: str) -> Callable[..., optax.GradientTransformation]:
-    """Return the function that makes the optimizer called ``name``, from optax or user-defined."""
     return name.function if isinstance(name, CustomName) else getattr(optax, name)
 
 
 def _made(name: str, rate: Any, **options: Any) -> optax.GradientTransformation:
-    """Make the optimizer called ``name`` with a learning rate and options.
-
-    Raises:
-        ValueError: a user-defined function does not return an optimizer.
-    """
     made = _maker(name)(rate, **options)
     if not (hasattr(made, "init") and hasattr(made, "update")):
         raise ValueError(

@@ -50,13 +50,11 @@ def players_of(workflow: Workflow, state: State, num_episodes: int, cells: int |
     Raises:
         ValueError: ``cells`` needs an archive that the workflow does not have, or the archive or a cell has no elite.
     """
-    if not has_archive(workflow):
-        if cells:
-            raise ValueError(
-                f"cells={cells} needs an archive, but {type(workflow).__name__} does not keep one: remove cells."
-            )
-        return [Player("", best_policy(state), num_episodes)]
-    if cells == 0:
+    if cells and not has_archive(workflow):
+        raise ValueError(
+            f"cells={cells} needs an archive, but {type(workflow).__name__} does not keep one: remove cells."
+        )
+    if cells == 0 or not has_archive(workflow):
         return [Player("", best_policy(state), num_episodes)]
     archive: Any = workflow
     elites = jax.device_get(state.archive_state)

@@ -94,7 +94,6 @@ def picture_grid(shown: Sequence[Shown], num_frames: int) -> np.ndarray:
 
 
 def _tile(each: Shown, moment: int, size: tuple[int, int], font: Any, band: int) -> np.ndarray:
-    """Draw the image of a moment below its caption, uint8 ``[band + height, width, 3]``."""
     from PIL import Image, ImageDraw
 
     height, width = size

@@ -60,7 +60,7 @@ class EpisodeReplayState(ReplayState):
         length = jnp.where(ended_length > 0, ended_length, self.num_from(start, envs, num_envs))
         return EpisodeSpan(step=step, start=start, end=(start + length - 1) % num_rows, length=length)
 
-    def end_episodes(self, mask: jax.Array | bool) -> Self:
+    def end_episodes(self, mask: Any) -> Self:
         rows, newest = jnp.arange(self.steps.shape[-2])[:, None], self.cursor[..., None, None] - 1
         lengths = jnp.where(rows == newest % len(rows), self.steps + 1, 0).max(axis=-2, keepdims=True)  # [..., 1, B]
         is_start = (rows == (newest + 1 - lengths) % len(rows)) & (lengths <= self.size[..., None, None]) & mask

@@ -104,6 +104,5 @@ def _goal_step(span: EpisodeSpan, strategy: Strategy, key: Key) -> jax.Array:
 
 
 def _outcome(task: GoalTask, next_obs: Any, goals: jax.Array, actions: Any) -> Any:
-    """Return rewards and terminations of steps ``[N, n]`` given their goals."""
     outcome = jax.vmap(jax.vmap(task.outcome))
     return outcome(next_obs.achieved_goal, goals, actions, next_obs.observation)

@@ -15,8 +15,6 @@ class CombinedReplayBuffer(UniformReplayBuffer):
 
     def draw_indices(self, state: ReplayState, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
         rows, envs = super().draw_indices(state, key, num)
-        newest = jnp.arange(num, dtype=jnp.int32) < self.num_envs
-        return (
-            jnp.where(newest, (state.cursor - 1) % self.num_rows, rows),
-            jnp.where(newest, jnp.arange(num, dtype=jnp.int32), envs),
-        )
+        numbers, newest_row = jnp.arange(num, dtype=jnp.int32), (state.cursor - 1) % self.num_rows
+        is_newest = numbers < self.num_envs
+        return jnp.where(is_newest, newest_row, rows), jnp.where(is_newest, numbers, envs)

@@ -44,7 +44,7 @@ class ReplayState(PyTreeData):
         num_rows = jax.tree.leaves(self.data)[0].shape[0]
         return (self.cursor - 1 - rows) % num_rows + 1
 
-    def end_episodes(self, mask: jax.Array | bool) -> Self:
+    def end_episodes(self, mask: Any) -> Self:
         """Return the ring whose newest step truncates its episode where ``mask`` ``[B]`` is True; axes may precede."""
         if (dones := getattr(self.data, "dones", None)) is None:
             return self
@@ -202,9 +202,8 @@ def take_n_step(
     last_rows = (rows + num_rewards - 1) % jax.tree.leaves(state.data)[0].shape[0]
     next_obs, termination = take((state.data.next_obs, state.data.extras.termination), last_rows, envs, num_envs)
     discounts = discount**num_rewards * (1.0 - termination.astype(jnp.float32))
-    return first.replace(
-        rewards=rewards, next_obs=next_obs, extras=first.extras | {"num_rewards": num_rewards, "discounts": discounts}
-    )
+    computed = {"num_rewards": num_rewards, "discounts": discounts}
+    return first.replace(rewards=rewards, next_obs=next_obs, extras=first.extras | computed)
 
 
 def window_from(

@@ -76,7 +76,6 @@ class SequenceReplayBuffer(UniformReplayBuffer):
 
     @property
     def num_rows(self) -> int:
-        """Number of rows of the ring, a multiple of the period."""
         return -(-super().num_rows // self.period) * self.period
 
     def draw_indices(self, state: ReplayState, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
@@ -138,9 +137,7 @@ def sequence_priorities(errors: jax.Array, mix: jax.Array | float, axis: int = 0
 
 
 def _age(state: ReplayState, rows: jax.Array) -> jax.Array:
-    """Return the age of rows, int32, counted in steps from the oldest row."""
-    num_rows = jax.tree.leaves(state.data)[0].shape[0]
-    return (rows - (state.cursor - state.size)) % num_rows
+    return (rows - (state.cursor - state.size)) % jax.tree.leaves(state.data)[0].shape[0]
 
 
 def with_swapped_axes(batch: SampleBatch) -> SampleBatch:

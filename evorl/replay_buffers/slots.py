@@ -52,7 +52,7 @@ class SlotReplayState(ReplayState):
         length = self.num_from(start, envs, num_envs)
         return EpisodeSpan(step=rows, start=start, end=length - 1, length=length)
 
-    def end_episodes(self, mask: jax.Array | bool) -> Self:
+    def end_episodes(self, mask: Any) -> Self:
         return self.replace(running=jnp.where(mask, 0, self.running))
 
 
@@ -90,19 +90,10 @@ class SlotReplayBuffer(UniformReplayBuffer):
 
     @property
     def num_rows(self) -> int:
-        """Number of steps of each environment that can be stored."""
         return self.slots_per_env * self.episode_steps
 
     def init(self, sample_spec: Any, key: Key | None = None) -> SlotReplayState:
-        """Return an empty buffer; ``sample_spec`` is a transition of one environment, without leading axes.
-
-        Args:
-            sample_spec: arrays, numbers or ``jax.ShapeDtypeStruct``.
-            key: random key for the choice of slots; required.
-
-        Raises:
-            ValueError: ``key`` is missing.
-        """
+        """Return an empty buffer; raise ``ValueError`` without ``key``, a random key for the choice of slots."""
         if key is None:
             raise ValueError("init needs a key to draw slots at random: call init(sample_spec, key).")
         local = 0 if self.num_envs == 1 else local_indices(self.num_envs)
@@ -164,7 +155,6 @@ class SlotReplayBuffer(UniformReplayBuffer):
         return jax.lax.associative_scan(lambda a, b: (a + b) % self.slots_per_env, steps)[1:]
 
     def draw_indices(self, state: Any, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
-        """Sample ``(rows, slots)`` of ``num`` steps, int32 ``[num]`` each, with replacement."""
         slots, rows = draw_in_runs(self._over_devices(state.size[0]), key, num)
         return rows, slots
 

@@ -106,9 +106,8 @@ def improvements(groups: Sequence[Group]) -> list[Improvement]:
     """
     scores = scores_by_label(groups)
     scaled = on_one_scale(scores)
-    ranked = sorted(
-        scores, key=lambda label: -float(statistics.interquartile_mean_over_tasks(list(scaled[label].values())))
-    )
+    centers = {x: float(statistics.interquartile_mean_over_tasks(list(scaled[x].values()))) for x in scores}
+    ranked = sorted(scores, key=lambda label: -centers[label])
     if len(ranked) > ALL_PAIRS:
         return [made for than in ranked[1:] if (made := improvement(ranked[0], than, scores))]
     pairs = [made for pair in itertools.combinations(ranked, 2) if (made := improvement(*pair, scores))]
@@ -195,9 +194,8 @@ def draw_sweep(runs: Sequence[RecordedRun], settings: Sequence[str], metric: str
         axes.set_xlim(-0.05, len(columns) - 1 + 0.05)
         axes.set_ylim(-0.04, 1.04)
         axes.set_axis_off()
-        return as_svg(
-            figure, name, f"Parallel coordinates of {len(runs)} runs: {', '.join(shown)}, {describe_metric(metric)}"
-        )
+        about = f"Parallel coordinates of {len(runs)} runs: {', '.join(shown)}, {describe_metric(metric)}"
+        return as_svg(figure, name, about)
 
 
 class _Axis(NamedTuple):

@@ -115,7 +115,6 @@ def describe_metric(metric: str) -> str:
 
 
 def _drawn(curve: Curve) -> tuple[np.ndarray, np.ndarray]:
-    """Return steps and values of a curve at up to ``MAX_POINTS`` points."""
     steps = thinned(curve.steps)
     return steps, np.interp(steps, curve.steps, curve.values)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,7 +66,8 @@ def figures(runs: Sequence[RecordedRun], room: int) -> tuple[list[Element], list
     """
     shown, left_out = [], []
     of_folders = {run.folder.path: run for run in reversed(runs)}  # in a sweep, the first setting has the images
-    for medium in _interleaved([media_of(run) for run in reversed(of_folders.values())]):
+    by_run = [media_of(run) for run in reversed(of_folders.values())]
+    for medium in filter(None, itertools.chain.from_iterable(itertools.zip_longest(*by_run))):
         size = -(-medium.path.stat().st_size // 3) * 4 + 400  # size in base64, with markup
         if size > room:
             left_out.append(medium)
@@ -74,11 +75,6 @@ def figures(runs: Sequence[RecordedRun], room: int) -> tuple[list[Element], list
         room -= size
         shown.append(_figure(medium))
     return shown, left_out
-
-
-def _interleaved(rows: Sequence[Sequence[Medium]]) -> Iterator[Medium]:
-    for turn in itertools.zip_longest(*rows):
-        yield from filter(None, turn)
 
 
 def _figure(medium: Medium) -> Element:

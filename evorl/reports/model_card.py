@@ -128,7 +128,6 @@ def _versions(start: Mapping[str, Any]) -> str:
 
 
 def _metadata(run: RecordedRun, checkpoint: PackedCheckpoint, score: str | None) -> dict[str, Any]:
-    """Return the metadata in the format of the Hub's model cards."""
     task = {"type": "reinforcement-learning", "name": "reinforcement-learning"}
     metadata: dict[str, Any] = {
         "library_name": "evorl",

@@ -180,9 +180,8 @@ class RecordedRun:
             metric: a column; by default the return.
         """
         name = metric or self.metric
-        numbers = sorted(
-            int(m[1]) for column in self.curves if (m := re.fullmatch(f"{re.escape(name)}_seed_(\\d+)", column))
-        )
+        matches = (re.fullmatch(f"{re.escape(name)}_seed_(\\d+)", column) for column in self.curves)
+        numbers = sorted(int(match[1]) for match in matches if match)
         return [self.curves[f"{name}_seed_{i}"] for i in numbers] or [c for c in [self.curves.get(name)] if c]
 
     def last(self, metric: str | None = None) -> np.ndarray:
@@ -247,12 +246,10 @@ def _above(paths: Sequence[Path]) -> Path:
 
 
 def _valid_total(total: Any) -> int | None:
-    """Return a number of environment steps as an integer; ``None`` if it is invalid, or more than a run can have."""
     return int(total) if isinstance(total, int | float) and 0 <= total <= 2**53 else None
 
 
 def _epoch(time: Any) -> float | None:
-    """Return an ISO time as seconds since 1970; ``None`` for anything else."""
     try:
         return datetime.datetime.fromisoformat(time).timestamp()
     except (TypeError, ValueError):

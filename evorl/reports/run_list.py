@@ -100,7 +100,6 @@ def in_order(runs: Iterable[RecordedRun], sort: str) -> list[RecordedRun]:
 def cells(run: RecordedRun) -> dict[str, str]:
     """Return the cells of a run in the list, by column."""
     total = run.total_timesteps
-    state = run.state.state
     return {
         "run": run.name,
         "algorithm": run.algorithm,
@@ -109,7 +108,7 @@ def cells(run: RecordedRun) -> dict[str, str]:
         "best": _shown(run.best()),
         "steps": format_steps(run.timesteps),
         "of": "-" if total is None else format_steps(total),
-        "state": state,
+        "state": run.state.state,
         "resume": "yes" if run.can_be_resumed else "no",
     }
 

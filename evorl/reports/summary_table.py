@@ -49,7 +49,6 @@ def summary_rows(groups: Sequence[Group]) -> list[dict[str, Any]]:
 
 
 def _largest(values: Iterable[float]) -> float | None:
-    """Return the largest number; ``None`` if all are NaN."""
     return max((value for value in values if not math.isnan(value)), default=None)
 
 

@@ -60,6 +60,5 @@ def evenly(num_settings: int, at_most: int) -> int:
 
 
 def _own_bytes() -> int:
-    """Return the peak memory of this process so far, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak

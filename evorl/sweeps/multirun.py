@@ -99,14 +99,12 @@ def _resume_command(sweep: SweepFolder, trust: bool) -> str:
 
 
 def _report(sweep: SweepFolder, resume_command: str) -> None:
-    """Print the results, and raise ``RunsFailed`` if a run failed."""
     _print_results(sweep, resume_command)
     failed = [swept for swept in sweep.runs if swept.has_failed]
     raise_failures([f"{swept.describe() or swept.folder}: {swept.failure}" for swept in failed])
 
 
 def _train_run(sweep: SweepFolder, swept: SweptRun, run: Callable[[], Trained], failure_text: FailureText) -> bool:
-    """Train a run and store its result or error; return True if it was stopped."""
     swept.state, swept.failure = "running", ""
     sweep.save()
     try:
@@ -118,7 +116,6 @@ def _train_run(sweep: SweepFolder, swept: SweptRun, run: Callable[[], Trained], 
 
 
 def _store_outcome(sweep: SweepFolder, swept: SweptRun, tried: Attempt) -> bool:
-    """Store the result or error of a run; return True if it was stopped."""
     if tried.trained is None:
         swept.failure = tried.failure
         _store_result(sweep, swept, "diverged" if tried.diverged else "failed", None)
@@ -129,7 +126,6 @@ def _store_outcome(sweep: SweepFolder, swept: SweptRun, tried: Attempt) -> bool:
 
 
 def _free_name(root: Path, name: str) -> str:
-    """Return ``name``, with a numeric suffix if ``root`` already has a folder of this name."""
     names = (name if number == 1 else f"{name}_{number}" for number in itertools.count(1))
     return next(name for name in names if not (root / name).exists())
 
@@ -163,7 +159,6 @@ def _score(runs: Sequence[SweptRun]) -> tuple[float, float, int]:
 
 
 def _print_results(sweep: SweepFolder, resume_command: str) -> None:
-    """Plot the learning curves; print the best settings of each environment, and the number of runs by state."""
     panels, lines = {}, []
     for env in dict.fromkeys(swept.setting.get("env") for swept in sweep.runs):
         ranking = ranked([swept for swept in sweep.runs if swept.setting.get("env") == env])
@@ -186,7 +181,6 @@ def _print_results(sweep: SweepFolder, resume_command: str) -> None:
 
 
 def _describe_ranking(ranking: Sequence[tuple[str, Sequence[SweptRun]]], env: str | None) -> Iterator[str]:
-    """Yield one line for each of the best settings."""
     known = [(name, *_score(runs)) for name, runs in ranking if _score(runs)[2]]
     if not known:
         return

@@ -169,7 +169,6 @@ class OptunaStudy:
 
 
 def _make_pruner(pruners: Any, pruner: Pruner | None) -> Any:
-    """Create the pruner from Optuna's module of pruners."""
     if pruner is None:
         return pruners.NopPruner()
     if pruner.name == "median":

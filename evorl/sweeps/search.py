@@ -165,7 +165,6 @@ def _run_of(trial: Trial, folder: RunFolder) -> tuple[RunFolder, str]:
 def _train_trial(
     trial: Trial, spec: RunSpec, run: RunFolder, place: RunPlace, train: Callable[[RunSpec, RunPlace], Trained]
 ) -> Trained:
-    """Train the run of a trial, or resume it if it has a checkpoint."""
     if run.saved_at is None:
         return train(_with(spec, trial.setting), place)
     trust = not is_restricted()  # the same trust as for the search itself
@@ -174,7 +173,6 @@ def _train_trial(
 
 
 def _with(spec: RunSpec, setting: Mapping[str, Any]) -> RunSpec:
-    """Return the settings of a run with the values of a trial's setting."""
     return spec_of(spec, setting, title=None, **whole_run(spec))
 
 
@@ -187,7 +185,6 @@ def _name(trial: Trial) -> str:
 
 
 def _write(path: Path, study: OptunaStudy, over: Mapping[str, Any]) -> None:
-    """Write ``search.csv``: one line for each trial that has ended."""
     rows: list[list[Any]] = [["trial", *over, "best_return", "state", "failure"]]
     for trial in _ended(study):
         value = "" if trial.value is None else trial.value
@@ -196,7 +193,6 @@ def _write(path: Path, study: OptunaStudy, over: Mapping[str, Any]) -> None:
 
 
 def _report(study: OptunaStudy, folder: RunFolder, num_trials: int, resume_command: str) -> Trained:
-    """Print the best setting, and return the result of the search."""
     found = [(trial.value, trial) for trial in _ended(study) if trial.value is not None and trial.state == "finished"]
     best = max(found, key=lambda pair: pair[0], default=None)
     if best is not None:

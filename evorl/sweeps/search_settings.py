@@ -40,9 +40,8 @@ class SearchSettings:
             raise ValueError("search.trials is missing: set the number of trials, such as search.trials=30.")
         pruner = search.get("pruner") or PRUNERS[0]
         check_names([pruner], PRUNERS, "pruner of searches (search.pruner)")
-        settings = cls(
-            what_is_varied(search.get("over"), "search.over"), positive(search["trials"], "search.trials"), pruner
-        )
+        over = what_is_varied(search.get("over"), "search.over")
+        settings = cls(over, positive(search["trials"], "search.trials"), pruner)
         interval, total = (float(spec.workflow.get(name) or 0) for name in ("eval_interval", "total_timesteps"))
         if pruner != PRUNERS[0] and interval <= 0:
             raise ValueError(

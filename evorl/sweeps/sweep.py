@@ -135,7 +135,6 @@ def sweep_groups(spec: RunSpec, is_new: bool = True) -> tuple[SweepSettings, lis
 
 
 def _refuse_what_has_no_effect(over: Mapping[str, Any], spec: RunSpec) -> None:
-    """Raise ``ValueError`` if a setting is given or varied that applies to runs, but not to rows of a program."""
     given = {"init_from": spec.init_from.run, "actors": spec.actors, "render_interval": spec.render_interval}
     given |= {f"recorders.{name}": getattr(spec.recorders, name) for name in ("wandb", "mlflow", "own")}
     found = [name for name, value in given.items() if value not in (None, False, 0, ())]
@@ -148,7 +147,6 @@ def _refuse_what_has_no_effect(over: Mapping[str, Any], spec: RunSpec) -> None:
 
 
 def _has_diverged(of_setting: Mapping[int, Sequence[float]]) -> bool:
-    """Return True if a setting's last evaluation is not finite."""
     return bool(of_setting) and not math.isfinite(last_score(of_setting))
 
 
@@ -181,7 +179,6 @@ def whole_run(spec: RunSpec) -> dict[str, Any]:
 
 
 def _curves(settings: Sequence[Mapping[str, Any]], returns: Returns, ranking: Sequence[int]) -> dict[str, list[Curve]]:
-    """Return the learning curve of every seed of every setting, in the order of ``ranking``."""
     curves = {}
     for member in ranking:
         steps = sorted(returns[member])

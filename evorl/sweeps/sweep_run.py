@@ -155,7 +155,6 @@ class SweepRun:
         return True
 
     def _start(self, part: Part, before: Sequence[Part]) -> State | None:
-        """Return the initial state of a part, from the states of the previous round; ``None`` in the first round."""
         if not before:
             return None
         where = {member: earlier for earlier in before for member in earlier.members}
@@ -175,7 +174,6 @@ class SweepRun:
         return rounds
 
     def _going_on(self, rounds: Sequence[Sequence[Part]]) -> list[int]:
-        """Return the indices of the settings that continue after these rounds, sorted."""
         assert self.settings.halving is not None, "without it there is one round"
         num_left = self.settings.halving.num_left(sum(len(part.members) for part in rounds[-1]))
         return sorted(ranked(returns_of(merged_evaluations(rounds)), last_rounds(rounds))[:num_left])

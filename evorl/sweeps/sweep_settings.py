@@ -125,7 +125,6 @@ def what_is_varied(over: Any, place: str) -> dict[str, Any]:
 
 
 def _entries(node: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted paths and values of a mapping that may be nested."""
     for name, value in node.items():
         if isinstance(value, Mapping) and not set(value) & set(_BOUNDS):
             yield from _entries(value, f"{above}{name}.")

@@ -60,7 +60,6 @@ def write_evaluations(path: Path, evaluations: Evaluations, num_seeds: int) -> N
 
 
 def _cells(metrics: Sequence[Sequence[float]]) -> list[str]:
-    """Return the mean and the value of each seed of every metric."""
     return [_number(value) for values in metrics for value in (float(np.mean(values)), *values)]
 
 

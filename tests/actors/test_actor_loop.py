@@ -69,11 +69,11 @@ def test_episodes_of_an_actor_that_was_replaced_end_in_the_replay_buffer() -> No
 
 
 def test_environments_that_actors_cannot_share_are_refused_when_they_are_built() -> None:
-    spread = {"name": "jaxmarl/MPE_simple_spread_v3", "max_episode_steps": 5}
-    with raises_naming(ValueError, "num_envs=6", "3 agents", "actors.count=3", "multiple of 9"):
-        build("ppo", {"kind": "inline", "count": 3}, spread, num_envs=6)
-    with raises_naming(ValueError, "3 agents", "per actor in async mode", "2 rows"):
-        build("impala", {"kind": "inline", "count": 3, "mode": "async"}, spread, num_envs=6)
+    pair = {"factory": "tests.support.toy_envs:TugOfWar", "max_episode_steps": 5}
+    with raises_naming(ValueError, "num_envs=6", "2 agents", "actors.count=2", "multiple of 4"):
+        build("ppo", {"kind": "inline", "count": 2}, pair, num_envs=6, num_minibatches=1)
+    with raises_naming(ValueError, "2 agents", "per actor in async mode", "3 rows"):
+        build("impala", {"kind": "inline", "count": 2, "mode": "async"}, pair, num_envs=6)
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
@@ -81,3 +81,9 @@ def test_compiled_simulators_have_no_actors(mode: str) -> None:
     env = {"name": "envpool/CartPole-v1", "host": "compiled"}
     with raises_naming(ValueError, "env.host=compiled", "actors", "env.host=loop"):
         build("impala", {"kind": "inline", "count": 2, "mode": mode}, env)
+
+
+def test_processes_of_simulators_inside_those_of_actors_are_refused() -> None:
+    env = {"name": "gymnasium/CartPole-v1", "vectorization": "async"}
+    with raises_naming(ValueError, "env.vectorization=async", "actors.kind=process", "actors.count"):
+        build("ppo", {"kind": "process", "count": 2}, env)

@@ -185,7 +185,7 @@ class _OtherSimulators:
 
 
 def test_nothing_of_a_cut_episode_reaches_the_new_one() -> None:
-    """Sums of rewards, the memory of E3B and the replay buffer end their episodes, also those of several seeds."""
+    """Sums of rewards, the memory of E3B and the replay buffer end their episodes, also with several seeds."""
     on_policy = small("ppo", normalize_rewards=True, intrinsic="e3b").init(0)
     scale, episodic = on_policy.reward_scale, on_policy.episodic
     played = on_policy.replace(

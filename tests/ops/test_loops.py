@@ -37,7 +37,7 @@ def test_an_update_that_is_not_due_computes_nothing() -> None:
     """Nothing that the update computes from closed-over values runs outside the loop, with one seed or several."""
 
     def reset(key: jax.Array, state: jax.Array) -> jax.Array:
-        """Start anew from a key alone: compilers move this out of an ordinary loop."""
+        """Return a state that depends only on the key: compilers move this out of an ordinary loop."""
         return jax.lax.fori_loop(0, 50, lambda _, x: jnp.sin(x) @ x, jax.random.normal(key, state.shape))
 
     def in_barrier(due: jax.Array, key: jax.Array, state: jax.Array) -> jax.Array:

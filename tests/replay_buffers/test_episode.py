@@ -134,7 +134,7 @@ def test_another_step_of_the_same_episode() -> None:
 
 
 def test_episodes_that_were_cut_are_complete() -> None:
-    """The steps equal those of a history that ended there, where the start is stored; an empty ring stays empty."""
+    """The steps equal a history that ended there, where the start is stored; an empty ring stays empty."""
     history = _history(21)
     mask = np.array([True, False, True, True])
     cut = history.replace(dones=history.dones.copy())

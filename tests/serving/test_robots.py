@@ -42,7 +42,7 @@ def talk(
     token: str | None = None,
     **limits: Any,
 ) -> None:
-    """Serve a policy, or the one of this name, and run a conversation with its address."""
+    """Serve a policy, or one of ``POLICIES`` by name, and run a conversation with its address."""
     if isinstance(policy, str):
         policy = dataclasses.replace(stored(policy, folder), env=None)
     settings = ServeSettings(bind="127.0.0.1:0", web="127.0.0.1:0", max_clients=4, token=token, **limits)
@@ -182,7 +182,7 @@ def test_actions_are_chunks_of_one_step(space: Space, shapes: Any, tmp_path: Pat
 
 
 def test_a_silent_client_is_disconnected(tmp_path: Path) -> None:
-    """Pings, which libraries send by themselves, are no messages."""
+    """Pings, which libraries send by themselves, do not count as messages."""
 
     async def pings(socket: Any) -> None:
         while not socket.closed:

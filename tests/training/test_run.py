@@ -50,7 +50,7 @@ def test_no_tracker_gets_the_secrets_of_a_server(tmp_path: Path, words: list[str
 
 
 def record_nothing(folder: Path) -> dict[str, Path]:
-    """Return something that is no recorder."""
+    """Return a dict instead of a recorder."""
     return {"folder": folder}
 
 

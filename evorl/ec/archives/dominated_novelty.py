@@ -40,7 +40,6 @@ class DominatedNoveltyArchive(GridArchive):
 
     @property
     def num_slots(self) -> int:
-        """Maximum number of stored solutions C."""
         return self.capacity
 
     def add(self, state: ArchiveState, solutions: Params, fitness: jax.Array, descriptors: jax.Array) -> ArchiveState:

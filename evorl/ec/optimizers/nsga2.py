@@ -22,7 +22,6 @@ class NSGA2(MultiObjectiveOptimizer):
 
     @property
     def num_parents(self) -> int:
-        """Number of parents, equal to the population size."""
         return self.pop_size
 
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
