@@ -165,8 +165,9 @@ class RecurrentSACAgent(SACAgent):
         params, batch = agent_state.params, sequence.with_swapped_axes(batch)
         obs, next_obs = self.features(agent_state, critic_params, batch, burn_in)
         _, target_obs = self.features(agent_state, params.target_critic, batch, burn_in)
-        fields = (batch.rewards, batch.actions, batch.extras.termination, batch.dones)
-        rewards, actions, termination, dones = (x[burn_in:] for x in fields)
+        rewards, actions, termination, dones = (
+            x[burn_in:] for x in (batch.rewards, batch.actions, batch.extras.termination, batch.dones)
+        )
         step_keys = jnp.concatenate(split_rows(keys, len(rewards)))
         policy = self.policy(agent_state, params.policy, next_obs)
         values, log_prob, _ = self.soft_values(policy, agent_state, params.target_critic, target_obs, step_keys)

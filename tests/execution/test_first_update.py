@@ -97,7 +97,7 @@ def test_sequences_are_waited_for_as_the_training_does() -> None:
 
 
 def test_offline_training_waits_for_no_sequence() -> None:
-    """All sequences are stored at the start; the time steps of offline training count updates."""
+    """All sequences are stored at the start, and total_timesteps counts updates."""
     overrides = ("agent=r2d2", "env=cartpole", "offline=true", "replay.load=recorded", "updates_per_iteration=2")
     assert num_updates(built(*overrides, "total_timesteps=4"), 4) == 4
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from evorl.envs import create_env
-from evorl.envs.space import Box, Discrete
+from evorl.envs.space import Box
 from evorl.execution.collector import iterate
 from evorl.execution.recorded_steps import (
     _check_choices,
@@ -28,9 +28,9 @@ from tests.support.toy_envs import CHOICES
 PENDULUM = {"name": "Pendulum-v1", "max_episode_steps": 10}
 
 
-def _loading(named: str | None = None, **changes: Any) -> Any:
+def _loading(named: str | None = None, algorithm: str = "sac", env: Any = PENDULUM, **changes: Any) -> Any:
     replay = {"load": named or recorded_pendulum(), **changes.pop("replay", {})}
-    return small("sac", PENDULUM, **{"replay_capacity": 300, **changes, "replay": replay})
+    return small(algorithm, env, **{"replay_capacity": 300, **changes, "replay": replay})
 
 
 @pytest.mark.parametrize(
@@ -235,11 +235,17 @@ def test_actions_beyond_the_bounds_of_agents_are_refused(tmp_path: Path) -> None
         _check_choices(half, np.array([[1.0, 50.0], [2.0, 0.0]]), "half")
 
 
-def test_choices_that_an_environment_lacks_are_refused() -> None:
-    _check_choices(Discrete(3), np.array([0, 2]), "named")
-    for actions in ([0, 3], [1, -1]):
-        with raises_naming(ReplayFileError, "row 1", f"is {actions[1]}", "Discrete(3)", "choose a file"):
-            _check_choices(Discrete(3), np.array(actions), "named")
+@pytest.mark.parametrize("choice", [-1, 3])
+def test_choices_that_an_environment_lacks_are_refused(choice: int, tmp_path: Path) -> None:
+    columns = pendulum_columns()
+    columns |= {"obs": columns["obs"][:, :2], "next_obs": columns["next_obs"][:, :2]}
+    columns["actions"] = np.arange(NUM_STEPS, dtype=np.int32) % 3
+    write_replay_file(tmp_path / "valid", columns, None)
+    _loading(str(tmp_path / "valid"), algorithm="dqn", env="MountainCar-v0").init(0)
+    columns["actions"][9] = choice
+    write_replay_file(tmp_path / "other", columns, None)
+    with raises_naming(ReplayFileError, "row 9", f"is {choice}", "Discrete(3)", "choose a file"):
+        _loading(str(tmp_path / "other"), algorithm="dqn", env="MountainCar-v0").init(0)
 
 
 def test_rewards_that_contain_bonuses_are_not_saved(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from evorl.envs.env import EnvState
 from evorl.execution import programs, training_loop
+from evorl.execution.collector import iterate
 from evorl.execution.session import TrainingDiverged
 from evorl.runs.recorder import Recorder
 from evorl.workflows.workflow import Workflow
@@ -191,13 +192,17 @@ def test_nothing_of_a_cut_episode_reaches_the_new_one() -> None:
     played = on_policy.replace(
         reward_scale=scale.replace(sums=scale.sums + 2.0), episodic=jax.tree.map(lambda x: x * 3.0, episodic)
     )
-    off_policy = small("dqn", reward_bound=1.0, n_step=3).init(0)
+    dqn = small("dqn", reward_bound=1.0, n_step=3)
+    off_policy = iterate(dqn, dqn.init(0), 1)[1]  # a stored step, and sums of rewards
+    assert (off_policy.reward_scale.sums != 0.0).all()
+    assert not off_policy.replay_state.data.dones.any()
     for before in (played, off_policy):
         for state in (before, jax.tree.map(lambda x: jnp.stack([x, x]), before)):
             after = training_loop.with_new_episodes(_OtherSimulators(), state)
-            assert (after.env_state.reward == -1.0).all()
+            assert (after.env_state.reward == state.env_state.reward - 1.0).all()
             assert (after.reward_scale.sums == 0.0).all()
             if "episodic" in state:
                 np.testing.assert_array_equal(*jnp.broadcast_arrays(after.episodic.inverse, episodic.inverse))
             else:
-                assert after.replay_state.data.dones[..., -1, :].all()
+                assert after.replay_state.data.dones[..., 0, :].all()
+                assert not after.replay_state.data.dones[..., 1:, :].any()

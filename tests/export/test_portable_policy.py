@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace, leaf_s
 from evorl.envs.stack import wrap_env
 from evorl.export.artifacts import policy_graph
 from evorl.export.onnx_file import OnnxSession, onnx_bytes
-from evorl.export.portable_policy import described_space, portable_policy
+from evorl.export.portable_policy import PortablePolicy, described_space, portable_policy
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 from tests.support.errors import raises_naming
@@ -94,34 +93,48 @@ def test_random_numbers_are_inputs(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.median(actions), greedy[0, 0], atol=0.2)
 
 
-@pytest.mark.parametrize(
-    "space",
-    [
-        Box(-2.0, 2.0, (1,)),
-        Box(-3, 4, (2,), np.int8),
-        Discrete(3, start=-1),
-        MultiDiscrete([2, 3], start=5),
-        TupleSpace([Discrete(3, start=5), MultiDiscrete([3, 2], start=-1), Box(-3, 4, (2,), np.int8), Box(0.0, 1.0)]),
-    ],
-    ids=repr,
+ACTION_SPACES = (
+    Box(-2.0, 2.0, (1,)),
+    Box(-3, 4, (2,), np.int8),
+    Discrete(3, start=-1),
+    MultiDiscrete([2, 3], start=5),
+    TupleSpace([Discrete(3, start=5), MultiDiscrete([3, 2], start=-1), Box(-3, 4, (2,), np.int8), Box(0.0, 1.0)]),
 )
-def test_a_random_agent_is_exported_as_one(space: Space, tmp_path: Path) -> None:
+
+
+def _random_policy(space: Space) -> tuple[PortablePolicy, dict[str, np.ndarray]]:
+    """Return the policy of a random agent, and inputs for 500 actions."""
+    env = wrap_env(ActionEnv(space))
+    agent_state = RandomAgent().init(env.obs_space, env.action_space, jax.random.key(0))
+    policy = portable_policy(RandomAgent(), agent_state, env, sample=True)
+    return policy, {"obs": np.zeros((500, 1), np.float32), **policy.drawn(np.random.default_rng(0), 500)}
+
+
+@pytest.mark.parametrize("space", ACTION_SPACES, ids=repr)
+def test_a_random_agent_is_exported_as_one(space: Space) -> None:
     env = wrap_env(ActionEnv(space))
     agent_state = RandomAgent().init(env.obs_space, env.action_space, jax.random.key(0))
     with raises_naming(ValueError, "RandomAgent", "evaluations", "sample=true"):
         portable_policy(RandomAgent(), agent_state, env)
-    policy = portable_policy(RandomAgent(), agent_state, env, sample=True)
-    given = {"obs": np.zeros((500, 1), np.float32), **policy.drawn(np.random.default_rng(0), 500)}
+    policy, given = _random_policy(space)
     outputs = policy.rows(given)
     for actions, of in zip(leaf_values(space, policy.action_of(outputs)), leaf_spaces(space), strict=True):
         assert np.all(of.contains(actions))
         numbers = np.asarray(actions).reshape(500, -1)[:, -1]
         assert len(np.unique(numbers)) >= (of.n if isinstance(of, Discrete) else 2)
-    if importlib.util.find_spec("onnxruntime"):
-        path = tmp_path / "policy.onnx"
-        path.write_bytes(onnx_bytes(policy, policy_graph(policy), {**VERSIONS, **policy.describe()}, "A test."))
-        for name, actual in OnnxSession(path)(given).items():
-            np.testing.assert_allclose(actual, outputs[name], atol=1e-5)
+
+
+@pytest.mark.parametrize("space", ACTION_SPACES, ids=repr)
+def test_an_onnx_file_of_a_random_agent_gives_the_same_actions(space: Space, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="needs the extra onnx")
+    policy, given = _random_policy(space)
+    path = tmp_path / "policy.onnx"
+    path.write_bytes(onnx_bytes(policy, policy_graph(policy), {**VERSIONS, **policy.describe()}, "A test."))
+    outputs = policy.rows(given)
+    actual = OnnxSession(path)(given)
+    assert set(actual) == set(outputs)
+    for name, values in actual.items():
+        np.testing.assert_allclose(values, outputs[name], atol=1e-5)
 
 
 class _Shuffling(RandomAgent):

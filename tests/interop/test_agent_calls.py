@@ -3,9 +3,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from evorl.envs.gymnasium import make_gymnasium_simulators
 from evorl.envs.space import Box
@@ -55,17 +55,16 @@ class _OfAgents(HostAgent):
     gives_agent_actions = True
 
 
-SPACES = gymnasium.spaces
-NUMBERS = SPACES.Box(0.0, 1.0, (1,))
+NUMBERS = spaces.Box(0.0, 1.0, (1,))
 
 
 @pytest.mark.parametrize(
     "space",
     [
-        SPACES.Discrete(5),
-        SPACES.MultiDiscrete([2, 3]),
-        SPACES.Dict({"a": NUMBERS, "b": SPACES.Discrete(2, start=1)}),
-        SPACES.Tuple([NUMBERS, SPACES.Dict({"c": SPACES.MultiDiscrete([4])})]),
+        spaces.Discrete(5),
+        spaces.MultiDiscrete([2, 3]),
+        spaces.Dict({"a": NUMBERS, "b": spaces.Discrete(2, start=1)}),
+        spaces.Tuple([NUMBERS, spaces.Dict({"c": spaces.MultiDiscrete([4])})]),
     ],
     ids=repr,
 )
@@ -78,11 +77,11 @@ def test_discrete_observations_are_refused_unless_they_are_encoded(space: Any) -
     with raises_naming(ValueError, "one-hot"):
         Runner.on_policy(env, agents[0], rollout_length=1)
     assert Collector(env).collect(agents[1], 2).transitions.obs.shape == (2, 1)
-    env.observation_space = SPACES.flatten_space(space)
+    env.observation_space = spaces.flatten_space(space)
     assert Collector(env).collect(agents[0], 2).transitions.obs.shape == (2, 1)
 
 
-def test_those_of_simulators_are_refused_too() -> None:
+def test_discrete_observations_of_simulators_are_refused() -> None:
     agent = _OfAgents(Box(-1.0, 1.0, (1,)), num_envs=2)
     simulators = make_gymnasium_simulators("FrozenLake-v1", 2)
     with raises_naming(ValueError, "Discrete(16)", "make_gymnasium_simulators", "FlattenObservation"):

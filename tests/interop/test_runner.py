@@ -137,7 +137,7 @@ def test_a_random_warm_up_stores_actions_in_the_format_of_the_agent(space: Any) 
     assert len(np.unique(received, axis=0)) > 1
 
 
-def test_so_does_one_of_simulators() -> None:
+def test_a_random_warm_up_of_simulators_stores_actions_of_the_agent() -> None:
     simulators = make_gymnasium_simulators("Pendulum-v1", 2)
     runner = Runner.off_policy(simulators, _OfAgents(), warm_up=40, warm_up_by="random", eval_env=simulators)
     runner.prepare()

@@ -148,7 +148,10 @@ def test_unpromising_trials_are_pruned_also_after_a_resume(name: str, tmp_path: 
 
 @pytest.mark.parametrize("longest", [80, 350])
 def test_trials_with_evaluations_at_different_steps_are_pruned(longest: int, tmp_path: Path) -> None:
-    """Evaluations follow generations of random lengths, which may also be longer than the interval."""
+    """Evaluations follow generations of random length, which may exceed the interval.
+
+    Each good trial beats the earlier ones.
+    """
     study, lengths = OptunaStudy(tmp_path / "study.log", OVER, 0, Pruner("median", 100, 2000)), random.Random(0)
     states = []
     for number in range(9):
@@ -158,11 +161,13 @@ def test_trials_with_evaluations_at_different_steps_are_pruned(longest: int, tmp
             before = timesteps
             while timesteps // 100 == before // 100:  # the rule of a training for evaluations
                 timesteps += lengths.randint(longest // 2, longest)
-            pruned = study.report(trial, timesteps, timesteps * (1.0 if is_good else 0.01))
-        study.prune(trial) if pruned else study.end(trial, 1.0)
+            pruned = study.report(trial, timesteps, timesteps * (number + 1.0 if is_good else 0.01))
+        if pruned:
+            study.prune(trial)
+        else:
+            study.end(trial, 1.0)
         states.append(pruned)
-    assert states[6:] == [True] * 3
-    assert not states[0]
+    assert states == [False] * 6 + [True] * 3
 
 
 def test_a_range_with_ends_of_type_int_is_drawn_in_whole_numbers(tmp_path: Path) -> None:

@@ -299,7 +299,7 @@ def test_individuals_do_not_share_a_copy(algorithm: str, changes: dict[str, Any]
 
 
 def test_an_individual_plays_all_agents_of_a_copy() -> None:
-    """The agents of a copy have opposite returns; individuals that shared copies would have other returns."""
+    """The two episodes of an individual belong to one copy, whose agents have opposite returns."""
     optimizer = {"name": "openes", "pop_size": POP_SIZE, "noise_std_schedule": {"init": 3.0, "final": 3.0}}
     workflow = small("neuroevolution", TUG_OF_WAR, episodes_per_individual=2, optimizer=optimizer)
     outcomes, _ = jax.jit(workflow.collect)(workflow.init(0))
