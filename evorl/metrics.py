@@ -11,6 +11,7 @@ import numpy as np
 
 from evorl.types import PyTreeData, PyTreeDict
 
+LossDict = PyTreeDict
 Tree = TypeVar("Tree")
 _WORD = 2**32
 

@@ -19,7 +19,7 @@ from evorl.config.values import check_names, plain, positive, require_positive
 from evorl.execution.env_faults import watched_step
 from evorl.execution.plan import plan_execution
 from evorl.execution.programs import side_by_side
-from evorl.execution.trainable import most_timesteps
+from evorl.execution.trainable import loss_names, most_timesteps
 from evorl.fields import Within
 from evorl.metrics import WideCounter
 from evorl.ops import collectives
@@ -171,7 +171,8 @@ class PBTWorkflow(Workflow[PopulationState]):
         members = state.members | state.shared | {"hyper_parameters": state.hyper_parameters[rows]}
         members.iterations = state.iterations.times(count := self.iterations_per_generation)
         optional, step = self.inner.optional_metrics, self._step_of_member
-        metrics, members = train_side_by_side(step, members, state.shared, count, optional)
+        losses = loss_names(self.inner)
+        metrics, members = train_side_by_side(step, members, state.shared, count, optional, losses)
         faults = take_faults(metrics, self.inner.timesteps_per_iteration // self.inner.env.num_envs)
         if self.score == "evaluation":
             scores = side_by_side(self._evaluation_of_member, members, tuple(state.shared)).episode_return

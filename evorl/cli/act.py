@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from evorl.cli.command_options import read_options
-from evorl.cli.errors import failure_text
 from evorl.cli.options import ACT
 from evorl.execution.signals import stop_on_signals
 from evorl.export.policy_server import PolicyServer
@@ -48,8 +47,8 @@ def act_from_arguments(arguments: Sequence[str]) -> None:
                 last_news = news
                 try:
                     news = f"Now serving: {server.stored.describe()}" if server.look_for_newer() else ""
-                except Exception as error:  # of any run, environment or disk: the served policy is intact
-                    news = f"Still serving the same policy: {failure_text(error)}"
+                except Exception as error:  # from any run, environment or disk; the served policy is intact
+                    news = f"Still serving the same policy: {' '.join(str(error).split()) or type(error).__name__}"
                 if news not in ("", last_news):
                     print(news, flush=True)
                 checked_at = time.monotonic()

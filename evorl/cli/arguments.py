@@ -51,11 +51,14 @@ def overrides_first(arguments: list[str]) -> list[str]:
         is_value = previous in FLAGS_WITH_VALUE  # a flag's value, such as a folder name, may contain an equals sign
         is_flag = argument.startswith("-") or not ("=" in argument or argument.startswith(("~", "+")))
         (flags if is_flag or is_value else overrides).append(argument)
-    return [*map(spelled_out, overrides), *flags]
+    return [*map(as_hydra_override, overrides), *flags]
 
 
-def spelled_out(argument: str) -> str:
-    """Return an argument in the form that Hydra accepts, see ``overrides_first``."""
+def as_hydra_override(argument: str) -> str:
+    """Return an argument in the form that Hydra accepts.
+
+    Short forms such as ``init_from=<run>`` are written in full.
+    """
     name, equals, value = argument.partition("=")
     if name == "init_from" and equals and not value.startswith("{"):
         return f"init_from.run={value}"

@@ -46,7 +46,7 @@ from evorl.types import PyTreeNode
 _OF_THE_RUN = ("total_timesteps", "log_interval", "eval_interval", "checkpoint_interval", "eval_episodes")
 # Mappings with a ``name``, which the command line can set by that name alone: ``optimizer=sgd``.
 _NAMED = re.compile(r"(?:\w+\.)*(?:\w*optimizer|archive)")
-# Folders of the groups of a section that contains a complete algorithm.
+# Config folder of each group inside ``inner`` and ``learner``.
 _FOLDERS = dict.fromkeys(AGENT_PARTS, "agent") | {f"{part}.evolution": "evolution" for part in AGENT_PARTS}
 # Base classes of archives and evolutionary optimizers, by name of the setting that chooses a class.
 _BASES: dict[str, type[PyTreeNode]] = {"archive": Archive, "optimizer": EvoOptimizer}

@@ -70,6 +70,11 @@ def settings_file(experiment: str, folder: Path, others: Sequence[Path] = ()) ->
 def refuse_hidden_files(folder: Path) -> None:
     """Raise ``ValueError`` if Hydra would use a shipped file, see ``as_filed``, instead of one in the user's folder."""
     shipped = config_folder()
+    if (own := folder / "config.yaml").is_file() and not own.samefile(shipped / "config.yaml"):
+        raise ValueError(
+            f"{own} would be ignored, because evorl has its own config.yaml: put the settings into an experiment, such "
+            "as experiment/my_settings.yaml, and choose experiment=my_settings."
+        )
     for file in sorted(file for group in shipped.iterdir() for file in (folder / group.name).rglob("*.yaml")):
         group, _, name = file.relative_to(folder).with_suffix("").as_posix().partition("/")
         other = shipped / group / f"{as_filed(name, shipped) if group == 'experiment' else name}.yaml"

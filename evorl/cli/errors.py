@@ -20,6 +20,7 @@ from evorl.execution.multiprocess import LOST_STATUS, describe_lost_process
 from evorl.ops.terminal_text import TerminalStream, escaped, raw_stream, sentence
 
 TRACEBACK_VARIABLE = "EVORL_TRACEBACK"
+_NO_NAME = re.compile(r"Config group override must be a string or a list. Got (\w+)")
 
 
 @contextmanager
@@ -100,7 +101,8 @@ def _describe_machine_error(error: RuntimeError) -> str | None:
 
 def is_of_config(error: Exception) -> bool:
     """Return True if the error comes from Hydra or a library that Hydra uses to read configs."""
-    return type(error).__module__.startswith(("hydra.", "omegaconf.", "antlr4."))
+    is_own_class = type(error).__module__.startswith(("hydra.", "omegaconf.", "antlr4."))
+    return is_own_class or _NO_NAME.match(str(error)) is not None  # Hydra raises a plain ValueError for agent=null
 
 
 def describe_config_error(error: Exception, folder: Path) -> str:
@@ -124,9 +126,9 @@ def describe_config_error(error: Exception, folder: Path) -> str:
         from evorl.cli.unknown_keys import describe_unknown_key  # imports JAX
 
         return sentence(describe_unknown_key(name, error, folder))
-    if kind := re.search(r"Config group override must be a string or a list. Got (\w+)", text):
+    if kind := _NO_NAME.match(text):
         got = kind[1].replace("NoneType", "null")
-        return f"agent, env, optimizer and other config groups need a name, such as agent=ppo; got {got}."
+        return f"a config group such as agent, env or optimizer needs a name, got {got}: for example agent=ppo."
     twice = re.search(r"Multiple values for (\w+)\. To override a value use 'override \w+: ([^']+)'", text)
     if twice:
         group, name = twice.groups()

@@ -13,7 +13,14 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from evorl.cli.arguments import SWEEP_FLAGS, check_overrides, given_text, overrides_first, own_folders, spelled_out
+from evorl.cli.arguments import (
+    SWEEP_FLAGS,
+    as_hydra_override,
+    check_overrides,
+    given_text,
+    overrides_first,
+    own_folders,
+)
 from evorl.cli.composition import compose_config, hydra_of_evorl
 from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import explained_errors, print_any_character
@@ -62,7 +69,7 @@ def run_command(
             task(RunSpec(stored=stored_run_settings(arguments)), arguments)
             return
         overrides = list(itertools.takewhile(lambda argument: not argument.startswith("-"), arguments))
-        if overrides != arguments and _printed(overrides, arguments[len(overrides) :]):
+        if overrides != arguments and _check_flags(overrides, arguments[len(overrides) :]):
             return
 
         def job(config: DictConfig) -> Any:
@@ -73,8 +80,11 @@ def run_command(
         with_hydra(arguments, job)
 
 
-def _printed(overrides: Sequence[str], flags: Sequence[str]) -> bool:
-    """Check the overrides of a command with flags, which may only print; print ``--cfg job`` and return True if so."""
+def _check_flags(overrides: Sequence[str], flags: Sequence[str]) -> bool:
+    """Check the overrides of a command line with flags.
+
+    For ``--cfg job``, print the config and return True; else return False.
+    """
     if not {*flags} & {*SWEEP_FLAGS} and not any(override.startswith("hydra.searchpath") for override in overrides):
         check_overrides(overrides, [config_folder(), *filter(Path.is_dir, own_folders(flags))])
     if flags not in (["--cfg", "job"], ["-c", "job"]):  # with other flags, Hydra prints the config without comments
@@ -93,7 +103,7 @@ def _refuse_the_other(arguments: Sequence[str], other: str, command: str) -> Non
 
 def with_hydra(arguments: Sequence[str], job: Callable[[DictConfig], Any]) -> None:
     """Call ``job`` with the config that Hydra composes; ``arguments`` replace the arguments in ``sys.argv``."""
-    sys.argv[1:] = [*map(spelled_out, arguments)]
+    sys.argv[1:] = [*map(as_hydra_override, arguments)]
     with hydra_of_evorl():
         hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(job)()
 

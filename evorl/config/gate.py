@@ -226,6 +226,7 @@ def names_file(text: str) -> bool:
 
 
 def _is_file(text: str) -> bool:
+    """Return True if a file or folder with this name exists, such as in an untrusted working directory."""
     try:
         return bool(text) and Path(text).exists()
     except (OSError, ValueError):  # too long, or with a null byte

@@ -57,7 +57,7 @@ def create_wrapped_user_env(factory: str, **options: Any) -> VectorEnv:
     if "num_envs" in parameter_names(function):
         return create_host_env(function, factory, **options)
     shared, arguments = split_options(options)
-    of_host = {name: arguments.pop(name) for name in {"host"} & set(arguments)}
+    of_host = {"host": arguments.pop("host")} if "host" in arguments else {}
     names = None if takes_any_name(function) else parameter_names(function)
     if names is not None:
         check_options(factory, arguments, names)
@@ -67,8 +67,9 @@ def create_wrapped_user_env(factory: str, **options: Any) -> VectorEnv:
         return create_host_env(functools.partial(_gymnasium_simulators, function), factory, **options)
     if names is not None:
         check_options(factory, of_host, names)
-    cls = type(made.unwrapped if isinstance(made, Env) else made)
-    cls = getattr(sys.modules.get(cls.__module__), cls.__qualname__, None)  # None for a class inside a function
+    made_class = type(made.unwrapped if isinstance(made, Env) else made)
+    # ``None`` for a class nested in a function or class
+    cls = getattr(sys.modules.get(made_class.__module__), made_class.__qualname__, None)
     return wrap_env(_make_env(function, factory, as_hashable(arguments | of_host), cls), **shared)
 
 

@@ -45,7 +45,14 @@ class HostStepRecord:
         actions, rewards, terminations = stack_trees([_padded(rows, longest) for rows in self._steps])
         # Represent float64 by bytes, as evaluations in JAX do.
         physics = PyTreeDict({name: np.ascontiguousarray(x).view(np.uint8) for name, x in moments["physics"].items()})
-        return EpisodeSteps(moments["obs"], physics, actions, rewards, terminations, is_success=None)
+        return EpisodeSteps(
+            obs=moments["obs"],
+            physics=physics,
+            actions=actions,
+            rewards=rewards,
+            terminations=terminations,
+            is_success=None,
+        )
 
 
 def _padded(rows: list[Any], length: int) -> Any:

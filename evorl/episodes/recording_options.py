@@ -58,6 +58,7 @@ def make_recording_options(
 
 
 def _refuse_many_steps(num_episodes: int, env: VectorEnv) -> None:
+    """Raise ``ValueError`` if the observations of this many complete episodes exceed ``MAX_BYTES``."""
     bytes_of_step = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(env.obs_space.spec))
     length = env.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS  # connected simulators may have no limit
     num_bytes = num_episodes * length * bytes_of_step

@@ -107,6 +107,7 @@ def _problem_of(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> s
 
 
 def _put(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+    """Write a file atomically: under a temporary name in the same folder, then renamed."""
     new = path.with_name(path.name + ".new")
     with open_to_write(new, "wb") as file:
         write(file)

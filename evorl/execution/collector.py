@@ -23,9 +23,13 @@ def collects_by_acting(workflow: Any) -> bool:
 
 
 def end_episodes(state: S, mask: Any) -> S:
-    """Return the state without the memory of running episodes where ``mask`` is True, bool ``[B]`` or for all.
+    """Return the state in which the running episodes have ended where ``mask`` is True.
 
     Calls ``end_episodes(mask)`` of all nodes that have this method, such as replay buffers; environments stay the same.
+
+    Args:
+        state: state of a workflow.
+        mask: bool ``[B]``, or True for all environments.
     """
     return jax.tree.map(lambda x: x.end_episodes(mask) if _has_episodes(x) else x, state, is_leaf=_has_episodes)
 

@@ -137,7 +137,10 @@ def save_recorded_steps(workflow: OffPolicyWorkflow, state: State, path: Path) -
         RunFolderError: the files cannot be written.
     """
     if workflow.intrinsic is not None:
-        raise ReplayFileError(f"{path} was not written: its rewards contain bonuses. Record a run without intrinsic.")
+        raise ReplayFileError(
+            f"{path} was not written, because the stored rewards contain the bonuses of intrinsic: train with "
+            "intrinsic=null to record them."
+        )
     replay: ReplayState = processes.on_host(state.replay_state)
     if not np.asarray(replay.size).any():
         raise ReplayFileError(f"{path} was not written, because the replay buffer is still empty: train for longer.")
@@ -255,9 +258,10 @@ def _check_choices(space: Space, actions: np.ndarray, named: str) -> None:
     low, high = (0, space.n - 1) if isinstance(space, Discrete) else (space.low - _ROUNDING, space.high + _ROUNDING)
     if (is_invalid := (actions < low) | (actions > high)).any():
         at = np.unravel_index(np.argmax(is_invalid), is_invalid.shape)
+        scaling = ", or scale the actions, so that -1 and 1 are the environment's bounds"
         raise ReplayFileError(
             f"an action in row {at[0]} of {named} is {actions[at]}, but agents act in {space}: choose a file that was "
-            "recorded in this environment, or scale the actions, so that -1 and 1 are the environment's bounds."
+            f"recorded in this environment{'' if isinstance(space, Discrete) else scaling}."
         )
 
 

@@ -207,3 +207,9 @@ def collected_by(workflow: W, collector: Collector | None) -> W:
 def most_timesteps(workflow: Any) -> int:
     """Return the largest number of environment steps per iteration and seed."""
     return workflow.timesteps_per_iteration or workflow.max_timesteps_per_iteration
+
+
+def loss_names(workflow: Any) -> tuple[str, ...]:
+    """Return the metrics that are means over updates, of the workflow or of the one that it trains, if any."""
+    trained = getattr(workflow, "inner", getattr(workflow, "learner", None))
+    return loss_names(trained) if trained is not None else getattr(workflow, "loss_names", ())

@@ -25,7 +25,7 @@ from evorl.execution.compile_clock import CompileClock
 from evorl.execution.env_faults import KeyedMessages
 from evorl.execution.intervals import EveryIterations, every
 from evorl.execution.session import Intervals, RunSession, SessionRules
-from evorl.execution.trainable import Trainable, most_timesteps
+from evorl.execution.trainable import Trainable, loss_names, most_timesteps
 from evorl.ops import processes
 from evorl.ops.random import seed_or_key
 from evorl.ops.trees import num_rows
@@ -171,7 +171,7 @@ class LearningRun:
             steps_per_iteration=self.steps,
             optional_metrics=self.workflow.optional_metrics,
             latest_metrics=self.workflow.latest_metrics,
-            losses=getattr(getattr(self.workflow, "learner", self.workflow), "loss_names", ()),
+            losses=loss_names(self.workflow),
             refuses_divergence=not self.workflow.rows_stand_alone,
         )
 

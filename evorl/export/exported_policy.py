@@ -97,7 +97,12 @@ def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
 
 
 def _check_step(policy: PortablePolicy) -> None:
-    """Run one step on zeros, and compare the shapes of its inputs and outputs with the description and the spaces."""
+    """Run one step on zeros, and compare the shapes of its inputs and outputs with the description and the spaces.
+
+    Raises:
+        ValueError: a shape differs, or random numbers are neither uniform nor normal.
+        Exception: the program fails.
+    """
     outputs = policy.runnable()({port.name: np.zeros((1, *port.shape), port.dtype) for port in policy.inputs})
     action = leaf_values(policy.action_space, policy.action_of(outputs))
     expected = {port.name: port.shape for port in policy.outputs}

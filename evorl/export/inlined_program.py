@@ -125,7 +125,8 @@ class Opened:
             is_draw = _draw_of(eqn) is not None
             if called_by(eqn) is not None and not is_draw:
                 return None
-            known = frozenset().union(*(x for x in inputs[is_draw:] if isinstance(x, frozenset)))  # first is the key
+            sources = inputs[1:] if is_draw else inputs  # a draw's first input is its key
+            known = frozenset().union(*(x for x in sources if isinstance(x, frozenset)))
             avals: list[Any] = [var.aval for var in eqn.invars]
             has_key = any(jnp.issubdtype(aval.dtype, jax.dtypes.prng_key) for aval in avals)
             return [known | {RANDOM} if has_key and not is_draw else known] * len(eqn.outvars)

@@ -97,6 +97,7 @@ def packed_files(
 
 
 def _secrets(settings: dict[str, Any]) -> list[str]:
+    """Return a message for each omitted setting whose name denotes a secret, except for settings of servers."""
     names = dict(leaves(settings)).keys() - dict(leaves(shareable(settings))).keys()
     return [
         f"{name} is not packed, because its name denotes a secret. Users of the policy set it with {name}=..."
@@ -106,6 +107,7 @@ def _secrets(settings: dict[str, Any]) -> list[str]:
 
 
 def _without_dataset(run: dict[str, Any]) -> dict[str, Any]:
+    """Return the config without its data set, if any: set ``replay.load`` to ``None`` and ``offline`` to False."""
     replay = run.get("replay")
     if not isinstance(replay, dict) or replay.get("load") is None:
         return run

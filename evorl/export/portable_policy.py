@@ -205,8 +205,9 @@ def _needed_memory(opened: Opened, num_actions: int, num_observations: int) -> l
     while found:
         if RANDOM in found:
             raise ValueError(
-                "the actions depend on random numbers of jax.random.bits, permutation, gamma or a loop, which cannot "
-                "be inputs: use uniform, normal, randint or functions of these, such as categorical, outside of loops."
+                "the actions depend on random numbers that an export cannot have as inputs (jax.random.bits, "
+                "permutation, gamma, or draws in loops): sample with uniform, normal, randint or functions of these, "
+                "such as categorical, outside of loops."
             )
         new = {i - num_observations for i in found if i >= num_observations} - needed
         needed |= new

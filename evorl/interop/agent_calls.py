@@ -48,13 +48,20 @@ def env_step_for(env: Any, agent: Any) -> EnvStep:
 def random_agent_for(env: Any, agent: Any, seed: int, num_envs: int | None) -> HostAgent:
     """Return a random agent that acts in the format of ``agent``; errors are as in ``env_step_for``."""
     conversion, _ = _conversion_for(env, agent)
-    random_agent = HostAgent(env.action_space if conversion is None else conversion.agent_space, seed, num_envs)
-    random_agent.gives_agent_actions = conversion is not None
-    return random_agent
+    if conversion is None:
+        return HostAgent(env.action_space, seed, num_envs)
+    return _RandomAgent(conversion.agent_space, seed, num_envs)
+
+
+class _RandomAgent(HostAgent):
+    gives_agent_actions = True
 
 
 def _conversion_for(env: Any, agent: Any) -> tuple[ActionConversion | None, Callable[[Any], Any]]:
-    """Return the conversion of an agent's actions, ``None`` if not needed, and then of its results to their dtypes."""
+    """Return the conversion of the agent's actions, ``None`` if not needed, and a function.
+
+    The function casts converted actions to the environment's dtypes.
+    """
     space, to_dtypes = getattr(env, "action_space", None), lambda action: action
     if not getattr(agent, "gives_agent_actions", False):
         return None, to_dtypes

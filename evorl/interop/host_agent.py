@@ -35,7 +35,7 @@ class HostAgent:
     """
 
     agent_info: Any = None
-    gives_agent_actions: bool = False
+    gives_agent_actions: ClassVar[bool] = False
     wants_history: ClassVar[bool] = False
 
     def __init__(self, action_space: Any, seed: int = 0, num_envs: int | None = None) -> None:

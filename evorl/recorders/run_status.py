@@ -12,7 +12,7 @@ from evorl.runs.recorder import Row, RunPlan
 
 EVALUATION = "eval/episode_return"
 TRAINING = "train/episode_return"
-NO_LOSS = {TRAINING, "train/episode_length", "train/episodes"}
+NO_LOSS = {TRAINING, "train/episode_length", "train/episodes", "train/updates"}
 _BARS = "▁▂▃▄▅▆▇█"
 
 

@@ -45,7 +45,10 @@ class ReplayState(PyTreeData):
         return (self.cursor - 1 - rows) % num_rows + 1
 
     def end_episodes(self, mask: Any) -> Self:
-        """Return the ring whose newest step truncates its episode where ``mask`` ``[B]`` is True; axes may precede."""
+        """Return the ring in which the newest step ends its episode as a truncation where ``mask`` ``[B]`` is True.
+
+        Leaves may have leading axes, such as seeds.
+        """
         if (dones := getattr(self.data, "dones", None)) is None:
             return self
         is_newest = jnp.arange(dones.shape[-2]) == (self.cursor[..., None] - 1) % dones.shape[-2]

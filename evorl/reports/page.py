@@ -159,9 +159,14 @@ class Report:
         if len(self.labels) < 2:
             return None
         pairs = comparison_charts.improvements(self.groups)
-        intervals = ["-" if p.interval is None else "[{:.2f}, {:.2f}]".format(*p.interval) for p in pairs]
-        labels = [(f"{p.better} > {p.than}", f"{p.probability:.2f}") for p in pairs]
-        rows = [[*label, interval] for label, interval in zip(labels, intervals, strict=True)]
+        rows = [
+            [
+                f"{p.better} > {p.than}",
+                f"{p.probability:.2f}",
+                "-" if p.interval is None else "[{:.2f}, {:.2f}]".format(*p.interval),
+            ]
+            for p in pairs
+        ]
         numbers = element(
             "details", element("summary", "As numbers"), table(["X > Y", "P(X > Y)", "95 % interval"], rows)
         )

@@ -46,5 +46,7 @@ def _facts(about: dict[str, Any]) -> Content:
     first = {name: versions[name] for name in ("evorl", "python", "jax", "jaxlib", "numpy") if name in versions}
     rows.append(["versions", ", ".join(f"{name} {version}" for name, version in first.items())])
     others = ", ".join(f"{name} {version}" for name, version in versions.items() if name not in first)
-    folded = element("details", element("summary", "Versions of all packages"), element("p", others))
-    return [table(["", ""], rows, left=2), folded if others else None]
+    folded = (
+        element("details", element("summary", "Versions of all packages"), element("p", others)) if others else None
+    )
+    return [table(["", ""], rows, left=2), folded]

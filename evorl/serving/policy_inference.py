@@ -41,9 +41,10 @@ class PolicyInference:
             ValueError: the inputs, outputs or spaces of the new policy differ.
         """
         names = ("inputs", "outputs", "obs_space", "action_space")
-        if any(getattr(policy, name) != getattr(self._policy, name) for name in names):
+        if differing := [name for name in names if getattr(policy, name) != getattr(self._policy, name)]:
             raise ValueError(
-                "the new policy has other inputs, outputs or spaces than the old one: restart the server to serve it."
+                f"the new policy differs from the served one in its {', '.join(differing)}: restart the server to "
+                "serve it."
             )
         rows = policy.runnable()
         self._compile(policy, rows)

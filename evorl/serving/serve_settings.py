@@ -27,7 +27,8 @@ class ServeSettings(PyTreeNode):
         key: PEM file of the private key of cert.
         max_clients: maximum number of simultaneous simulators.
         max_frame: maximum size of a message in bytes.
-        hello_seconds: seconds within which a client must send init, and a web client its first complete request.
+        hello_seconds: seconds within which a client must send init, and a web client its first complete request (not
+            robot clients at `/`).
         idle_seconds: a client that waits for no action is disconnected after this many seconds without a message; 0
             disables the timeout.
         max_messages_per_second: maximum message rate of one client; 0 for no limit.

@@ -145,7 +145,7 @@ class WebServer:
             conversation = Conversation(self, socket, trusted, patience)
             if not trusted and request.transport is not None:
                 connection: Any = request.transport.get_protocol()
-                connection.limit_bytes(UNKNOWN_BYTES, conversation.refuses)
+                connection.limit_bytes(UNKNOWN_BYTES, conversation.close_unless_trusted)
             tasks = [asyncio.create_task(each) for each in (conversation.write(), conversation.watch())]
             try:
                 await conversation.read()
@@ -255,8 +255,8 @@ class Conversation:
                 await self._socket.close(code=1008, message=b"timed out")
                 return
 
-    def refuses(self) -> bool:
-        """Close the connection and return True, unless a valid ``init`` was received."""
+    def close_unless_trusted(self) -> bool:
+        """Close the connection and return True if no valid ``init`` was received; else return False."""
         if self._refusing is None and not self._patience.has_begun:
             reason = f"more than {UNKNOWN_BYTES} bytes before the token of this server"
             self._refusing = asyncio.create_task(self._socket.close(code=1009, message=reason.encode()))

@@ -105,6 +105,7 @@ def _report(sweep: SweepFolder, resume_command: str) -> None:
 
 
 def _train_run(sweep: SweepFolder, swept: SweptRun, run: Callable[[], Trained], failure_text: FailureText) -> bool:
+    """Train a run and store its result or error; return True if it was stopped."""
     swept.state, swept.failure = "running", ""
     sweep.save()
     try:
@@ -116,6 +117,7 @@ def _train_run(sweep: SweepFolder, swept: SweptRun, run: Callable[[], Trained], 
 
 
 def _store_outcome(sweep: SweepFolder, swept: SweptRun, tried: Attempt) -> bool:
+    """Store the result or error of a run; return True if it was stopped."""
     if tried.trained is None:
         swept.failure = tried.failure
         _store_result(sweep, swept, "diverged" if tried.diverged else "failed", None)

@@ -169,6 +169,7 @@ class OptunaStudy:
 
 
 def _make_pruner(pruners: Any, pruner: Pruner | None) -> Any:
+    """Create the pruner from Optuna's module of pruners."""
     if pruner is None:
         return pruners.NopPruner()
     if pruner.name == "median":

@@ -26,8 +26,9 @@ from evorl.training.preparation import check_build, with_fixed_source
 from evorl.training.start import RunPlace, RunStart, Trained
 
 _COMBINATIONS = 16  # number of combinations built before a value is rejected
-_COMPARISONS = 100  # largest number of steps at which a pruner compares a trial
-_INNER = math.sqrt(2) - 1  # share of a range at which a value between its ends is checked: a fraction
+_COMPARISONS = 100  # largest number of steps at which the median pruner compares a trial
+# position in a range, from 0 to 1, of the inner value that is checked; irrational, so that the value is a fraction
+_INNER = math.sqrt(2) - 1
 
 
 def search_settings(
@@ -98,7 +99,9 @@ def _make_pruner(settings: SearchSettings, spec: RunSpec) -> Pruner | None:
     if settings.pruner == PRUNERS[0]:
         return None
     interval, total = (int(spec.workflow[name]) for name in ("eval_interval", "total_timesteps"))
-    return Pruner(settings.pruner, max(interval, total // _COMPARISONS, 1), total)
+    if settings.pruner == "median":
+        interval = max(interval, total // _COMPARISONS)
+    return Pruner(settings.pruner, max(interval, 1), total)
 
 
 def check_search(spec: RunSpec, check: Callable[[RunSpec], None]) -> SearchSettings:
@@ -165,6 +168,7 @@ def _run_of(trial: Trial, folder: RunFolder) -> tuple[RunFolder, str]:
 def _train_trial(
     trial: Trial, spec: RunSpec, run: RunFolder, place: RunPlace, train: Callable[[RunSpec, RunPlace], Trained]
 ) -> Trained:
+    """Train the run of a trial, or resume it if it has a checkpoint."""
     if run.saved_at is None:
         return train(_with(spec, trial.setting), place)
     trust = not is_restricted()  # the same trust as for the search itself

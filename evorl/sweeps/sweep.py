@@ -117,10 +117,16 @@ def sweep_groups(spec: RunSpec, is_new: bool = True) -> tuple[SweepSettings, lis
     """
     sweep = SweepSettings.from_config(spec.sweep)
     refuse_what_is_no_setting(sweep.over, spec)
-    _refuse_what_has_no_effect(sweep.over, spec)
+    if is_new:
+        _refuse_what_has_no_effect(sweep.over, spec)
     prepare_for(spec)
     settings = sweep.settings(spec.seed)
-    groups = list(grouped(settings, lambda setting: workflow_from_config(spec_of(spec, setting).workflow_config())))
+    try:
+        groups = list(grouped(settings, lambda setting: workflow_from_config(spec_of(spec, setting).workflow_config())))
+    except ValueError as error:
+        if any(isinstance(values, Mapping) and isinstance(values["low"], int) for values in sweep.over.values()):
+            raise ValueError(f"{error} A range samples fractions: list the values.") from error
+        raise
     for group in groups:
         if is_new and not group.workflow.timesteps_per_iteration and (sweep.at_once or 1) > 1:
             raise ValueError(
@@ -137,12 +143,14 @@ def sweep_groups(spec: RunSpec, is_new: bool = True) -> tuple[SweepSettings, lis
 def _refuse_what_has_no_effect(over: Mapping[str, Any], spec: RunSpec) -> None:
     given = {"init_from": spec.init_from.run, "actors": spec.actors, "render_interval": spec.render_interval}
     given |= {f"recorders.{name}": getattr(spec.recorders, name) for name in ("wandb", "mlflow", "own")}
-    found = [name for name, value in given.items() if value not in (None, False, 0, ())]
+    given = {name: value for name, value in given.items() if value not in (None, False, 0, ())}
+    # Sections are named without their values, which may be credentials.
+    found = [name if isinstance(value, Mapping) else f"{name}={value!r}" for name, value in given.items()]
     found += [path for path in over if path.partition(".")[0] in RunSpec.keys() - {"env_chunk"}]
     if found:
         raise ValueError(
-            f"sweep does not support {', '.join(found)}: its settings are rows of a program, not runs. Remove the "
-            "setting, or compare settings with -m or search."
+            f"sweep does not support {', '.join(found)}: it trains its settings in one program, not as separate runs. "
+            "Remove these settings, or compare settings with -m or search."
         )
 
 
@@ -192,11 +200,16 @@ def refuse_what_is_no_setting(over: Mapping[str, Any], spec: RunSpec) -> None:
     keys = dotted_keys(spec.as_config())
     known = [key for key in keys if key.partition(".")[0] not in ("sweep", "search")]
     for path in over:
+        if path in ("agent", "env", "workflow", "env.library", "env.name", "env.factory"):
+            name = path.partition(".")[0].replace("workflow", "agent")
+            raise ValueError(
+                f"{path} changes the whole training, so its returns cannot be ranked: compare with -m {name}=..."
+            )
+        if path == "checkpoint_interval":
+            raise ValueError(f"{path} does not change the training, so its values cannot be compared. Remove it.")
         if is_shared(path):
             instead = "For several seeds of each setting, set num_seeds." if path == "seed" else "Remove it."
             raise ValueError(f"{path} is shared by all runs, so its values cannot be compared. {instead}")
-        if path in ("agent", "env"):
-            raise ValueError(f"{path} changes the whole training: compare its values with -m {path}=...")
         if path not in known:
             raise ValueError(no_such("config key", path, known))
     if not spec.workflow.get("eval_interval"):

@@ -144,7 +144,8 @@ class SweepRun:
                 if part.is_finished:
                     continue
                 settings = counted(len(part.members), "setting")
-                self.message(f"Part {number} of {len(parts)}{of_round}: {settings}{seeds} side by side.")
+                settings += f"{seeds}{' side by side' if len(part.members) > 1 else ''}"
+                self.message(f"Part {number} of {len(parts)}{of_round}: {settings}.")
                 part.train(self.seed, functools.partial(self._start, part, before), recorders(part), should_stop)
                 if not part.is_finished:
                     return False
@@ -155,6 +156,7 @@ class SweepRun:
         return True
 
     def _start(self, part: Part, before: Sequence[Part]) -> State | None:
+        """Return the initial state of a part, from the states of the previous round; ``None`` in the first round."""
         if not before:
             return None
         where = {member: earlier for earlier in before for member in earlier.members}
@@ -229,7 +231,8 @@ def rungs_of(group: Group, halving: Halving | None) -> list[float]:
     evaluations = every(workflow.eval_interval, steps, rows=every(workflow.log_interval, steps))
     if halving is None or evaluations is None:
         return [total]
-    return halving.rungs(total, evaluations.number * (steps or 1))
+    last = max(1, int(total) // steps) * steps if steps else total  # training ends there
+    return [*halving.rungs(last, evaluations.number * (steps or 1))[:-1], total]
 
 
 def check_halving(group: Group, halving: Halving) -> None:
@@ -237,9 +240,9 @@ def check_halving(group: Group, halving: Halving) -> None:
     interval, total = group.workflow.eval_interval, group.workflow.total_timesteps
     if halving.first < interval or len(rungs_of(group, halving)) == 1:
         raise ValueError(
-            f"sweep.halving.first={halving.first:g}: settings are selected at evaluations, which are about "
-            f"eval_interval={interval:,.0f} steps apart, before total_timesteps={total:,.0f}. Choose a first from one "
-            "interval to one before the end, or a smaller eval_interval."
+            f"sweep.halving.first={halving.first:g} must be at least eval_interval={interval:,.0f}, because settings "
+            f"are selected at evaluations, and at least one interval below total_timesteps={total:,.0f}: choose a "
+            "value between them, or a smaller eval_interval."
         )
 
 

@@ -121,9 +121,10 @@ def warm_start_from(run: str, spec: RunSpec, workflow: Workflow) -> tuple[RunSpe
 
 
 def with_fixed_source(spec: RunSpec) -> RunSpec:
-    """Return the settings of a sweep with the path of the run that ``init_from`` names, unless it is a packed policy.
+    """Return the settings of a sweep in which ``init_from.run`` is the path of a run folder.
 
-    Otherwise ``latest`` or a folder of runs would name a run of the sweep itself. If none exists, see ``find_run``.
+    So ``latest`` or a folder of runs names the same run for all runs of the sweep, and none of its own. Packed policies
+    and addresses stay as they are. For errors see ``find_run``.
     """
     run = spec.init_from.run
     if run is None or is_address(run) or run.lower().endswith(SUFFIX):

@@ -164,8 +164,9 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
         """Return the initial state of agent, optimizer and environments."""
         agent_key, env_key, state = split_setup_keys(key, OnPolicyState)
         if self.intrinsic is not None:
-            agent_key, key = jax.random.split(agent_key)
-            state |= self.intrinsic.init(self.env.obs_space, key, self.env.num_envs // collectives.num_shards())
+            agent_key, intrinsic_key = jax.random.split(agent_key)
+            num_envs = self.env.num_envs // collectives.num_shards()
+            state |= self.intrinsic.init(self.env.obs_space, intrinsic_key, num_envs)
         agent_state = self.agent.init(self.env.obs_space, self.env.action_space, agent_key)
         state.agent_state = agent_state
         state.opt_state = self.init_optimizers(agent_state)

@@ -25,6 +25,7 @@ def train_side_by_side(
     shared: Collection[str],
     num_iterations: int,
     optional_metrics: Collection[str] = (),
+    losses: Collection[str] = (),
 ) -> tuple[PyTreeDict, State]:
     """Run iterations of all members in parallel.
 
@@ -34,10 +35,12 @@ def train_side_by_side(
         shared: names of the shared entries.
         num_iterations: number of iterations.
         optional_metrics: metrics that may be NaN because they have no value yet.
+        losses: metrics that are means over the updates of an iteration, whose number is ``updates``.
 
     Returns:
-        Metrics ``[P]``, averaged over the iterations, and the new state of the members. ``episodes`` and ``timesteps``,
-        if reported, are summed; faults of environments are kept per iteration, ``[N, P, 3]``.
+        Metrics ``[P]``, averaged over the iterations, and ``losses`` over their updates; the new state of the members.
+        ``episodes`` and ``timesteps``, if reported, are summed; faults of environments are kept per iteration,
+        ``[N, P, 3]``.
     """
 
     def one_iteration(members: State, _: None) -> tuple[State, PyTreeDict]:
@@ -47,7 +50,11 @@ def train_side_by_side(
     members, metrics = jax.lax.scan(one_iteration, members, length=num_iterations)
     faults = {name: metrics.pop(name) for name in (ENV_FAULTS,) if name in metrics}
     faults = {name: without_aftermath(x, metrics, optional_metrics) for name, x in faults.items()}
-    return _reduced(metrics, lambda x: jnp.mean(x, axis=0), True) | faults, members
+    means = _reduced(metrics, lambda x: jnp.mean(x, axis=0), True)
+    if "updates" in metrics:
+        weights = metrics.updates / jnp.maximum(jnp.sum(metrics.updates, axis=0), 1.0)
+        means |= {name: jnp.sum(metrics[name] * weights, axis=0) for name in losses if name in metrics}
+    return means | faults, members
 
 
 def as_member(workflow: Workflow, num_sharing: int = 1) -> Workflow:

@@ -85,5 +85,5 @@ def test_compiled_simulators_have_no_actors(mode: str) -> None:
 
 def test_processes_of_simulators_inside_those_of_actors_are_refused() -> None:
     env = {"name": "gymnasium/CartPole-v1", "vectorization": "async"}
-    with raises_naming(ValueError, "env.vectorization=async", "actors.kind=process", "actors.count"):
+    with raises_naming(ValueError, "env.vectorization=async", "would outlive", "in_process", "actors.count"):
         build("ppo", {"kind": "process", "count": 2}, env)

@@ -96,7 +96,7 @@ def test_settings_of_the_users_folder_precede_those_of_a_family(tmp_path: Path) 
 def test_a_file_of_the_user_that_hydra_would_ignore_is_refused(
     file: str, shipped: str, choice: str, tmp_path: Path
 ) -> None:
-    for name in ("config", "agent/my_reinforce", "agent/own/ppo", "experiment/ppo/ant", "experiment/_families"):
+    for name in ("agent/my_reinforce", "agent/own/ppo", "experiment/ppo/ant", "experiment/_families"):
         (tmp_path / f"{name}.yaml").parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / f"{name}.yaml").write_text("")
     refuse_hidden_files(tmp_path)  # none of these has the name of a shipped file of a group
@@ -104,4 +104,10 @@ def test_a_file_of_the_user_that_hydra_would_ignore_is_refused(
     (tmp_path / f"{file}.yaml").parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / f"{file}.yaml").write_text("")
     with raises_naming(ValueError, str(tmp_path / file), str(config_folder() / shipped), "Rename", choice):
+        refuse_hidden_files(tmp_path)
+
+
+def test_a_config_of_the_user_that_hydra_would_ignore_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("num_envs: 3\n")
+    with raises_naming(ValueError, str(tmp_path / "config.yaml"), "experiment=my_settings"):
         refuse_hidden_files(tmp_path)

@@ -177,8 +177,8 @@ def test_a_divergence_is_reported_once_with_the_resume_command(run, tmp_path: Pa
     [
         (["env=brax/hoper"], ("env 'brax/hoper'", "'brax/hopper'")),
         (["agent=poo"], ("agent 'poo'",)),
-        (["agent=null"], ("agent", "need a name", "got null.")),
-        (["optimizer=3"], ("optimizer", "need a name", "got int.")),
+        (["agent=null"], ("agent", "needs a name", "got null:")),
+        (["optimizer=3"], ("optimizer", "needs a name", "got int:")),
         (["env="], ("env has no value", "acrobot")),
         (["agent="], ("agent has no value", "a2c")),
         (["agent=ec/openes", "optimizer="], ("optimizer has no value",)),

@@ -244,13 +244,13 @@ def test_choices_that_an_environment_lacks_are_refused(choice: int, tmp_path: Pa
     _loading(str(tmp_path / "valid"), algorithm="dqn", env="MountainCar-v0").init(0)
     columns["actions"][9] = choice
     write_replay_file(tmp_path / "other", columns, None)
-    with raises_naming(ReplayFileError, "row 9", f"is {choice}", "Discrete(3)", "choose a file"):
+    with raises_naming(ReplayFileError, "row 9", f"is {choice}", "Discrete(3)", "recorded in this environment."):
         _loading(str(tmp_path / "other"), algorithm="dqn", env="MountainCar-v0").init(0)
 
 
 def test_rewards_that_contain_bonuses_are_not_saved(tmp_path: Path) -> None:
     workflow = small("sac", PENDULUM, intrinsic="rnd")
-    with raises_naming(ReplayFileError, "bonuses", "run without intrinsic"):
+    with raises_naming(ReplayFileError, "bonuses", "intrinsic=null"):
         save_recorded_steps(workflow, State(), tmp_path / "bonuses")
     assert not list(tmp_path.iterdir())
 

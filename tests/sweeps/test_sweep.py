@@ -213,11 +213,15 @@ def test_parts_and_halving_end_the_worse_early(swept: tuple[Path, list[str]], tm
     [
         ("sweep={agent.clip_epsilo: [0.1]}", "config key 'agent.clip_epsilo'. Did you mean 'agent.clip_epsilon'"),
         ("sweep={seed: [0,1]}", "seed is shared by all runs, so its values cannot be compared. For several seeds"),
-        ("sweep={agent: [ppo,a2c]}", "agent changes the whole training: compare its values with -m agent="),
+        ("sweep={agent: [ppo,a2c]}", "agent changes the whole training, so its returns .* with -m agent="),
+        ("sweep={env.name: [pendulum,cartpole]}", "env.name changes the whole training, so .* with -m env="),
+        ("sweep={workflow: [a.B,a.C]}", "workflow changes the whole training, so its returns .* with -m agent="),
+        ("sweep={checkpoint_interval: [64,128]}", "checkpoint_interval does not change the training"),
+        ("sweep={over: {num_minibatches: {low: 1,high: 2}},draws: 2}", "num_minibatches .* fractions: list the values"),
         ("sweep={discount: [0.9,1.9]}", r"discount must be a number in \[0, 1\], got 1\.9"),
         ("sweep={init_from.run: [a,b]}", "sweep does not support init_from.run: .* -m or search"),
         ("sweep={stop.at: [1,2]}", "sweep does not support stop.at: .* -m or search"),
-        ("sweep={over: {discount: [0.9,0.99]},halving: {first: 50}}", "first=50: .*eval_interval=64 .*steps=128"),
+        ("sweep={over: {discount: [0.9,0.99]},halving: {first: 50}}", "first=50 .*eval_interval=64, .*steps=128"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(
@@ -233,6 +237,13 @@ def test_a_new_sweep_checks_its_recording_and_a_resumed_one_does_not() -> None:
     recorded = ("agent=td3_bc", "env=pendulum", "replay.load=nowhere/recorded", "devices=1")
     spec = spec_of(*recorded, "sweep={discount: [0.9,0.99]}")
     with raises_naming(ReplayFileError, "nowhere/recorded", "evorl save-replay"):
+        sweep_groups(spec)
+    assert len(sweep_groups(spec, is_new=False)[1]) == 2
+
+
+def test_an_older_sweep_with_a_setting_without_effect_can_be_resumed() -> None:
+    spec = spec_of(*QUICK, "recorders.wandb=true", "sweep={discount: [0.9,0.99]}")
+    with raises_naming(ValueError, "recorders.wandb=True", "one program", "-m or search"):
         sweep_groups(spec)
     assert len(sweep_groups(spec, is_new=False)[1]) == 2
 

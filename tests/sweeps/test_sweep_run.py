@@ -97,6 +97,15 @@ def test_settings_are_selected_at_evaluations(algorithm: str, first: float, rung
     check_halving(group, halving)
 
 
+def test_settings_are_not_selected_at_the_last_iteration() -> None:
+    workflow = small("ppo", eval_interval=320, log_interval=0, total_timesteps=672)  # 10 iterations of 64 steps
+    group = Group(workflow, (0,), (), ((),))
+    assert rungs_of(group, Halving(400, 3)) == [320, 672]
+    assert rungs_of(group, Halving(600, 3)) == [672]
+    with raises_naming(ValueError, "sweep.halving.first=600", "eval_interval=320", "total_timesteps=672"):
+        check_halving(group, Halving(600, 3))
+
+
 @pytest.mark.parametrize("first", [500, 1999, 8000, 1e300])
 def test_a_selection_before_the_first_evaluation_or_after_the_end_is_refused(first: float) -> None:
     group = Group(small("ppo", eval_interval=2000, total_timesteps=8000), (0,), (), ((),))

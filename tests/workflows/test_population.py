@@ -53,6 +53,18 @@ def test_metrics_of_a_generation() -> None:
     np.testing.assert_array_equal(metrics.episodes.return_max, 4 * STEP)
 
 
+def test_losses_of_a_generation_are_averaged_over_the_updates() -> None:
+    def step(state: State) -> tuple[PyTreeDict, State]:
+        updates = (state.total % 3.0) * (state.step < 100)  # 0, 1, 2, 0; the last member has none
+        metrics = PyTreeDict(loss=updates * state.step, bonus=updates, updates=updates)
+        return metrics, state.replace(total=state.total + 1, iterations=state.iterations.add(1))
+
+    metrics, _ = train_side_by_side(step, _members(), (), 4, losses=("loss", "absent"))
+    np.testing.assert_allclose(metrics.loss, np.array([1.0, 10.0, 0.0]) * 5 / 3)
+    np.testing.assert_allclose(metrics.bonus, [0.75, 0.75, 0.0])
+    np.testing.assert_allclose(metrics.updates, [0.75, 0.75, 0.0])
+
+
 def test_side_by_side_shares_the_counter() -> None:
     sums = side_by_side(lambda state: state.step + state.iterations.low, _members(), ())
     np.testing.assert_array_equal(sums, STEP + 5)

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from evorl.execution.trainable import loss_names
 from evorl.workflows.side_by_side import SideBySideWorkflow, numbers_side_by_side
 from evorl.workflows.workflow import Workflow
 from tests.support.errors import raises_naming
@@ -71,6 +72,12 @@ def test_numbers_of_a_row_are_leaves_and_checked(rows: SideBySideWorkflow) -> No
         numbers_side_by_side(rows.inner, {"discount": 2.0})
     with raises_naming(ValueError, "'agent.clip'", "'agent.clip_epsilon'"):
         SideBySideWorkflow.of(rows.inner, ["agent.clip"], [[0.1]], [0])
+
+
+def test_rows_have_the_losses_of_their_workflow() -> None:
+    inner = small("sac")
+    assert "critic_loss" in loss_names(SideBySideWorkflow.of(inner, (), (), (0, 1), 1)) == loss_names(inner)
+    assert loss_names(side_by_side(small("ppo"))) == ()
 
 
 def test_a_single_row_has_an_axis_too() -> None:

@@ -85,7 +85,7 @@ class HostBackedEnv(VectorEnv):
             self.simulators.close()
             raise ValueError(
                 f"env.max_episode_steps={limit} exceeds the limit of these simulators, {main.max_episode_steps} steps: "
-                "set the larger limit where they are made."
+                f"choose at most {main.max_episode_steps}, or raise the limit in the function that creates them."
             )
         self.is_remote = main.is_remote
         limits = [limit for limit in (options.max_episode_steps, main.max_episode_steps) if limit is not None]
