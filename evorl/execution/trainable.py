@@ -210,6 +210,6 @@ def most_timesteps(workflow: Any) -> int:
 
 
 def loss_names(workflow: Any) -> tuple[str, ...]:
-    """Return the metrics that are means over updates, of the workflow or of the one that it trains, if any."""
+    """Return the names of metrics that are means over updates, in this workflow or in its learner or member."""
     trained = getattr(workflow, "inner", getattr(workflow, "learner", None))
     return loss_names(trained) if trained is not None else getattr(workflow, "loss_names", ())

@@ -123,8 +123,8 @@ def warm_start_from(run: str, spec: RunSpec, workflow: Workflow) -> tuple[RunSpe
 def with_fixed_source(spec: RunSpec) -> RunSpec:
     """Return the settings of a sweep in which ``init_from.run`` is the path of a run folder.
 
-    So ``latest`` or a folder of runs names the same run for all runs of the sweep, and none of its own. Packed policies
-    and addresses stay as they are. For errors see ``find_run``.
+    So ``latest`` or a folder of runs names the same earlier run for all runs of the sweep. Packed policies and
+    addresses are unchanged. For errors see ``find_run``.
     """
     run = spec.init_from.run
     if run is None or is_address(run) or run.lower().endswith(SUFFIX):

@@ -147,7 +147,9 @@ def test_a_newer_policy_that_cannot_be_served_leaves_the_old_one_in_use(
     monkeypatch.setattr(act, "stop_on_signals", lambda: contextlib.nullcontext(lambda: not loaded))
     commands.run(["act", f"run={trained.path}", f"bind={address}", "follow=0.01"])
     output = capsys.readouterr().out
-    assert_names(output, "a damaged checkpoint", "the folder is gone", "an entry", "spaces", "restart", "128 steps")
+    assert_names(
+        output, "a damaged checkpoint", "the folder is gone", "an entry", "inputs, outputs", "obs_space", "128 steps"
+    )
     assert output.count("damaged") == 1, "the same error is printed once"
-    assert output.count("Still serving") == 4
+    assert output.count("Still serving") == 5
     assert output.count("Now serving") == 1

@@ -64,8 +64,8 @@ def test_a_newer_policy_takes_over_and_memory_stays(tmp_path: Path) -> None:
     inference.swap(old)
     assert inference.ask([question(0, 1, obs[1])]).actions[0] == pytest.approx(expected(obs[1]), rel=1e-5)
     wider = dataclasses.replace(old, action_space=Box(-3, 3, old.action_space.shape))
-    for policy in (other, wider):
-        with raises_naming(ValueError, "inputs", "outputs", "spaces"):
+    for policy, differing in ((other, "inputs, outputs:"), (wider, "action_space:")):
+        with raises_naming(ValueError, differing, "restart the server"):
             inference.swap(policy)
 
 

@@ -55,7 +55,7 @@ def test_metrics_of_a_generation() -> None:
 
 def test_losses_of_a_generation_are_averaged_over_the_updates() -> None:
     def step(state: State) -> tuple[PyTreeDict, State]:
-        updates = (state.total % 3.0) * (state.step < 100)  # 0, 1, 2, 0; the last member has none
+        updates = (state.total % 3.0) * (state.step < 100)  # 0, 1, 2, 0; always 0 in the last member
         metrics = PyTreeDict(loss=updates * state.step, bonus=updates, updates=updates)
         return metrics, state.replace(total=state.total + 1, iterations=state.iterations.add(1))
 
