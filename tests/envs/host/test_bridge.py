@@ -205,7 +205,6 @@ def test_a_faulty_simulator_is_named_in_a_sentence(
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
-        ({"action_repeat": 2}, ("action_repeat", "JAX or Gymnasium environment")),
         ({"autoreset_mode": "fast"}, ("autoreset_mode=fast", "JAX environment")),
         ({"host": "lop"}, ("'lop'", "'loop'")),
     ],
@@ -213,6 +212,12 @@ def test_a_faulty_simulator_is_named_in_a_sentence(
 def test_what_simulators_cannot_have_is_refused_in_words(options: dict, parts: tuple[str, ...]) -> None:
     with raises_naming(ValueError, *parts):
         simulated(**options)
+
+
+def test_actions_are_repeated_by_simulators_of_gymnasium_only() -> None:
+    """Other simulators state their own number of steps per action."""
+    with raises_naming(ValueError, "action_repeat", "JAX or Gymnasium environment"):
+        create_env({"factory": "tests.support.interop_parts:make_counting"}, parallel=2, action_repeat=2)
 
 
 def test_simulators_serve_one_device() -> None:
