@@ -47,7 +47,7 @@ BARS: dict[str, float] = {
     "circles of imports": 0,
     "classes of ours in the longest line of workflows": 4,
     "circles of imports, with names that strings load late": 0,
-    "functions with a parameter config": 94,
+    "functions with a parameter config": 81,
     "functions with a parameter of type DictConfig": 6,
     "imports inside functions": 149,
     "strings that load a name late, in tables": 44,
@@ -56,7 +56,7 @@ BARS: dict[str, float] = {
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 7,
-    "lines of the package": 75282,
+    "lines of the package": 75248,
     "breaches of the rules of English": 0,
 }
 # Target values of measures.
