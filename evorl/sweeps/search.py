@@ -140,7 +140,7 @@ def check_search(spec: RunSpec, check: Callable[[RunSpec], None]) -> SearchSetti
     for path, of_path in values.items():
         for number in range(len(of_path)):
             error, bounds, advice = error_of(path, number), over[path], ""
-            if isinstance(bounds, Mapping) and number == 2:
+            if isinstance(bounds, Mapping) and number == 2:  # the inner value, a fraction
                 advice = " A range samples all values between its ends: list the valid ones instead."
                 if isinstance(bounds["low"], int) and error is None:
                     over[path] = {**bounds, "low": float(bounds["low"]), "high": float(bounds["high"])}

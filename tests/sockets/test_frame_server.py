@@ -225,8 +225,8 @@ def test_incomplete_and_silent_clients_are_disconnected(protocol: Protocol) -> N
     limits: dict[str, Any] = {"request_seconds": 0.3, "frame_seconds": 0.3, "idle_seconds": 0.6}
 
     async def closed_after(server: FrameServer, sent: bytes) -> float:
+        began = time.monotonic()  # before the server can start its own clock
         reader, writer = await asyncio.open_connection(*server.sockets.address)
-        began = time.monotonic()
         async with asyncio.timeout(20):
             writer.write(sent)
             while await reader.read(2**16):
