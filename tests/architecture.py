@@ -49,7 +49,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "gymnasium": ("evorl/envs/gymnasium", "evorl/envs/envpool", "evorl/apps/files/"),  # EnvPool uses Gymnasium's spaces
     "mujoco_playground": ("evorl/envs/playground",),
     "ray": ("evorl/actors/ray_pool",),
-    **dict.fromkeys(("ale_py", "gymnasium_robotics"), ("evorl/envs/gymnasium", "evorl/apps/files/")),
+    **dict.fromkeys(("ale_py", "gymnasium_robotics", "shimmy"), ("evorl/envs/gymnasium", "evorl/apps/files/")),
     "evosax": ("evorl/ec/evosax",),
     "optuna": ("evorl/sweeps/optuna_study",),
     **dict.fromkeys(("aiohttp", "msgpack"), ("evorl/sockets/", "evorl/live/", "evorl/serving/")),

@@ -34,6 +34,8 @@ from evorl.envs.host.seed_bits import fold_seeds
 ENV_NAMES: tuple[str, ...] = ()  # Gymnasium's registry is open, and importing it takes long
 VECTORIZATIONS = ("in_process", "async")
 SEED_BITS = "seed_bits"  # entry of an environment's ``metadata``: number of bits of its seeds, 31 by default
+# Names with these prefixes -> the package that registers them with Gymnasium, and its extra.
+_REGISTERED_BY = {"ALE/": ("ale_py", "atari"), "dm_control/": ("shimmy", "dm_control")}
 _ASYNC_TIMEOUT = 60.0  # seconds to wait for the response of a worker process
 
 
@@ -54,7 +56,8 @@ def make_gymnasium_simulators(
     """Create Gymnasium environments as simulators on the host.
 
     Args:
-        name: an id such as ``Hopper-v5`` or ``ALE/Pong-v5``; ``package:Id-v0`` imports the package first.
+        name: an id such as ``Hopper-v5``, ``ALE/Pong-v5`` or ``dm_control/walker-walk-v0``; ``package:Id-v0`` imports
+            the package first.
         num_envs: number of environments.
         vectorization: ``in_process`` steps environments sequentially; ``async`` steps each in its own process, which is
             faster if a step takes much longer than a millisecond.
@@ -94,15 +97,16 @@ def _make_one(
 
     if name.startswith(ROBOTICS):
         register_robotics()
+    package, extra = next((by for prefix, by in _REGISTERED_BY.items() if name.startswith(prefix)), ("", "gymnasium"))
     try:
-        if name.startswith("ALE/"):
-            gymnasium.register_envs(importlib.import_module("ale_py"))
+        if package:
+            gymnasium.register_envs(importlib.import_module(package))
         env = gymnasium.make(name, **{"disable_env_checker": True, **kwargs})  # evorl.envs.host checks results
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         if ":" in name:
             advice = "Install the module, or add its folder to PYTHONPATH"
             raise ValueError(f"env.name={name} cannot be imported: {error}. {advice}.") from error
-        extra = "atari" if name.startswith("ALE/") else "box2d" if "Box2D" in str(error) else "gymnasium"
+        extra = "box2d" if "Box2D" in str(error) else extra
         raise ImportError(f"{name} needs a package that is not installed (the extra {extra}): {error}") from error
     except gymnasium.error.UnregisteredEnv as error:
         raise ValueError(
@@ -236,7 +240,7 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
         return self._envs[0].unwrapped.model if bodies_of(self._envs[0]) else None
 
     def render(self) -> np.ndarray | None:
-        """Return an image of the first environment; ``None`` without the option ``render_mode: rgb_array``.
+        """Return an image ``[H, W, 3]`` of the first environment; ``None`` without ``render_mode: rgb_array``.
 
         Raises:
             ImportError: a package required for rendering is not installed.
@@ -310,7 +314,7 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
             raise HostEnvError(f"{subject} failed in {method}: {type(error).__name__}: {reason}{status}") from error
 
     def render(self) -> np.ndarray | None:
-        """Return an image of the first environment; ``None`` without the option ``render_mode: rgb_array``."""
+        """Return an image ``[H, W, 3]`` of the first environment; ``None`` without ``render_mode: rgb_array``."""
         pictures = self._env.render()
         return np.asarray(pictures[0]) if pictures else None
 

@@ -119,8 +119,8 @@ def test_the_target_entropy_is_half_of_that_of_sac(agent: str) -> None:
 def test_the_discount_follows_the_number_of_decisions() -> None:
     """``1 - 5 / T`` for T decisions in an episode: 500 in dm_control with repeated actions, else 1000."""
     tasks = {
-        "playground/WalkerWalk": 500,
-        "playground/WalkerRun": 500,
+        "gymnasium/dm_control/walker-walk-v0": 500,
+        "gymnasium/dm_control/walker-run-v0": 500,
         "playground/CheetahRun": 500,
         "host/hopper": 1000,
     }
@@ -201,7 +201,7 @@ def _columns(params: Any) -> list[np.ndarray]:
 
 
 def test_simba_v2_projects_kernels_only() -> None:
-    """After updates all kernels have columns of length 1; scalers and biases have moved freely."""
+    """After updates all kernels have columns of unit norm; scalers and biases have moved freely."""
     fast = {**UNIT_NORM, "learning_rate": 0.05}
     workflow: Any = TestContractHypersphere.make(actor_optimizer=fast, critic_optimizer=fast, learning_starts=0)
     state = workflow.init(0)

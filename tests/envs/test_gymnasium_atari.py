@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -65,7 +66,24 @@ def test_a_game_as_configured() -> None:
     env.close()
 
 
-def test_a_missing_ale_py_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ale_py", None)
-    with raises_naming(ImportError, "ALE/Pong-v5", "the extra atari", "ale_py"):
-        create_env("gymnasium/ALE/Pong-v5")
+@pytest.mark.parametrize(
+    ("package", "extra", "name"),
+    [("ale_py", "atari", "ALE/Pong-v5"), ("shimmy", "dm_control", "dm_control/walker-walk-v0")],
+)
+def test_a_missing_package_that_registers_environments_names_its_extra(
+    monkeypatch: pytest.MonkeyPatch, package: str, extra: str, name: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with raises_naming(ImportError, name, f"the extra {extra})", package):
+        create_env(f"gymnasium/{name}")
+
+
+def test_shimmy_registers_the_tasks_of_dm_control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registration = "gymnasium.register('dm_control/balance-v0', 'gymnasium.envs.classic_control:CartPoleEnv')"
+    (tmp_path / "shimmy.py").write_text(f"import gymnasium\n\n{registration}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "shimmy", raising=False)
+    env = create_env("gymnasium/dm_control/balance-v0", max_episode_steps=10, parallel=2)
+    assert env.obs_space.shape == (4,)
+    env.close()
+    gymnasium.registry.pop("dm_control/balance-v0")
