@@ -40,6 +40,12 @@ ATARI_GAMES = """
     Skiing Solaris SpaceInvaders SpaceWar StarGunner Superman Surround Tennis Tetris TicTacToe3D TimePilot Trondead
     Turmoil Tutankham UpNDown Venture VideoCheckers VideoChess VideoCube VideoPinball WizardOfWor WordZapper YarsRevenge
     Zaxxon""".split()
+DM_CONTROL = """
+    acrobot-swingup acrobot-swingup_sparse ball_in_cup-catch cartpole-balance cartpole-balance_sparse cartpole-swingup
+    cartpole-swingup_sparse cheetah-run dog-run dog-stand dog-trot dog-walk finger-spin finger-turn_easy
+    finger-turn_hard fish-swim fish-upright hopper-hop hopper-stand humanoid-run humanoid-stand humanoid-walk
+    manipulator-bring_ball pendulum-swingup point_mass-easy quadruped-run quadruped-walk reacher-easy reacher-hard
+    swimmer-swimmer6 walker-run walker-stand walker-walk""".split()
 PETTINGZOO = """
     butterfly/cooperative_pong-v6 butterfly/knights_archers_zombies-v11 butterfly/pistonball-v6 classic/rps-v2
     sisl/multiwalker-v9 sisl/pursuit-v5""".split()
@@ -141,7 +147,7 @@ def describe_library(name: str) -> str:
     library = _PREFIXES.get(key, prefix.lower())
     examples = [each for of_key in _catalog().values() for each in of_key if each.path.startswith(f"{library}/")]
     if library == "atari":
-        return " Games of the Atari 2600 are env=atari/pong with another env.name, such as env.name=ALE/Breakout-v5."
+        return " For other Atari games, use env=atari/pong and set env.name, such as env.name=ALE/Breakout-v5."
     if not examples:
         return ""
     example = min(examples, key=lambda each: "cartpole" not in each.path.lower())
@@ -159,6 +165,7 @@ def known_envs() -> dict[str, str]:
     known |= {f"gymnasium/{name}": extra for extra, names in GYMNASIUM.items() for name in names.split()}
     known |= {f"pettingzoo/{name}": "extra pettingzoo" for name in PETTINGZOO}
     known |= {f"gymnasium/ALE/{game}-v5": "extra atari" for game in ATARI_GAMES}
+    known |= {f"gymnasium/dm_control/{task}-v0": "extra dm_control" for task in DM_CONTROL}
     return known | {f"envpool/{game}-v5": "extra envpool" for game in ATARI_GAMES}
 
 

@@ -10,6 +10,7 @@ import pytest
 from evorl.cli.config_tree import config_folder, config_names, long_names
 from evorl.envs.catalog import (
     ATARI_GAMES,
+    DM_CONTROL,
     GYMNASIUM,
     PETTINGZOO,
     describe_library,
@@ -144,6 +145,13 @@ def test_the_games_are_those_of_the_emulator() -> None:
     gymnasium.register_envs(ale_py)
     there = {name[4:-3] for name in gymnasium.registry if name.startswith("ALE/")}
     assert set(ATARI_GAMES) <= there
+
+
+def test_the_tasks_are_those_of_dm_control() -> None:
+    shimmy = pytest.importorskip("shimmy")
+    gymnasium = pytest.importorskip("gymnasium")
+    gymnasium.register_envs(shimmy)
+    assert {f"dm_control/{task}-v0" for task in DM_CONTROL} <= set(gymnasium.registry)
 
 
 def test_the_agents_are_those_of_pettingzoo() -> None:
