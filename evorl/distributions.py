@@ -196,7 +196,7 @@ class ActionDistribution:
     def __post_init__(self) -> None:
         kinds = ("categorical", "normal", "tanh_normal")
         if self.kind not in kinds:
-            raise ValueError(f"an action distribution must be one of {', '.join(kinds)}; got {self.kind!r}.")
+            raise ValueError(f"kind of an action distribution must be one of {', '.join(kinds)}; got {self.kind!r}.")
         if self.size < 1:
             raise ValueError(f"an action distribution needs at least one action or dimension, got size {self.size}.")
         if self.log_std_bound not in get_args(LogStdBound):

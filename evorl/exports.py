@@ -29,9 +29,9 @@ def lazy_exports(package: str, modules: Mapping[str, str], packages: str = "", o
 
     Args:
         package: ``__name__`` of the package.
-        modules: for each module below the package, such as ``"ppo"`` or ``"cli.python_api"``, the names that it
-            exports, separated by spaces.
-        packages: packages below the package that are exported as a whole, separated by spaces.
+        modules: for each submodule, such as ``"ppo"`` or ``"cli.python_api"``, the names that it exports, separated by
+            spaces.
+        packages: subpackages that are exported as a whole, separated by spaces.
         others: names that the package defines itself, separated by spaces.
     """
     origins = {name: module for module, names in modules.items() for name in names.split()}

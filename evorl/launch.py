@@ -96,7 +96,7 @@ class Process:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Start and supervise the processes; return 0, or the status of the first to fail (128 + N for signal N)."""
-    options, settings = _parser().parse_known_args(arguments)
+    options, settings = parsed(sys.argv[1:] if arguments is None else arguments)
     processes = [Process(info, settings) for info in process_infos(options, os.environ)]
     received: list[int] = []
 
@@ -134,6 +134,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", type=int, default=0, metavar="I", help="index of this machine, from 0 to H - 1")
     parser.add_argument("--coordinator", metavar="NAME:PORT", help="host 0 and a free port on it; required if H > 1")
     return parser
+
+
+def parsed(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Return the launcher's options and all other arguments; those after the name of a Python file are not options."""
+    end = next((i for i, x in enumerate(arguments) if x.endswith(".py") and "=" not in x), len(arguments))
+    options, settings = _parser().parse_known_args(arguments[:end])
+    return options, [*settings, *arguments[end:]]
 
 
 def process_infos(options: argparse.Namespace, environment: Mapping[str, str]) -> list[ProcessInfo]:

@@ -36,7 +36,7 @@ SOURCES = {
 Place = tuple[str, str]  # file and function
 # Reasons why the sinks of a function execute nothing that untrusted input chooses.
 REVIEWED_SINKS: Mapping[Place, str] = {
-    ("evorl/actors/process_pool.py", "_jax_settings"): "names of settings of JAX, written there",
+    ("evorl/actors/process_pool.py", "jax_settings"): "names of settings of JAX, written there",
     ("evorl/actors/process_pool.py", "_serve"): "the class of workers, which the code that makes the pool names",
     ("evorl/actors/ray_pool.py", "answer"): "the class of workers, which the code that makes the pool names",
     ("evorl/algorithm/__init__.py", "exec_module"): "modules of evorl.algorithms, by the import system",

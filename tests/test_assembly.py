@@ -91,11 +91,11 @@ def test_whole_floats_are_whole_numbers() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "changes", "parts"),
     [
-        ("ppo", {"rollout_length": "a"}, ("rollout_length", "whole number", "got 'a'")),
+        ("ppo", {"rollout_length": "a"}, ("rollout_length", "integer", "got 'a'")),
         ("ppo", {"num_epochs": 0}, ("num_epochs", "positive", "got 0")),
-        ("ppo", {"num_minibatches": 1.5}, ("num_minibatches", "whole number", "got 1.5")),
+        ("ppo", {"num_minibatches": 1.5}, ("num_minibatches", "integer", "got 1.5")),
         ("ppo", {"num_minibatches": 7}, ("num_minibatches=7",)),
-        ("ppo", {"num_envs": float("inf")}, ("num_envs", "whole number", "got inf")),
+        ("ppo", {"num_envs": float("inf")}, ("num_envs", "integer", "got inf")),
         ("ppo", {"eval_episodes": 0}, ("eval_episodes", "positive", "got 0")),
         ("ppo", {"eval_interval": -1}, ("eval_interval", "at least 0", "got -1")),
         ("ppo", {"discount": 1.1}, ("discount", "[0, 1]", "got 1.1")),

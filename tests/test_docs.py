@@ -187,7 +187,7 @@ def test_trainings_are_built_as_they_are_printed(page: Path, monkeypatch: pytest
         except ImportError:
             continue  # requires an extra that is not installed here
         except Exception as error:
-            if "Python finds no module" not in str(error):  # module of the reader
+            if "Python cannot find a module" not in str(error):  # module of the reader
                 pytest.fail(f"{where}\n{error}")
 
 

@@ -184,7 +184,7 @@ def test_a_stop_that_was_asked_for_is_handed_on(tmp_path: Path) -> None:
 
 
 def _process_infos(arguments: str, environment: dict[str, str] | None = None) -> list[ProcessInfo]:
-    options, _ = launch._parser().parse_known_args(arguments.split())
+    options, _ = launch.parsed(arguments.split())
     return launch.process_infos(options, environment or {})
 
 
@@ -195,6 +195,15 @@ def test_processes_of_one_machine() -> None:
     assert str(first.coordinator).startswith("127.0.0.1:")
     assert (second.local_index, second.local_count, second.devices) == (1, 2, 3)
     assert second.command == "python -m evorl.launch -n 2 --devices-per-process 3"
+
+
+@pytest.mark.parametrize("of_program", ["-n 8 --host db --help", "--coordinator", "other.py -n 1", ""])
+def test_options_behind_a_program_are_the_program_s(of_program: str) -> None:
+    options, others = launch.parsed(["-n", "2", "folder/program.py", *of_program.split()])
+    assert (options.n, options.host, options.coordinator) == (2, 0, None)
+    assert others == ["folder/program.py", *of_program.split()]
+    options, others = launch.parsed(["agent=ppo", "file=a.py", "-n", "2", "-m"])
+    assert (options.n, others) == (2, ["agent=ppo", "file=a.py", "-m"])
 
 
 def test_processes_of_several_machines() -> None:

@@ -45,12 +45,12 @@ class Actors(ByValue):
             raise ValueError(f"{name} does not collect rollouts in a way that actors support: remove actors.")
         if workflow.execution.num_seeds is not None:
             seeds = workflow.execution.num_seeds
-            raise ValueError(f"num_seeds={seeds} excludes actors: remove it, or sweep over seeds (-m seed=0,1,2).")
+            raise ValueError(f"actors do not support num_seeds={seeds}: remove it, or sweep seeds (-m seed=0,1,2).")
         env, count = workflow.env, self.settings.count
         if getattr(env, "host", None) == "compiled":
             raise ValueError(
-                "env.host=compiled excludes actors, which would all play the same episodes: use env.host=loop, or "
-                "remove actors."
+                "actors do not support env.host=compiled, because all would play the same episodes: use env.host=loop, "
+                "or remove actors."
             )
         options = self._config["env"]
         if self.settings.kind == "process" and isinstance(options, Mapping) and options.get("vectorization") == "async":

@@ -177,11 +177,6 @@ def _first_of(workflow: Any, state: State) -> tuple[Any, Rollout, Any]:
     return _first_actions(workflow, acting, state.env_state)
 
 
-@jax.jit
-def _begin_rollout(workflow: Any, acting: Any, env_state: Any) -> tuple[Any, Rollout, Any]:
-    return _first_actions(workflow, acting, env_state)
-
-
 def _first_actions(workflow: Any, acting: Any, env_state: Any) -> tuple[Any, Rollout, Any]:
     actions, extras, request = _act(workflow, acting, env_state, 0)
     blank = jax.tree.map(
@@ -192,11 +187,6 @@ def _first_actions(workflow: Any, acting: Any, env_state: Any) -> tuple[Any, Rol
     rollout = Rollout(env_state=env_state, actions=actions, policy_extras=extras, trajectory=room)
     # In a rollout of one step, the agent does not act again: no copy of the parameters is needed.
     return acting if workflow.rollout_length > 1 else None, rollout, request
-
-
-@jax.jit
-def _finish(workflow: Any, rollout: Rollout, answer: dict[str, Any]) -> tuple[SampleBatch, Any]:
-    return _finished(workflow, rollout, answer)
 
 
 def _finished(workflow: Any, rollout: Rollout, answer: dict[str, Any]) -> tuple[SampleBatch, Any]:
@@ -219,3 +209,6 @@ def _with_step(workflow: Any, rollout: Rollout, answer: Any, step: jax.Array | i
     env_state, row = _transition(workflow, rollout.env_state, rollout.actions, rollout.policy_extras, answer)
     trajectory = jax.tree.map(lambda rows, x: rows.at[step].set(x), rollout.trajectory, pack(row))
     return rollout.replace(env_state=env_state, trajectory=trajectory)
+
+
+_begin_rollout, _finish = jax.jit(_first_actions), jax.jit(_finished)

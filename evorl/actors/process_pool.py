@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import queue
 import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -17,6 +18,8 @@ from evorl.actors.pool import SILENT_SECONDS, STARTING_SECONDS, ActorPool, Actor
 from evorl.config.names import load, path_of
 
 _BEAT_SECONDS = 0.5
+SAME_NUMBERS = ("jax_default_prng_impl", "jax_enable_x64", "jax_threefry_partitionable")  # settings that affect results
+_CACHE = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
 
 
 class ProcessPool(ActorPool):
@@ -30,9 +33,13 @@ class ProcessPool(ActorPool):
         super().__init__(worker, settings_of)
         # Forking a process with JAX's threads can deadlock, so actors are spawned.
         self._context = multiprocessing.get_context("spawn")
+        self._received: queue.SimpleQueue[tuple[_Actor, str, Any]] = queue.SimpleQueue()
 
     def start(self, number: int) -> None:
-        self._actors[number] = _Actor(self._context, path_of(self._worker), self._settings_of(number), number)
+        actor = _Actor(self._context, path_of(self._worker), self._settings_of(number), number)
+        self._actors[number] = actor
+        # In a thread: a process that is stopped while it sends a result would block the learner.
+        threading.Thread(target=_receive, args=(actor, self._received.put), daemon=True).start()
 
     def send(self, number: int, request: tuple[Any, ...]) -> None:
         # In a thread: a large request blocks until the process reads it, but a process that hangs never does.
@@ -40,18 +47,16 @@ class ProcessPool(ActorPool):
         threading.Thread(target=_send, args=args, daemon=True).start()
 
     def answers(self, timeout: float) -> list[tuple[int, str, Any]]:
-        numbers: dict[Any, int] = {actor.pipe: number for number, actor in self._actors.items() if not actor.is_silent}
         results = []
-        for pipe in wait(list(numbers), timeout):
-            number = numbers[pipe]
-            try:
-                kind, content = self._actors[number].pipe.recv()
-            except (EOFError, OSError):
-                self._actors[number].is_silent = True
-                continue
-            self._actors[number].has_started = True
-            if kind != "started":
-                results.append((number, kind, content))
+        with contextlib.suppress(queue.Empty):
+            while True:
+                actor, kind, content = self._received.get(timeout=timeout)
+                timeout = 0.0
+                if self._actors.get(actor.number) is not actor:  # it was replaced
+                    continue
+                actor.has_started, actor.is_silent = True, kind == "closed"
+                if kind not in ("started", "closed"):
+                    results.append((actor.number, kind, content))
         return results
 
     def why_dead(self, number: int) -> str | None:
@@ -59,7 +64,8 @@ class ProcessPool(ActorPool):
         if actor.is_silent:
             actor.process.join(1.0)  # the pipe of a process closes shortly before it exits
         if (code := actor.process.exitcode) is not None:
-            return f"ended by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
+            hint = "" if actor.beat.value else " at its start (a script with actors needs if __name__ == '__main__':)"
+            return f"ended by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}{hint}"
         if actor.is_silent:
             return "closed its pipe"
         now = time.monotonic()
@@ -77,11 +83,12 @@ class ProcessPool(ActorPool):
 
 class _Actor:
     def __init__(self, context: Any, worker: str, settings: Any, number: int) -> None:
+        self.number = number
         self.pipe, actor_end = context.Pipe()
         self.beat = context.Value("d", 0.0, lock=False)  # 0 until the process runs ``_serve``, after its imports
         self.process = context.Process(
             target=_serve,
-            args=(actor_end, self.beat, worker, settings, _jax_settings()),
+            args=(actor_end, self.beat, worker, settings, jax_settings(SAME_NUMBERS + _CACHE)),
             name=f"actor-{number}",
             daemon=True,
         )
@@ -94,13 +101,25 @@ class _Actor:
     def end(self) -> None:
         self.process.kill()  # also works on a stopped process; it has nothing to save
         self.process.join()
-        self.pipe.close()
         self.process.close()
 
 
 def _send(pipe: Connection, request: memoryview) -> None:
     with contextlib.suppress(OSError, TypeError):  # the process has ended or is stopped: ``why_dead`` reports it
         pipe.send_bytes(request)
+
+
+def _receive(actor: _Actor, put: Callable[[tuple[_Actor, str, Any]], None]) -> None:
+    """Pass the messages of an actor to ``put``; at the end of its process, pass ``closed`` and close the pipe."""
+    with actor.pipe:
+        while True:
+            try:
+                put((actor, *actor.pipe.recv()))
+            except (EOFError, OSError):
+                put((actor, "closed", None))
+                return
+            except Exception as error:  # the message cannot be unpickled
+                put((actor, "failed", describe_error(error)))
 
 
 def _is_stopped(pid: int | None) -> bool:
@@ -110,11 +129,10 @@ def _is_stopped(pid: int | None) -> bool:
     return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _jax_settings() -> dict[str, Any]:
-    """Return JAX settings that actors share with this process: the compilation cache."""
+def jax_settings(names: tuple[str, ...]) -> dict[str, Any]:
+    """Return settings of JAX in this process, which its actors share."""
     import jax
 
-    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
     return {name: getattr(jax.config, name) for name in names}
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from evorl.actors.pool import SILENT_SECONDS, STARTING_SECONDS, ActorPool, ActorWorker
+from evorl.actors.process_pool import SAME_NUMBERS, describe_error, jax_settings, prepare_actor
 from evorl.config.gate import carried, carry_on, is_restricted
 from evorl.config.names import load, path_of
 from evorl.ops.processes import without_working_directory
@@ -47,7 +48,8 @@ class RayPool(ActorPool):
         self._causes: dict[int, str] = {}
 
     def start(self, number: int) -> None:
-        self._actors[number] = self._class.remote(path_of(self._worker), self._settings_of(number), carried())
+        settings = (self._settings_of(number), jax_settings(SAME_NUMBERS), carried())
+        self._actors[number] = self._class.remote(path_of(self._worker), *settings)
         self._seen_at[number] = time.monotonic() + STARTING_SECONDS - SILENT_SECONDS
         self._beats[number] = (self._actors[number].beat.remote(), time.monotonic())
         self._causes.pop(number, None)
@@ -116,9 +118,9 @@ def _away_from_foreign_modules() -> contextlib.AbstractContextManager[None]:
 
 
 class _RayWorker:
-    def __init__(self, worker: str, settings: Any, restrictions: str) -> None:
+    def __init__(self, worker: str, settings: Any, jax_settings: dict[str, Any], restrictions: str) -> None:
         carry_on(restrictions)  # Ray's processes may have been started earlier, on another machine
-        self._worker_name, self._settings = worker, settings
+        self._worker_name, self._settings, self._jax_settings = worker, settings, jax_settings
         self._worker: Any = None
 
     def beat(self) -> None:
@@ -129,11 +131,9 @@ class _RayWorker:
         return os.getpid()
 
     def answer(self, *request: Any) -> tuple[str, Any]:
-        from evorl.actors.process_pool import describe_error, prepare_actor
-
         try:
             if self._worker is None:
-                prepare_actor({})
+                prepare_actor(self._jax_settings)
                 self._worker = load(self._worker_name)(self._settings)
             return "done", self._worker.answer(*request)
         except BaseException as error:  # includes SystemExit of an environment

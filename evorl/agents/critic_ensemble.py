@@ -155,7 +155,7 @@ class CriticEnsembleAgent(Agent):
         return outputs if self.critic_network.num_atoms is None else jax.nn.softmax(outputs) @ self.support
 
     def least(self, outputs: jax.Array) -> jax.Array:
-        """Return, per row, the outputs of the critic with smallest expected value: ``[N, *]`` from ``[K, N, *]``."""
+        """Return per row the outputs of the critic with the smallest expected value: ``[N, *]`` from ``[K, N, *]``."""
         minimum = jnp.argmin(self.expected(outputs), axis=0)  # [N]
         return outputs[minimum, jnp.arange(outputs.shape[1])]
 

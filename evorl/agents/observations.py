@@ -79,7 +79,7 @@ def joined_with_goal(obs: Mapping[str, Any]) -> jax.Array:
     """Concatenate an observation and its desired goal, ``[..., O + G]``.
 
     Raises:
-        ValueError: the observation is not an array, or has another number of axes than the goal.
+        ValueError: the observation is not an array, or differs from the goal in its number of axes.
     """
     observation, goal = obs["observation"], obs["desired_goal"]
     if not hasattr(observation, "ndim") or observation.ndim != goal.ndim:

@@ -41,8 +41,8 @@ class CrossQAgent(SACAgent):
     Attributes:
         target_critics: compute targets with target networks, which have separate statistics and also normalize over
             observations and next observations together. By default, the critics' forward pass yields the targets.
-        joint_policy: normalize the policy in training over observations and next observations together; the policy's
-            loss still covers only the observations. By default, normalize it over the observations alone.
+        joint_policy: in training, compute the policy's batch statistics over observations and next observations
+            together; its loss still covers only the observations. By default, over the observations alone.
     """
 
     target_critics: bool = pytree_field(static=True, default=False, kw_only=True)

@@ -1,6 +1,6 @@
 """TD3+BC (Fujimoto & Gu 2021, https://arxiv.org/abs/2106.06860): TD3 with behavior cloning, for offline learning.
 
-A policy trained offline must stay near the actions of the dataset, because no data correct the critics elsewhere. The
+A policy trained offline must stay near the actions of the dataset, because no data corrects the critics elsewhere. The
 policy's loss therefore combines the normalized values of its actions and their squared distance from recorded actions.
 """
 

@@ -84,7 +84,7 @@ class AppConfig:
     Attributes:
         folder: app folder.
         agent: name of the algorithm, as in ``evorl train agent=``.
-        algorithm: folder of the app's own algorithms, relative to ``folder``; ``None`` without one.
+        algorithm: folder of the app's own algorithms, relative to ``folder``; ``None`` if it has no such folder.
         training: overrides of the agent's settings, as in ``evorl train``.
         environment: all settings of the section ``environment``, which the simulator reads as well.
         server: address of the training server.

@@ -35,9 +35,9 @@ def with_entry(text: str, name: str, entry: str) -> str:
 
 
 def with_values(section: str, values: dict[str, str]) -> str:
-    """Return the text of a section with new values for its first-level entries, which have one line each.
+    """Return the YAML text of a section with its first-level entries, one line each, set to ``values``.
 
-    Trailing comments are kept. Missing entries are appended.
+    Comments at the ends of lines are kept. Missing entries are appended.
     """
     for name, value in values.items():
         pattern = re.compile(rf"^(  {re.escape(name)}:)[^#\n]*?( *#[^\n]*)?$", re.MULTILINE)
@@ -83,7 +83,7 @@ def _line_range(text: str, name: str) -> tuple[int, int] | None:
     read_mapping(text, "app.yaml")
     root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
     if root.flow_style:
-        raise ValueError("app.yaml is in braces, {...}, and cannot be edited: write each entry on a line of its own.")
+        raise ValueError("app.yaml is in braces, {...}, and cannot be edited: write each entry on a separate line.")
     starts = {key.value: key.start_mark.line for key, _ in root.value}
     if name not in starts:
         return None

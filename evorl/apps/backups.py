@@ -12,7 +12,7 @@ from evorl.runs.files import refuse_link, write_atomically
 
 
 def set_aside(path: Path) -> Path | None:
-    """Rename a file, folder or link to its next backup path, and return that; ``None`` if ``path`` does not exist."""
+    """Rename a file, folder or link to its next backup path; return this path, or ``None`` if ``path`` is missing."""
     if not (path.exists() or path.is_symlink()):
         return None
     backup = next_backup(path)

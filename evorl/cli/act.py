@@ -38,19 +38,21 @@ def act_from_arguments(arguments: Sequence[str]) -> None:
         raise ValueError(str(error).replace("serve.", "")) from error
     make = PolicyServer.of_file if options["policy"] else PolicyServer.of_run
     with make(options, settings) as server, stop_on_signals() as should_stop:
-        print(f"{server.stored.describe()}\nWaiting for clients at {', '.join(server.addresses)}.", flush=True)
-        checked_at, news = time.monotonic(), ""
+        print(*server.stored.notices, server.stored.describe(), sep="\n")
+        print(f"Waiting for clients at {', '.join(server.addresses)}.", flush=True)
+        checked_at, news = time.monotonic(), list[str]()
         while not should_stop():
             time.sleep(0.1)
             server.refuse_failure()
             if follow and time.monotonic() - checked_at >= follow:
                 last_news = news
                 try:
-                    news = f"Now serving: {server.stored.describe()}" if server.look_for_newer() else ""
+                    is_newer = server.look_for_newer()
+                    news = [*server.stored.notices, f"Now serving: {server.stored.describe()}"] if is_newer else []
                 except Exception as error:  # from any run, environment or disk; the served policy is intact
-                    news = f"Still serving the same policy: {' '.join(str(error).split()) or type(error).__name__}"
-                if news not in ("", last_news):
-                    print(news, flush=True)
+                    news = [f"Still serving the same policy: {' '.join(str(error).split()) or type(error).__name__}"]
+                if news not in ([], last_news):
+                    print(*news, sep="\n", flush=True)
                 checked_at = time.monotonic()
         print(f"{server.switchboard.num_answers:,} actions were sent.")
 

@@ -37,7 +37,7 @@ def check_client_from_arguments(arguments: Sequence[str]) -> None:
     settings, unnamed = read_options(arguments, CHECK_CLIENT, "evorl check-client", unnamed=_VECTORS)
     if unnamed not in ([], [_VECTORS]):
         raise ValueError(
-            f"{' '.join(unnamed)!r} is not an argument of evorl check-client: give {_VECTORS}, or options."
+            f"{' '.join(unnamed)!r} is not an argument of evorl check-client: use {_VECTORS}, or options."
         )
     if unnamed:
         _write_vectors(settings["to"])
@@ -131,7 +131,7 @@ class _ClientProgram:
         except ValueError as error:
             raise ValueError(f"command={command} cannot be read: {error}.") from None
         if not self._words:
-            raise ValueError("command is empty: give a program, as in command='node client.js {address}'.")
+            raise ValueError("command is empty: set it to a program, as in command='node client.js {address}'.")
         self._log = PrefixedLog(sys.stderr)
         self._child: Child | None = None
 

@@ -40,14 +40,14 @@ def one_of(*names: str) -> Check:
 
 
 def checkpoint(value: Any, name: str) -> str:
-    """Return ``value`` as text if it names a checkpoint: ``best``, ``latest``, or the number of an iteration.
+    """Return ``value`` as text if it names a checkpoint: ``best``, ``latest``, or an iteration number.
 
     Raises:
         ValueError: the value is invalid.
     """
     text = str(value)
     if text not in ("best", "latest") and not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise ValueError(f"{name} must be 'best', 'latest' or the number of an iteration; got {text!r}.")
+        raise ValueError(f"{name} must be 'best', 'latest' or an iteration number; got {text!r}.")
     return text
 
 
@@ -93,7 +93,7 @@ class Option(NamedTuple):
             ValueError: the text is empty although ``empty`` is false, or the text is not valid YAML.
         """
         if not text.strip() and not self.empty:
-            raise ValueError(f"{name} is empty: give it a value, or leave it out.")
+            raise ValueError(f"{name} is empty: set it to a value, or omit it.")
         if not self.is_text:
             return read_yaml(text, f"{name}={text}")
         if text == "null" and (self.null or self.default is None):
@@ -141,7 +141,7 @@ def read_options(
             if unnamed is None or argument.startswith("-"):
                 form = as_setting(argument, following)
                 form = form if form.partition("=")[0] in options else "name=value"
-                raise ValueError(f"{argument!r} is not an option: give {form}. {command} --help lists the options.")
+                raise ValueError(f"{argument!r} is not an option: use {form}. {command} --help lists the options.")
             if not argument:
                 raise ValueError(f"expected <{unnamed}>, got an empty argument: {command} --help has examples.")
             without_name.append(argument)

@@ -64,7 +64,7 @@ def compare(arguments: Sequence[str], train_all: Callable[[Sequence[str]], None]
 def _read(arguments: Sequence[str], values: dict[str, str]) -> list[str]:
     """Return the overrides of the trainings: the agents, the number of seeds and the settings; see ``compare``.
 
-    Other settings than ``env`` must have one value: the report would count further runs as seeds of the agent.
+    Settings other than ``env`` must have one value: the report would count further runs as seeds of the agent.
     """
     for name, remedy in _SET_HERE.items():
         if name in values:
@@ -76,7 +76,7 @@ def _read(arguments: Sequence[str], values: dict[str, str]) -> list[str]:
             raise ValueError(no_such("agent", agent, known))
     if len(set(agents)) < max(2, len(agents)):
         named = " ".join(agents) or "none"
-        raise ValueError(f"evorl compare needs two different agents or more, each named once, got {named}: {EXAMPLE}.")
+        raise ValueError(f"evorl compare needs at least two different agents, each named once, got {named}: {EXAMPLE}.")
     seeds = [argument for argument in arguments if argument.startswith("seeds=")]
     settings = [argument for argument in arguments if "=" in argument and argument not in seeds]
     literal = with_literal_text(["-m", *settings])

@@ -75,7 +75,7 @@ def initialize_configs() -> Iterator[None]:
 
 @contextmanager
 def hydra_of_evorl() -> Iterator[None]:
-    """Context manager in which Hydra can be started and completes configs; restores the Hydra of a user's own app."""
+    """Context manager that resets Hydra and adds class defaults to config files; restores a user's own Hydra app."""
     Plugins.instance()  # registers Hydra's own sources first
     sources = SourcesRegistry.instance().types
     before = GlobalHydra.instance().hydra, VersionBase.instance().version_base, sources["file"]

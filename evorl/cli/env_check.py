@@ -95,4 +95,4 @@ def _refuse(factory: str, problems: list[str]) -> None:
         raise ValueError(f"{factory}: {problems[0]}")
     if problems:
         lines = "".join(f"\n  {number}. {problem}" for number, problem in enumerate(problems, 1))
-        raise ValueError(f"{factory} has {len(problems)} faults:{lines}")
+        raise ValueError(f"{factory} has {len(problems)} problems:{lines}")

@@ -58,6 +58,6 @@ def _refuse_two_outputs(flags: set[str]) -> None:
     if not flags & set(_CFG):
         return
     if PLAN in flags:
-        raise ValueError(f"--cfg job prints the settings of a run, and {PLAN} its memory and files: give one of them.")
+        raise ValueError(f"--cfg job prints the settings of a run, and {PLAN} its memory and files: use one of them.")
     if flags & set(SWEEP_FLAGS):
-        raise ValueError("--cfg job prints the settings of one run: remove -m, and give each setting one value.")
+        raise ValueError("--cfg job prints the settings of one run: remove -m, and set each setting to one value.")

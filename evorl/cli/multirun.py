@@ -69,6 +69,6 @@ def resume_sweep(path: Path | str, train: Train, resume: Callable[[RunPlace], Tr
 
     Raises:
         RunFolderError: the folder does not describe a sweep, or its command lines would need ``trust``.
-        RunsFailed: a run failed, now or before; raised after the other runs, or after a stop.
+        RunsFailed: a run failed, now or in an earlier call; raised after all other runs, or after a stop.
     """
     train_runs(SweepFolder.open(path, trust), train, failure_text, resume, trust)

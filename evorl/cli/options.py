@@ -33,7 +33,7 @@ _SERVERS, _SERVERS_OF_ALL = whole(1, MAX_PROCESSES), whole(0, LONGEST_AXIS)
 _KINDS = ", ".join(KINDS)
 _RUN = "run folder or its name; latest for the run with the newest checkpoint; or file or address of a packed policy"
 _RUNS_FOLDER = Option("runs", "folder that is searched for runs given by name or as latest", path=True)
-_CHECKPOINT = "checkpoint: best (highest score; latest if none has a score), latest, or the number of an iteration"
+_CHECKPOINT = "checkpoint: best (highest score; latest if none has a score), latest, or an iteration number"
 _SEED_NUMBER = "with several seeds: index of the seed, from 0; or best, the seed with the highest evaluation return"
 _TRUST = "allow code outside evorl that the run's config names; only for runs from sources that you trust"
 _FILE = Option(APP_FILE, "settings file of the app; short form: -c", path=True)
@@ -75,7 +75,7 @@ RENDER = {
         _cells,
     ),
     "seed": Option(
-        None, "random seed of the episodes; null repeats the first episodes of the evaluation of the checkpoint", SEED
+        None, "random seed of the episodes; null replays the first episodes of the checkpoint's evaluation", SEED
     ),
     "seed_number": Option("best", _SEED_NUMBER, seed_choice),
     "trust": Option(False, _TRUST),
@@ -83,7 +83,7 @@ RENDER = {
 
 SHOW_EPISODE = {
     "episode": Option(None, "file of the episode, .npz or .json", path=True),
-    "run": Option(None, "instead of episode=: run folder, or latest, whose last saved episode is drawn", text=True),
+    "run": Option(None, "instead of episode=: run folder, or latest, to draw its last saved episode", text=True),
     "runs_folder": _RUNS_FOLDER,
     "to": Option(None, "output file; null for a .gif next to the episode (a .png without MuJoCo positions)", path=True),
     "frames": Option(50, "maximum number of frames; in a longer episode, evenly spaced steps are shown", NUM_FRAMES),
@@ -106,7 +106,7 @@ WATCH = {
     "port": Option(7002, "port to listen on; 0 for any free port", whole(0, 65_535)),
     "bind": Option("127.0.0.1", "address to listen on; an address that other machines can reach needs a token"),
     "token": Option(
-        None, f"token of clients, 16 characters or more; token=new generates one, null uses ${WATCH_TOKEN}", text=True
+        None, f"token of clients, at least 16 characters; token=new generates one, null uses ${WATCH_TOKEN}", text=True
     ),
     "hosts": Option(
         None, "host names of this machine that browsers may use besides localhost, such as hosts=box,box.lan", text=True
@@ -126,7 +126,7 @@ WATCH = {
 REPORT = {
     "to": Option(None, "output file; null for report.html in the only folder given, or the current one", path=True),
     "by": Option(
-        None, "group by agent, env, run or settings like optimizer.name; null for agent and varied settings", text=True
+        None, "group by agent, env, run or settings such as optimizer.name; null for agent and varied ones", text=True
     ),
     "metric": Option(None, "column of metrics.csv to compare, such as eval/success; null for the return", text=True),
     "csv": Option(
@@ -180,9 +180,9 @@ CHECK_CLIENT = {
     "bind": Option("127.0.0.1:7001", "local address that the client connects to; port 0 chooses a free port"),
     "command": Option("", "command that starts the client, once per check; {address} is replaced by the address"),
     "only": Option("", "names of the checks to run, separated by commas; * matches any text; empty for all"),
-    "skip": Option("", "names of checks to skip, written as in only="),
+    "skip": Option("", "names of checks to skip, in the form of only="),
     "seconds": Option(10.0, "timeout of a connection and of each message, in seconds", number("(0, 3600]")),
-    "to": Option("", "for evorl check-client vectors: file for the test vectors instead of printing", path=True),
+    "to": Option("", "for evorl check-client vectors: output file of the test vectors; empty prints them", path=True),
 }
 
 WORK = {

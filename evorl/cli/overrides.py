@@ -60,8 +60,8 @@ def refuse_sweeps(arguments: Sequence[str], kind: str = "a stored run") -> list[
             key, _, values = str(override.input_line).partition("=")
             quoted = shell_word(f'{key}="{values}"')
             raise ValueError(
-                f"{override.input_line}: {kind} needs one value of each setting, got several. Give one value, or quote "
-                f"a text with commas: {quoted}."
+                f"{override.input_line}: {kind} needs one value per setting, got several. Pass one value, or quote a "
+                f"text with commas: {quoted}."
             )
     return overrides
 
@@ -121,7 +121,7 @@ def read_changes(
                 f"{key} has no effect here.{did_you_mean(key, allowed)} Valid settings: {', '.join(allowed)}."
             )
         if override.is_delete():
-            raise ValueError(f"{override.input_line}: a setting of the run cannot be removed. Give it a value.")
+            raise ValueError(f"{override.input_line}: a setting of the run cannot be removed. Set it to a value.")
         in_schedule = f"{key.rpartition('.')[0]}.start" in known  # which accepts further entries, such as steps
         if key not in known and not (override.is_add() or in_schedule):
             raise ValueError(no_such("setting of the run", key, known))

@@ -68,7 +68,7 @@ def train(*overrides: str, **settings: object) -> Path:
     for argument in arguments:
         if argument.startswith("-") or not argument.partition("=")[0]:
             raise ValueError(
-                f"{argument!r} is not a setting: give settings such as evorl.train('agent=sac', 'env=pendulum'). Flags "
+                f"{argument!r} is not a setting: pass settings such as evorl.train('agent=sac', 'env=pendulum'). Flags "
                 "work only on the command line; instead of -m use a loop, or sweep={...}."
             )
     with config_errors():
@@ -143,7 +143,7 @@ def compare(*agents: str, seeds: int = 10, **settings: object) -> Path | None:
     """Train agents on the same seeds and report which is better: ``evorl.compare("ppo", "sac", env="pendulum")``.
 
     Args:
-        agents: names of two agents or more; and settings of all trainings as text, such as ``"optimizer.name=sgd"``.
+        agents: names of at least two agents; and settings of all trainings as text, such as ``"optimizer.name=sgd"``.
         seeds: number of seeds of each agent, at least 2; ignored with ``resume``.
         settings: settings of all trainings as Python values; or only ``resume=folder``, to continue a comparison.
 
@@ -152,7 +152,7 @@ def compare(*agents: str, seeds: int = 10, **settings: object) -> Path | None:
 
     Raises:
         ValueError: an agent or a setting is unknown or invalid. An invalid ``resume`` raises ``RunFolderError``.
-        RunsFailed: a training failed, now or before; raised after the other trainings, or after a stop.
+        RunsFailed: a training failed, now or in an earlier call; raised after all other trainings, or after a stop.
     """
     number = {} if "resume" in settings else {"seeds": seeds}
     with config_errors(), _kept_arguments():

@@ -47,7 +47,7 @@ def train_sweep(arguments: Sequence[str]) -> None:
 
     Raises:
         ValueError: a setting is invalid, or no sweep is named. An invalid ``resume`` raises ``RunFolderError``.
-        RunsFailed: a run failed, now or before; raised after the other runs, or after a stop.
+        RunsFailed: a run failed, now or in an earlier call; raised after all other runs, or after a stop.
     """
     with scope():
         if not _plans_or_sweeps(overrides_first(list(arguments))):

@@ -36,7 +36,7 @@ def train_run(
         spec: settings of the run; with ``resume`` only ``spec.stored`` is used, the rest comes from the run folder.
         overrides: overrides that change the config of a resumed run; empty for a new run.
         place: location within a sweep; ``None`` for a separate run.
-        began: reading of ``time.perf_counter`` from which the run's seconds are counted; ``None`` for now.
+        began: start of the run in seconds, by ``time.perf_counter``; ``None`` for now.
     """
     spec, resumed = _stored_run(spec.stored.resume, spec.stored, overrides) if spec.stored.resume else (spec, None)
     if spec.parameters is not None:
@@ -55,7 +55,7 @@ def check_training(spec: RunSpec) -> None:
     The workflow and the shapes of its initial state are built, then the workflow is closed.
 
     Raises:
-        ValueError: the settings are inconsistent, need a parameter server or too much memory, or learn nothing.
+        ValueError: the settings are inconsistent, need a parameter server or too much memory, or allow no update.
         RunFolderError: the run that ``init_from`` names cannot be read.
     """
     if spec.parameters is not None:

@@ -106,7 +106,7 @@ def _setting_that_is_off(key: str, node: Any) -> str | None:
 def _example(off: str, key: str, folder: Path) -> str:
     """Return an example that sets ``off``, a setting that is null, to a mapping, and the description of ``off``."""
     name = key.removeprefix(f"{off}.")
-    whole = f"Give {off} as a whole, as in {off}='{{{name}: ...}}'"
+    whole = f"Set {off} as a whole, as in {off}='{{{name}: ...}}'"
     options = folder / "env" / "_options.yaml"
     text = options.read_text(encoding="utf-8") if options.is_file() else ""
     comments = run_comments() | {path: comment for path, _, comment in commented_settings(text) if comment}

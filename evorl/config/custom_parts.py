@@ -73,7 +73,7 @@ class CustomPart:
         """The function with its settings bound.
 
         A ``TypeError`` or ``ValueError`` of a part from another library, such as a NumPy function on traced arrays,
-        becomes a ``ValueError`` with the part's name. All other errors are passed on, see ``describe_user_error``.
+        becomes a ``ValueError`` with the part's name. All other errors are re-raised, see ``describe_user_error``.
         """
         bound = functools.partial(self.function, **{name: _thawed(value) for name, value in self.settings})
 

@@ -145,7 +145,7 @@ def _import_for(module_name: str, setting: str) -> ModuleType:
             paths = getattr(sys.modules.get(parent), "__path__", [])
             problem = no_such("module", missing, [f"{parent}.{module.name}" for module in pkgutil.iter_modules(paths)])
             if not parent:
-                problem = f"Python finds no module {missing!r}: add its folder to PYTHONPATH, or install it."
+                problem = f"Python cannot find a module {missing!r}: add its folder to PYTHONPATH, or install it."
             raise ValueError(f"{setting}: {problem}") from error
         # A module of evorl reports missing packages itself.
         if module_name.partition(".")[0] == __name__.partition(".")[0]:
@@ -208,7 +208,7 @@ def explain_missing_package(feature: str, module: str, install: str | None = Non
         install: requirement to install, by default a package with the module's name.
 
     Raises:
-        ImportError: the module is not installed. Errors for other missing modules are passed on.
+        ImportError: the module is not installed. Errors for other missing modules are re-raised.
     """
     try:
         yield

@@ -104,7 +104,7 @@ def seed_choice(value: Any, name: str = "seed_number") -> int | str:
     number = int(value) if is_text else value
     if number == BEST or (type(number) is int and number >= 0):
         return number
-    raise ValueError(f"{name} must be {BEST} or a whole number from 0, got {short_repr(value)}.")
+    raise ValueError(f"{name} must be {BEST} or an integer from 0, got {short_repr(value)}.")
 
 
 def whole_number(value: Any, name: str, low: int, high: int) -> int:
@@ -124,9 +124,9 @@ def whole_number(value: Any, name: str, low: int, high: int) -> int:
     if is_whole and low <= value <= high:
         return int(value)
     if low == 1 and not (is_whole and value > high):
-        expected = "a positive whole number"
+        expected = "a positive integer"
     else:
-        expected = f"at most {_bound(high)}" if low == 1 else f"a whole number from {low:,} to {_bound(high)}"
+        expected = f"at most {_bound(high)}" if low == 1 else f"an integer from {low:,} to {_bound(high)}"
     raise ValueError(f"{name} must be {expected}, got {short_repr(value)}.")
 
 
@@ -182,7 +182,7 @@ def checked_num_atoms(num_atoms: Any, values: str, support_low: Any, support_hig
     if num_atoms is None:
         return None
     if values == "categorical" and positive(num_atoms, "agent.num_atoms") < 2:
-        raise ValueError(f"agent.num_atoms={num_atoms} must be at least 2 for categorical values: the ends of a grid.")
+        raise ValueError(f"agent.num_atoms={num_atoms} must be at least 2 for categorical values: they form a grid.")
     low, high = _number(support_low, "agent.support_low", None), _number(support_high, "agent.support_high", None)
     if values == "categorical" and low >= high:
         raise ValueError(

@@ -76,7 +76,7 @@ class _Loader(yaml.SafeLoader):
         text = node.value.replace("_", "")
         if _INT.fullmatch(node.value):
             if len(text) > MAX_DIGITS:
-                problem = f"a whole number has {len(text):,} digits, more than {MAX_DIGITS:,}: use fewer"
+                problem = f"an integer has {len(text):,} digits, more than {MAX_DIGITS:,}: use fewer"
                 raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
             return int(text)
         return float(text.replace(".", "") if text[-1:].isalpha() else text)
@@ -146,9 +146,9 @@ def read_text_file(path: Path | str, expected: str = "a file of settings") -> st
     try:
         return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     except FileNotFoundError as error:
-        raise ValueError(f"there is no file {path}: {expected} is expected, check the path.") from error
+        raise ValueError(f"there is no file {path}: expected {expected}. Check the path.") from error
     except IsADirectoryError as error:
-        raise ValueError(f"{path} is a folder, but {expected} is expected: use the path of a file.") from error
+        raise ValueError(f"{path} is a folder, expected {expected}: use the path of a file.") from error
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise ValueError(

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 def compute_ranks(fitness: jax.Array) -> jax.Array:
     """Return ranks ``[P]``, int32: 0 for the lowest fitness, P - 1 for the highest.
 
-    Non-finite fitness ranks below all finite fitness. Of two equal values, the first has the lower rank.
+    Non-finite fitness ranks below all finite fitness. Ties are broken by index: the first of them has the lower rank.
     """
     order = jnp.argsort(failures_to_minus_inf(fitness), stable=True)
     return jnp.zeros(fitness.shape, jnp.int32).at[order].set(jnp.arange(fitness.shape[0], dtype=jnp.int32))

@@ -2,7 +2,7 @@
 
 Agents act in two kinds of spaces: ``Discrete(n)``, counted from 0, and one-dimensional float32 Boxes in which each
 dimension is [-1, 1] or unbounded. ``ActionConversion`` maps actions between the agent's space and the environment's
-space. Training, exported policies and the reading of recorded data use the same conversion.
+space. Training, exported policies and readers of recorded data use the same conversion.
 """
 
 from __future__ import annotations

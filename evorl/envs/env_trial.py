@@ -99,9 +99,10 @@ def _number_problems(env: VectorEnv, start: Any, played: dict[str, Any]) -> Iter
         bad = ~_is_finite(leaf).reshape(*leaf.shape[:2], -1).all(axis=-1)
         if bad.any():
             t, i = np.argwhere(bad)[0]
+            action = _brief(jax.tree.map(lambda x, t=t, i=i: x[t, i], played["actions"]))
             yield (
                 f"{subject} became {_bad_number(leaf[t, i])} in step {t + 1} of environment {i}, after the action "
-                f"{_action(played, t, i)}: look for a division by 0, a root or logarithm of a negative number, or "
+                f"{action}: look for a division by 0, a root or logarithm of a negative number, or "
                 "unstable physics."
             )
 
@@ -231,10 +232,6 @@ def _bad_number(x: Any) -> str:
 
 def _entry(path: Any) -> str:
     return f" {leaf_name(path)!r}" if path else ""
-
-
-def _action(played: dict[str, Any], t: int, i: int) -> str:
-    return _brief(jax.tree.map(lambda x: x[t, i], played["actions"]))
 
 
 def _brief(value: Any) -> str:

@@ -152,7 +152,7 @@ class EnvPoolVectorEnv(HostVectorEnv):
         return self._pool
 
     def render(self) -> np.ndarray | None:
-        """Return an image of the first environment; ``None`` before a reset, or without ``render_mode: rgb_array``."""
+        """Return an image ``[H, W, 3]`` of environment 0; ``None`` before a reset or without ``render_mode``."""
         if self._pool is None or self._pool.render_mode is None:
             return None
         return self._pool.render()[0]

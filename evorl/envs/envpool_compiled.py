@@ -82,7 +82,7 @@ class EnvPoolXlaEnv(VectorEnv):
         )
 
     def is_live(self, env_state: EnvState) -> bool:
-        """Return True if ``env_state`` came after the latest reset. Of these states, only the last can be stepped."""
+        """Return True if ``env_state`` follows the latest reset; of such states, only the newest can be stepped."""
         token = np.asarray(env_state._internal.token).reshape(-1)
         return len(token) in self._pools and self._pools[len(token)].token == int(token[0])
 

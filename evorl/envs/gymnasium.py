@@ -56,8 +56,7 @@ def make_gymnasium_simulators(
     """Create Gymnasium environments as simulators on the host.
 
     Args:
-        name: an id such as ``Hopper-v5``, ``ALE/Pong-v5`` or ``dm_control/walker-walk-v0``; ``package:Id-v0`` imports
-            the package first.
+        name: an id such as ``ALE/Pong-v5`` or ``dm_control/walker-walk-v0``; ``package:Id-v0`` imports ``package``.
         num_envs: number of environments.
         vectorization: ``in_process`` steps environments sequentially; ``async`` steps each in its own process, which is
             faster if a step takes much longer than a millisecond.

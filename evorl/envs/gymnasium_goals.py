@@ -1,7 +1,7 @@
 """Reward functions of Gymnasium's goal environments in JAX, so that compiled updates can recompute rewards.
 
-The environments' own ``compute_reward`` uses NumPy. This module knows the distance-based tasks of Gymnasium-Robotics:
-Fetch, HandReach, PointMaze and AntMaze. Reward functions of goals only are first compared with ``compute_reward``.
+The environments' own ``compute_reward`` uses NumPy. This module has the distance-based tasks of Gymnasium-Robotics:
+Fetch, HandReach, PointMaze and AntMaze. Rewards that depend only on goals are first compared with ``compute_reward``.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def goal_task_of(env: Any, obs_space: Space, function: str | None = None) -> Goa
 
     Raises:
         ValueError: ``function`` is set without goals in observations; goals are not vectors, end episodes, or change
-            within an episode; or the goal task has a wrong type or shape, or other rewards than the environment.
+            within an episode; or the goal task has a wrong type or shape, or its rewards differ from the environment's.
     """
     if not isinstance(obs_space, DictSpace) or not is_goal_space(obs_space):
         if function is not None:

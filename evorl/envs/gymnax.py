@@ -107,7 +107,7 @@ class GymnaxAdapter(EnvWithSpaces):
         return int(self.params.max_steps_in_episode)
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
-        """Return positions and velocities of classic control tasks, by the names in gymnax; empty for other tasks."""
+        """Return positions and velocities of a classic control task, keyed by gymnax's names; empty for other tasks."""
         names = _BODIES.get(type(self.gymnax_env).__name__, ())
         return PyTreeDict({name: getattr(env_state.env_state, name) for name in names})
 

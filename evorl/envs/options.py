@@ -36,8 +36,8 @@ class EnvOptions:
         sparse_reward_interval: number of steps over which rewards are summed; the sum is the reward of the last of
             these steps, or of the last step of the episode, and other rewards are 0. ``None`` changes nothing.
         channels: axis of the channels in the library's images: ``last``, or ``first``, which moves them to the end.
-        flatten_obs: true one-hot encodes discrete entries, and joins all but an ``action_mask`` to one vector. ``None``
-            only one-hot encodes discrete entries (``Discrete``, ``MultiDiscrete``); false changes nothing.
+        flatten_obs: true one-hot encodes discrete entries, and joins all but an ``action_mask`` into one vector.
+            ``None`` only one-hot encodes discrete entries (``Discrete``, ``MultiDiscrete``); false changes nothing.
         observed: indices of the components of a flat observation that the agent sees; ``None`` for all.
         goal_setter: method that chooses goals, see ``make_goal_setter``; ``None`` for the environment's own goals.
         randomization: ranges of the physics parameters sampled at the start of each episode, by field name, see

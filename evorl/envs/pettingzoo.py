@@ -160,7 +160,7 @@ class PettingZooVectorEnv(HostVectorEnv):
         return bool(cuts.any() or not left or self._has_ended[copy].all())
 
     def render(self) -> np.ndarray | None:
-        """Return an image of the first copy; ``None`` without the option ``render_mode: rgb_array``."""
+        """Return an image ``[H, W, 3]`` of the first copy; ``None`` without ``render_mode: rgb_array``."""
         return self._envs[0].render() if getattr(self._envs[0], "render_mode", None) == "rgb_array" else None
 
     def close(self) -> None:

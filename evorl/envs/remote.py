@@ -6,7 +6,7 @@ A training server (``evorl serve``) receives the steps of the simulators. Steppi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import jax
 import numpy as np
@@ -43,12 +43,9 @@ class RemoteSimulators(HostVectorEnv):
         """Return zeros, because no observation has arrived yet; the seeds are ignored."""
         return self._blank(len(seeds))
 
-    def step(self, actions: Any) -> NoReturn:
+    def step(self, actions: Any) -> Any:
         """Raise ``HostEnvError``: remote simulators step themselves."""
-        raise HostEnvError(
-            "simulators of env=remote connect over the network and cannot be stepped from here: train with "
-            "evorl serve agent=... env=remote, and run the trained policy with evorl act run=..."
-        )
+        refuse_remote(self)
 
     def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> Any:
         """Return zeros, as ``reset`` does."""
@@ -56,6 +53,15 @@ class RemoteSimulators(HostVectorEnv):
 
     def _blank(self, num_rows: int) -> Any:
         return jax.tree.map(lambda spec: np.zeros((num_rows, *spec.shape), spec.dtype), self.obs_space.spec)
+
+
+def refuse_remote(env: Any) -> None:
+    """Raise ``HostEnvError`` if ``env`` has remote simulators, whose episodes this process cannot play."""
+    if env.is_remote:
+        raise HostEnvError(
+            "simulators of env=remote connect over the network and cannot be stepped from here: train with "
+            "evorl serve agent=... env=remote, and run the trained policy with evorl act run=..."
+        )
 
 
 def make_remote_simulators(
@@ -70,8 +76,7 @@ def make_remote_simulators(
     Args:
         name: ``simulator``, the only valid name.
         num_envs: number of rows of a training batch, B.
-        obs_space: observation space, see ``space_from_config``. A Box without numbers, as in ``{shape: [0]}``,
-            becomes a Box of shape ``[1]`` that contains only 1, for tasks without observations.
+        obs_space: observation space, see ``observation_space_from_config``; ``{shape: [0]}`` for no observations.
         action_space: action space, see ``space_from_config``.
         max_episode_steps: must be ``None``: a simulator ends its own episodes.
 
@@ -84,10 +89,14 @@ def make_remote_simulators(
             f"env.max_episode_steps={max_episode_steps} is not available for env=remote, whose simulators end their "
             "episodes themselves, and report truncated: remove it."
         )
-    observed = space_from_config(obs_space, "env.obs_space")
-    if isinstance(observed, Box) and 0 in observed.shape:
-        observed = Box(1.0, 1.0, (1,))
+    observed = observation_space_from_config(obs_space, "env.obs_space")
     return RemoteSimulators(num_envs, observed, space_from_config(action_space, "env.action_space"))
+
+
+def observation_space_from_config(described: Any, name: str) -> Space:
+    """Parse like ``space_from_config``; a Box without numbers becomes a Box of shape ``[1]`` that contains only 1."""
+    space = space_from_config(described, name)
+    return Box(1.0, 1.0, (1,)) if isinstance(space, Box) and 0 in space.shape else space
 
 
 def space_from_config(config: Any, name: str) -> Space:

@@ -105,7 +105,7 @@ def require_whole(name: str, *numbers: Any) -> None:
         array = np.asarray(value)
         kind = array.dtype.kind  # O: integers beyond 64 bits
         if kind not in "iufO" or (kind == "f" and not np.all(np.isfinite(array) & (array == np.trunc(array)))):
-            raise ValueError(f"{name} must be whole numbers, got {value!r}.")
+            raise ValueError(f"{name} must be integers, got {value!r}.")
 
 
 def check_size(shape: Sequence[int]) -> tuple[int, ...]:

@@ -64,7 +64,7 @@ def wrap_env(env: Env, **options: Any) -> VectorEnv:
 
 
 def put_wrappers(env: Env, chosen: EnvOptions, limit: int | None) -> Env:
-    """Apply all wrappers of ``chosen`` but randomization and skills; ``limit``: time limit in actions, or ``None``."""
+    """Apply all wrappers of ``chosen`` except randomization and skills; ``limit`` is the time limit in actions."""
     if action_conversion(env.action_space) is not None:
         env = ActionConversionWrapper(env)
     if chosen.action_repeat > 1:

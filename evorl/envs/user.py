@@ -27,8 +27,8 @@ class UserEnv(Wrapper):
 
     Args:
         env: the environment that the function returned.
-        spec: the function, its options and the class of ``env``, as a hashable value; not only names, which a notebook
-            may define again.
+        spec: hashable value with the function, its options and the class of ``env``; the objects, not their names,
+            because a notebook can redefine a name.
     """
 
     def __init__(self, env: Env, spec: Any) -> None:
@@ -40,18 +40,18 @@ class UserEnv(Wrapper):
 
 
 def create_wrapped_user_env(factory: str, **options: Any) -> VectorEnv:
-    """Create a vector environment from the result of the function ``factory``.
+    """Create a vector environment with the function that ``factory`` names.
 
     Args:
         factory: ``"package.module:function"``. The function returns a single ``Env`` without a time limit, or a single
-            ``gymnasium.Env``; or it has an argument ``num_envs`` and returns a ``HostVectorEnv`` with this number of
+            ``gymnasium.Env``; or it has a parameter ``num_envs`` and returns a ``HostVectorEnv`` with this number of
             environments.
         **options: the fields of ``EnvOptions``; ``host``, see ``HostBackedEnv``, unless the function returns an
             ``Env``; all others are passed to the function.
 
     Raises:
         ValueError: the module, function or option does not exist, or the result is not a valid environment.
-        HostEnvError: the function calls ``sys.exit``, or returns another number of environments than ``num_envs``.
+        HostEnvError: the function calls ``sys.exit``, or the number of environments it returns is not ``num_envs``.
     """
     function = load_named(factory, "env.factory")
     if "num_envs" in parameter_names(function):

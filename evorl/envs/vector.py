@@ -288,7 +288,7 @@ def outer_state(inner: EnvState, next_obs: Any, is_reset_step: jax.Array, intern
 
 
 def without_step_info(env_state: EnvState) -> EnvState:
-    """Return a state without ``info.next_obs`` and ``info.is_reset_step``: no step reads them, and loops carry less."""
+    """Return a state without ``info.next_obs`` and ``info.is_reset_step``, which loops do not have to carry."""
     info = PyTreeDict({name: x for name, x in env_state.info.items() if name not in ("next_obs", "is_reset_step")})
     return env_state.replace(info=info)
 

@@ -105,7 +105,7 @@ class WrappedRow:
 
     @property
     def changes_observations(self) -> bool:
-        """True if the agent sees other observations than ``inner`` returns."""
+        """True if the agent's observations differ from the observations of ``inner``."""
         return self._has_frames or self._wrapped.obs_space != self.obs_space
 
     def seen_steps(self, obs: Observation, next_obs: Observation, starts: Any) -> tuple[Observation, Observation]:

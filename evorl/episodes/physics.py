@@ -20,7 +20,7 @@ def physics_in(episode: SavedEpisode, env: Env) -> tuple[np.ndarray, np.ndarray]
     """Return positions and velocities of an episode's bodies, checked against the environment's model.
 
     Raises:
-        ValueError: the episode has no positions and velocities, or ``env`` has no MuJoCo model or one of other sizes.
+        ValueError: the episode has no positions and velocities, or ``env`` has no MuJoCo model of these sizes.
     """
     physics, model = physics_of(episode), env.mujoco_model
     if physics is None or model is None:

@@ -39,8 +39,8 @@ def make_recording_options(
         number = getattr(keeping, name)
         if number is not None and number > num_episodes:
             raise ValueError(
-                f"evaluation.{name}={number} is more than an evaluation plays: raise eval_episodes={num_episodes}, or "
-                "record fewer."
+                f"evaluation.{name}={number} exceeds eval_episodes={num_episodes}, the number of episodes of an "
+                "evaluation: increase eval_episodes, or record fewer."
             )
         if number is not None and not plays_as_all:
             raise ValueError(

@@ -92,17 +92,17 @@ def _problem_of(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> s
     if shapes != {name: (list(x.shape), str(x.dtype)) for name, x in arrays.items()}:
         return "its description does not match its arrays"
     if type(length) is not int or not 0 <= length < 2**53:
-        return f"its length is {short_repr(length)}, and not a number of steps"
+        return f"its length is {short_repr(length)}, not a number of steps"
     if not isinstance(total, float) and (type(total) is not int or abs(total) >= 2**53):
-        return f"its return is {short_repr(total)}, and not a number"
+        return f"its return is {short_repr(total)}, not a number"
     if any(type(about.get(name, False)) is not bool for name in _SUCCESS) or len(_SUCCESS & about.keys()) == 1:
         return f"{' and '.join(sorted(_SUCCESS))} must both be true or false, or both be missing"
     if not isinstance(about.get("name", ""), str | None):
-        return f"its name is {short_repr(about['name'])}, and not text"
+        return f"its name is {short_repr(about['name'])}, not text"
     for name, x in arrays.items():
         rows = length + (name.partition(".")[0] not in _PER_STEP)
         if x.shape[:1] != (rows,):
-            return f"{name} has the shape {list(x.shape)}, and not {rows} rows as an episode of {length} steps"
+            return f"{name} has the shape {list(x.shape)}, expected {rows} rows for an episode of {length} steps"
     return None
 
 

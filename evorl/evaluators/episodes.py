@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from evorl.agent import AgentState
 from evorl.config.names import did_you_mean
 from evorl.envs.env import EnvState
+from evorl.envs.remote import refuse_remote
 from evorl.envs.vector import VectorEnv, env_title, without_step_info
 from evorl.evaluators.step_record import new_step_record
 from evorl.ops.collectives import any_under_vmap
@@ -34,7 +35,9 @@ def longest_episode(env: VectorEnv) -> int:
 
     Raises:
         ValueError: the environment has no time limit, so an evaluation might never end.
+        HostEnvError: the environment consists of remote simulators.
     """
+    refuse_remote(env)
     if env.max_episode_steps is None:
         raise ValueError(
             f"episodes of {env_title(env)} have no time limit, so an evaluation might never end: set one in steps, for "

@@ -73,7 +73,7 @@ class PopulationEvaluator(PyTreeNode):
             ask: ``ask(first, count)`` returns policies ``[count, ...]``, like ``EvoOptimizer.ask``.
             pop_size: number of individuals P.
             key: key of all episodes.
-            group_size: chunks and shares of devices are multiples of this number of individuals, such as 2 for pairs.
+            group_size: chunks and each device's share are multiples of this number of individuals, such as 2 for pairs.
         """
         first, count = collectives.share_of(pop_size, group_size)
         chunk = min(count, -(-(self.chunk or count) // group_size) * group_size)
@@ -127,7 +127,7 @@ def population_action_fn(action_fn: ActionFn, policies: Params, num_rows: int) -
 def join_action_fns(first_fn: ActionFn, second_fn: ActionFn, num_first: int) -> ActionFn:
     """Return an action function that uses ``first_fn`` in the first ``num_first`` rows, ``second_fn`` in the others.
 
-    The returned function needs a key per row. Of the policies' extras, it returns only the recurrent state.
+    The returned function needs a key per row. It returns only the recurrent state from the policies' extras.
     """
 
     def act(agent_state: AgentState, sample_batch: SampleBatch, keys: Key) -> tuple[Action, PolicyExtras]:

@@ -25,7 +25,7 @@ def collects_by_acting(workflow: Any) -> bool:
 def end_episodes(state: S, mask: Any) -> S:
     """Return the state in which the running episodes have ended where ``mask`` is True.
 
-    Calls ``end_episodes(mask)`` of all nodes that have this method, such as replay buffers; environments stay the same.
+    Calls ``end_episodes(mask)`` on all nodes that have this method, such as replay buffers; environments do not change.
 
     Args:
         state: state of a workflow.

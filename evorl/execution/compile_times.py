@@ -7,7 +7,6 @@ import dataclasses
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 import jax
 
@@ -94,14 +93,11 @@ class CompileTimes:
                 return {}
             stored = json.loads(self.file.read_text(encoding="utf-8"))
             return {
-                task: {name: float(x) for name, x in times.items() if _is_time(x)} for task, times in stored.items()
+                task: {name: float(x) for name, x in times.items() if isinstance(x, int | float) and 0 <= x < 1e6}
+                for task, times in stored.items()
             }
         except (OSError, ValueError, AttributeError, RecursionError):
             return {}
-
-
-def _is_time(seconds: Any) -> bool:
-    return isinstance(seconds, int | float) and 0 <= seconds < 1e6
 
 
 def _shown(seconds: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -51,10 +52,10 @@ class EarlyStop:
 
         Args:
             timesteps: environment steps before the evaluation, per seed.
-            score: score of the evaluation.
+            score: score of the evaluation; NaN, if no episode ended, does not count for ``patience``.
             is_best: True if the score exceeds all earlier scores.
         """
-        self.num_worse = 0 if is_best else self.num_worse + 1
+        self.num_worse = 0 if is_best else self.num_worse + (not math.isnan(score))
         at, patience = self.settings.at, self.settings.patience
         if at is not None and score >= at:
             self.reason = f"the score {score:,.4g} reached stop.at={at:g}"

@@ -34,7 +34,7 @@ def _changes(workflow: Any) -> Iterator[str]:
     # Agents with batch normalization (``keeps_statistics``) do not need normalized observations.
     if is_vector and not getattr(agent, "keeps_statistics", False) and getattr(agent, "normalize_obs", True) is False:
         yield "agent.normalize_obs=true, because components of observations may differ in scale"
-    if is_on_policy and not workflow.normalize_rewards:
+    if is_on_policy and not workflow.normalize_rewards and not env.is_remote:
         yield "normalize_rewards=true if returns are in the hundreds or more, which critics learn slowly"
     is_discrete = isinstance(env.action_space, Discrete)
     if is_discrete and getattr(agent, "entropy_coefficient", None) == 0.0:
@@ -45,5 +45,5 @@ def _changes(workflow: Any) -> Iterator[str]:
         if rate < _FEW_UPDATES:
             more, interval = max(1, int(_MANY_UPDATES * steps)), float(1 / rate)
             yield f"updates_per_iteration={more} if steps are expensive, instead of one update for {interval:g} steps"
-    if is_vector:
+    if is_vector and not env.is_remote:
         yield "env.action_repeat=4 or more if random actions never reach a reward"

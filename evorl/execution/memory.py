@@ -190,8 +190,7 @@ def _arrays(state: State, specs: State, execution: Execution) -> list[_Array]:
         local = devices / jax.process_count()
         copies = (local / devices if is_sharded else local) if on_cpu() else (1 / devices if is_sharded else 1)
         num_bytes = math.prod(leaf.shape) * item_size(leaf) * copies * (1 if is_ring else 2)
-        name = leaf_name(path)
-        arrays.append(_Array(name, leaf.shape, int(num_bytes), is_ring))
+        arrays.append(_Array(leaf_name(path), leaf.shape, int(num_bytes), is_ring))
     return arrays
 
 

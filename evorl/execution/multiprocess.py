@@ -66,6 +66,15 @@ def train_command() -> str:
     return {"train.py": "python scripts/train.py", "evorl-train": command}.get(command, "evorl train")
 
 
+def refuse_several_processes(setting: str) -> None:
+    """Raise ``ValueError`` if this process is one of several, which ``setting`` does not support."""
+    if (info := process_info()) and info.count > 1:
+        raise ValueError(
+            f"{setting} trains in one process, but {info.count} were started: use evorl train, whose process uses all "
+            "devices of its machine, or compare settings with -m."
+        )
+
+
 def join_processes(info: ProcessInfo) -> None:
     """Connect to the other processes, unless connected, and wait until all have joined; this starts JAX's backend.
 
@@ -128,7 +137,7 @@ def refuse_different_settings(settings: str) -> None:
     if processes.any_says(processes.number_of_first(number) != number):
         raise ValueError(
             "The processes of this run differ in settings or run folder: start all of them with the same command "
-            "line, where they see the same files."
+            "line and access to the same files."
         )
 
 

@@ -75,7 +75,7 @@ def plan_execution(
     available = processes * min(len(jax.local_devices(process_index=i)) for i in range(processes))
     seeds = None if num_seeds == 1 else num_seeds
     if isinstance(env_chunk, str) and env_chunk != "auto":
-        raise ValueError(f"env_chunk must be auto, null or a positive whole number, got {env_chunk!r}.")
+        raise ValueError(f"env_chunk must be auto, null or a positive integer, got {env_chunk!r}.")
     env_chunk = env_chunk if env_chunk in ("auto", None) else positive(env_chunk, "env_chunk")
     if env.steps_on_host:
         return _plan_for_simulators(devices, seeds), None
@@ -92,8 +92,7 @@ def plan_execution(
     elif env_chunk == "auto":
         cache = number_of_first(core_cache_bytes())  # all processes must compile the same program
         env_chunk = max(MIN_BLOCK, int(CACHE_SHARE * cache) // bytes_per_copy) if on_cpu() else None
-    copies = env.num_envs // env.num_agents
-    axis, rows = (DATA_AXIS, copies) if num_members is None else (MEMBER_AXIS, num_members)
+    axis, rows = (MEMBER_AXIS, num_members) if num_members else (DATA_AXIS, env.num_envs // env.num_agents)
     if devices == "auto":
         enough = max(1, math.ceil(rules.min_bytes / bytes_per_copy)) if on_cpu() and num_members is None else 1
         count = _worthwhile_devices(available, seeds, rows, enough, rules.evenly, processes)

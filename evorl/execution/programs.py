@@ -155,7 +155,7 @@ def _known_option(name: str, value: Any) -> dict[str, Any]:
 class CompileThread(threading.Thread):
     """Compiles a program in the background. If compilation fails, the first call of the program raises the error.
 
-    A process that exits meanwhile first waits for this thread, because XLA would otherwise abort the process.
+    A process that exits during compilation first waits for this thread, because XLA would otherwise abort the process.
     """
 
     def __init__(self, lowered: Any, num_devices: int) -> None:

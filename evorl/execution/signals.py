@@ -35,7 +35,8 @@ def handled_signals() -> Iterator[None]:
 
     Outside the main thread, where Python does not allow signal handlers, the context has no effect.
     """
-    if threading.current_thread() is not threading.main_thread() or _is_watching():
+    is_watching = signal.getsignal(signal.SIGINT) is _left_to_the_thread
+    if threading.current_thread() is not threading.main_thread() or is_watching:
         yield
         return
     receiving, sending = socket.socketpair()
@@ -73,10 +74,6 @@ def stop_on_signals(resume_command: str = "") -> Iterator[Callable[[], bool]]:
             yield lambda: bool(stop.received)
         finally:
             _stops.remove(stop)
-
-
-def _is_watching() -> bool:
-    return signal.getsignal(signal.SIGINT) is _left_to_the_thread
 
 
 def _left_to_the_thread(number: int, frame: object) -> None:

@@ -108,10 +108,9 @@ class LearningRun:
             self.rows, make(workflow.eval_interval, rows=self.rows), make(workflow.checkpoint_interval, rows=self.rows)
         )
         self.first_iterations = 0 if state is None else int(state.iterations)
-        if self.steps:
-            self.first_counted = self.first_iterations * self.steps * self.num_seeds
-        else:
-            self.first_counted = 0 if state is None else processes.on_host(state.timesteps).total()
+        self.first_counted = self.first_iterations * self.steps * self.num_seeds
+        if not self.steps and state is not None:
+            self.first_counted = processes.on_host(state.timesteps).total()
 
     def train(self, state: State | None, key: Key | int, eval_at_start: bool) -> State:
         """Train until the last step or a stop; return the last state. The arguments are as in ``run_learning``."""
@@ -125,8 +124,7 @@ class LearningRun:
                 f"Training for {self.total_timesteps:,} steps: total_timesteps is rounded to iterations of "
                 f"{self.steps:,} steps."
             )
-        times = session.compile_times
-        if times and (notice := times.announce()):
+        if session.compile_times and (notice := session.compile_times.announce()):
             session.recorder.message(notice)
         if state is None:
             state = self._fresh_start(key, eval_at_start)

@@ -37,7 +37,7 @@ class ExportedPolicy:
         title: name of the environment.
         algorithm: name of the algorithm that trained the policy.
         timesteps: environment steps trained, per seed.
-        checkpoint: always ``None``, because a file has no checkpoints.
+        checkpoint, notices: always ``None`` and empty, because a file has no checkpoints.
     """
 
     policy: PortablePolicy
@@ -46,6 +46,7 @@ class ExportedPolicy:
     algorithm: str
     timesteps: int
     checkpoint: None = None
+    notices: tuple[str, ...] = ()
 
     def describe(self) -> str:
         """Return a one-line description of the policy."""

@@ -95,7 +95,7 @@ def checked_page(path: Path, policy: PortablePolicy, recorded: Recorded) -> Pari
     try:
         done = subprocess.run(command, input=content, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
     except subprocess.TimeoutExpired as error:
-        raise NotTheSame(f"{path} takes over {_TIMEOUT:g} s in Node.js, which other formats do not need.") from error
+        raise NotTheSame(f"{path} takes over {_TIMEOUT:g} s in Node.js. Other formats do not need Node.js.") from error
     if done.returncode != 0:
         reason = next((line for line in done.stderr.splitlines() if "Error" in line), done.stderr.strip())
         raise NotTheSame(f"Node.js cannot run the program in {path}: {reason}. Other formats do not need Node.js.")

@@ -77,13 +77,17 @@ class Policy:
         is_single = arrays[first["name"]].ndim == len(first["shape"]) - 1
         if is_single:
             arrays = {name: x[None] for name, x in arrays.items()}
-        rows = len(arrays[first["name"]])
+        rows = arrays[first["name"]].shape[:1]
+        shapes = {port["name"]: (*rows, *port["shape"][1:]) for port in INPUTS}
         if self.memory is None:
-            self.memory = {port["name"]: np.zeros([rows, *port["shape"][1:]], port["dtype"]) for port in MEMORY}
-        for port in INPUTS:
-            if port["name"] in ABOUT["random"]:
-                draw = self.rng.random if ABOUT["random"][port["name"]] == "uniform" else self.rng.standard_normal
-                arrays[port["name"]] = draw([rows, *port["shape"][1:]], np.float32)
+            self.memory = {port["name"]: np.zeros(shapes[port["name"]], port["dtype"]) for port in MEMORY}
+        for name, x in {**arrays, **self.memory}.items():
+            if x.shape != shapes[name]:
+                hint = "pass one observation or a batch, and call reset() before a batch of another size."
+                raise ValueError(f"{name} has the shape {x.shape}, expected {shapes[name]}: {hint}")
+        for name, kind in ABOUT["random"].items():
+            draw = self.rng.random if kind == "uniform" else self.rng.standard_normal
+            arrays[name] = draw(shapes[name], np.float32)
         outputs = step(**arrays, **self.memory)
         self.memory = {name: outputs[after] for name, after in ABOUT["memory"].items()}
         actions = [outputs[port["name"]] for port in ABOUT["outputs"] if port["name"] in ACTIONS]

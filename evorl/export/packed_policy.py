@@ -59,7 +59,7 @@ def packed_files(
 
     Args:
         folder: the run folder.
-        checkpoint: ``best`` (the latest if none has a score), ``latest``, or the number of an iteration.
+        checkpoint: ``best`` (the latest if none has a score), ``latest``, or an iteration number.
         license: license of the policy, for the model card and the manifest; ``None`` states no license.
         trust: true if the run's config may name code from outside this package.
 

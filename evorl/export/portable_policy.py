@@ -148,7 +148,7 @@ def portable_policy(agent: Agent, agent_state: AgentState, env: VectorEnv, sampl
         sample: sample actions as in training (``compute_actions``) instead of greedy actions.
 
     Raises:
-        ValueError: the agent always samples its actions, and ``sample`` is False; or it samples in a loop or similar.
+        ValueError: the agent always samples its actions, and ``sample`` is False; or its sampling cannot be exported.
     """
     wrapped = WrappedRow(env)
     remembered = PyTreeDict(recurrent=agent_state.recurrent_state, frames=wrapped.initial_memory())

@@ -224,7 +224,7 @@ def rule_of_loop(graph: Graph, eqn: JaxprEqn, inputs: list[Any], apply: Any) -> 
     params, (num_consts, num_carry) = eqn.params, scan_sizes(eqn)
     length, body = params["length"], params["jaxpr"]
     if length > MAX_TURNS:
-        raise NoRule(f"the policy has a loop of {length} iterations: except for format=jax, at most {MAX_TURNS} work.")
+        raise NoRule(f"the policy has a loop of {length} iterations: more than {MAX_TURNS} need format=jax.")
     consts, carry = inputs[:num_consts], list(inputs[num_consts : num_consts + num_carry])
     sequences = [as_operand(x) for x in inputs[num_consts + num_carry :]]
     results: list[list[Any]] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -90,21 +91,7 @@ def stored_policy(
     seed_number: int | str = BEST,
     trust: bool = False,
 ) -> StoredPolicy:
-    """Load the policy of a stored run; its actions are greedy, as in evaluations, unless ``sample`` is true.
-
-    Args:
-        run: the run's folder, its name below ``runs_folder``, ``latest``, or the path or address of a packed policy.
-        runs_folder: folder of all runs. If ``run`` is a sweep or a search, its best run is loaded.
-        checkpoint: ``best`` (the latest if none has a score), ``latest``, or the number of an iteration.
-        sample: true for actions that are sampled as at the end of training.
-        seed_number: with several seeds, a seed index from 0, or ``best``, the seed with the highest evaluation return.
-        trust: true if the run's config may name code from outside this package.
-
-    Raises:
-        RunFolderError: the run does not exist or cannot be read, or its config is not trusted.
-        CheckpointError: the checkpoint does not exist or is corrupted.
-        ValueError: an argument is invalid, or the policy has no greedy actions and ``sample`` is false.
-    """
+    """Load the policy of a stored run. For the arguments and errors see ``load_policy``."""
     folder = find_run(run, runs_folder)
     spec = stored_spec(folder, trust, {"devices": 1}, can_be_overridden=False)
     prepare_for(spec)
@@ -198,7 +185,7 @@ class LoadedPolicy:
                 call may change B.
 
         Raises:
-            ValueError: ``ended`` has another shape.
+            ValueError: ``ended`` has the wrong shape.
         """
         if ended is None or self._memory is None:
             self._memory = None
@@ -214,7 +201,7 @@ class LoadedPolicy:
         """Return the action for one observation of the environment, or the actions for a batch ``[B, ...]``.
 
         Raises:
-            ValueError: ``obs`` has an unexpected structure or shape, or the policy has memory for another batch size.
+            ValueError: ``obs`` has the wrong structure or shape, or the policy has memory of a different batch size.
         """
         try:
             named = self._policy.arrays_of(obs)
@@ -263,7 +250,7 @@ def load_policy(
     Args:
         run: the run's folder, its name below ``runs_folder``, ``latest``, or the path or address of a packed policy.
         runs_folder: folder of all runs. If ``run`` is a sweep or a search, its best run is loaded.
-        checkpoint: ``best`` (the latest if none has a score), ``latest``, or the number of an iteration.
+        checkpoint: ``best`` (the latest if none has a score), ``latest``, or an iteration number.
         sample: true for actions that are sampled as at the end of training; by default they are greedy.
         seed_number: with several seeds, a seed index from 0, or ``best``, the seed with the highest evaluation return.
         seed: seed of the sampled actions.
@@ -275,4 +262,7 @@ def load_policy(
         ValueError: an argument is invalid, or the policy has no greedy actions and ``sample`` is false.
     """
     options: dict[str, Any] = {"checkpoint": checkpoint, "sample": sample, "seed_number": seed_number, "trust": trust}
-    return LoadedPolicy(stored_policy(run, runs_folder, **options).policy, seed)
+    stored = stored_policy(run, runs_folder, **options)
+    if stored.notices:
+        warnings.warn(" ".join(stored.notices), stacklevel=2)
+    return LoadedPolicy(stored.policy, seed)

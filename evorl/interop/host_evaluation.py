@@ -25,7 +25,7 @@ def play_on_host(env: Any, agent: Any, num_episodes: int, seed: int = 0, keep_st
     The simulators of a ``HostVectorEnv`` play equally many episodes, or one more, so that short ones are not favored.
 
     Args:
-        env: environment with Gymnasium's interface, or a ``HostVectorEnv``; no other code may step it meanwhile.
+        env: environment with Gymnasium's interface, or a ``HostVectorEnv``; no other code may step it at the same time.
         agent: see ``HostAgent``; its ``eval_start`` is called if it has one.
         num_episodes: number of episodes.
         seed: seed of the episodes.

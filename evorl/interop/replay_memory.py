@@ -205,7 +205,7 @@ class ReplayMemory:
 
         Raises:
             ValueError: ``indices`` are missing or not integers, nothing is stored at an index or at all, an entry is
-                unknown, has another shape or does not fit the stored dtype, an error is not finite, or the buffer has
+                unknown, has the wrong shape or does not fit the stored dtype, an error is not finite, or the buffer has
                 no priorities for ``errors``. Nothing is changed then.
         """
         entries = dict(changes)
@@ -250,7 +250,7 @@ class ReplayMemory:
         if checked.size and not (is_whole and checked.min() >= 0 and checked.max() < len(self)):
             got = f"{checked.min()} to {checked.max()}" if is_whole else f"dtype {checked.dtype.name}"
             raise ValueError(
-                f"indices of stored transitions must be whole numbers from 0 to {len(self) - 1}, as returned by store "
+                f"indices of stored transitions must be integers from 0 to {len(self) - 1}, as returned by store "
                 f"and in each batch; got {got}."
             )
         return checked.astype(np.int32)

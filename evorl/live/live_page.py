@@ -203,7 +203,7 @@ class LivePage:
         index = _whole(request.match_info["index"], "/api/runs/<index of a run>/picture")
         found = await asyncio.to_thread(self.runs.picture, index)
         if found is None:
-            raise Refused(404, f"Run {index} does not exist or has no picture: /api/runs lists runs.")
+            raise Refused(404, f"Run {index} does not exist or has no image: /api/runs lists runs.")
         return self._web.Response(body=found[0], content_type=found[1])
 
     async def _scalars(self, request: web.Request) -> web.Response:

@@ -56,11 +56,11 @@ class PageGuard:
 
     def __post_init__(self) -> None:
         if self.token is None:
-            advice = f"give token=new, or token=<at least {SHORTEST_TOKEN} characters>"
+            advice = f"set token=new, or token=<at least {SHORTEST_TOKEN} characters>"
             require_token_beyond_this_machine(self.bind, None, f"bind={self.bind}", advice)
         elif len(self.token) < SHORTEST_TOKEN or not self.token.isascii() or not self.token.isprintable():
             raise ValueError(
-                f"the token must consist of at least {SHORTEST_TOKEN} printable ASCII characters and no others, got "
+                f"the token must consist of at least {SHORTEST_TOKEN} characters, all printable ASCII, got "
                 f"{len(self.token)} characters: token=new generates a token."
             )
 

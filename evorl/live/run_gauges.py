@@ -8,7 +8,7 @@ from evorl.live.watched_runs import WatchedRuns
 
 
 def gauges_of(runs: WatchedRuns, store: MetricsStore) -> list[Gauge]:
-    """Return gauges with the newest values of all runs and of all metrics of clients."""
+    """Return gauges with the newest values of all runs and all client metrics."""
     summaries = runs.summaries()
     labels = [{"run": str(summary.data["name"])} for summary in summaries]
     pairs = list(zip(labels, summaries, strict=True))

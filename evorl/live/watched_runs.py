@@ -1,4 +1,4 @@
-"""Monitors run folders during training: list of runs, states, curves and newest pictures.
+"""Monitors run folders during training: list of runs, states, curves and newest images.
 
 This module only reads files, with ``evorl.reports``, so it never affects or delays a training run. Incomplete
 rows are ignored.
@@ -57,9 +57,9 @@ class RunSummary:
 
 
 class WatchedRuns:
-    """Runs in folders, which are read again when their files change.
+    """Reads the runs in folders, and reads a run again when its files have changed.
 
-    Only one thread at a time may call ``refresh``; all other methods can be called from any thread meanwhile.
+    Only one thread at a time may call ``refresh``; all other methods are thread-safe.
 
     Args:
         places: run folders, folders that contain runs at any depth, or names of such folders below ``runs_folder``. If
@@ -159,7 +159,7 @@ class WatchedRuns:
         for folder in folders:
             self._indices.setdefault(folder.path, len(self._indices))
         newest = sorted(folders, key=lambda folder: _touched(folder.config), reverse=True)[:MAX_RUNS]
-        self.notes = [] if len(newest) == len(folders) else [f"Of {len(folders)} runs the newest {MAX_RUNS} are shown."]
+        self.notes = [] if len(newest) == len(folders) else [f"Shown: the newest {MAX_RUNS} of {len(folders)} runs."]
         kept = {folder.path for folder in newest}
         only = user_path(self._places[0]) if len(self._places) == 1 else self._root
         root = only.resolve() if len(self._places) < 2 and only.is_dir() else None
@@ -265,7 +265,7 @@ def _touched(path: Path) -> float:
 
 
 def _seen_of(run: RecordedRun) -> tuple[Any, ...]:
-    """Return the name of a run, and values that change with its records and with the files in folders of pictures."""
+    """Return the name of a run, and values that change with its records and with the files in its image folders."""
     at = run.folder
     records = (at.config, at.metrics_csv, at.metrics_jsonl, at.state, at.about, at.log)
     pictures = (at.path, at.learning_curve, at.videos, at.plots, at.episodes)

@@ -153,10 +153,10 @@ def _of_unit_length(x: jax.Array) -> jax.Array:
 
 
 class HypersphereBlocks(ResidualModule):
-    """Blocks whose features are vectors of length 1, and the dense layer of a SimbaV2 head (SimbaV2, section 4).
+    """Blocks whose features are vectors of unit norm, and the dense layer of a SimbaV2 head (SimbaV2, section 4).
 
     A block moves ``x`` towards ``y = unit(Dense(F)(relu(Scaler(Dense(4 F)(x)))))`` by learned fractions: the output is
-    ``unit(x + Scaler(y - x))``, where ``unit`` scales to length 1. The embedding ``unit(Scaler(Dense(unit([x, 3]))))``
+    ``unit(x + Scaler(y - x))``, where ``unit`` scales to norm 1. The embedding ``unit(Scaler(Dense(unit([x, 3]))))``
     appends a constant so that the length of its input is not lost. The last layer is ``Scaler(Dense(F)(x))``. No dense
     layer has a bias. Optimizers should have ``projection: unit_norm``.
     """

@@ -41,7 +41,7 @@ def multi_frequency_inheritance(
     generations. Its worst quarter copies states and hyperparameters of its best quarter, rank by rank, and explores.
     Each member of its third quarter, best first, gets the state of a migrant: the best member of other sub-populations
     that has not yet migrated to i. The member's hyperparameters are copied from the migrant if the migrant evolves less
-    often, from the best member of i if the migrant evolves more often, and else unchanged. The member does not explore.
+    often, from the best member of i if the migrant evolves more often, else unchanged. The member does not explore.
 
     Args:
         scores: ``[P]``; ``-inf`` for diverged members, NaN for unknown scores, whose members keep their state. A member

@@ -47,8 +47,8 @@ def unit_norm_kernels(params: Params) -> Params:
 
 
 def unit_norm_kernels_and_gains(params: Params) -> Params:
-    """Return ``unit_norm_kernels(params)`` with the gains and shifts of each normalization layer scaled as well, to the
-    Euclidean norm ``sqrt(F)`` together, for F features (FlashSAC, Kim et al. 2026, https://arxiv.org/abs/2604.04539).
+    """Return ``unit_norm_kernels(params)`` with the gains and shifts of each normalization layer also scaled, jointly
+    to the Euclidean norm ``sqrt(F)``, for F features (FlashSAC, Kim et al. 2026, https://arxiv.org/abs/2604.04539).
 
     These are the leaves ``scale`` and ``bias`` ``[..., F]`` of batch, RMS and layer normalizations.
     """

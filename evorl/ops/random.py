@@ -37,7 +37,7 @@ def as_typed_key(key: Any) -> Key:
         received = f"an array of {key.dtype}{list(key.shape)}"
     else:
         received = f"{key!r} of type {type(key).__name__}"
-    raise TypeError(f"expected a random key, got {received}: make one with jax.random.key(seed).")
+    raise TypeError(f"expected a random key, got {received}: create one with jax.random.key(seed).")
 
 
 def keys_of_seeds(key: Key, seeds: jax.Array) -> Key:
@@ -71,7 +71,7 @@ def per_row(sample_fn: Callable[..., Any], key: Key, *args: Any) -> Any:
 
 
 def draw(sampler: Callable[[Key, Sequence[int]], jax.Array], key: Key, shape: Sequence[int]) -> jax.Array:
-    """Return ``sampler(key, shape)``; with a batch of keys for the leading axes of ``shape``, sample row by row.
+    """Return ``sampler(key, shape)``; with a batch of keys for the leading axes of ``shape``, each key samples one row.
 
     Raises:
         ValueError: a batch of keys does not match the leading axes of ``shape``.

@@ -13,7 +13,7 @@ class Work(NamedTuple):
 
     Attributes:
         operations: number of operations, in all iterations of loops; on a GPU, about ten operations form a kernel.
-        numbers: total number of elements of the results of all operations.
+        numbers: total number of elements in the results of all operations.
     """
 
     operations: int

@@ -97,7 +97,7 @@ class ParameterClient:
             size: expected number of bytes; ``None`` accepts any.
 
         Raises:
-            CommandRefused: the response is invalid, or has another size.
+            CommandRefused: the response is invalid, or has the wrong size.
         """
         answer, body = self.request({"command": "pull", "rest": rest}, most=MAX_BODY if size is None else size)
         if size is not None and len(body) != size:
@@ -123,7 +123,7 @@ class ParameterClient:
         """Check that a response's header has entries of the types ``kinds``, and return the header.
 
         Raises:
-            CommandRefused: an entry is missing, has another type, or is a number that is negative or beyond 2^53.
+            CommandRefused: an entry is missing, has the wrong type, or is a number that is negative or beyond 2^53.
         """
         for name, kind in kinds.items():
             value = answer.get(name)

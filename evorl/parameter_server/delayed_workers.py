@@ -124,19 +124,14 @@ class _Ticks:
             self.server, accepted = push(self._settings, self.server, work.sent, work.steps, step)
             self.step = int(self.server.step)
             row = {"time": now, "worker": worker, "step": self.step, "staleness": staleness, "accepted": int(accepted)}
-            self.rows.append(row | _means(work.metrics))
+            means = RunningMeans({})
+            means.add(jax.tree.map(lambda x: np.asarray(x)[None], work.metrics))
+            self.rows.append(row | means.take())
         self._pulling.append(worker)
         if not self._due or self._due[0][0] > now:
             pulling, self._pulling = self._pulling, []
             for number in pulling:
                 self._begin(number, now)
-
-
-def _means(metrics: PyTreeDict) -> dict[str, float | int]:
-    """Return the mean of each metric of one iteration by its column name, ``train/*``."""
-    means = RunningMeans({})
-    means.add(jax.tree.map(lambda x: np.asarray(x)[None], metrics))
-    return means.take()
 
 
 def _delays(delays: Sequence[int | Sequence[int]], num_workers: int) -> list[list[int]]:

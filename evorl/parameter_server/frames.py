@@ -70,13 +70,9 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(constant)
 
 
-def whole_number(header: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    """Return the integer ``name`` of a header. If it is missing, return ``default``, or raise if that is ``None``.
-
-    Raises:
-        CommandRefused: the entry is missing without a default, not an integer, or not from 0 to 2^53.
-    """
-    value = header.get(name, default)
+def whole_number(header: Mapping[str, Any], name: str) -> int:
+    """Return the entry ``name`` of a header; raise ``CommandRefused`` unless it is an integer from 0 to 2^53."""
+    value = header.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 2**53:
         raise CommandRefused(f"{name} must be an integer from 0 to 2^53, got {repr(value)[:40]}.")
     return value

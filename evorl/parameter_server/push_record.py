@@ -77,7 +77,7 @@ class PushRecord:
 
 
 def max_steps_per_push(workflow: Workflow) -> int:
-    """Return the maximum number of environment steps of one push of a workflow.
+    """Return the maximum number of environment steps in one push of a workflow.
 
     A push covers its iteration and the preceding iterations without an update: those before ``learning_starts`` and
     before the replay buffer has a complete sequence and, if ``updates_per_iteration`` is below 1, those between two

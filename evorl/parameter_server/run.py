@@ -34,10 +34,10 @@ class ParameterRun:
         settings: settings of the server.
         seed: seed of the initial parameters and of evaluations.
         recorder: receives metrics; ``None`` for no metrics.
-        checkpointer: saves states; the run resumes from its newest checkpoint, if there is one. ``None`` saves nothing.
+        checkpointer: saves states; the run resumes from its newest intact checkpoint, if any. ``None`` saves nothing.
 
     Raises:
-        CheckpointError: the newest checkpoint belongs to a different network or mode.
+        CheckpointError: the newest checkpoint belongs to a different network or mode, or all are corrupted.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ParameterRun:
             parameter_server=create(settings, self._served.taken_from(agent_state)),
         )
         progress: dict[str, Any] = {}
-        if checkpointer is not None and checkpointer.steps:
+        if checkpointer is not None and any(checkpointer.folder.glob("[0-9]*")):  # intact or not
             restored, progress = checkpointer.restore(state)
             state = jax.tree.map(jnp.asarray, restored)
         self._agent_state: AgentState = state.agent_state
@@ -78,6 +78,11 @@ class ParameterRun:
             self.commands.go_on(progress["parameter_server"])
             self._session.recorder.resume_at(progress["iterations"])
         self._start(seed)
+        if checkpointer is not None and progress:
+            differing = checkpointer.differing_records(progress["iterations"])
+            resumed = f"Resuming after {self.commands.pushes:,} pushes, at {self.commands.step:,} steps."
+            for message in (*checkpointer.notices, *differing, resumed):
+                self._session.recorder.message(message)
 
     def _start(self, seed: int) -> None:
         workflow, step = self._workflow, self.commands.step
@@ -101,10 +106,6 @@ class ParameterRun:
             iteration_name="push",
         )
         self._session.begin(plan, rules, step)
-        if self.commands.pushes:
-            self._session.recorder.message(
-                f"Resuming after {self.commands.pushes:,} pushes, at {self.commands.step:,} steps."
-            )
 
     @property
     def agent_state(self) -> AgentState:
@@ -155,7 +156,7 @@ class ParameterRun:
             if has_metrics:
                 session.complete_iteration(self._evaluate, self._state, is_last=True)
         else:
-            if has_metrics:
+            if has_metrics and not session.is_saved:  # a checkpoint contains the means of its next row
                 session.write_row()
             session.report_early_stop(int(self._workflow.total_timesteps))
         self._save()

@@ -90,8 +90,8 @@ def settle_parameters(spec: RunSpec, in_sweep: bool) -> RunSpec:
     }
     if found := [name for name, is_given in wrong.items() if is_given]:
         raise ValueError(
-            f"a parameter server does not support {' and '.join(found)}: it trains one set of new parameters in one "
-            "process on one device. Remove the setting, and start more workers for more speed."
+            f"a parameter server does not support {' and '.join(found)}: it trains newly initialized parameters in "
+            "one process on one device. Remove the setting, and start more workers for more speed."
         )
     return dataclasses.replace(spec, devices=1)
 
@@ -140,7 +140,7 @@ def shared_limits(serve: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def token_of(text: Any, name: str) -> str | None:
-    """Return the token, or ``None`` without one; for ``env:NAME``, the value of that environment variable.
+    """Return the token, or ``None`` if ``text`` is ``None``; ``env:NAME`` means that environment variable's value.
 
     Raises:
         ValueError: the variable is not set, or the token is too short.

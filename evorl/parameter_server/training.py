@@ -122,7 +122,7 @@ async def _serve(
         if run.commands.is_over:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(patience):
-                    while server.num_connections and not should_stop():
+                    while server.sockets.connections and not should_stop():
                         await asyncio.sleep(_LOOK)
     finally:
         await server.stop()

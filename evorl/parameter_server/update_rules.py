@@ -159,7 +159,7 @@ def push(
     """
     if not 0 <= step_inc < 2**32:
         raise ValueError(f"step_inc must be a number of environment steps from 0 to 2^32 - 1, got {step_inc}.")
-    state, accepted = _push(settings, state, sent, np.uint32(step_inc), _wide_step(worker_step))
+    state, accepted = _push(settings, state, sent, np.uint32(step_inc), WideCounter.create(worker_step))
     return state, bool(accepted)
 
 
@@ -245,14 +245,3 @@ def _remembered(state: ParameterServerState, history: History) -> ParameterServe
         age=jnp.where(history.age < 0, history.age, history.age + 1).at[row].set(0),
     )
     return state.replace(history=history)
-
-
-def _wide_step(step: int) -> WideCounter:
-    """Convert a step to the counter that traced functions take.
-
-    Raises:
-        ValueError: the step is negative, or needs more than 64 bits.
-    """
-    if not 0 <= step < 2**64:
-        raise ValueError(f"a step must be from 0 to 2^64 - 1, got {step}.")
-    return WideCounter(high=np.uint32(step >> 32), low=np.uint32(step & 0xFFFFFFFF))  # pyright: ignore[reportArgumentType]

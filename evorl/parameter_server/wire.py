@@ -166,11 +166,6 @@ class CommandServer(FrameServer):
         self._tasks: set[asyncio.Task] = set()
         self._one_thread = concurrent.futures.ThreadPoolExecutor(1, "parameter-server")
 
-    @property
-    def num_connections(self) -> int:
-        """Number of connected clients."""
-        return len(self.sockets.connections)
-
     async def stop(self) -> None:
         """Finish the running command, then close all connections."""
         await self.sockets.stop_listening()
@@ -191,18 +186,15 @@ class CommandServer(FrameServer):
         command = self._commands.get(str(name))
         return command.max_body if command else 0
 
-    async def in_order(self, work: Callable[[], Any]) -> Any:
-        """Run ``work()`` in the thread of the commands, in order of arrival, and return its result."""
-        return await asyncio.get_running_loop().run_in_executor(self._one_thread, work)
-
     async def answer(self, header: Mapping[str, Any], body: bytes) -> bytes | None:
-        """Run a command and return the frame of its response; ``None`` if the server has failed."""
+        """Run a command, after all earlier ones, and return its response's frame; ``None`` if the server has failed."""
         command = self._commands.get(str(header.get("command")))
         if command is None:
             name, known = str(header.get("command"))[:40], ", ".join(sorted(self._commands))
             return frame({"error": f"unknown command {name!r}: expected one of {known}."})
+        loop = asyncio.get_running_loop()
         try:
-            return frame(*await self.in_order(lambda: command.handler(header, body)))
+            return frame(*await loop.run_in_executor(self._one_thread, command.handler, header, body))
         except CommandRefused as error:
             return frame({"error": str(error)})
         except Exception as error:  # a server error, which serve_parameters raises and clients do not see

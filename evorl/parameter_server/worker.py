@@ -17,8 +17,8 @@ import jax.numpy as jnp
 from evorl.agent import AgentState
 from evorl.config.nodes import node_from_config
 from evorl.execution.collector import iterate
-from evorl.execution.trainable import Collector, collected_by
-from evorl.metrics import EpisodeStatistics
+from evorl.execution.trainable import Collector, collected_by, most_timesteps
+from evorl.metrics import EpisodeStatistics, WideCounter
 from evorl.ops import processes
 from evorl.ops.gradient_tap import optimizers_of, owned_by_optimizers, tapped, taps_in, with_fresh_taps
 from evorl.ops.trees import copied
@@ -53,10 +53,11 @@ def check_supported(workflow: Workflow) -> None:
     owned = ServedParameters.of(workflow).owned
     idle = [path for path in optimizers_of(workflow) if path not in owned]
     if idle:
+        part = idle[0].rpartition(".")[0]  # such as intrinsic
         raise ValueError(
-            f"{name} keeps no state for {', '.join(idle)} between updates: it updates parameters in another way, which "
-            "a parameter server does not support. Send trajectories instead: use evorl serve for remote simulators, "
-            "or actors for local environments."
+            f"{name} has parameters of {', '.join(idle)} that a parameter server does not store: "
+            f"{f'remove {part}, or send' if part else 'send'} trajectories instead, with evorl serve for remote "
+            "simulators, or with actors for local environments."
         )
 
 
@@ -131,17 +132,13 @@ class ServedParameters:
         owned = set(jax.tree.leaves(dict(self.owned)))
         leaves, structure = jax.tree.flatten(agent_state.params)
         flags = structure.unflatten([i not in owned for i in range(len(leaves))])
-        others = jax.tree.map(_is_sent, agent_state.replace(params=None))
-        return jax.tree.leaves(agent_state), jax.tree.leaves(others.replace(params=flags))
+        others = agent_state.replace(params=None)  # random keys stay with their worker
+        is_rest = jax.tree.map(lambda x: not jnp.issubdtype(x.dtype, jax.dtypes.prng_key), others)
+        return jax.tree.leaves(agent_state), jax.tree.leaves(is_rest.replace(params=flags))
 
     @staticmethod
     def _key(name: str) -> str:
         return name.replace(".", "_").replace(":", "_")
-
-
-def _is_sent(leaf: Any) -> bool:
-    """Return True except for a random key: random keys stay with their worker."""
-    return not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,6 +213,8 @@ class ParameterWorker:
         Raises:
             ValueError: ``send`` is ``gradient``, and an iteration makes several gradient steps.
         """
+        if step and not self._done:
+            self._join(step)
         copies = copied(params)  # the iteration donates its state
         state = self._state.replace(agent_state=self.served.put_into(self._state.agent_state, copies))
         metrics, self._state = iterate(self._at(step), with_fresh_taps(state), 1, self._message)
@@ -231,6 +230,16 @@ class ParameterWorker:
         steps, self._unsent = (self._unsent, 0) if sent is not None else (0, self._unsent)
         self._unsent_episodes = metrics.get("episodes") if sent is None else None
         return Work(sent, steps, metrics)
+
+    def _join(self, step: int) -> None:
+        """Count iterations for the ``step`` environment steps before this worker: in its schedules, not its warm-up."""
+        per_iteration = most_timesteps(self._workflow)
+        iterations = max(1, step // per_iteration)
+        self._done = iterations * per_iteration
+        self._state = self._state.replace(iterations=WideCounter.create(iterations))
+        if isinstance(self._workflow, OffPolicyWorkflow):
+            starts = self._workflow.learning_starts + self._done
+            self._workflow = self._workflow.replace(learning_starts=starts)
 
     def _at(self, step: int) -> Workflow:
         """Return the workflow with ``total_timesteps`` scaled so that its schedules follow the steps of all workers."""

@@ -53,7 +53,7 @@ def check_worker_config(config: Mapping[str, Any], address: str, trust: Any) -> 
         raise ValueError(f"the config of the server at {address} has no {names}: check the address and the server.")
     if "${" in repr(config):
         raise ValueError(
-            f"the config of the server at {address} has interpolations (${{...}}), which must be removed there."
+            f"the config of the server at {address} has interpolations (${{...}}): resolve them on the server."
         )
     if not trust and (names := foreign_names(config)):
         raise ValueError(

@@ -20,7 +20,7 @@ MAX_SMALL = 6  # maximum number of small plots
 
 
 class LearningCurveRecorder(Recorder):
-    """Draws the learning curve at the end of a run, even of an interrupted one.
+    """Draws the learning curve at the end of a run, even if the run was interrupted.
 
     Args:
         metrics_csv: input file, written by a ``CsvRecorder`` that closes before this recorder.

@@ -17,7 +17,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def best_evaluation(steps: Iterable[float], values: Iterable[float]) -> float:
-    """Return the largest finite value of a metric at steps above 0; NaN without such a value.
+    """Return the largest finite value of a metric at steps above 0; NaN if no such value exists.
 
     The evaluation at step 0 is that of the untrained policy.
 
@@ -38,7 +38,7 @@ class RunStatus:
         steps_per_second: current speed, summed over all seeds.
         latest: the latest value of every metric.
         evaluations: all evaluation returns since the start or resume.
-        best: the largest finite value in ``evaluations`` after step 0; NaN without such a value.
+        best: the largest finite value in ``evaluations`` after step 0; NaN if no such value exists.
     """
 
     def __init__(self, plan: RunPlan, clock: Callable[[], float] = time.monotonic) -> None:

@@ -23,8 +23,8 @@ SECONDS_BETWEEN_WRITES = 10.0
 class TensorBoardRecorder(Recorder):
     """Writes one event per row. After a resume, TensorBoard drops the events recorded after the checkpoint.
 
-    Events reach the disk every ten seconds and at the end; after a hard kill the last ones may be missing here, but not
-    in ``metrics.csv``.
+    Events reach the disk every ten seconds and at the end; after a hard kill the last events may be missing here, but
+    not in ``metrics.csv``.
 
     Args:
         folder: folder of the event files.

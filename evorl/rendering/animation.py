@@ -27,7 +27,7 @@ def frame_numbers(num_moments: int, num_frames: int = MAX_FRAMES) -> np.ndarray:
 
 
 def frames_of(episode: SavedEpisode, env: Env, num_frames: int = MAX_FRAMES, size: int = IMAGE_SIZE) -> np.ndarray:
-    """Render an episode's MuJoCo bodies at K evenly spaced moments, uint8 ``[K, size, size, 3]``.
+    """Render an episode's MuJoCo bodies at K evenly spaced steps, uint8 ``[K, size, size, 3]``.
 
     Args:
         episode: an episode with recorded MuJoCo positions and velocities.
@@ -48,7 +48,7 @@ def frames_of(episode: SavedEpisode, env: Env, num_frames: int = MAX_FRAMES, siz
 
 
 def checked_path(path: Path | str) -> Path:
-    """Return the path of an animation, before its images are made; see ``write_animation`` for errors."""
+    """Check the path of an animation before it is rendered, and return it; see ``write_animation`` for errors."""
     path = Path(path)
     if path.suffix.lower() == ".mp4":
         require_encoder()

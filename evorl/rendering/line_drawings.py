@@ -67,7 +67,7 @@ class Sheet:
 
 
 def drawing_of(arrays: Mapping[str, np.ndarray], size: int) -> Draw:
-    """Return a function that draws a moment of an episode from the episode's arrays.
+    """Return a function that draws one step of an episode from the episode's arrays.
 
     Classic control is drawn if there are arrays ``[T + 1]`` with gymnax's names of positions. Otherwise the observation
     is drawn: an image or a grid by ``grid_picture``, other observations as bars of their first 64 numbers.
@@ -77,7 +77,7 @@ def drawing_of(arrays: Mapping[str, np.ndarray], size: int) -> Draw:
         size: image height, in pixels.
 
     Returns:
-        A function from the index of a moment, 0 to T, to an image, uint8 ``[size, width, 3]``.
+        A function from the index of a step, 0 to T, to an image, uint8 ``[size, width, 3]``.
     """
     for names, draw in _BODIES.items():
         if all(name in arrays and arrays[name].ndim == 1 for name in names):
@@ -95,7 +95,7 @@ def grid_picture(grid: np.ndarray, size: int) -> np.ndarray:
     """Draw a grid ``[H, W]`` or ``[H, W, C]`` with square cells, uint8 ``[size, width, 3]``.
 
     Three uint8 channels are red, green and blue, and a single channel is gray. Otherwise each channel has a color, and
-    a cell has the color of its last nonzero channel. Of a stack of up to 4 images ``[K, H, W]``, the last is drawn.
+    a cell has the color of its last nonzero channel. In a stack of up to 4 images ``[K, H, W]``, the last is drawn.
     """
     from PIL import Image
 

@@ -17,6 +17,7 @@ from evorl.envs.env import EnvState
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.envs.mujoco_frames import BodyRenderer
 from evorl.envs.options import parameter_names
+from evorl.envs.remote import refuse_remote
 from evorl.envs.vector import VectorEnv
 from evorl.episodes.physics import physics_in
 from evorl.episodes.replay import Player, episode_title, replay_episodes
@@ -55,7 +56,7 @@ def shown_episodes(
         players: policies; all play the same episodes.
         key: key of an evaluation; its first episodes are played again.
         size: image height, in pixels.
-        num_frames: number of images per episode, see ``seen_live``; other renderers draw any moment on request.
+        num_frames: number of images per episode, see ``seen_live``; other renderers draw any step on request.
         num_steps: maximum number of steps shown of each episode; ``None`` for whole episodes.
         as_bodies: for environments with a MuJoCo model, True renders the bodies; False yields no images (replay pages).
 
@@ -169,7 +170,7 @@ def seen_live(
 
 
 class Album:
-    """Images of an episode of unknown length: of evenly spaced moments, and of the last moment.
+    """Collects evenly spaced images of an episode of unknown length, and the image of its last step.
 
     Args:
         num_frames: number of images needed; when more than twice as many are stored, every second one is dropped.
@@ -180,7 +181,7 @@ class Album:
         self._pictures: dict[int, np.ndarray] = {}
 
     def add(self, moment: int, look: Callable[[], np.ndarray], is_last: bool = False) -> None:
-        """Store the image ``look()`` if ``moment`` is a multiple of the current spacing, or the last moment."""
+        """Store the image ``look()`` if the step ``moment`` is a multiple of the current spacing, or the last step."""
         if moment % self._every and not is_last:
             return
         self._pictures[moment] = look()
@@ -189,7 +190,7 @@ class Album:
             self._pictures = {at: x for at, x in self._pictures.items() if at % self._every == 0 or at == moment}
 
     def picture(self, moment: int) -> np.ndarray:
-        """Return the stored image closest to a moment."""
+        """Return the stored image closest to the step ``moment``."""
         return self._pictures[min(self._pictures, key=lambda at: abs(at - moment))]
 
 
@@ -237,6 +238,7 @@ def drawn_by_simulator(env: Any, size: int) -> Callable[[EnvState], np.ndarray]:
 
 def _rendering_env(env: VectorEnv, env_config: Mapping[str, Any] | str) -> Any:
     """Create a copy of ``env`` from its config, without autoreset; a simulator renders images in this process."""
+    refuse_remote(env)
     settings = {"name": env_config} if isinstance(env_config, str) else dict(env_config)
     if env.steps_on_host:
         settings.pop("vectorization", None)  # render in this process

@@ -24,7 +24,7 @@ class Shown:
     Attributes:
         title: title of the episode.
         rewards: reward of each step, float ``[T]``.
-        draw: function from the index of a moment, 0 to T, to its image, uint8 ``[height, width, 3]``, always of the
+        draw: function from the index of a step, 0 to T, to its image, uint8 ``[height, width, 3]``, always of the
             same size.
         episode: arrays of the episode, possibly of more than T steps; ``None`` if only images were stored.
         is_whole: True if the episode ends after T steps; False if it is longer and only its first T steps are shown.
@@ -42,7 +42,7 @@ class Shown:
         return len(self.rewards)
 
     def caption(self, moment: int) -> str:
-        """Return the caption of a moment from 0 to T: the title, the step, and the undiscounted return so far."""
+        """Return the caption at step ``moment``, 0 to T: the title, the step, and the undiscounted return so far."""
         end = " (end)" if moment == self.length and self.is_whole else ""
         return f"{self.title}  step {moment}{end}  return {figures(self.rewards[:moment].sum())}"
 
@@ -53,15 +53,15 @@ class Shown:
 
 
 def moments_of(shown: Sequence[Shown], num_frames: int) -> np.ndarray:
-    """Return up to ``num_frames`` evenly spaced moments to draw, from 0 to the length of the longest episode."""
+    """Return up to ``num_frames`` evenly spaced steps to draw, from 0 to the length of the longest episode."""
     return frame_numbers(max(each.length for each in shown) + 1, num_frames)
 
 
 def picture_grid(shown: Sequence[Shown], num_frames: int) -> np.ndarray:
-    """Draw all episodes at the same K moments, uint8 ``[K, height, width, 3]`` with even height and width.
+    """Draw all episodes at the same K steps, uint8 ``[K, height, width, 3]`` with even height and width.
 
     Args:
-        shown: episodes to draw, at least one; after its end, an episode keeps showing its last moment.
+        shown: episodes to draw, at least one; after its end, an episode keeps showing its last step.
         num_frames: maximum of K.
     """
     columns = len(shown) if len(shown) <= 3 else math.ceil(math.sqrt(len(shown)))

@@ -14,7 +14,7 @@ _QUALITY = "23"  # H.264's constant rate factor, libx264's default
 
 
 def require_encoder() -> None:
-    """Raise ``ImportError``, with the command to install it, if PyAV is not installed."""
+    """Raise ``ImportError``, whose message has the install command, if PyAV is not installed."""
     _av()
 
 

@@ -73,7 +73,7 @@ def draw_profiles(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]]
     """Draw the fraction of seeds that score above a threshold tau, over tau, with pointwise 95 % intervals.
 
     Args:
-        groups: groups of two labels or more.
+        groups: groups with at least two different labels.
         styles: color and line style by label.
     """
     scores = on_one_scale(scores_by_label(groups))
@@ -94,9 +94,9 @@ def draw_profiles(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]]
             axes.step(thresholds, shares, where="post", color=color, linestyle=dash, linewidth=1.8)
         several = len({group.env for group in groups}) > 1
         x = "normalized score tau" if several else f"tau: {describe_metric(groups[0].metric)}"
-        _label(axes, "Performance profile", x, "share of seeds with more than tau")
+        _label(axes, "Performance profile", x, "fraction of seeds with a score above tau")
         axes.set_ylim(-0.02, 1.02)
-        return as_svg(figure, "profiles", "Performance profile: the share of seeds that score more than tau")
+        return as_svg(figure, "profiles", "Performance profile: fraction of seeds with a score above tau")
 
 
 def improvements(groups: Sequence[Group]) -> list[Improvement]:

@@ -71,7 +71,7 @@ class RecordedRun:
 
     @property
     def title(self) -> str:
-        """The run's title, as shown while it trains; empty without one in its config."""
+        """The run's title, as shown while it trains; empty if its config has no title."""
         return escaped(str(self.config.get("title") or ""), lines=True)
 
     @property
@@ -189,7 +189,7 @@ class RecordedRun:
         return np.array([curve.values[-1] for curve in self.by_seed(metric)])
 
     def best(self, metric: str | None = None) -> float:
-        """Return the largest value of the metric, averaged over seeds, after step 0; NaN without such a value."""
+        """Return the largest value of the metric, averaged over seeds, after step 0; NaN if no such value exists."""
         curve = self.curves.get(metric or self.metric)
         return best_evaluation(curve.steps, curve.values) if curve else math.nan
 

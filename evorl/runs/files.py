@@ -1,6 +1,6 @@
 """Writes files and folders, never through a symbolic link, and explains why writing failed.
 
-A run folder may come from an untrusted person. A symbolic link inside the folder, at a path that a run writes, could
+A run folder may come from an untrusted source. A symbolic link inside the folder, at a path that a run writes, could
 make the run overwrite any file of the user, so such links are rejected. A link that leads to the run folder is
 followed, because the user created it.
 """

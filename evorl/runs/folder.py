@@ -88,7 +88,7 @@ class RunFolder:
     def create(cls, root: Path | str, config: Any, name: str | None = None) -> Self:
         """Create a run folder below ``root`` that only its user can enter, and store the config in it.
 
-        A folder that exists and is not empty keeps its permissions. Of several processes, only the first one writes.
+        A folder that exists and is not empty keeps its permissions. With several processes, only the first one writes.
 
         Args:
             root: folder of all runs, created if missing.

@@ -20,7 +20,7 @@ _ADDRESS = re.compile(rf"hf://({_NAME}/{_NAME})(?:@([\w./-]+))?", re.ASCII)
 
 
 class HubAddress(NamedTuple):
-    """A repository of models on the Hub.
+    """A model repository on the Hub.
 
     Attributes:
         repository: ``<owner>/<name>``.
@@ -35,7 +35,7 @@ class HubAddress(NamedTuple):
         """Parse an address ``hf://<owner>/<name>[@<revision>]``.
 
         Raises:
-            RunFolderError: the address has another form.
+            RunFolderError: the address is malformed.
         """
         match = _ADDRESS.fullmatch(address)
         if match is None:
@@ -86,15 +86,9 @@ def _store(path: Path, content: bytes) -> None:
 
 
 def upload_to_hub(address: str, files: Mapping[str, bytes], message: str) -> str:
-    """Create a repository of models, unless it exists, and upload files in one commit.
+    """Upload ``files`` (content by name) in one commit to ``hf://<owner>/<name>[@<branch>]``; return its web page.
 
-    Args:
-        address: ``hf://<owner>/<name>[@<branch>]``.
-        files: contents by file name.
-        message: commit message.
-
-    Returns:
-        Address of the commit's web page.
+    The model repository is created unless it exists. ``message`` is the commit message.
 
     Raises:
         RunFolderError: the address is invalid, or the Hub cannot be reached or rejects the upload (e.g. no token).

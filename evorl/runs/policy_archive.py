@@ -1,4 +1,4 @@
-"""Packed policies: a trained policy in one ZIP file, which may come from an untrusted person.
+"""Packed policies: a trained policy in one ZIP file, which may come from an untrusted source.
 
 The archive contains files named in ``FILES`` and a ``manifest.json`` with their digests. It is unpacked into a run
 folder in the user's cache, named after the digest of the archive. Reading rejects links, absolute paths, ``..``, names
@@ -193,7 +193,7 @@ def _write_checkpoint(folder: Path, contents: Mapping[str, bytes], source: Path 
         read_structure(folder / str(step))
         read_about(folder / str(step))
     except (KeyError, TypeError, ValueError, RecursionError, CheckpointError) as error:
-        raise RunFolderError(f"{source} has a corrupted checkpoint ({str(error)[:200]}): get it again.") from error
+        raise RunFolderError(f"{source} has a corrupted checkpoint ({str(error)[:200]}): download it again.") from error
 
 
 def _check_directory(file: IO[bytes]) -> None:

@@ -115,7 +115,7 @@ class RunSpec(Part):
 
         Raises:
             ValueError: a value has the wrong type or is out of range; the message states the key, the value and the
-                expectation.
+                accepted values.
         """
         settings = plain(config)
         keys = cls.keys()

@@ -90,7 +90,7 @@ def _read_parts(value: Any, name: str) -> tuple[str, ...] | None:
 
 def _read_which(value: Any, name: str) -> str | int:
     if value not in ("best", "latest") and not (type(value) is int and 0 <= value < 2**63):
-        raise ValueError(f"{name} must be best, latest or the number of an iteration; got {short_repr(value)}.")
+        raise ValueError(f"{name} must be best, latest or an iteration number; got {short_repr(value)}.")
     return value
 
 

@@ -111,7 +111,7 @@ class SweepFolder:
 
     @classmethod
     def open(cls, path: Path | str, trust: bool = False) -> Self:
-        """Read the sweep of a folder, which may come from an untrusted person.
+        """Read the sweep of a folder, which may come from an untrusted source.
 
         Args:
             path: the folder.
@@ -146,7 +146,7 @@ class SweepFolder:
 
     @property
     def learning_curves(self) -> Path:
-        """Path of the plot of the learning curves of all settings, PNG."""
+        """Path of the PNG plot with the learning curves of all settings."""
         return self.path / "learning_curves.png"
 
     @property
@@ -227,7 +227,7 @@ def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
-# Checks of the stored fields of a run, which may come from an untrusted person.
+# Checks of the stored fields of a run, which may come from an untrusted source.
 _IS_VALID: dict[str, Callable[[Any], bool]] = {
     "overrides": _are_texts,
     "setting": lambda value: isinstance(value, dict) and _are_texts(list(value.values())),

@@ -1,4 +1,4 @@
-"""Reads configs that may come from an untrusted person as plain data, and rejects names of code outside evorl.
+"""Reads configs that may come from an untrusted source as plain data, and rejects names of code outside evorl.
 
 Evaluating or resuming a stored run builds the objects in its config. Therefore the config is read without tags, aliases
 and interpolations, which could read secrets from the environment. Names are checked twice: here, before anything is

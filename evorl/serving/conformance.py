@@ -56,10 +56,7 @@ class Conversation:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def receive(self, expected: str = "a message") -> dict[str, Any]:
-        """Return the client's next message.
-
-        Args:
-            expected: description of the message for the report, a noun phrase.
+        """Return the client's next message; ``expected`` describes it in the report, as a noun phrase.
 
         Raises:
             CheckFailedError: the client sends nothing in time, closes the connection, or sends bytes that are not RLX.
@@ -80,11 +77,7 @@ class Conversation:
             raise CheckFailedError(expected, f"bytes that are not RLX ({error})") from None
 
     def receive_command(self, command: str, **entries: Any) -> dict[str, Any]:
-        """Return the client's next message after checking its command and ``entries``.
-
-        Args:
-            command: expected command.
-            entries: expected keys and values.
+        """Return the client's next message after checking that it has this command and these entries.
 
         Raises:
             CheckFailedError: the command or an entry differs or is missing, or no valid message was received.
@@ -189,7 +182,7 @@ def run_checks(
     seconds: float,
     start: Callable[[], Callable[[], bool]] | None = None,
 ) -> Iterator[Result]:
-    """Run the checks, each on a new connection.
+    """Run the checks, each on a new connection, and yield their results.
 
     Args:
         checks: checks to run, in this order.
@@ -197,9 +190,6 @@ def run_checks(
         seconds: timeout of a connection and of each message in seconds.
         start: ends the previous client, starts the client for one check, and returns a function that returns True while
             that client runs. ``None`` for a client that reconnects by itself; the first connection then has no timeout.
-
-    Yields:
-        The result of each check.
 
     Raises:
         NoConnectionError: the client does not connect.

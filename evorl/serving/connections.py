@@ -16,22 +16,14 @@ from evorl.sockets.socket_server import ConnectionLimits
 
 
 class MessageRate:
-    """Limits the number of messages per second of a connection.
-
-    Args:
-        limit: maximum number of messages per second; 0 for no limit.
-    """
+    """Limits the number of messages per second of a connection to ``limit``; 0 for no limit."""
 
     def __init__(self, limit: float) -> None:
         self._limit = limit
         self._window, self._count = -1.0, 0
 
     def take(self, now: float, num_messages: int = 1) -> None:
-        """Count messages received at the same time.
-
-        Args:
-            now: time of the event loop's clock in seconds.
-            num_messages: number of the messages.
+        """Count messages received at the time ``now`` of the event loop's clock, in seconds.
 
         Raises:
             ProtocolError: the limit is exceeded.

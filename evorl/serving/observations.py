@@ -63,7 +63,7 @@ def observation_from(state: Any, space: Space, name: str = "state") -> Any:
         if not ((space.start <= array) & (array < end)).all():
             raise ObservationError(f"{name} must be one of {space.start} to {end - 1}, got {array}.")
         if (array % 1).any():
-            raise ObservationError(f"{name} must consist of whole numbers, got {array}.")
+            raise ObservationError(f"{name} must consist of integers, got {array}.")
     if array.dtype.kind == "f" and np.issubdtype(space.dtype, np.integer):
         is_picture = space.dtype == np.uint8 and isinstance(space, Box) and space.high.max(initial=0) == 255
         array = np.rint(array * 255) if is_picture and array.max(initial=0.0) <= 1.0 else np.rint(array)

@@ -19,8 +19,14 @@ def with_training_server(workflow: Workflow, spec: RunSpec) -> Workflow:
     """Return the workflow with a training server that collects from remote simulators.
 
     Raises:
-        ValueError: ``serve`` is invalid, ``actors`` are set, or remote simulators cannot train the workflow.
+        ValueError: ``serve`` is invalid, ``actors`` are set, episodes would be recorded or rendered, or remote
+            simulators cannot train the workflow.
     """
+    if workflow.keeping is not None or spec.render_interval:
+        raise ValueError(
+            "clients of env=remote play the episodes, so the server cannot save, plot or render them: remove "
+            "render_interval, evaluation.save_episodes and evaluation.plot_episodes."
+        )
     if workflow.execution.collector is not None:
         raise ValueError(
             "actors step local environments, but simulators of env=remote connect by themselves: remove actors."
@@ -47,8 +53,10 @@ def refuse_local_run(which: str, runs_folder: str) -> None:
         )
 
 
-def connect_training_server(workflow: Workflow, folder: RunFolder, should_stop: Callable[[], bool]) -> None:
+def connect_training_server(
+    workflow: Workflow, folder: RunFolder, should_stop: Callable[[], bool], message: Callable[[str], None]
+) -> None:
     """Let ``should_stop`` end the server's wait for simulators, and store clients' metrics in the run folder."""
     workflow.collector.stop_when(should_stop)
     server = cast("TrainingServer", workflow.collector)
-    server.keep(ClientMetrics(folder.path / "clients"))
+    server.keep(ClientMetrics(folder.path / "clients"), message)

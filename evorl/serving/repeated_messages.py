@@ -26,11 +26,7 @@ Places = list[tuple[int, int, str]]  # (start, end, format) of each number
 
 
 class RepeatedMessages:
-    """Decodes the messages of one connection like ``decode``, but faster if their layout repeats.
-
-    Args:
-        limits: limits of a message, as for ``evorl.serving.rlx.decode``.
-    """
+    """Decodes the messages of one connection like ``decode`` with ``limits``, but faster if their layout repeats."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits

@@ -48,6 +48,8 @@ async def talk_to_robot(
             while True:
                 async with asyncio.timeout(limits.idle_seconds or None):  # that of receive would restart with each ping
                     frame = await socket.receive()
+                if frame.type == WSMsgType.TEXT:
+                    raise ProtocolError("an observation must be MessagePack in a binary frame, got a text frame.")
                 if frame.type != WSMsgType.BINARY:
                     break
                 rate.take(asyncio.get_running_loop().time())

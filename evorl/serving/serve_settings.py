@@ -55,7 +55,7 @@ class ServeSettings(PyTreeNode):
     def __post_init__(self) -> None:
         require_positive(self, "max_clients", "max_frame")
         if self.max_policy_lag is not None and (self.max_policy_lag < 0 or self.max_policy_lag % 1):
-            raise ValueError(f"serve.max_policy_lag must be a whole number, 0 or more, got {self.max_policy_lag}.")
+            raise ValueError(f"serve.max_policy_lag must be an integer, 0 or more, got {self.max_policy_lag}.")
         if (self.cert is None) != (self.key is None):
             missing = "cert" if self.cert is None else "key"
             raise ValueError(f"serve.{missing} is missing: set both serve.cert and serve.key to files, or neither.")

@@ -11,7 +11,7 @@ import numpy as np
 
 from evorl.config.names import no_such
 from evorl.config.values import short_repr
-from evorl.envs.remote import space_from_config
+from evorl.envs.remote import observation_space_from_config, space_from_config
 from evorl.envs.space import Space
 from evorl.serving.batched_inference import ActionRequest
 from evorl.serving.observations import ObservationError, observation_from
@@ -132,7 +132,8 @@ class Session:
             return
         try:
             _check_size(message[name], name, max(MAX_NUMBERS, _num_numbers(space)))
-            declared = space_from_config(message[name], name)
+            read = observation_space_from_config if name == "obs_space" else space_from_config
+            declared = read(message[name], name)
         except (ValueError, TypeError, OverflowError) as error:
             reason = str(error) if name in str(error) else f"{name} does not describe a space: {error}"
             raise SessionError(reason) from error

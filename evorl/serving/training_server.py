@@ -47,6 +47,7 @@ class TrainingServer(ByValue):
     def __init__(self, workflow: Any, settings: ServeSettings, should_stop: Callable[[], bool] = lambda: False) -> None:
         self.settings, self._should_stop = settings, should_stop
         self._metrics: ClientMetrics | None = None
+        self._message: Callable[[str], None] = lambda _: None
         self._spans = Spans(settings.profile_dir, "training server")
         self.check(workflow)
         simulators = workflow.env.simulators.main
@@ -72,9 +73,9 @@ class TrainingServer(ByValue):
 
     is_one_program = False
 
-    def keep(self, metrics: ClientMetrics) -> None:
-        """Store the metrics of clients in ``metrics``, which is closed with the server."""
-        self._metrics = metrics
+    def keep(self, metrics: ClientMetrics, message: Callable[[str], None]) -> None:
+        """Store the metrics of clients in ``metrics``, which is closed with the server; ``message`` shows a text."""
+        self._metrics, self._message = metrics, message
         self.switchboard.store_metric = metrics.store
 
     def stop_when(self, should_stop: Callable[[], bool]) -> None:
@@ -114,13 +115,14 @@ class TrainingServer(ByValue):
                 self._metrics.advance(steps + len(rows) * workflow.timesteps_per_iteration)
         return stacked_rows(rows) if rows else None, state
 
-    def evaluate(self, workflow: Any, state: State, message: Callable[[str], None] = lambda _: None) -> PyTreeDict:
+    def evaluate(self, workflow: Any, state: State) -> PyTreeDict:
         """Return statistics of episodes of greedy clients (``exploit``); NaN if none ends within ``eval_seconds``."""
         acting, _ = _peek(workflow, state)
-        self._publish(acting, message)
+        is_first = self._thread is None  # no client could connect yet
+        self._publish(acting, self._message)
         self.switchboard.begin_evaluation()
         episodes = []
-        if self.switchboard.num_greedy:
+        if self.switchboard.num_greedy or is_first:
             episodes = self.switchboard.wait_for_episodes(
                 workflow.eval_episodes, self.settings.eval_seconds, self._should_stop
             )
@@ -180,11 +182,7 @@ class TrainingServer(ByValue):
 
 
 def reason_not_served(workflow: Any) -> str | None:
-    """Return the reason why remote simulators cannot train a workflow; ``None`` if they can.
-
-    Args:
-        workflow: workflow that was built for ``env=remote``.
-    """
+    """Return the reason why remote simulators cannot train a workflow for ``env=remote``; ``None`` if they can."""
     name = type(workflow).__name__
     if not workflow.agent.learns:
         return f"{name} does not learn: choose one of {learning_algorithms(OnPolicyWorkflow, OffPolicyWorkflow)}."

@@ -186,7 +186,7 @@ class GuardedConnection(asyncio.Protocol):
         self._inner.connection_lost(exc)
 
     def end_if_overdue(self, now: float) -> None:
-        """Close the connection after a timeout; abort it if the client does not read."""
+        """Close the connection if a timeout expired by ``now``, in seconds; abort it if the client does not read."""
         self._note_progress(now)  # a protocol may begin a queued request without new data
         unread_too_long = (
             self._unread_since is not None and now - self._unread_since > self._server.limits.frame_seconds

@@ -30,7 +30,7 @@ class Group:
 
 
 def grouped(settings: Sequence[Setting], build: Callable[[Setting], Workflow]) -> Iterator[Group]:
-    """Yield groups that partition the settings of a sweep; ``build`` creates the workflow of a setting.
+    """Partition the settings of a sweep into groups that share a program; ``build`` creates a setting's workflow.
 
     Raises:
         ValueError: a value of a setting is invalid.

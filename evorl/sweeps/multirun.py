@@ -41,7 +41,7 @@ def train_runs(
         trust: True if the command that resumes the sweep needs ``trust=true``.
 
     Raises:
-        RunsFailed: a run failed, now or before; raised after the other runs, or after a stop.
+        RunsFailed: a run failed, now or in an earlier call; raised after all other runs, or after a stop.
     """
     resume_command = _resume_command(sweep, trust)
     with stop_on_signals(resume_command) as should_stop:

@@ -58,7 +58,7 @@ class OptunaStudy:
     Args:
         path: Optuna journal, also readable with Optuna's tools; created if it does not exist.
         over: a list of values, or a range ``{low, high, scale}``, for each dotted path in the config. If its ends have
-            the type int, whole numbers are drawn.
+            the type int, integers are drawn.
         seed: seed of the sampler, a tree-structured Parzen estimator (Bergstra et al. 2011). The sampler of each trial
             has a separate seed, so a resumed search proposes the same settings as an uninterrupted one.
         pruner: ends unpromising trials; ``None`` ends none.

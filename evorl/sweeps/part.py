@@ -117,7 +117,7 @@ class Part:
         return read_about(checkpointer.folder / str(checkpointer.steps[-1]))["progress"]
 
     def evaluations(self) -> dict[int, dict[int, dict[str, list[float]]]]:
-        """Return the metrics of evaluations: a value per seed, by setting, environment steps and name of the metric."""
+        """Return the evaluations of the part, ``{setting: {timesteps: {metric: values}}}``, with one value per seed."""
         file = RowFile(self.folder / "metrics.csv")
         evaluations: dict[int, dict[int, dict[str, list[float]]]] = {member: {} for member in self.members}
         try:

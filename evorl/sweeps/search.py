@@ -12,6 +12,7 @@ from typing import Any
 
 from evorl.config.command_lines import describe_setting
 from evorl.config.gate import is_restricted
+from evorl.execution.multiprocess import refuse_several_processes
 from evorl.execution.signals import stop_on_signals
 from evorl.recorders.row_file import RowFile, as_line
 from evorl.runs.folder import RunFolder
@@ -50,6 +51,7 @@ def search_settings(
         RunFolderError: another process runs the search, its journal is corrupted, or its folder cannot be written.
         ImportError: Optuna is not installed.
     """
+    refuse_several_processes("search")
     spec = with_fixed_source(spec)
     settings = check_search(spec, check_build)
     over, num_trials = settings.over, settings.trials
@@ -92,7 +94,7 @@ class _Judge:
     def evaluated(self, timesteps: int, score: float) -> str | None:
         """Return the reason to end the trial after an evaluation; ``None`` to continue."""
         self.pruned = self._study.report(self._trial, timesteps, score)
-        return "search.pruner ends this trial, which is worse than others were at this step" if self.pruned else None
+        return "search.pruner ends this trial, which is worse than other trials at this step" if self.pruned else None
 
 
 def _make_pruner(settings: SearchSettings, spec: RunSpec) -> Pruner | None:

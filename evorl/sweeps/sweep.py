@@ -16,10 +16,10 @@ from evorl.config.command_lines import describe_setting
 from evorl.config.names import no_such
 from evorl.config.values import dotted_keys
 from evorl.execution.first_update import refuse_idle_training
+from evorl.execution.multiprocess import refuse_several_processes
 from evorl.execution.rows import describe_evaluation
 from evorl.execution.runtime import prepare_for
 from evorl.execution.signals import stop_on_signals
-from evorl.ops.processes import is_first
 from evorl.ops.terminal_text import counted
 from evorl.ops.trees import with_leaves
 from evorl.recorders import LogRecorder, ProgressRecorder, RecorderGroup, make_recorder
@@ -53,6 +53,7 @@ def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
         ValueError: a setting is invalid.
         RunFolderError: another process trains the sweep, or its folder cannot be written.
     """
+    refuse_several_processes("sweep")
     sweep, settings, groups = sweep_groups(spec, is_new=start.resumed is None)
     folder = start.folder(spec)
     command = start.resume_command(folder, spec)
@@ -65,8 +66,7 @@ def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
             print(text, flush=True)
 
     try:
-        if is_first():
-            held.hold()
+        held.hold()
         start.record(folder)
         tell(f"{counted(len(settings), 'setting')} of {', '.join(sweep.over)}: {counted(len(groups), 'program')}.")
         run = SweepRun(folder.path, sweep, groups, spec.num_seeds, spec.seed, spec.devices, tell)
@@ -86,7 +86,8 @@ def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
             tell(f"Stopped early. To resume: {command}")
             return Trained(None, True, folder.path)
         failures = tuple(
-            f"{describe_setting(setting)}: it diverged; last return of each seed: {_shown_last(returns[member])}."
+            f"{describe_setting(setting)}: it diverged; last return of each seed: "
+            f"{', '.join(f'{value:,.1f}' for value in returns[member][max(returns[member])])}."
             for member, setting in enumerate(settings)
             if _has_diverged(returns[member])
         )
@@ -113,7 +114,7 @@ def sweep_groups(spec: RunSpec, is_new: bool = True) -> tuple[SweepSettings, lis
         The options of the sweep, its settings, and the settings grouped by the program that trains them.
 
     Raises:
-        ValueError: a setting cannot be trained, or would learn nothing.
+        ValueError: a setting cannot be trained, or allows no update.
     """
     sweep = SweepSettings.from_config(spec.sweep)
     refuse_what_is_no_setting(sweep.over, spec)
@@ -125,7 +126,7 @@ def sweep_groups(spec: RunSpec, is_new: bool = True) -> tuple[SweepSettings, lis
         groups = list(grouped(settings, lambda setting: workflow_from_config(spec_of(spec, setting).workflow_config())))
     except ValueError as error:
         if any(isinstance(values, Mapping) and isinstance(values["low"], int) for values in sweep.over.values()):
-            raise ValueError(f"{error} A range samples fractions: list the values.") from error
+            raise ValueError(f"{error} A range also samples non-integers: list the values.") from error
         raise
     for group in groups:
         if is_new and not group.workflow.timesteps_per_iteration and (sweep.at_once or 1) > 1:
@@ -156,10 +157,6 @@ def _refuse_what_has_no_effect(over: Mapping[str, Any], spec: RunSpec) -> None:
 
 def _has_diverged(of_setting: Mapping[int, Sequence[float]]) -> bool:
     return bool(of_setting) and not math.isfinite(last_score(of_setting))
-
-
-def _shown_last(of_setting: Mapping[int, Sequence[float]]) -> str:
-    return ", ".join(f"{value:,.1f}" for value in of_setting[max(of_setting)])
 
 
 def _recorders(log: Path, title: str, part: Part) -> list[Recorder]:

@@ -63,7 +63,7 @@ class SweepRun:
     def at_once(self) -> tuple[int, ...]:
         """Number of settings of each group that are trained in parallel; a resumed sweep reads it from ``at_once.csv``.
 
-        The number depends on the memory of the machine, but the folders of the parts depend on it.
+        It is stored because it depends on the machine's memory, and the folders of the parts depend on it.
 
         Raises:
             RunFolderError: the file is corrupted.
@@ -76,8 +76,8 @@ class SweepRun:
                 return computed
             if list(map(str, computed)) != stored:
                 self.message(
-                    f"sweep.at_once={self.settings.at_once} has no effect on a resumed sweep: parts of "
-                    f"{', '.join(stored)} settings, as at the start."
+                    f"sweep.at_once={self.settings.at_once} has no effect on a resumed sweep: its parts still have "
+                    f"{', '.join(stored)} settings."
                 )
         most = [len(group.members) + MAX_IDLE for group in self.groups]
         if len(stored) != len(most) or any(x not in map(str, range(1, n + 1)) for x, n in zip(stored, most)):
@@ -144,7 +144,7 @@ class SweepRun:
                 if part.is_finished:
                     continue
                 settings = counted(len(part.members), "setting")
-                settings += f"{seeds}{' side by side' if len(part.members) > 1 else ''}"
+                settings += f"{seeds}{', in parallel' if len(part.members) > 1 else ''}"
                 self.message(f"Part {number} of {len(parts)}{of_round}: {settings}.")
                 part.train(self.seed, functools.partial(self._start, part, before), recorders(part), should_stop)
                 if not part.is_finished:
@@ -181,7 +181,7 @@ class SweepRun:
         return sorted(ranked(returns_of(merged_evaluations(rounds)), last_rounds(rounds))[:num_left])
 
     def evaluations(self) -> Evaluations:
-        """Return the metrics of evaluations: a value per seed, by setting, environment steps and name of the metric."""
+        """Return all evaluations, ``{setting: {timesteps: {metric: values}}}``, with one value per seed."""
         return {member: {} for member in range(self.num_settings)} | merged_evaluations(self.rounds())
 
     def final_state(self, member: int) -> tuple[State, dict[str, Any]]:

@@ -52,7 +52,7 @@ def prepare_training(spec: RunSpec, resumed: RunFolder | None) -> Prepared:
         resumed: folder of the run to continue; ``None`` for a new one.
 
     Raises:
-        ValueError: the settings are inconsistent, the state does not fit in memory, or nothing would be learned.
+        ValueError: the settings are inconsistent, the state does not fit in memory, or no update would ever happen.
         RunFolderError: the run that ``init_from`` names cannot be read.
     """
     refuse_hopeless_sizes(spec.as_config())

@@ -44,7 +44,7 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
         start: folder, title and other properties of the start.
 
     Raises:
-        ValueError: the settings are inconsistent, too large for the memory, or nothing would be learned.
+        ValueError: the settings are inconsistent, too large for the memory, or allow no update.
         RunFolderError: a folder cannot be read or written, or was removed during the training.
         TrainingDiverged: a number became NaN or infinite; with a checkpoint, the message has the resume command.
         ProcessLost: one of several processes ended.
@@ -80,7 +80,7 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
                 if beginning:
                     state = beginning.first_state(spec.seed)
                 if spec.kind is RunKind.REMOTE:
-                    connect_training_server(workflow, folder, stops)
+                    connect_training_server(workflow, folder, session.should_stop, recorder.message)
                 with _failures_explained(folder, checkpointer, spec):
                     if served:
                         served.serve(recorder, checkpointer, stops)

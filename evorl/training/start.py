@@ -66,7 +66,7 @@ class RunStart:
         source: folder of the source tree; its git commit is recorded.
         notice: first message of a new run; ``None`` for no message.
         suggests_changes: if true, a new run starts with a message that suggests settings to change first.
-        began: reading of ``time.perf_counter`` from which the run's seconds are counted.
+        began: start of the run in seconds, by ``time.perf_counter``.
     """
 
     place: RunPlace

@@ -214,7 +214,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
             watch=not self.env.steps_on_host,
         )
         parts = [(slice(num_local), population), (slice(num_local, None), self.num_explorations)]
-        whole = [_on_every_device(row_of(outcomes, rows), size) for rows, size in parts if size]
+        whole = [row_of(collectives.gather_rows(row_of(outcomes, x)), slice(size)) for x, size in parts if size]
         return jax.tree.map(lambda *x: jnp.concatenate(x), *whole), state.replace(key=key)
 
     def _explorers_act(self, state: EvolutionGuidedState, rows: jax.Array) -> ActionFn:
@@ -258,7 +258,3 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
         """Return the number of updates per learner due for ``timesteps`` more steps, int32; 0 during warm-up."""
         updates = self.updates_per_generation or updates_for_steps(self.learner, before, timesteps)
         return jnp.where(before.as_float() + timesteps >= self.learner.learning_starts, updates, 0)
-
-
-def _on_every_device(outcomes: EpisodeOutcomes, num_rows: int) -> EpisodeOutcomes:
-    return jax.tree.map(lambda x: x[:num_rows], collectives.gather_rows(outcomes))

@@ -15,7 +15,7 @@ from evorl.envs import AutoresetMode
 from evorl.evaluators.episodes import EpisodeOutcomes, longest_episode
 from evorl.evaluators.population_evaluator import PopulationEvaluator
 from evorl.execution.plan import PlanRules
-from evorl.metrics import EpisodeStatistics, WideCounter, episode_statistics
+from evorl.metrics import WideCounter, episode_statistics
 from evorl.types import Key, PyTreeDict, State
 from evorl.workflows.workflow import Workflow
 
@@ -119,7 +119,7 @@ class GenerationalWorkflow(Workflow[G]):
 
 
 def generation_metrics(outcomes: EpisodeOutcomes, fitness: jax.Array, best_fitness: jax.Array) -> PyTreeDict:
-    """Return the metrics of a generation; statistics of the fitness ignore non-finite values.
+    """Return the metrics of a generation; statistics ignore non-finite returns of individuals that break a simulation.
 
     Args:
         outcomes: outcomes of the generation's episodes.
@@ -133,13 +133,5 @@ def generation_metrics(outcomes: EpisodeOutcomes, fitness: jax.Array, best_fitne
         fitness_std=jnp.nanstd(fitness),
         fitness_max=jnp.nanmax(fitness),
         best_fitness=best_fitness,
-        episodes=finite_episode_statistics(outcomes),
+        episodes=episode_statistics(jnp.isfinite(outcomes.returns), outcomes.returns, outcomes.lengths),
     )
-
-
-def finite_episode_statistics(outcomes: EpisodeOutcomes) -> EpisodeStatistics:
-    """Return the statistics of a generation's episodes; ``outcomes`` are identical on all devices.
-
-    Episodes with a non-finite return are excluded, because some individuals may break their simulation.
-    """
-    return episode_statistics(jnp.isfinite(outcomes.returns), outcomes.returns, outcomes.lengths)

@@ -40,10 +40,10 @@ class LearnerEmitter(PyTreeNode):
     recorded_entries: ClassVar[tuple[str, ...]] = ("termination",)
 
     def check(self) -> None:
-        """Raise ``ValueError`` unless ``learner.updates_per_iteration`` is a whole number."""
+        """Raise ``ValueError`` unless ``learner.updates_per_iteration`` is an integer."""
         if self.learner.updates_per_iteration != self.learner.most_updates:
             raise ValueError(
-                f"learner.updates_per_iteration={self.learner.updates_per_iteration:g} must be a whole number, "
+                f"learner.updates_per_iteration={self.learner.updates_per_iteration:g} must be an integer, "
                 "because it is the number of updates per generation."
             )
 

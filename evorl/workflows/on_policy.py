@@ -152,7 +152,7 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
     ) -> tuple[AgentState, Any, PyTreeDict]:
         """Learn from a trajectory ``[T, B, ...]`` of this device's environments.
 
-        ``progress``, 0 to 1, is the completed part of training. Losses use the observation statistics of the rollout.
+        ``progress`` is the completed fraction of training. Losses use the observation statistics of the rollout.
 
         Returns:
             The states of agent and optimizer, identical on all devices, and scalar metrics by name, which the caller

@@ -166,7 +166,7 @@ class ReplaySettings(PyTreeNode):
                 )
             if workflow.updates_per_iteration != workflow.most_updates:
                 raise ValueError(
-                    f"updates_per_iteration={workflow.updates_per_iteration} must be a whole number with offline=true, "
+                    f"updates_per_iteration={workflow.updates_per_iteration} must be an integer with offline=true, "
                     "where an iteration consists of updates only."
                 )
             if workflow.execution.collector is not None:
@@ -178,7 +178,7 @@ class ReplaySettings(PyTreeNode):
 def _exclude(conflicts: Mapping[str, Any], purpose: str, alternative: str) -> None:
     """Raise ``ValueError`` if one of ``conflicts``, settings by name, is set; the message lists all that are set."""
     if names := [name for name, is_set in conflicts.items() if is_set]:
-        raise ValueError(f"{purpose}, which excludes {' and '.join(names)}: set {alternative}, or change the others.")
+        raise ValueError(f"{purpose} and conflicts with {' and '.join(names)}: set {alternative} or change the others.")
 
 
 def draw_from_both(workflow: OffPolicyWorkflow, state: State, key: Key, progress: jax.Array) -> DrawnBatches:

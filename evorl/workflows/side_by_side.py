@@ -7,7 +7,6 @@ Most float settings of a workflow are leaves of its pytree, so training runs tha
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -95,13 +94,12 @@ class SideBySideWorkflow(Workflow):
                 "Training settings in parallel needs one compiled program, but the environments or actors of this run "
                 "are outside of JAX: use -m to run one training after another."
             )
-        rules = dataclasses.replace(inner.plan_rules, evenly=True)
-        plan = functools.partial(
-            plan_execution, inner.env, num_seeds=len(seeds), env_chunk=inner.env_chunk, rules=rules
-        )
-        execution, _ = plan(devices)
+        # A number of devices needs to divide only the rows; ``auto`` avoids numbers that divide nothing.
+        rules = dataclasses.replace(inner.plan_rules, evenly=devices == "auto")
+        options = {"num_seeds": len(seeds), "env_chunk": inner.env_chunk, "rules": rules}
+        execution, _ = plan_execution(inner.env, devices, **options)
         if execution.axis != SEED_AXIS:  # the number of rows is not a multiple of the devices, or is 1
-            execution, _ = plan(1)
+            execution, _ = plan_execution(inner.env, 1, **options)
         execution = dataclasses.replace(execution, num_seeds=len(seeds))  # a single row has a leading axis, too
         shared = ("env", "eval_env", "agent", "discount", "eval_episodes", "env_chunk", *OF_THE_LOOP)
         return cls(

@@ -102,7 +102,8 @@ class ControlLoop:
         safe_action: action that makes the robot safe, such as zero torque or the present pose.
         hz: ticks per second; 1 / ``ctrl_dt`` of the training.
         deadline: share of the period in which the action has to be computed; a later one is not sent.
-        max_age: age in seconds from which on an observation is too old.
+        max_age: age in seconds from which on an observation is too old. So is an observation from as far in the future,
+            which has the time of another clock, or without a valid time.
         max_faults: number of faults in a row after which the loop stops.
         now: clock in seconds.
         sleep: waits for a number of seconds.
@@ -139,11 +140,12 @@ class ControlLoop:
     def run(self, ticks: int | None = None) -> Report:
         """Run until ``ticks`` have passed (``None`` for no end), the watchdog stops, or an exception is raised.
 
-        The safe action is the last command in each case.
+        The safe action is the last command in each case. Each run starts an episode of the policy.
         """
         report = Report()
         scheduled = self._now()
-        self._repeats_left = 0
+        self._in_a_row = self._repeats_left = 0
+        self._policy.reset()
         try:
             while (ticks is None or report.ticks < ticks) and not report.stopped:
                 while (wait := scheduled - self._now()) > 0:
@@ -181,7 +183,7 @@ class ControlLoop:
     def _action(self, start: float) -> tuple[np.ndarray, str]:
         """Return the action, or the safe one and the fault."""
         obs, measured_at = self._observe()
-        if obs is None or start - measured_at > self._max_age:
+        if obs is None or not abs(start - measured_at) <= self._max_age:  # false for NaN
             return self._safe, "old observation"
         obs = np.asarray(obs, np.float32)
         if obs.shape != self._policy.obs_shape or not np.isfinite(obs).all():

@@ -6,6 +6,7 @@ logic is in ``PolicyBridge``, which does not use ROS and is tested without it.
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -85,10 +86,13 @@ def main() -> None:
     import rclpy
     from rclpy.node import Node
     from rclpy.qos import qos_profile_sensor_data
+    from rclpy.signals import SignalHandlerOptions
     from sensor_msgs.msg import JointState
     from std_msgs.msg import Float64MultiArray
 
-    rclpy.init()
+    # The handlers of rclpy would shut ROS down before the safe action is published.
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt, as Ctrl-C does
     node = Node("evorl_policy")
     path = node.declare_parameter("policy", "policy.onnx").value
     joints = node.declare_parameter("joints", ["slider", "hinge_1"]).value

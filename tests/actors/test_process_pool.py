@@ -4,18 +4,25 @@ process is left.
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 import queue
 import signal
+import subprocess
+import sys
 import time
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 from evorl.actors import process_pool
-from evorl.actors.process_pool import ProcessPool
+from evorl.actors.process_pool import SAME_NUMBERS, ProcessPool, jax_settings
+from evorl.actors.supervisor import Supervisor
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.execution.collector import iterate
 from tests.actors.test_actor_loop import SUPPORT, after, build
@@ -126,6 +133,77 @@ def test_a_rollout_that_takes_too_long_is_asked_of_another_actor() -> None:
     assert len(messages) == 1
     assert_names(messages[0], "actors.timeout", "replaced")
     workflow.close()
+
+
+def stop_while_sending(pipe: Connection, data: bytes) -> None:
+    """Write the first bytes of a message to the pipe, then stop this process as SIGSTOP of a user would."""
+    os.write(pipe.fileno(), data[:1000])
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+class Stopping:
+    """Worker with large answers, whose process stops at the first one; ``settings`` is a file that marks the stop."""
+
+    def __init__(self, settings: Any) -> None:
+        self._mark = settings
+
+    def answer(self) -> bytes:
+        if not self._mark.exists():
+            self._mark.touch()
+            setattr(Connection, "_send", stop_while_sending)  # noqa: B010
+        return bytes(10**6)
+
+
+def test_an_actor_that_is_stopped_while_it_sends_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_pool, "SILENT_SECONDS", 2.0)
+    worker: Any = Stopping  # implements only the part of ``ActorWorker`` that answers
+    messages: list[str] = []
+    actors = Supervisor(ProcessPool(worker, lambda number: tmp_path / "mark"), 1, 60.0, messages.append)
+    actors.submit(0, ())
+    assert actors.take([0]) == (0, bytes(10**6))
+    assert len(messages) == 1
+    assert_names(messages[0], "no heartbeat", "replaced")
+    actors.close()
+
+
+class Settings:
+    """Worker that answers with settings of JAX in its process."""
+
+    def __init__(self, settings: Any) -> None:
+        self.answer = functools.partial(jax_settings, SAME_NUMBERS)
+
+
+def test_actors_share_settings_of_jax_that_change_numbers() -> None:
+    worker: Any = Settings  # implements only the part of ``ActorWorker`` that answers
+    with jax.threefry_partitionable(False), jax.default_prng_impl("rbg"):
+        expected = jax_settings(SAME_NUMBERS)
+        pool = ProcessPool(worker, lambda number: None)
+        pool.start(0)
+    pool.send(0, ())
+    while not (answers := pool.answers(1.0)):
+        assert pool.why_dead(0) is None
+    assert answers == [(0, "done", expected)]
+    assert expected != jax_settings(SAME_NUMBERS)
+    pool.close()
+
+
+WITHOUT_GUARD = """
+from evorl.actors.process_pool import ProcessPool
+
+pool = ProcessPool(dict, lambda number: None)
+pool.start(0)
+while not (reason := pool.why_dead(0)):
+    pool.answers(0.1)
+print(reason)
+"""
+
+
+def test_a_script_that_actors_cannot_import_is_told_what_it_needs(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(WITHOUT_GUARD)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert_names(done.stdout, "exited with status 1", "if __name__ == '__main__'")
 
 
 class Parent:

@@ -38,7 +38,7 @@ ROWS = 16
 WORKFLOWS = {"dqn": DQNWorkflow, "iql": IQLWorkflow, "ppo": PPOWorkflow, "sac": SACWorkflow, "td3": TD3Workflow}
 MIXED = Box([-2.0, 0.0, -np.inf, -np.inf, 5.0], [2.0, np.inf, -3.0, np.inf, 5.0])
 BOUNDED = {
-    "whole numbers": Box(-1, 2, (2,), np.int32),
+    "integers": Box(-1, 2, (2,), np.int32),
     "uint8 of 2 axes": Box(0, 255, (2, 2), np.uint8),
     "no axis": Box(-0.1, 0.7, ()),
     "vast": Box(-3e38, 3e38, (2,)),
@@ -53,7 +53,7 @@ CHOICES = {
 SPACES = BOUNDED | OPEN | CHOICES
 FAMILIES = {
     "ppo": SPACES,
-    "sac": ("whole numbers", "mixed", "several"),
+    "sac": ("integers", "mixed", "several"),
     "iql": ("dict", "mixed", "start"),
     "policy": ("no axis", "mixed", "tuple"),
     "td3": ("uint8 of 2 axes", "dict"),
@@ -141,7 +141,7 @@ def test_names_that_become_the_same_in_a_file_stay_apart() -> None:
         np.testing.assert_allclose(from_file[name], played[name], rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["tuple", "dict", "whole numbers"])
+@pytest.mark.parametrize("kind", ["tuple", "dict", "integers"])
 def test_files_of_several_arrays_are_compared_action_by_action(kind: str) -> None:
     agent, agent_state, env = _made("ppo", kind)
     policy = portable_policy(agent, agent_state, env)

@@ -168,7 +168,7 @@ def test_walks_are_found_by_gradients_too() -> None:
             ("replay_capacity=79", "80 transitions"),
         ),
         (_with_learner(num_envs=2), ("learner.num_envs=1",)),
-        (_with_learner(updates_per_iteration=0.5), ("updates_per_iteration=0.5", "whole number")),
+        (_with_learner(updates_per_iteration=0.5), ("updates_per_iteration=0.5", "integer")),
         (_with_learner(workflow="evorl.algorithms.ppo.PPOWorkflow"), ("PPOWorkflow", "replay")),
         (_with_learner(workflow="evorl.algorithms.td3.Nothing"), ("learner.workflow='evorl.algorithms.td3.Nothing'",)),
         (_with_learner(env={"name": "Pendulum-v1"}), ("learner.env", "whole run")),

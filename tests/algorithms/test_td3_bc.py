@@ -67,7 +67,7 @@ def test_offline_needs_recorded_transitions() -> None:
     config = {"env": {"name": "Pendulum-v1"}, "devices": 1}
     with raises_naming(ValueError, "replay.load", "evorl save-replay"):
         TD3BCWorkflow.build_from_config(config)
-    with raises_naming(ValueError, "updates_per_iteration=0.5", "whole number", "offline=true"):
+    with raises_naming(ValueError, "updates_per_iteration=0.5", "integer", "offline=true"):
         TD3BCWorkflow.build_from_config({**SMALL, **config, "updates_per_iteration": 0.5})
     with raises_naming(ValueError, "offline=true", "remove actors"):
         TD3Workflow.build_from_config({**SMALL, **config, "offline": True, "actors": {"kind": "inline", "count": 1}})

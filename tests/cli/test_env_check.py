@@ -73,7 +73,7 @@ def test_a_sound_one_is_described(capsys: pytest.CaptureFixture[str]) -> None:
         ([f"{MODULE}:Walk", "arguments={size: 3}"], (f"option of {MODULE}:Walk", "'size'")),
         ([f"{MODULE}:NoActions"], ("NoActions", "action_space")),
         ([f"{MODULE}:Growing"], (f"{MODULE}:Growing", "env_state", "int32[]")),
-        ([f"{MODULE}:NoFlags"], (f"{MODULE}:NoFlags", "2 faults: 1. NoFlags.reset")),
+        ([f"{MODULE}:NoFlags"], (f"{MODULE}:NoFlags", "2 problems: 1. NoFlags.reset")),
         ([f"{MODULE}:Outside", *FEW], (f"{MODULE}:Outside", "observation", "outside of its space")),
     ],
 )

@@ -100,6 +100,7 @@ def test_an_episode_without_bodies_is_drawn(
 def test_what_cannot_be_kept_is_one_sentence(run, tmp_path: Path) -> None:
     _, err = run(cli.train, *SMALL, f"runs_folder={tmp_path}", "evaluation.save_episodes=9")
     assert err == (
-        "Error: evaluation.save_episodes=9 is more than an evaluation plays: raise eval_episodes=6, or record fewer.\n"
+        "Error: evaluation.save_episodes=9 exceeds eval_episodes=6, the number of episodes of an evaluation: "
+        "increase eval_episodes, or record fewer.\n"
     )
     assert list(tmp_path.iterdir()) == []

@@ -185,7 +185,7 @@ def test_a_divergence_is_reported_once_with_the_resume_command(run, tmp_path: Pa
         (["policy=MlpPolicy"], ("'policy'", "'agent.network'")),
         (["agnet=ppo"], ("config key 'agnet'", "'agent'")),
         (["evn=hopper"], ("config key 'evn'", "'env'")),
-        (["seed=-1"], ("seed", "whole number", "4,294,967,295, got -1.")),
+        (["seed=-1"], ("seed", "integer", "4,294,967,295, got -1.")),
         (["checkpoints_kept=0"], ("checkpoints_kept", "got 0.")),
         (["recorders.progress=3"], ("recorders.progress", "true or false, got 3.")),
         (["recorders.wandb=yes"], ("recorders.wandb", "true, false", "got 'yes'")),

@@ -42,7 +42,7 @@ def test_jobs_of_a_sweep_are_planned_once_for_all_seeds(run, tmp_path: Path) -> 
     ("arguments", "parts"),
     [
         (["sweep={agent.clip_epsilon: [0.1, 0.2], num_envs: [8, 16]}"], ["program 2 of 2", "2 settings", "best/"]),
-        (["sweep={agent.clip_epsilon: [0.1, 0.2]}", "num_seeds=2"], ["2 settings with 2 seeds each side by side"]),
+        (["sweep={agent.clip_epsilon: [0.1, 0.2]}", "num_seeds=2"], ["2 settings with 2 seeds each, in parallel"]),
         (["sweep={over: {agent.clip_epsilon: [0.1, 0.2, 0.3]}, at_once: 2}"], ["3 settings, 2 at a time"]),
         (["search={over: {num_minibatches: [2, 4]}, trials: 5}"], ["5 trials over num_minibatches", "search.csv"]),
         (["hydra.run.dir=here"], ["/here/: config.yaml"]),

@@ -243,7 +243,7 @@ def test_bounded_boxes_cost_no_more_than_their_affine_map(space: Box) -> None:
 
 @st.composite
 def too_many_whole_numbers(draw: Any) -> Box:
-    """Boxes with a dimension of more whole numbers than float32 can tell apart, or beyond 32 bits."""
+    """Boxes with a dimension of more integers than float32 can tell apart, or beyond 32 bits."""
     dtype = np.dtype(draw(st.sampled_from(["int32", "uint32", "int64", "uint64"])))
     room, shape = np.iinfo(dtype), draw(st.sampled_from([(), (1,), (3,), (2, 2)]))
     low = draw(st.integers(room.min, room.max - 2**24))

@@ -141,7 +141,7 @@ def test_parameters_and_constructor_arguments() -> None:
         ("CartPole-v1", {"max_steps_in_episode": 2.5}, ("env.max_steps_in_episode", "got 2.5")),
         ("CartPole-v1", {"max_steps_in_episode": 0}, ("env.max_steps_in_episode", "positive", "got 0")),
         ("CartPole-v1", {"max_steps_in_episode": True}, ("env.max_steps_in_episode", "got True")),
-        ("Freeway-MinAtar", {"player_speed": 1.5}, ("env.player_speed", "whole number", "got 1.5")),
+        ("Freeway-MinAtar", {"player_speed": 1.5}, ("env.player_speed", "integer", "got 1.5")),
         ("CartPole-v1", {"gravity": "9"}, ("env.gravity", "must be a number", "got '9'")),
     ],
 )

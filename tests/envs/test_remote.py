@@ -15,6 +15,8 @@ from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.remote import make_remote_simulators, space_from_config
 from evorl.envs.space import Box, DictSpace, Discrete
+from evorl.evaluators.episodes import longest_episode
+from evorl.rendering import shown_episodes
 from tests.support.errors import raises_naming
 
 SPACES = {"obs_space": {"shape": [3]}, "action_space": {"shape": [2], "low": -2.0, "high": 1.0}}
@@ -58,7 +60,7 @@ def test_spaces_of_configs(config: Any, space: Any) -> None:
         ({"shape": [2], "low": 2, "high": 1}, ("env.obs_space=", "valid space", "low <= high")),
         ({"shape": [2], "dtype": "colour"}, ("env.obs_space=", "valid space", "colour")),
         *(
-            (config, ("env.obs_space=", "valid space", "whole numbers"))
+            (config, ("env.obs_space=", "valid space", "integers"))
             for config in (
                 {"n": 2.7},
                 {"n": True},
@@ -125,3 +127,11 @@ def test_spaces_that_fit_no_memory_are_refused_with_their_setting(config: dict[s
         with raises_naming(ValueError, "env.obs_space") as error:
             space_from_config(whole, "env.obs_space")
         assert "268,435,456" in str(error.value) or "at least 0" in str(error.value)
+
+
+def test_episodes_that_this_process_cannot_play_are_refused() -> None:
+    config = {"library": "remote", "name": "simulator", **SPACES}
+    env = create_env(config, parallel=1, autoreset_mode="disabled")
+    for play in (longest_episode, lambda env: shown_episodes._rendering_env(env, config)):
+        with raises_naming(HostEnvError, "env=remote", "network", "evorl act"):
+            play(env)

@@ -282,7 +282,7 @@ def test_fractions_are_refused_as_sizes(number: Any) -> None:
         lambda: MultiDiscrete([2, 3], number),
         lambda: Box(0, 1, (number,)),
     ):
-        with raises_naming(ValueError, "whole numbers", "got"):
+        with raises_naming(ValueError, "integers", "got"):
             make()
 
 

@@ -1,11 +1,10 @@
-"""The files of ``examples/robot``: a control loop with a fake clock, MuJoCo without a screen, a node without ROS."""
+"""The files of ``examples/robot``: a control loop with a fake clock, and MuJoCo without a screen."""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +19,6 @@ from tests.support.optional_packages import need
 from tests.support.portable import stored
 
 need("onnxruntime", "onnx")
-FOLDER = Path(__file__).resolve().parents[2] / "examples" / "robot"
-NAMES = [path.stem for path in sorted(FOLDER.glob("*.py"))]
-
-
-@pytest.fixture
-def robot(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
-    """Return a function that imports a file as a user's program does."""
-    monkeypatch.syspath_prepend(FOLDER)
-    yield importlib.import_module
-    for name in NAMES:
-        sys.modules.pop(name, None)
 
 
 class Clock:
@@ -140,7 +128,7 @@ def test_a_late_action_is_not_sent(robot: Callable[[str], Any]) -> None:
     report = setup.loop.run(3)
     assert [action for _, action in setup.sent] == [SAFE] * 4
     assert (report.late, report.faults) == (3, {"late action": 3})
-    assert setup.policy.resets == 3
+    assert setup.policy.resets == 4  # at the start, and after each safe action
     setup.policy.seconds = 0.0099
     assert setup.loop.run(3).late == 0
 
@@ -162,6 +150,8 @@ def test_missed_ticks_are_skipped_and_not_caught_up(robot: Callable[[str], Any])
         ([0.0, 0.0], 0.0, "invalid observation"),
         (None, 0.0, "old observation"),
         ([0.0, 0.0, 0.0], 0.11, "old observation"),
+        ([0.0, 0.0, 0.0], -1e9, "old observation"),  # a time of another clock
+        ([0.0, 0.0, 0.0], np.nan, "old observation"),
     ],
 )
 def test_the_watchdog_stops_after_faults_in_a_row(
@@ -174,6 +164,17 @@ def test_the_watchdog_stops_after_faults_in_a_row(
     assert [action for _, action in setup.sent] == [SAFE] * 5
     assert report.faults == {fault: 4}
     assert_names(report.stopped, "4 faults", fault)
+
+
+def test_a_second_run_starts_an_episode_and_counts_its_faults_from_zero(robot: Callable[[str], Any]) -> None:
+    setup = Setup(robot, max_faults=4)
+    setup.age = 1.0
+    assert setup.loop.run(100).ticks == 4
+    assert_names(setup.loop.run(100).stopped, "4 faults")
+    setup.age, setup.policy.resets = 0.0, 0
+    for num_resets in (1, 2):
+        assert setup.loop.run(3).faults == {}
+        assert setup.policy.resets == num_resets
 
 
 def test_one_fault_is_survived(robot: Callable[[str], Any]) -> None:
@@ -308,27 +309,3 @@ def test_the_observation_is_that_of_playground(robot: Callable[[str], Any]) -> N
     assert np.allclose(obs, state.obs, atol=1e-6)
     of_joints = robot("ros2_node").cartpole_observation(simulation.data.qpos, simulation.data.qvel)
     assert np.allclose(of_joints, state.obs, atol=1e-6)
-
-
-def test_the_node_acts_on_the_latest_joint_states(robot: Callable[[str], Any]) -> None:
-    clock = Clock()
-    policy = Policy(clock)
-    policy.obs_shape, published = (5,), []
-    bridge = robot("ros2_node").PolicyBridge(
-        policy, ["slider", "hinge_1"], published.append, now=clock.now, options={"max_faults": 3}
-    )
-    assert bridge.on_timer()  # no message yet
-    assert published == [[0.0, 0.0]]
-    bridge.on_joint_states(["hinge_1", "other", "slider"], [0.1, 7.0, 0.3], [1.0, 7.0, 2.0])
-    assert bridge.on_timer()
-    assert published[-1] == [0.5, 2.0]
-    assert np.allclose(policy.seen[-1], [0.3, np.cos(0.1), np.sin(0.1), 2.0, 1.0])
-    bridge.on_joint_states(["slider"], [0.3], [0.0])  # incomplete: ignored
-    assert bridge.on_timer()
-    clock.time += 1.0
-    assert [bridge.on_timer() for _ in range(3)] == [True, True, False]
-    assert published[-1] == [0.0, 0.0]
-    assert_names(bridge.report.stopped, "old observation")
-    bridge.on_joint_states(["slider", "hinge_1"], [0.0, 0.0], [0.0, 0.0])
-    assert not bridge.on_timer()  # a stopped robot is started again by a person
-    assert published[-1] == [0.0, 0.0]

@@ -37,6 +37,12 @@ def test_patience_counts_evaluations_without_a_better_one() -> None:
     assert "patience=2" in str(after(EarlyStop(StopSettings(patience=2)), 1.0, 0.0, 2.0, 2.0, 1.0))
 
 
+def test_patience_ignores_evaluations_without_episodes() -> None:
+    stop = EarlyStop(StopSettings(patience=2))
+    assert after(stop, math.nan, 1.0, math.nan, math.nan, math.nan, 0.0) is None
+    assert "patience=2" in str(after(stop, 0.0, math.nan, -1.0, -1.0))
+
+
 def test_patience_is_kept_over_a_resume() -> None:
     first = EarlyStop(StopSettings(patience=3))
     assert after(first, 1.0, 0.0, 0.0) is None

@@ -29,6 +29,7 @@ def suggested(*overrides: str) -> str | None:
         (["agent=dqn", "env=acrobot", "updates_per_iteration=16"], {OBS, HELD}),
         (["agent=sac", "env=pendulum"], {OBS, HELD}),
         (["agent=crossq", "env=pendulum"], {HELD}),  # normalizes in its networks
+        (["agent=ppo", "env=remote", "env.obs_space={shape: [4]}", "env.action_space={n: 2}"], {OBS, ENTROPY}),
     ],
 )
 def test_the_changes_depend_on_algorithm_and_spaces(overrides: list[str], parts: set[str]) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
+from typing import Any
 
 import jax
 import pytest
 
 from evorl.execution import multiprocess
 from evorl.execution.multiprocess import PROCESS_VARIABLE, ProcessInfo, ProcessLost
+from evorl.sweeps.search import search_settings
+from evorl.sweeps.sweep import sweep_settings
 from tests.support.errors import assert_names, raises_naming
 
 INFO = ProcessInfo(1, 4, "node0:8476", 1, 2, None, "python -m evorl.launch -n 2")
@@ -50,6 +54,20 @@ def test_a_process_by_itself_has_settings_of_its_own_and_leaves_as_usual() -> No
     multiprocess.refuse_different_settings("any")
     with raises_naming(ValueError, "kept"), multiprocess.leaving_together():
         raise ValueError("kept")
+
+
+def test_sweeps_and_searches_refuse_several_processes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their folders are written by one process: rows of two would be mixed."""
+    for name, value in INFO.as_variable().items():
+        monkeypatch.setenv(name, value)
+    nothing: Any = None
+    with raises_naming(ValueError, "sweep", "4 were started", "evorl train"):
+        sweep_settings(nothing, nothing)
+    with raises_naming(ValueError, "search", "4 were started", "evorl train"):
+        search_settings(nothing, nothing, nothing, nothing)
+    for name, value in dataclasses.replace(INFO, index=0, count=1).as_variable().items():
+        monkeypatch.setenv(name, value)
+    multiprocess.refuse_several_processes("sweep")
 
 
 ENDING = """

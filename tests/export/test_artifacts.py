@@ -178,3 +178,19 @@ def test_an_export_writes_through_no_link(tmp_path: Path) -> None:
     with raises_naming(RunFolderError, "policy.json", "symbolic link"):
         export_policy(stored("dqn", tmp_path), ["jax"])
     assert [path.name for path in tmp_path.rglob("*")] == ["export", "policy.json"]
+
+
+def test_an_existing_folder_may_have_a_suffix(tmp_path: Path) -> None:
+    folder = tmp_path / "policies.v2"
+    folder.mkdir()
+    ((path, _),) = export_policy(stored("dqn", tmp_path), ["numpy"], folder)
+    assert path == folder / "policy.py"
+    assert path.is_file()
+
+
+def test_a_description_does_not_replace_its_file(tmp_path: Path) -> None:
+    with raises_naming(ValueError, "policy.json", ".stablehlo"):
+        export_policy(stored("dqn", tmp_path), ["jax"], tmp_path / "policy.json")
+    assert not list(tmp_path.iterdir())
+    (file,) = export_policy(stored("dqn", tmp_path), ["numpy"], tmp_path / "policy.json")
+    assert file.path.read_text().startswith('"""')

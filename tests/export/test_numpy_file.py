@@ -60,3 +60,20 @@ def test_damaged_numbers_are_refused(tmp_path: Path) -> None:
     damaged = text[:start] + ("B" if text[start] == "A" else "A") + text[start + 1 :]
     with raises_naming(ValueError, "corrupted", "export"):
         exec(damaged, {})
+
+
+@pytest.mark.parametrize("shape", [(1,), (4, 1), (2, 3, 4), (3,), ()])
+def test_observations_of_another_shape_are_an_error(shape: tuple[int, ...], tmp_path: Path) -> None:
+    module, _ = module_of("ppo_discrete", tmp_path)
+    with raises_naming(ValueError, "obs has the shape", "one observation or a batch"):
+        module["Policy"]()(np.zeros(shape))
+
+
+def test_a_batch_of_another_size_needs_a_reset(tmp_path: Path) -> None:
+    module, _ = module_of("ppo_gru_history", tmp_path)
+    policy, obs = module["Policy"](), np.zeros((3, 3), np.float32)
+    policy(obs[0])
+    with raises_naming(ValueError, "memory", "reset()"):
+        policy(obs)
+    policy.reset()
+    assert len(policy(obs)) == 3

@@ -153,3 +153,17 @@ def test_a_newer_policy_that_cannot_be_served_leaves_the_old_one_in_use(
     assert output.count("damaged") == 1, "the same error is printed once"
     assert output.count("Still serving") == 5
     assert output.count("Now serving") == 1
+
+
+def test_corrupted_checkpoints_are_reported(
+    trained: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = policy_server._loaded({**GIVEN, "run": str(trained.path)})
+    first = dataclasses.replace(first, notices=("3 is corrupted.",))
+    loaded = [first, dataclasses.replace(first, timesteps=128, notices=("5 is corrupted.",))]
+    monkeypatch.setattr(policy_server, "_loaded", lambda _: loaded.pop(0))
+    monkeypatch.setattr(act, "stop_on_signals", lambda: contextlib.nullcontext(lambda: not loaded))
+    commands.run(["act", f"run={trained.path}", "bind=127.0.0.1:0", "follow=0.01"])
+    before, after = capsys.readouterr().out.split("Waiting for clients")
+    assert_names(before, "3 is corrupted.")
+    assert_names(after, "5 is corrupted.", "Now serving")

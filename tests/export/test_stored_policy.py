@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import sys
 from collections.abc import Callable
@@ -190,3 +191,10 @@ def test_ended_of_another_shape_is_refused_and_changes_nothing(num_rows: int, en
     with raises_naming(ValueError, "ended", str(list(np.shape(ended))), f"[{num_rows}]", "reset()"):
         refusing.reset(ended)
     np.testing.assert_array_equal(refusing(obs), expected(obs))
+
+
+def test_a_checkpoint_in_place_of_a_corrupted_one_is_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = dataclasses.replace(stored("dqn", tmp_path), notices=("2 is corrupted.", "1 is used instead."))
+    monkeypatch.setattr("evorl.export.stored_policy.stored_policy", lambda *args, **options: policy)
+    with pytest.warns(UserWarning, match=r"2 is corrupted\. 1 is used instead\."):
+        evorl.load_policy("latest")

@@ -30,7 +30,7 @@ def test_this_machine_needs_none(bind: str) -> None:
 
 @pytest.mark.parametrize("token", ["", "short", "fifteen-letters", "a token\nof two lines", "ein-längeres-Zeichen"])
 def test_poor_tokens_are_refused(token: str) -> None:
-    with raises_naming(ValueError, "16 printable ASCII"):
+    with raises_naming(ValueError, "at least 16 characters", "printable ASCII"):
         PageGuard(token=token)
 
 

@@ -164,7 +164,7 @@ def test_few_runs_are_kept_in_memory_and_few_are_shown(tmp_path: Path, monkeypat
     runs = WatchedRuns([str(tmp_path)])
     runs.refresh()
     assert sorted(listed(runs)) == ["2", "3", "4"]
-    assert runs.notes == ["Of 5 runs the newest 3 are shown."]
+    assert runs.notes == ["Shown: the newest 3 of 5 runs."]
     assert len(runs._read) == 2
     for name, run in listed(runs).items():
         curve = runs.curve(run["index"], "eval/episode_return")

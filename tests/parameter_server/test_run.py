@@ -16,6 +16,7 @@ from evorl.parameter_server.frames import CommandRefused
 from evorl.parameter_server.push_record import SERVER_COLUMNS
 from evorl.parameter_server.run import ParameterRun
 from evorl.parameter_server.worker import settings_for
+from evorl.recorders.recorder_group import RecorderGroup
 from evorl.recorders.row_file import CsvRecorder
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.recorder import Recorder
@@ -168,6 +169,41 @@ def test_another_mode_cannot_go_on(tmp_path: Path) -> None:
     run.end()
     with raises_naming(CheckpointError, "structure"):
         _run(tmp_path, mode="averaging")
+
+
+def test_a_corrupted_checkpoint_is_reported_and_skipped(tmp_path: Path) -> None:
+    run = _run(tmp_path)
+    _push(run, range(1, 6))
+    run.end()
+    output = _Told()
+    (tmp_path / "checkpoints" / "5" / "manifest.json").write_text("nonsense")
+    assert _run(tmp_path, output).commands.pushes == 4  # the best one
+    assert_names(" ".join(output.messages), "checkpoints/5", "iteration 4 is used instead", "after 4 pushes")
+    for manifest in tmp_path.glob("checkpoints/*/manifest.json"):
+        manifest.write_text("nonsense")
+    with raises_naming(CheckpointError, "checkpoints/5", "Start a new run"):
+        _run(tmp_path)
+
+
+def test_a_stop_at_a_checkpoint_leaves_the_row_to_the_resumed_server(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+
+    def rows_after(*sequences: int) -> list[tuple[str, float]]:
+        recorder = CsvRecorder(path)
+        workflow = small("a2c", **CHANGES)
+        checkpointer = RunCheckpointer(tmp_path / "checkpoints", records=[path])
+        output = _Told()
+        run = ParameterRun(workflow, settings_for(workflow), 0, RecorderGroup([recorder, output]), checkpointer)
+        _push(run, sequences)
+        run.end()
+        recorder.close()
+        assert not any("rows are lost" in text for text in output.messages)
+        records = csv.DictReader(path.read_text().splitlines())
+        return [(row["iterations"], float(row["train/policy_loss"])) for row in records]
+
+    assert rows_after(1, 2, 3) == [("2", 1.5)]  # push 3 ended with a checkpoint
+    assert rows_after() == [("2", 1.5)]
+    assert rows_after(4) == [("2", 1.5), ("4", 3.5)]
 
 
 def test_broken_parameters_are_not_kept(tmp_path: Path) -> None:

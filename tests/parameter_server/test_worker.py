@@ -98,6 +98,31 @@ def test_schedules_follow_the_steps_of_all() -> None:
     assert float(alone.total_timesteps) == workflow.total_timesteps, "one worker: to the bit"
 
 
+def test_schedules_of_a_worker_that_joins_late_do_not_start_again() -> None:
+    workflow = small(
+        "a2c", total_timesteps=64 * 100, optimizer={"name": "sgd", "learning_rate": {"start": 1, "end": 0}}
+    )
+    worker = ParameterWorker(workflow, "delta", worker=1)
+    params = worker.served.taken_from(worker.agent_state)
+    worker.work(params, 64 * 75)
+    assert float(worker._at(64 * 90).progress(worker._state)) == pytest.approx(0.9)
+    first = ParameterWorker(workflow, "delta", worker=1).work(params, 0)
+    late = ParameterWorker(workflow, "delta", worker=1).work(params, 64 * 75)
+    assert_close(late.sent, jax.tree.map(lambda x: x / 4, first.sent), 1e-6)
+
+
+def test_a_worker_that_joins_late_warms_up() -> None:
+    workflow = small("dqn", updates_per_iteration=1, learning_starts=24)
+    per_iteration = workflow.timesteps_per_iteration
+    worker = ParameterWorker(workflow, "gradient", worker=1)
+    params = worker.served.taken_from(worker.agent_state)
+    sent = [worker.work(params, 50 * per_iteration).sent is not None for _ in range(24 // per_iteration + 1)]
+    expected = ParameterWorker(workflow, "gradient")
+    assert sent == [expected.work(params, 0).sent is not None for _ in sent]
+    assert sent[0] is False
+    assert sent[-1] is True
+
+
 def test_several_gradient_steps_are_refused() -> None:
     workflow = small("ppo")
     worker = ParameterWorker(workflow, settings_for(workflow).send)
@@ -116,6 +141,7 @@ def test_several_optimizers_are_refused() -> None:
     ("algorithm", "changes", "parts"),
     [
         ("trpo", {}, ("policy_optimizer",)),
+        ("a2c", {"intrinsic": "rnd"}, ("intrinsic.optimizer", "remove intrinsic")),
         ("map_elites", {}, ("optimizer", "gradients")),
         ("a2c", {"num_seeds": 2}, ("one seed", "actors")),
         ("dqn", {"resets": [5]}, ("resets=[5]", "parameter server")),

@@ -81,8 +81,8 @@ def test_the_workflow_is_built_from_its_keys_and_few_of_the_run() -> None:
 @pytest.mark.parametrize(
     ("changes", "parts"),
     [
-        ({"seed": 1.5}, ("seed", "whole number", "got 1.5")),
-        ({"seed": 2**32}, ("seed", "whole number", f"got {2**32}")),
+        ({"seed": 1.5}, ("seed", "integer", "got 1.5")),
+        ({"seed": 2**32}, ("seed", "integer", f"got {2**32}")),
         ({"seed": 2**32 - 1, "num_seeds": 2}, (f"seed={2**32 - 1}", "num_seeds=2", "smaller seed")),
         ({"seed": 2**32 - 9, "num_seeds": 10}, ("num_seeds=10",)),
         ({"checkpoints_kept": 0}, ("checkpoints_kept", "got 0")),

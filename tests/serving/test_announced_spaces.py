@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from evorl.envs.multi_discrete import MultiDiscrete
+from evorl.envs.remote import make_remote_simulators
 from evorl.envs.space import Box, DictSpace, Discrete
 from tests.serving.test_session import FakeHost, Talk
 from tests.support.errors import missing_parts
@@ -19,6 +20,13 @@ class TestSpaces:
         talk = Talk(begun=False)
         obs_space = {"shape": [2], "low": -1.0, "high": 1.0}
         assert talk.say("init", obs_space=obs_space, action_space={"n": 3}) == {"response": "ready"}
+
+    @pytest.mark.parametrize("config", [{"shape": [0]}, {"shape": [3, 0], "low": 0, "high": 1}])
+    def test_one_without_numbers_is_that_of_the_same_config(self, config: dict[str, Any]) -> None:
+        host = FakeHost(obs_space=make_remote_simulators("simulator", 1, config, {"n": 3}).obs_space)
+        talk = Talk(host, begun=False)
+        assert talk.say("init", obs_space=config) == {"response": "ready"}
+        assert "space of the server" in Talk(begun=False).error("init", obs_space=config)
 
     def test_others_are_refused_in_words(self) -> None:
         talk = Talk(begun=False)

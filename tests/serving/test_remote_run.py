@@ -109,6 +109,15 @@ def test_clients_come_it_learns_is_stopped_and_goes_on(tmp_path: Path) -> None:
     assert any(folder.checkpoints.iterdir())
 
 
+def test_a_time_limit_ends_the_wait_for_clients(tmp_path: Path) -> None:
+    with serving(tmp_path, *SMALL, "stop.hours=1e-4") as process:
+        printed, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, printed
+    folder = RunFolder.latest(tmp_path / "runs")
+    assert "stop.hours" in folder.log.read_text(encoding="utf-8")
+    assert read_state(folder.state, folder.log).state == FINISHED
+
+
 def train(tmp_path: Path, *overrides: str) -> Any:
     quiet = ["recorders.progress=false", "recorders.tensorboard=false", f"runs_folder={tmp_path}"]
     return train_from_spec(RunSpec.from_config(compose_config([*quiet, *overrides])))
@@ -132,8 +141,11 @@ def train(tmp_path: Path, *overrides: str) -> Any:
             ("actors", "env=remote"),
         ),
         (["agent=ppo", "env=remote", *SPACES, "env.max_episode_steps=100"], ("max_episode_steps", "simulator")),
+        (["agent=ppo", "env=remote", *SPACES, "render_interval=100"], ("render_interval", "clients")),
+        (["agent=ppo", "env=remote", *SPACES, "evaluation.save_episodes=2"], ("save_episodes", "clients")),
+        (["agent=ppo", "env=remote", *SPACES, "evaluation.plot_episodes=2"], ("plot_episodes", "clients")),
     ],
-    ids=["env", "obs", "action", "token", "key", "n_step", "evolution", "actors", "limit"],
+    ids=["env", "obs", "action", "token", "key", "n_step", "evolution", "actors", "limit", "render", "save", "plot"],
 )
 def test_what_cannot_be_is_told(overrides: list[str], parts: tuple[str, ...], tmp_path: Path) -> None:
     with raises_naming(ValueError, *parts):

@@ -85,15 +85,16 @@ def test_an_observation_is_answered_with_actions(tmp_path: Path) -> None:
         (msgpack.packb({"state": [1.0, 2.0]}), ("state", "shape [3]", "got [2]")),
         (msgpack.packb({"a": 1, "b": 2}), ("array", "obs", "observation", "state")),
         (msgpack.packb({"reset": 1, "state": [0.0, 0.0, 0.0]}), ("reset", "true or false")),
+        ('{"state": [0.0, 0.0, 0.0]}', ("MessagePack", "text frame")),
     ],
 )
 def test_what_is_no_observation_is_told_and_ends_the_connection(
-    tmp_path: Path, message: bytes, parts: tuple[str, ...]
+    tmp_path: Path, message: bytes | str, parts: tuple[str, ...]
 ) -> None:
     async def conversation(session: Any, address: str) -> None:
         async with session.ws_connect(address + "/") as socket:
             await socket.receive_bytes()
-            await socket.send_bytes(message)
+            await (socket.send_str(message) if isinstance(message, str) else socket.send_bytes(message))
             with raises_naming(ValueError, *parts):
                 raise ValueError(await socket.receive_str())
             assert (await socket.receive()).type == aiohttp.WSMsgType.CLOSE

@@ -42,7 +42,7 @@ def test_a_token_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch) -
         ({"hello_seconds": 0}, ("hello_seconds",)),
         ({"idle_seconds": -1}, ("idle_seconds",)),
         ({"max_policy_lag": -1}, ("max_policy_lag",)),
-        ({"max_policy_lag": 1.5}, ("max_policy_lag", "whole number", "got 1.5")),
+        ({"max_policy_lag": 1.5}, ("max_policy_lag", "integer", "got 1.5")),
         ({"port": 7001}, ("port",)),
         ("127.0.0.1:7001", ("serve",)),
     ],

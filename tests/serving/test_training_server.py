@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -245,6 +246,22 @@ def test_an_evaluation_without_anybody_is_not_a_number(serve: Any) -> None:
     result = served.workflow.evaluate(served.state)
     assert time.monotonic() - started < 3.0
     assert all(math.isnan(value) for value in result.values())
+
+
+def test_a_first_evaluation_announces_the_address_and_waits_for_clients() -> None:
+    server = TrainingServer(made("ppo"), ServeSettings(**SETTINGS))
+    workflow, messages, results = collected_by(made("ppo"), server), list[str](), list[Any]()
+    server.keep(SimpleNamespace(store=None, close=lambda: None), messages.append)
+    state = workflow.init(0)
+    evaluation = threading.Thread(target=lambda: results.append(workflow.evaluate(state)))
+    evaluation.start()
+    try:
+        wait_until(lambda: bool(messages))
+        with playing(messages[0].rpartition(" ")[2].removesuffix("."), 7, exploit=True):
+            evaluation.join(30.0)
+    finally:
+        server.close()
+    assert math.isfinite(results[0].episode_return)
 
 
 def test_an_evaluation_ends_when_it_has_waited_long_enough(serve: Any) -> None:

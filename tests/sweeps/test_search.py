@@ -216,7 +216,7 @@ def test_all_trials_start_from_the_run_that_was_the_latest(tmp_path: Path, monke
         ("num_envs: {low: 4,high: 16}", 4, ()),
         ("num_envs: {low: 4,high: 16,scale: log}", 4, ()),
         ("discount: {low: 0,high: 1}", 0.0, ()),
-        ("num_envs: {low: 4.0,high: 16}", None, ("search.over.num_envs", "whole number", "list the valid ones")),
+        ("num_envs: {low: 4.0,high: 16}", None, ("search.over.num_envs", "integer", "list the valid ones")),
         ("num_minibatches: {low: 1,high: 8}", None, ("search.over.num_minibatches: 3 ", "list the valid ones")),
     ],
 )

@@ -101,5 +101,5 @@ def test_without_steps_parents_stay() -> None:
 def test_updates_are_whole_ones() -> None:
     workflow, _, _ = two_generations("sac")
     workflow.emitter.check()
-    with raises_naming(ValueError, "learner.updates_per_iteration=0.5", "whole number"):
+    with raises_naming(ValueError, "learner.updates_per_iteration=0.5", "integer"):
         workflow.emitter.replace(learner=workflow.learner.replace(updates_per_iteration=0.5)).check()

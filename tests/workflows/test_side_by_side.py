@@ -88,6 +88,16 @@ def test_a_single_row_has_an_axis_too() -> None:
     assert metrics.policy_loss.shape == state.numbers[:, 0].shape == (1,)
 
 
+@pytest.mark.parametrize(("num_rows", "num_devices"), [(1, 1), (3, 1), (4, 2)])
+def test_devices_need_to_divide_only_the_rows(num_rows: int, num_devices: int) -> None:
+    """Each device has all environments of its rows, so their number may be odd."""
+    inner = small("ppo", num_envs=5, num_minibatches=1)
+    rows = SideBySideWorkflow.of(inner, ["discount"], [[0.9]] * num_rows, range(num_rows), devices=2)
+    assert rows.execution.num_devices == num_devices
+    with raises_naming(ValueError, "devices=64", "4 that JAX sees"):
+        SideBySideWorkflow.of(inner, ["discount"], [[0.9]], [0], devices=64)
+
+
 @pytest.mark.parametrize(
     ("changes", "devices"),
     [({}, 1), ({"num_envs": 3}, 2), ({"num_envs": 2, "replay": {"mixed": True}}, 1)],

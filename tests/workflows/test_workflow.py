@@ -115,3 +115,13 @@ def test_iterations_equal_steps() -> None:
     assert_close(state.agent_state, expected.agent_state, 1e-5)
     assert metrics is not None
     assert int(state.iterations) == 2
+
+
+@pytest.mark.parametrize(("algorithm", "options"), [("sac", {}), ("neuroevolution", {"eval_interval": 0})])
+def test_the_64_bit_mode_of_jax_is_named_as_the_cause(algorithm: str, options: dict[str, Any]) -> None:
+    """Actions of 64 bits do not fit the replay buffer, and mutated parameters of 64 bits not the state."""
+    with jax.enable_x64(True):
+        workflow = small(algorithm, "Pendulum-v1", **options)
+        with raises_naming(ValueError, "jax_enable_x64", "JAX_ENABLE_X64") as raised:
+            workflow.learn()
+    assert "float64" in str(raised.value.__cause__)

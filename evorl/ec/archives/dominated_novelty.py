@@ -58,7 +58,7 @@ class DominatedNoveltyArchive(GridArchive):
         """Return the dominated novelty of solutions, ``[N]``.
 
         This is the mean distance to the k nearest fitter solutions (to all of them if fewer than k), infinity for the
-        fittest solution, and -inf for empty slots. Of equally fit solutions, the earlier ones count as fitter.
+        fittest solution, and -inf for empty slots. Ties in fitness are broken in favor of earlier solutions.
 
         Args:
             fitness: fitness ``[N]``, minus infinity for empty slots.

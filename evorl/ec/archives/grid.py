@@ -25,7 +25,7 @@ class GridArchive(Archive):
         fits = len(self.bins) in (1, self.num_dimensions)
         if not fits or any(not isinstance(n, int) or not 1 <= n <= LONGEST_AXIS for n in self.bins):
             raise ValueError(
-                f"bins must be positive whole numbers up to 2^31 - 1, one for each of {self.num_dimensions} dimensions "
+                f"bins must be positive integers up to 2^31 - 1, one for each of {self.num_dimensions} dimensions "
                 f"or one for all, got {list(self.bins)}."
             )
 

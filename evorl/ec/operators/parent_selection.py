@@ -38,7 +38,7 @@ def tournament_selection(key: Key, fitness: jax.Array, num_selected: int, tourna
     """Select tournament winners among individuals sampled with replacement (Goldberg & Deb 1991).
 
     If all P values differ and r of them exceed an individual's fitness, the individual wins a tournament with
-    probability ``((P - r)^k - (P - r - 1)^k) / P^k``. Of equal contestants, the contestant sampled first wins.
+    probability ``((P - r)^k - (P - r - 1)^k) / P^k``. Ties are won by the contestant sampled first.
 
     Args:
         key: a single key, or one key per tournament, ``[num_selected]``.

@@ -34,7 +34,7 @@ def simplex_lattice(num_objectives: int, divisions: int) -> np.ndarray:
 
 
 def unit_vectors(vectors: jax.Array) -> jax.Array:
-    """Scale finite vectors ``[N, M]`` of any length to length 1 (eq. 4); zero vectors are unchanged."""
+    """Scale finite vectors ``[N, M]`` of any norm to norm 1 (eq. 4); zero vectors are unchanged."""
     vectors = _near_one(vectors, axis=-1)
     length = jnp.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / jnp.where(length > 0, length, 1.0)
@@ -93,7 +93,7 @@ def best_by_vector(
 
 
 def adapt_vectors(vectors: jax.Array, first_vectors: jax.Array, objectives: jax.Array) -> jax.Array:
-    """Multiply the initial vectors ``[N, M]`` by the ranges of the objectives ``[P, M]``; scale to length 1 (eq. 11).
+    """Multiply the initial vectors ``[N, M]`` by the ranges of the objectives ``[P, M]``; scale to norm 1 (eq. 11).
 
     Individuals with non-finite objectives are ignored. If none remains, or the range of an objective is 0 or less than
     about 1e-30 of the largest range, return ``vectors`` unchanged.

@@ -30,7 +30,7 @@ class AdaptationConstants:
     """Default strategy parameters (table 1) for n parameters and a population size.
 
     The learning rate and the damping of the step size follow Hansen 2016 (eq. 55), with
-    ``c_sigma = (mu_eff + 2) / (n + mu_eff + 5)``. pycma 4.5 has ``n + mu_eff + 3`` in the denominator and another
+    ``c_sigma = (mu_eff + 2) / (n + mu_eff + 5)``. pycma 4.5 has ``n + mu_eff + 3`` in the denominator and a larger
     damping, 3.35 instead of 1.37 at n = 30 and P = 64, so that its step size shrinks more slowly. Measured on the
     sphere function (start 0.7 in every coordinate, initial standard deviation 0.3, until an individual is below 1e-8,
     three seeds), these constants need 10,304 to 10,496 evaluations, pycma 18,240 to 19,264, and pycma with these two
@@ -187,7 +187,7 @@ class CovarianceAdaptation(EvoOptimizer):
 
     @abstractmethod
     def condition(self, state: PyTreeDict) -> jax.Array:
-        """Return the condition number of the covariance, a scalar, or an estimate correct up to a factor of n^2."""
+        """Return the condition number of the covariance, or an estimate within a factor of n^2 for n parameters."""
 
     @abstractmethod
     def rescaled(self, state: PyTreeDict, exponent: jax.Array) -> PyTreeDict:

@@ -31,7 +31,7 @@ class Disc(Box):
         self._key = (*self._key, "disc")
 
     def sample(self, key: jax.Array) -> jax.Array:
-        """Return a random position in the disc."""
+        """Return a position ``[2]``, drawn uniformly from the disc."""
         angle_key, radius_key = jax.random.split(as_typed_key(key))
         angle = jax.random.uniform(angle_key, maxval=2.0 * jnp.pi)
         distance = self.radius * jnp.sqrt(jax.random.uniform(radius_key))

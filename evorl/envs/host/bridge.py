@@ -51,7 +51,7 @@ class HostBackedEnv(VectorEnv):
 
     Raises:
         ValueError: an option is invalid, or is not supported for simulators (goal setters, randomization, skills).
-        HostEnvError: ``make`` calls ``sys.exit``, or creates another number of simulators; other errors propagate.
+        HostEnvError: ``make`` calls ``sys.exit``, or creates the wrong number of simulators; other errors propagate.
     """
 
     steps_on_host = True

@@ -24,7 +24,7 @@ def create_host_env(make: Callable[..., HostVectorEnv], title: str, *names: str,
 
     Raises:
         ValueError: an option or the environment does not exist, or a value is invalid.
-        HostEnvError: ``make`` calls ``sys.exit``, or creates another number of simulators; other errors propagate.
+        HostEnvError: ``make`` calls ``sys.exit``, or creates the wrong number of simulators; other errors propagate.
     """
     shared, arguments = split_options(options)
     host = arguments.pop("host", "auto")

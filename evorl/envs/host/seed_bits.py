@@ -10,7 +10,7 @@ WIDE_SEED_BITS = 64
 
 
 def fold_seeds(seeds: Any, bits: int = 31) -> np.ndarray:
-    """Map seeds to ``bits`` bits by an exclusive or of both halves, uint64 ``[...]``; seeds that fit are unchanged.
+    """Map seeds to ``bits`` bits by XOR of both halves, uint64 ``[...]``; a seed that fits in 31 bits is unchanged.
 
     Seeds are the 64 bits of a random key. Most environments accept fewer bits: ``np.random.RandomState`` accepts 32,
     and a signed C integer 31.

@@ -36,7 +36,7 @@ class GoalWrapper(Wrapper):
             goals. Goal setters and hindsight replay may use any goal of ``goal_space``.
 
     Raises:
-        ValueError: goals are not vectors or cannot be drawn; the achieved goal is missing or has another shape; or
+        ValueError: goals are not vectors or cannot be drawn; the achieved goal is missing or has the wrong shape; or
             ``env`` already contains a ``GoalWrapper``.
     """
 
@@ -53,7 +53,7 @@ class GoalWrapper(Wrapper):
     ) -> None:
         super().__init__(env)
         if has_layer(env, GoalWrapper):
-            raise ValueError("The environment already contains a GoalWrapper, and must have only one: remove one.")
+            raise ValueError("The environment already contains a GoalWrapper: remove one of the two.")
         self._observes_goals = is_goal_space(env.obs_space)
         if not isinstance(goal_space, Box) or len(goal_space.shape) != 1:
             raise ValueError(f"goal_space must be a Box of vectors, as in Box(-1.0, 1.0, (2,)); got {goal_space!r}.")

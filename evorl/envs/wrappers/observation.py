@@ -28,7 +28,7 @@ class ObsFlattenWrapper(ChangesObservations, Wrapper):
         TypeError: a space inside the observation space is not one of evorl's, or a goal is not a ``Box``.
     """
 
-    hides_goals = "env.flatten_obs joins observation and goals to one vector"
+    hides_goals = "env.flatten_obs joins observation and goals into one vector"
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)

@@ -63,7 +63,7 @@ class FieldRange:
     def limits(self, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the randomized entries of the model's array ``value``, and the minimum that each can have.
 
-        Of matrices of inertia, only the diagonals are returned: products of inertia may be negative.
+        For inertia matrices, only the diagonals are returned: products of inertia may be negative.
         """
         chosen = value if self.entries is None else value[list(self.entries)]
         if self.name.endswith("inertia.i"):
