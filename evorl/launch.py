@@ -43,9 +43,8 @@ class Process:
         self.last_lines: collections.deque[str] = collections.deque(maxlen=50)
         self.stopped_by = 0  # signal with which this launcher stopped the process; 0 if it did not
         self._lost_another = False
-        program = (
-            [] if arguments and arguments[0].endswith(".py") else [*without_working_directory(), "-m", "evorl.cli"]
-        )
+        is_program = bool(arguments) and _is_program(arguments[0])
+        program = [] if is_program else [*without_working_directory(), "-m", "evorl.cli"]
         # In a separate process group, Ctrl-C reaches only this launcher, which forwards it once. Standard input stays
         # open while the launcher lives.
         self._child = subprocess.Popen(
@@ -136,9 +135,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _is_program(word: str) -> bool:
+    return word.endswith(".py") and "=" not in word
+
+
 def parsed(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Return the launcher's options and all other arguments; those after the name of a Python file are not options."""
-    end = next((i for i, x in enumerate(arguments) if x.endswith(".py") and "=" not in x), len(arguments))
+    end = next((i for i, word in enumerate(arguments) if _is_program(word)), len(arguments))
     options, settings = _parser().parse_known_args(arguments[:end])
     return options, [*settings, *arguments[end:]]
 

@@ -18,7 +18,8 @@ from evorl.actors.pool import SILENT_SECONDS, STARTING_SECONDS, ActorPool, Actor
 from evorl.config.names import load, path_of
 
 _BEAT_SECONDS = 0.5
-SAME_NUMBERS = ("jax_default_prng_impl", "jax_enable_x64", "jax_threefry_partitionable")  # settings that affect results
+# Settings of JAX that affect results.
+SAME_NUMBERS = ("jax_default_prng_impl", "jax_enable_x64", "jax_random_seed_offset", "jax_threefry_partitionable")
 _CACHE = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
 
 

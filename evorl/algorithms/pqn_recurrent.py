@@ -58,7 +58,7 @@ class PQNRecurrentAgent(RecurrentValueAgent):
         discount: jax.Array | float,
         q_lambda: jax.Array | float,
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return half the mean squared error of ``[T, N, ...]`` to Q(lambda) returns after the burn-in, and metrics."""
+        """Return half the mean squared error to Q(lambda) returns after the burn-in of ``[T, N, ...]``, and metrics."""
         first = jax.tree.map(lambda x: x[0], batch.extras.recurrent_state)
         batch = batch.replace(extras=batch.extras.replace(recurrent_state=first))
         values, next_values = self.values_after_burn_in(agent_state, params, batch, burn_in)

@@ -36,9 +36,7 @@ def check_client_from_arguments(arguments: Sequence[str]) -> None:
     """
     settings, unnamed = read_options(arguments, CHECK_CLIENT, "evorl check-client", unnamed=_VECTORS)
     if unnamed not in ([], [_VECTORS]):
-        raise ValueError(
-            f"{' '.join(unnamed)!r} is not an argument of evorl check-client: use {_VECTORS}, or options."
-        )
+        raise ValueError(f"{' '.join(unnamed)!r} is not an argument of evorl check-client: use {_VECTORS}, or options.")
     if unnamed:
         _write_vectors(settings["to"])
         return

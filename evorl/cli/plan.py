@@ -161,7 +161,7 @@ def _planned_sweep(spec: RunSpec) -> Iterator[_Planned]:
             plan = preflight(run.rows(group, range(side_by_side)))
         rows = counted(members, "setting")
         rows += f" with {spec.num_seeds} seeds each" if spec.num_seeds > 1 else ""
-        rows += ", in parallel" if side_by_side == members else f", {side_by_side} at a time"
+        rows += f", {side_by_side} at a time" if side_by_side < members else ", in parallel" * (members > 1)
         yield _Planned(f"{described}, program {number} of {len(groups)}: {rows}", plan)
 
 

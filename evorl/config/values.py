@@ -182,7 +182,7 @@ def checked_num_atoms(num_atoms: Any, values: str, support_low: Any, support_hig
     if num_atoms is None:
         return None
     if values == "categorical" and positive(num_atoms, "agent.num_atoms") < 2:
-        raise ValueError(f"agent.num_atoms={num_atoms} must be at least 2 for categorical values: they form a grid.")
+        raise ValueError(f"agent.num_atoms={num_atoms} must be at least 2, because categorical values form a grid.")
     low, high = _number(support_low, "agent.support_low", None), _number(support_high, "agent.support_high", None)
     if values == "categorical" and low >= high:
         raise ValueError(

@@ -59,8 +59,8 @@ def refuse_remote(env: Any) -> None:
     """Raise ``HostEnvError`` if ``env`` has remote simulators, whose episodes this process cannot play."""
     if env.is_remote:
         raise HostEnvError(
-            "simulators of env=remote connect over the network and cannot be stepped from here: train with "
-            "evorl serve agent=... env=remote, and run the trained policy with evorl act run=..."
+            "simulators of env=remote connect over the network and cannot be stepped from here: train an agent that "
+            "learns from rollouts, as in evorl serve agent=ppo env=remote, and run its policy with evorl act run=..."
         )
 
 

@@ -79,16 +79,15 @@ class Policy:
             arrays = {name: x[None] for name, x in arrays.items()}
         rows = arrays[first["name"]].shape[:1]
         shapes = {port["name"]: (*rows, *port["shape"][1:]) for port in INPUTS}
-        if self.memory is None:
-            self.memory = {port["name"]: np.zeros(shapes[port["name"]], port["dtype"]) for port in MEMORY}
-        for name, x in {**arrays, **self.memory}.items():
+        memory = self.memory or {port["name"]: np.zeros(shapes[port["name"]], port["dtype"]) for port in MEMORY}
+        for name, x in {**arrays, **memory}.items():
             if x.shape != shapes[name]:
                 hint = "pass one observation or a batch, and call reset() before a batch of another size."
                 raise ValueError(f"{name} has the shape {x.shape}, expected {shapes[name]}: {hint}")
         for name, kind in ABOUT["random"].items():
             draw = self.rng.random if kind == "uniform" else self.rng.standard_normal
             arrays[name] = draw(shapes[name], np.float32)
-        outputs = step(**arrays, **self.memory)
+        outputs = step(**arrays, **memory)
         self.memory = {name: outputs[after] for name, after in ABOUT["memory"].items()}
         actions = [outputs[port["name"]] for port in ABOUT["outputs"] if port["name"] in ACTIONS]
         actions = [x[0] for x in actions] if is_single else actions

@@ -49,8 +49,8 @@ def check_recyclable(network: nn.Module, where: str) -> None:
     shapes = [jax.eval_shape(x.init_with_output, jax.random.key(0), jnp.zeros((1, 1)))[0].shape for x in alone]
     if shapes != [(1, layer.size) for layer in layers]:
         raise ValueError(
-            f"redo_interval requires activations with one output per unit, but {where} has another one, such as rbf2d: "
-            "choose an activation such as relu, or set redo_interval=null."
+            f"redo_interval requires activations with one output per unit, but one in {where} has a different number, "
+            "as rbf2d does: choose another activation, such as relu, or set redo_interval=null."
         )
 
 

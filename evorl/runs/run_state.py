@@ -75,7 +75,7 @@ class HeldState:
             self._file = file
 
     def write(self, state: RunState) -> None:
-        """Acquire the lock, see ``hold``, and replace the stored state. A kill at this time may leave an empty file."""
+        """Acquire the lock, see ``hold``, and replace the stored state. A kill in between may leave an empty file."""
         self.hold()
         assert self._file is not None, "hold() opens the file"
         with writing_to(self.path.parent):

@@ -30,7 +30,7 @@ class Group:
 
 
 def grouped(settings: Sequence[Setting], build: Callable[[Setting], Workflow]) -> Iterator[Group]:
-    """Partition the settings of a sweep into groups that share a program; ``build`` creates a setting's workflow.
+    """Yield the groups of a sweep's settings that share a program; ``build`` creates a setting's workflow.
 
     Raises:
         ValueError: a value of a setting is invalid.

@@ -270,7 +270,7 @@ def call_with_simulators(workflow: Workflow, fn: Callable[..., Any], *args: Any)
 
 def _refuse_64_bits(error: Exception) -> None:
     """Raise ``ValueError`` with advice if ``error`` is about float64 arrays, which JAX creates in its 64-bit mode."""
-    if jax.config.jax_enable_x64 and "float64" in str(error):
+    if jax.config.read("jax_enable_x64") and "float64" in str(error):
         raise ValueError(
             "jax_enable_x64 is on, but this algorithm supports only 32-bit numbers: unset JAX_ENABLE_X64, or call "
             "jax.config.update('jax_enable_x64', False) before the workflow is built."

@@ -102,8 +102,8 @@ class ControlLoop:
         safe_action: action that makes the robot safe, such as zero torque or the present pose.
         hz: ticks per second; 1 / ``ctrl_dt`` of the training.
         deadline: share of the period in which the action has to be computed; a later one is not sent.
-        max_age: age in seconds from which on an observation is too old. So is an observation from as far in the future,
-            which has the time of another clock, or without a valid time.
+        max_age: maximum age of an observation, in seconds. Times further in the future, as of another clock, and NaN
+            are rejected as well.
         max_faults: number of faults in a row after which the loop stops.
         now: clock in seconds.
         sleep: waits for a number of seconds.
@@ -143,10 +143,10 @@ class ControlLoop:
         The safe action is the last command in each case. Each run starts an episode of the policy.
         """
         report = Report()
-        scheduled = self._now()
         self._in_a_row = self._repeats_left = 0
-        self._policy.reset()
         try:
+            self._policy.reset()
+            scheduled = self._now()
             while (ticks is None or report.ticks < ticks) and not report.stopped:
                 while (wait := scheduled - self._now()) > 0:
                     self._sleep(wait)

@@ -155,7 +155,7 @@ class Stopping:
 
 
 def test_an_actor_that_is_stopped_while_it_sends_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_pool, "SILENT_SECONDS", 2.0)
+    monkeypatch.setattr(process_pool, "SILENT_SECONDS", 5.0)
     worker: Any = Stopping  # implements only the part of ``ActorWorker`` that answers
     messages: list[str] = []
     actors = Supervisor(ProcessPool(worker, lambda number: tmp_path / "mark"), 1, 60.0, messages.append)

@@ -82,7 +82,8 @@ def test_shimmy_registers_the_tasks_of_dm_control(tmp_path: Path, monkeypatch: p
     registration = "gymnasium.register('dm_control/balance-v0', 'gymnasium.envs.classic_control:CartPoleEnv')"
     (tmp_path / "shimmy.py").write_text(f"import gymnasium\n\n{registration}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "shimmy", raising=False)
+    monkeypatch.setitem(sys.modules, "shimmy", None)  # at the end, the module of this folder is removed again
+    monkeypatch.delitem(sys.modules, "shimmy")
     env = create_env("gymnasium/dm_control/balance-v0", max_episode_steps=10, parallel=2)
     assert env.obs_space.shape == (4,)
     env.close()

@@ -76,4 +76,6 @@ def test_a_batch_of_another_size_needs_a_reset(tmp_path: Path) -> None:
     with raises_naming(ValueError, "memory", "reset()"):
         policy(obs)
     policy.reset()
-    assert len(policy(obs)) == 3
+    with raises_naming(ValueError, "obs has the shape (4, 1)"):
+        policy(np.zeros((4, 1)))
+    assert len(policy(obs)) == 3, "a rejected observation leaves no memory"

@@ -77,8 +77,8 @@ def test_of_many_groups_the_best_is_compared_with_each(tmp_path: Path) -> None:
 def test_profiles_and_probabilities_are_labeled(groups: list[Group]) -> None:
     labels = dict.fromkeys(group.label for group in groups)
     profile = draw_profiles(groups, {label: style_of(i) for i, label in enumerate(labels)})
-    labels = {"Performance profile", "normalized score tau", "fraction of seeds with a score above tau"}
-    assert labels <= set(words(profile))
+    texts = {"Performance profile", "normalized score tau", "fraction of seeds with a score above tau"}
+    assert texts <= set(words(profile))
     chart = draw_improvements(improvements(groups))
     assert {"P(X > Y)", "ppo, learning_rate=0.001 > a2c"} <= set(words(chart))
     assert "ppo, learning_rate=0.01 > a2c: 1.00" in chart.get("aria-label", "")

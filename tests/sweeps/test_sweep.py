@@ -217,7 +217,10 @@ def test_parts_and_halving_end_the_worse_early(swept: tuple[Path, list[str]], tm
         ("sweep={env.name: [pendulum,cartpole]}", "env.name changes the whole training, so .* with -m env="),
         ("sweep={workflow: [a.B,a.C]}", "workflow changes the whole training, so its returns .* with -m agent="),
         ("sweep={checkpoint_interval: [64,128]}", "checkpoint_interval does not change the training"),
-        ("sweep={over: {num_minibatches: {low: 1,high: 2}},draws: 2}", "num_minibatches .* non-integers: list the values"),
+        (
+            "sweep={over: {num_minibatches: {low: 1,high: 2}},draws: 2}",
+            "num_minibatches .* non-integers: list the values",
+        ),
         ("sweep={discount: [0.9,1.9]}", r"discount must be a number in \[0, 1\], got 1\.9"),
         ("sweep={init_from.run: [a,b]}", "sweep does not support init_from.run: .* -m or search"),
         ("sweep={stop.at: [1,2]}", "sweep does not support stop.at: .* -m or search"),
