@@ -198,7 +198,7 @@ print(reason)
 """
 
 
-def test_a_script_that_actors_cannot_import_is_told_what_it_needs(tmp_path: Path) -> None:
+def test_a_missing_main_guard_is_named_as_the_reason(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(WITHOUT_GUARD)
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, timeout=120)

@@ -15,6 +15,7 @@ from evorl.cli import show_episode
 from evorl.episodes.saved_episode import SavedEpisode
 from evorl.runs.folder import RunFolder
 from tests.support.command_line import QUIET
+from tests.support.errors import assert_names
 
 SMALL = (
     "agent=random env=goal/point_maze env.maze=open env.max_episode_steps=8 num_envs=2 rollout_length=8 "
@@ -99,8 +100,6 @@ def test_an_episode_without_bodies_is_drawn(
 
 def test_what_cannot_be_kept_is_one_sentence(run, tmp_path: Path) -> None:
     _, err = run(cli.train, *SMALL, f"runs_folder={tmp_path}", "evaluation.save_episodes=9")
-    assert err == (
-        "Error: evaluation.save_episodes=9 exceeds eval_episodes=6, the number of episodes of an evaluation: "
-        "increase eval_episodes, or record fewer.\n"
-    )
+    assert err.startswith("Error: ") and err.count("\n") == 1
+    assert_names(err, "evaluation.save_episodes=9", "eval_episodes=6", "record fewer")
     assert list(tmp_path.iterdir()) == []
