@@ -100,6 +100,7 @@ def test_an_episode_without_bodies_is_drawn(
 
 def test_what_cannot_be_kept_is_one_sentence(run, tmp_path: Path) -> None:
     _, err = run(cli.train, *SMALL, f"runs_folder={tmp_path}", "evaluation.save_episodes=9")
-    assert err.startswith("Error: ") and err.count("\n") == 1
+    assert err.startswith("Error: ")
+    assert err.count("\n") == 1
     assert_names(err, "evaluation.save_episodes=9", "eval_episodes=6", "record fewer")
     assert list(tmp_path.iterdir()) == []
