@@ -92,7 +92,8 @@ def main() -> None:
 
     # The handlers of rclpy would shut ROS down before the safe action is published.
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt, as Ctrl-C does
+    for signum in (signal.SIGINT, signal.SIGTERM):  # a launcher may have started this process with SIGINT ignored
+        signal.signal(signum, signal.default_int_handler)  # raises KeyboardInterrupt
     node = Node("evorl_policy")
     path = node.declare_parameter("policy", "policy.onnx").value
     joints = node.declare_parameter("joints", ["slider", "hinge_1"]).value

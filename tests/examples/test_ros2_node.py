@@ -90,7 +90,9 @@ class FakeRos:
 def test_the_node_publishes_the_safe_action_when_it_is_stopped(
     signum: int, robot: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ros, before = FakeRos(signum), signal.getsignal(signal.SIGTERM)
+    ros = FakeRos(signum)
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signum, signal.SIG_IGN)  # as in a process in the background
     messages = SimpleNamespace(JointState=None, Float64MultiArray=lambda data: SimpleNamespace(data=data))
     parts = {"rclpy": ros, "rclpy.node": ros.node, "rclpy.qos": ros.qos, "rclpy.signals": ros.signals}
     for name in ("sensor_msgs", "std_msgs"):
@@ -102,6 +104,7 @@ def test_the_node_publishes_the_safe_action_when_it_is_stopped(
     try:
         node.main()
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
     assert ros.published == [[0.0, 0.0]]
     assert not ros.is_valid
