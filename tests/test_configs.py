@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
-import sys
-from types import ModuleType
 from typing import Any
 
-import gymnasium
 import jax
 import numpy as np
 import pytest
 import yaml
-from gymnasium.envs.registration import EnvSpec
 from hydra import compose
 from omegaconf import OmegaConf
 
@@ -202,11 +198,6 @@ def test_an_experiment_builds(experiment: str, monkeypatch: pytest.MonkeyPatch) 
     config = composed(f"agent={agent}", f"env={env}")
     for key, value in leaves_of(said_by(f"experiment/{experiment}")):
         assert OmegaConf.select(config, key) == value, f"{key} is not applied"
-    if env.startswith("gymnasium/dm_control/"):  # the tests do not install dm_control: Pendulum replaces its tasks
-        name = env.removeprefix("gymnasium/")
-        spec = EnvSpec(name, entry_point="gymnasium.envs.classic_control:PendulumEnv")
-        monkeypatch.setitem(gymnasium.registry, name, spec)
-        monkeypatch.setitem(sys.modules, "shimmy", ModuleType("shimmy"))
     _abstract_step(f"agent={agent}", f"env={env}")
 
 

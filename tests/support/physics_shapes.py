@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import copy
 import functools
+import sys
+from types import ModuleType
 from typing import Any
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import pytest
+from gymnasium.envs.registration import EnvSpec
 
 from evorl.envs import brax, playground, starts
 from evorl.envs.brax import BraxAdapter
+from evorl.envs.catalog import DM_CONTROL
 from evorl.envs.env import Env, EnvState, EnvWrapper
 from evorl.envs.goals import reacher
 from evorl.envs.vector import VectorEnv
@@ -68,9 +73,9 @@ def _with_physics(env: Env) -> Env:
 
 
 def let_bodies_be_still(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let brax and Playground environments be created without physics from now on.
+    """Let brax and Playground environments be created without physics from now on, and Pendulum replace dm_control.
 
-    Starts of their episodes are computed when they would be with physics.
+    Starts of their episodes are computed when they would be with physics. The tests do not install dm_control.
     """
     make_brax, make_playground = brax.make_brax_adapter, playground._make_adapter
     resets_are_cheap = starts._resets_are_cheap
@@ -86,3 +91,7 @@ def let_bodies_be_still(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "make_brax_adapter", make_still_brax)
     monkeypatch.setattr(playground, "_make_adapter", make_still_playground)
     monkeypatch.setattr(starts, "_resets_are_cheap", lambda env: resets_are_cheap(_with_physics(env)))
+    monkeypatch.setitem(sys.modules, "shimmy", ModuleType("shimmy"))  # the package that registers the tasks
+    for name in (f"dm_control/{task}-v0" for task in DM_CONTROL):
+        spec = EnvSpec(name, entry_point="gymnasium.envs.classic_control:PendulumEnv")
+        monkeypatch.setitem(gymnasium.registry, name, spec)
