@@ -150,7 +150,7 @@ class Stopping:
     def answer(self) -> bytes:
         if not self._mark.exists():
             self._mark.touch()
-            setattr(Connection, "_send", stop_while_sending)  # noqa: B010
+            setattr(Connection, "_send", stop_while_sending)  # noqa: B010 - type checkers reject the private name
         return bytes(10**6)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -88,3 +90,27 @@ def test_shimmy_registers_the_tasks_of_dm_control(tmp_path: Path, monkeypatch: p
     assert env.obs_space.shape == (4,)
     env.close()
     gymnasium.registry.pop("dm_control/balance-v0")
+
+
+REAL_TASK = """
+import numpy as np
+from evorl.envs.factory import create_env
+
+config = {"library": "gymnasium", "name": "dm_control/walker-walk-v0", "flatten_obs": True, "action_repeat": 2}
+env = create_env(config, parallel=2, max_episode_steps=1000)
+import jax
+state = env.reset(jax.random.key(0))
+assert state.obs.shape == (2, 24), state.obs.shape
+state = env.step(state, np.zeros((2, 6), np.float32))
+assert np.isfinite(state.obs).all() and (np.asarray(state.reward) >= 0).all()
+env.close()
+"""
+
+
+def test_a_task_of_the_real_dm_control_is_stepped() -> None:
+    pytest.importorskip("shimmy", reason="labmaze, which dm_control requires, has no wheel for Python 3.13")
+    command = [sys.executable, "-W", "ignore", "-c", REAL_TASK]
+    done = subprocess.run(
+        command, env={**os.environ, "MUJOCO_GL": "disable"}, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
