@@ -91,7 +91,7 @@ def refuse_replay(cls: WorkflowClass, config: Mapping[str, Any]) -> None:
             "its inner workflow may have a buffer, which you configure with "
             f"{' '.join(settings) or f'{part}.replay.hindsight=future'}"
         )
-    raise ValueError(f"replay={config['replay']} configures a replay buffer, which {cls.__name__} lacks: {instead}.")
+    raise ValueError(f"replay={config['replay']} is set, but {cls.__name__} has no replay buffer: {instead}.")
 
 
 def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Share of the published gain over a random policy that a training without tuned settings reaches.
+"""Share of the published gain over a random policy that a training run without tuned settings reaches.
 
-The gain of a return is its difference to the return of random actions in the same environment, which ``agent=random``
+The gain of a return is its difference from the return of random actions in the same environment, which ``agent=random``
 measures. Half of the published gain is required. The published training may be longer, and have tuned settings.
 """
 
@@ -21,7 +21,7 @@ class Gain:
 
     Attributes:
         random: mean return of random actions.
-        ours: mean return over seeds after a training without tuned settings.
+        ours: mean return over seeds after a training run without tuned settings.
         published: published mean return.
     """
 

@@ -1,4 +1,4 @@
-"""Section of the benchmarks page about trainings without tuned settings."""
+"""Section of the benchmarks page about training runs without tuned settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Return of random actions in the environment of a task, measured as the evaluations of a training are."""
+"""Return of random actions in the environment of a task, measured as the evaluations of a training run are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.learning.task import EVAL_EPISODES, LearningTask
 from benchmarks.learning.training import train
 
 SEEDS = 5
-_STEPS = 1000  # of a training that learns nothing: its evaluation counts
+_STEPS = 1000  # of a training run that learns nothing: its evaluation counts
 
 
 def random_task(task: LearningTask) -> LearningTask:

@@ -1,4 +1,4 @@
-"""Tasks of ``benchmarks/defaults/tasks.yaml``: trainings without tuned settings."""
+"""Tasks of ``benchmarks/defaults/tasks.yaml``: training runs without tuned settings."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def brax(settings: Settings, window: float) -> Rows:
 
 
 def learning(settings: Settings, window: float) -> Rows:
-    """Yield the best evaluation of a training from the command line, and whether it is good enough."""
+    """Yield the best evaluation of a training run from the command line, and whether it is good enough."""
     from benchmarks.learning.task import LearningTask
     from benchmarks.learning.training import train
 
@@ -93,7 +93,7 @@ def learning(settings: Settings, window: float) -> Rows:
 
 
 def bits(settings: Settings, window: float) -> Rows:
-    """Yield whether trainings of equal seeds have equal bits, and whether a copied state continues with them."""
+    """Yield whether training runs of equal seeds have equal bits, and whether a copied state continues with them."""
     import jax
     import numpy as np
 

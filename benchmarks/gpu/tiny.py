@@ -49,7 +49,7 @@ def shrunk(program: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shrunk_overrides(overrides: Sequence[str]) -> list[str]:
-    """Return overrides of a training that ends after a few iterations."""
+    """Return overrides of a training run that ends after a few iterations."""
     chosen = [line for line in overrides if not line.startswith(("total_timesteps=", "eval_interval="))]
     return [*chosen, "total_timesteps=1024", "eval_interval=512", "eval_episodes=2"]
 

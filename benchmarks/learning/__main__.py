@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--total-timesteps", type=int, help="instead of the task's; then nothing is recorded")
     parser.add_argument("--no-pages", action="store_true", help="do not render the pages after recording")
     parser.add_argument(
-        "--folder", type=Path, help="keep checkpoints here, and continue trainings of this commit that were interrupted"
+        "--folder", type=Path, help="keep checkpoints here, and continue interrupted training runs of this commit"
     )
     options = parser.parse_args(arguments)
     if options.folder is not None and describe_commit().endswith("+"):

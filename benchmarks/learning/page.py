@@ -45,8 +45,8 @@ environment steps. The requirement depends on the published data:
 - The result of each seed: the probability that a seed of ours exceeds one of theirs. The result is *better* if its 95 %
   interval is above 0.5, *not worse* if the interval reaches 0.5, *worse* otherwise.
 - Mean and standard deviation over seeds: the mean minus its standard error.
-- One training, or a mean without a deviation over seeds: the mean. The deviation that RL Baselines3 Zoo publishes is
-  over the episodes of one training, and does not lower the requirement.
+- One training run, or a mean without a deviation over seeds: the mean. The deviation that RL Baselines3 Zoo publishes
+  is over the episodes of one training run, and does not lower the requirement.
 
 *Seeds* counts the seeds of ours that reach the published mean minus its standard error, or the published mean.
 """
@@ -197,7 +197,7 @@ def _differences(rows: Iterable[Row]) -> str:
             text = "; ".join(filter(None, (theirs.settings, theirs.differences)))
             names.setdefault((theirs.environment, text), []).append(f"`{row.task.name}`")
     lines = [f"- {', '.join(tasks)}: published for {env}; {text}." for (env, text), tasks in names.items()]
-    return "Differences to the published trainings:\n\n" + "\n".join(lines) + "\n" if lines else ""
+    return "Differences from the published training runs:\n\n" + "\n".join(lines) + "\n" if lines else ""
 
 
 def _searches(agents: Iterable[str]) -> str:

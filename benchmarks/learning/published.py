@@ -22,13 +22,13 @@ class Published:
         environment: name and version of their environment.
         timesteps: environment steps of their training; an action that is repeated twice counts as two steps.
         differences: other differences between their training and ours: hyperparameters, environment, evaluation.
-        spread_over: ``seeds``: ``spread`` or ``values`` are over trainings; ``episodes``: ``spread`` is over the
-            evaluation episodes of one training; ``one_run``: one training; ``none``: the mean of several trainings
-            without a spread.
-        num_seeds: number of trainings.
+        spread_over: ``seeds``: ``spread`` or ``values`` are over training runs; ``episodes``: ``spread`` is over the
+            evaluation episodes of one training run; ``one_run``: one training run; ``none``: the mean of several
+            training runs without a spread.
+        num_seeds: number of training runs.
         mean: the published mean; omitted if there are ``values``.
         spread: the published standard deviation over ``spread_over``.
-        values: the result of each training, if these are public.
+        values: the result of each training run, if these are public.
         settings: their settings that are most likely to matter, and ours; empty if none are known to differ.
 
     Raises:
@@ -79,5 +79,5 @@ class Published:
 
     @property
     def bar(self) -> float:
-        """The mean minus its standard error over seeds; the mean itself for one training."""
+        """The mean minus its standard error over seeds; the mean itself for one training run."""
         return self.center - self.standard_error

@@ -182,7 +182,7 @@ def show_spread(theirs: Published) -> str:
     each = ", each public" if theirs.values is not None else ""
     return {
         "seeds": f"(deviation over {theirs.num_seeds} seeds{each})",
-        "episodes": "(deviation over the episodes of one training)",
-        "one_run": "(one training)",
+        "episodes": "(deviation over the episodes of one training run)",
+        "one_run": "(one training run)",
         "none": f"(mean of {theirs.num_seeds} seeds, no deviation published)",
     }[theirs.spread_over]

@@ -22,7 +22,7 @@ from evorl.config.values import plain
 from evorl.runs.recorder import Recorder, Row
 from evorl.runs.spec import RunSpec
 
-SAVE_SECONDS = 600.0  # longest time between two checkpoints of a training in a folder that is kept
+SAVE_SECONDS = 600.0  # longest time between two checkpoints of a training run in a folder that is kept
 PACKAGES = ("jax", "jaxlib", "brax", "mujoco-mjx", "gymnax", "flax", "optax", "evorl")
 
 
@@ -120,7 +120,7 @@ def joined(curves: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 @functools.cache
 def recorded_steps(overrides: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
-    """Return the replay buffer of a training with these overrides, as a temporary file, and its description."""
+    """Return the replay buffer of a training run with these overrides, as a temporary file, and its description."""
     from evorl.assembly import workflow_from_config
     from evorl.execution.recorded_steps import save_recorded_steps
     from evorl.execution.runtime import prepare_for
@@ -151,13 +151,13 @@ def trainings(
         total_timesteps: environment steps, if different from the task's.
         earlier: a recorded result of the task. If seeds are trained sequentially, those recorded with the same
             settings are not trained again.
-        folder: folder of the running training, with its checkpoints. If it has a training of this task that was
+        folder: folder of the running training, with its checkpoints. If it has a training run of this task that was
             interrupted, this training is continued. It is removed when the training has ended. ``None`` for a temporary
             folder.
 
     Returns:
         JSON: settings, ``config`` as composed, versions and ``curve``; ``load`` is the largest load of the machine at
-        the start or end of a training. Yielded after each seed if seeds are trained sequentially.
+        the start or end of a training run. Yielded after each seed if seeds are trained sequentially.
     """
     if not task.one_seed_at_a_time:
         yield _train(task, overrides_of(task, num_seeds, total_timesteps), folder)

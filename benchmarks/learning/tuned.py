@@ -53,7 +53,7 @@ FAMILIES = """
 These files apply to all other environments of a family, as listed in `configs/experiment/_families.yaml`: files of the
 family itself, such as `ppo/_brax`, or files of the same task in another library, such as `ppo/pendulum`. The first line
 of a run calls them *settings of similar tasks*. Learning tasks that use them are in the last column;
-[Benchmarks](../benchmarks.md#without-tuned-settings) has results of trainings without tuned settings.
+[Benchmarks](../benchmarks.md#without-tuned-settings) has results of training runs without tuned settings.
 """
 
 

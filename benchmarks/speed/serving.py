@@ -41,11 +41,11 @@ CONFIG = {
 
 
 class Policy:
-    """The agent of a training, which acts without learning.
+    """The agent of a training run, which acts without learning.
 
     Args:
         max_clients: rows of the table.
-        records: record transitions, as in a training.
+        records: record transitions, as in a training run.
 
     Attributes:
         workflow: workflow of the training.

@@ -60,7 +60,7 @@ def _without_sign(word: str) -> str:
 
 
 def own_configs(app: AppConfig) -> list[str]:
-    """Return ``--config-dir`` with the folder of the app's own algorithms; an empty list if it has no such folder."""
+    """Return the option ``--config-dir`` for the folder of the app's own algorithms; an empty list without one."""
     return [] if app.algorithm is None else ["--config-dir", str((app.folder / app.algorithm).resolve())]
 
 

@@ -34,12 +34,12 @@ def compare(arguments: Sequence[str], train_all: Callable[[Sequence[str]], None]
         train_all: function that trains the sweep of a command line, ``-m ...`` or ``resume=...``.
 
     Returns:
-        Path of the report; ``None`` if the trainings were stopped.
+        Path of the report; ``None`` if the training runs were stopped.
 
     Raises:
         ValueError: the agents, ``seeds`` or a setting are invalid, or a setting has several values.
         RunFolderError: the folder to resume contains no comparison, or is not trusted.
-        SystemExit: a setting is invalid, or a training failed; ``train_sweep`` raises ``ValueError`` instead.
+        SystemExit: a setting is invalid, or a training run failed; ``train_sweep`` raises ``ValueError`` instead.
     """
     values = given_values(arguments)
     if "resume" in values:
@@ -62,7 +62,7 @@ def compare(arguments: Sequence[str], train_all: Callable[[Sequence[str]], None]
 
 
 def _read(arguments: Sequence[str], values: dict[str, str]) -> list[str]:
-    """Return the overrides of the trainings: the agents, the number of seeds and the settings; see ``compare``.
+    """Return the overrides of the training runs: the agents, the number of seeds and the settings; see ``compare``.
 
     Settings other than ``env`` must have one value: the report would count further runs as seeds of the agent.
     """

@@ -1,4 +1,4 @@
-"""``--plan``: prints the memory that a training, sweep or search would need, and the files that it would write."""
+"""``--plan``: prints the memory that a training run, sweep or search would need, and the files that it would write."""
 
 from __future__ import annotations
 

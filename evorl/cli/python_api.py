@@ -143,16 +143,16 @@ def compare(*agents: str, seeds: int = 10, **settings: object) -> Path | None:
     """Train agents on the same seeds and report which is better: ``evorl.compare("ppo", "sac", env="pendulum")``.
 
     Args:
-        agents: names of at least two agents; and settings of all trainings as text, such as ``"optimizer.name=sgd"``.
+        agents: names of at least two agents, and settings of all runs as text, such as ``"optimizer.name=sgd"``.
         seeds: number of seeds of each agent, at least 2; ignored with ``resume``.
-        settings: settings of all trainings as Python values; or only ``resume=folder``, to continue a comparison.
+        settings: settings of all runs as Python values; or only ``resume=folder``, to continue a comparison.
 
     Returns:
-        Path of the report; ``None`` if the trainings were stopped.
+        Path of the report; ``None`` if the training runs were stopped.
 
     Raises:
         ValueError: an agent or a setting is unknown or invalid. An invalid ``resume`` raises ``RunFolderError``.
-        RunsFailed: a training failed, now or in an earlier call; raised after all other trainings, or after a stop.
+        RunsFailed: a run failed, now or in an earlier call; raised after all other runs have ended, or after a stop.
     """
     number = {} if "resume" in settings else {"seeds": seeds}
     with config_errors(), _kept_arguments():

@@ -1,4 +1,4 @@
-"""Starts a training: finds the run to resume, then trains a single run, a sweep or a search."""
+"""Starts training: finds the run to resume, then trains a single run, a sweep or a search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapter of brax: continuous control on four physics backends. Imports brax on first use."""
+"""Adapter for brax: continuous control on four physics backends. Imports brax on first use."""
 
 from __future__ import annotations
 

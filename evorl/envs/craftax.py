@@ -1,4 +1,4 @@
-"""Adapter of Craftax and Craftax-Classic with symbolic observations. Imports the package on first use.
+"""Adapter for Craftax and Craftax-Classic with symbolic observations. Imports the package on first use.
 
 The library ends an episode after ``max_timesteps`` without distinguishing truncation from termination. Here this limit
 is disabled, and ``EpisodeWrapper`` reports a truncation after the same number of steps.

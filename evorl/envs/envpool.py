@@ -1,4 +1,4 @@
-"""Adapter of EnvPool, which steps batches of environments in C++ threads. Imports EnvPool on first use."""
+"""Adapter for EnvPool, which steps batches of environments in C++ threads. Imports EnvPool on first use."""
 
 from __future__ import annotations
 

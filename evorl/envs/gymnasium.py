@@ -1,4 +1,4 @@
-"""Adapter of Gymnasium: steps environments in this process or in worker processes. Imports Gymnasium on first use."""
+"""Adapter for Gymnasium: steps environments in this process or in worker processes. Imports Gymnasium on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapter of gymnax: classic control, MinAtar, bsuite and more. Imports only the modules of used environments.
+"""Adapter for gymnax: classic control, MinAtar, bsuite and more. Imports only the modules of used environments.
 
 Two differences from gymnax 1.0.1: the car of MountainCarContinuous-v0 stops at the left wall, as in Gymnasium, while in
 gymnax it keeps its velocity; and observation bounds are infinite where observations exceed gymnax's declared bounds.

@@ -1,4 +1,4 @@
-"""Adapter of JaxMARL: the agents are rows of one batch and share one policy. Imports JaxMARL on first use.
+"""Adapter for JaxMARL: the agents are rows of one batch and share one policy. Imports JaxMARL on first use.
 
 With A agents, agent a of environment copy c is row ``c * A + a``, with its own observation and reward. The rows of a
 copy start and end together: an agent that dies keeps its row until the episode ends, with the observation, available

@@ -1,4 +1,4 @@
-"""Adapter of Jumanji: puzzles, packing and routing, most with action masks. Imports Jumanji on first use.
+"""Adapter for Jumanji: puzzles, packing and routing, most with action masks. Imports Jumanji on first use.
 
 Observations are dicts; the entry ``action_mask``, if present, marks the allowed actions. Differences from Jumanji:
 

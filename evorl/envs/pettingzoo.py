@@ -1,4 +1,4 @@
-"""Adapter of PettingZoo's parallel environments; each agent is a row. Imports PettingZoo on first use."""
+"""Adapter for PettingZoo's parallel environments: each agent is a row of the batch. Imports PettingZoo on first use."""
 
 from __future__ import annotations
 

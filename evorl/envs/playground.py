@@ -1,4 +1,4 @@
-"""Adapter of MuJoCo Playground: dm_control, locomotion and manipulation on MJX. Imports the package on first use.
+"""Adapter for MuJoCo Playground: dm_control, locomotion and manipulation on MJX. Imports the package on first use.
 
 The environments have brax's interface and no time limit: evorl truncates their episodes after the ``episode_length`` of
 the library's config. Some observations are dicts of ``state`` and ``privileged_state``, the latter only for critics.

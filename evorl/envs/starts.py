@@ -28,7 +28,7 @@ CHEAP_PART, CHEAP_OPERATIONS, CHEAP_NUMBERS = 0.25, 2000, 2**15
 
 
 def start_policy(env: Any) -> StartPolicy:
-    """Return ``env.starts`` of a vector environment, or by default the faster policy on the current platform."""
+    """Return ``env.starts``, or if it is ``None``, the policy that is probably faster on the current platform."""
     if env.starts is not None:
         return env.starts
     return "every_step" if not on_cpu() and _resets_are_cheap(env) else "when_needed"

@@ -1,4 +1,4 @@
-"""Adapter of the MiniGrid environments of XLand-MiniGrid: rooms, keys and doors. Imports the package on first use.
+"""Adapter for the MiniGrid environments of XLand-MiniGrid: rooms, keys and doors. Imports the package on first use.
 
 Observed cells are one-hot encoded: ``[V, V, 25]`` with 13 tiles and 12 colors. The library returns the indices of tiles
 and colors, which a network without an embedding would treat as magnitudes.

@@ -14,12 +14,12 @@ _ASCII_REPLACEMENTS = str.maketrans({"±": "+-", **dict(zip("▁▂▃▄▅▆�
 
 
 def printable(text: str, encoding: str | None, colors: bool = False) -> str:
-    """Return the text with control characters escaped, and with characters that the terminal lacks replaced.
+    """Return the text with control characters escaped, and with characters that the terminal cannot show replaced.
 
     Args:
         text: text to show.
-        encoding: encoding of the terminal. Characters that it lacks are replaced: ``±`` and the bars of sparklines by
-            ASCII, others by ``?``. ``None``, as for in-memory streams, supports every character.
+        encoding: encoding of the terminal. Characters that it does not support are replaced: ``±`` and the bars of
+            sparklines by ASCII, others by ``?``. ``None``, as for in-memory streams, supports every character.
         colors: true keeps color sequences.
     """
     text = escaped(text, colors)

@@ -22,7 +22,7 @@ _MAX_BARS = 64
 
 
 class Sheet:
-    """A drawing canvas in world coordinates, with the y axis upwards.
+    """A drawing canvas in world coordinates; the y axis points up.
 
     Args:
         size: height in pixels.

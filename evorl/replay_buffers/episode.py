@@ -35,7 +35,7 @@ class EpisodeSpan(PyTreeData):
 
 
 class EpisodeReplayState(ReplayState):
-    """State of a ring that tracks episodes.
+    """State of a ring buffer that tracks episodes.
 
     Attributes:
         steps: index of each step in its episode, from 0, int32 ``[R, B]``.

@@ -19,7 +19,7 @@ _LEAST = 1e-6  # added to every error, so that every transition has a nonzero pr
 
 
 class PrioritizedReplayState(ReplayState):
-    """State of a ring with sampling priorities.
+    """State of a ring buffer with sampling priorities.
 
     Attributes:
         priorities: sum tree of ``priority ** exponent`` at index ``row * B + env``; identical on all devices.

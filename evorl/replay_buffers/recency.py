@@ -14,7 +14,7 @@ from evorl.types import Key
 
 
 class RecencyReplayState(ReplayState):
-    """State of a ring that samples newer steps more often.
+    """State of a ring buffer that samples newer steps more often.
 
     Attributes:
         sums: total weight of the k oldest steps of an environment, for k = 0 ... R, float32 ``[R + 1]``.

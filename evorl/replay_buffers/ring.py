@@ -27,7 +27,7 @@ DROPPED = 2**31 - 1  # index beyond every ring: writes to it are dropped
 
 
 class ReplayState(PyTreeData):
-    """State of a ring.
+    """State of a ring buffer.
 
     Attributes:
         data: pytree with leaves ``[R, B, ...]``.

@@ -41,7 +41,7 @@ def variable(color: str) -> str:
 
 
 def variables(dark: bool) -> str:
-    """Return the declarations of all colors, for light or dark screens."""
+    """Return the CSS declarations of all colors, for dark or light mode."""
     pairs = {**SERIES, **RAMP, **INK}.items()
     return " ".join(f"--{_VARIABLES[light]}: {on_dark if dark else light};" for light, on_dark in pairs)
 

@@ -240,7 +240,7 @@ class RunCheckpointer:
         newest_first = self._named_steps()[::-1]
         if not newest_first:
             instead = "holds no complete checkpoint" if self.folder.is_dir() else "does not exist"
-            raise CheckpointError(f"There is nothing to restore: {self.folder} {instead}. Use a run that has one.")
+            raise CheckpointError(f"There is nothing to restore: {self.folder} {instead}. Use a run with a checkpoint.")
         if which == "latest":
             return newest_first
         if which == "best":

@@ -181,7 +181,7 @@ class RunFolder:
         """Time of the newest checkpoint, in seconds since 1970; ``None`` without checkpoints."""
         times = []
         for manifest in self.checkpoints.glob(f"[0-9]*/{MANIFEST}"):
-            with contextlib.suppress(FileNotFoundError):  # a training has removed this checkpoint
+            with contextlib.suppress(FileNotFoundError):  # a training run has removed this checkpoint
                 times.append(manifest.stat().st_mtime)
         return max(times, default=None)
 

@@ -104,7 +104,7 @@ def read_archive(file: IO[bytes], source: Path | str) -> dict[str, bytes]:
     except _DAMAGE as error:
         reason = str(error).rstrip(".")[:200] or type(error).__name__
         raise RunFolderError(
-            f"{source} is not a valid file of evorl pack: {reason}. Pack the run with this evorl, or download it again."
+            f"{source} is not a valid file of evorl pack: {reason}. Pack it with this version, or download it again."
         ) from error
     del contents[MANIFEST]
     return contents
@@ -246,7 +246,7 @@ def _check_manifest(contents: Mapping[str, bytes]) -> None:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ValueError(f"{MANIFEST} does not describe a policy")
     if manifest.get("version") != VERSION:
-        raise ValueError(f"it has version {manifest.get('version')!r:.20}, but this evorl reads version {VERSION}")
+        raise ValueError(f"it has version {manifest.get('version')!r:.20}, but this evorl version reads {VERSION}")
     digests = {name: entry["sha256"] for name, entry in manifest["files"].items()}
     names = contents.keys() - {MANIFEST}
     missing = sorted((_REQUIRED | digests.keys()) - names) or sorted(names - digests.keys())

@@ -35,7 +35,7 @@ Precision: TypeAlias = Literal["default", "high", "highest"]
 
 
 class RunKind(enum.Enum):
-    """Kind of a run: one training, a sweep, a search, a parameter server, or a training with remote simulators."""
+    """Kind of a run: a single run, a sweep, a search, a parameter server, or training with remote simulators."""
 
     TRAINING = "training"
     SWEEP = "sweep"
@@ -175,7 +175,7 @@ class RunSpec(Part):
             shared, remedy = "a parameter server trains all workers", "remove stop"
             if self.sweep is not None:
                 shared, remedy = "sweep trains all settings", "remove stop, or compare settings with -m or search"
-            raise ValueError(f"stop ends a single training, but {shared} together: {remedy}.")
+            raise ValueError(f"stop ends a single training run, but {shared} together: {remedy}.")
         for kind in (RunKind.SWEEP, RunKind.SEARCH, RunKind.PARAMETER_SERVER):
             if getattr(self, kind.value) is not None:
                 return kind

@@ -254,7 +254,7 @@ def read_recorders(value: Any, name: str) -> RecorderSettings:
 
 @dataclasses.dataclass(frozen=True)
 class StopSettings(Part):
-    """Conditions that end a training before total_timesteps.
+    """Conditions that end a training run before total_timesteps.
 
     Attributes:
         at: score that ends the training: the mean return of the last best_over evaluations; null disables

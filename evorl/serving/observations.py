@@ -81,7 +81,7 @@ def _require_room(array: np.ndarray, dtype: np.dtype, name: str) -> None:
     least, most = (int(room.min), int(room.max)) if is_integer else (float(room.min), float(room.max))
     low, high = array.min().item(), array.max().item()
     if low < least or high > most:
-        raise ObservationError(f"{name} must be within {least} to {most} ({dtype.name}), got {low} to {high}.")
+        raise ObservationError(f"{name} must be from {least} to {most} ({dtype.name}), got {low} to {high}.")
 
 
 def _is_expected_array(state: Any, space: Space) -> bool:

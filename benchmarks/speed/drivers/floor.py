@@ -1,4 +1,4 @@
-"""The lower bound of a training: a batch of environments stepped with random actions, unchunked.
+"""The lower bound of a training run: a batch of environments stepped with random actions, unchunked.
 
 Settings: ``env`` (arguments of ``create_env``), ``steps`` (environment steps of each seed in one measurement),
 ``num_seeds`` (``vmap`` over this many batches, none by default), ``devices`` (virtual devices of the processor that

@@ -32,7 +32,7 @@ def prepare() -> Any:
 
     add_many = jax.jit(lambda state: jax.lax.scan(add, state, jnp.arange(adds, dtype=jnp.float32))[0], donate_argnums=0)
     state = [buffer.init(transition)]
-    # Every row is written once beforehand, so that its memory is allocated, as after the first round of a training.
+    # Every row is written once beforehand, so that its memory is allocated, as after the first round of a training run.
     filled = jax.tree.map(lambda x: x + 1, state[0].data)
     state[0] = jax.block_until_ready(add_many(state[0].replace(data=filled)))
 

@@ -20,7 +20,7 @@ from evorl.runs.spec import RunSpec
 
 
 class Training:
-    """One training that every measurement continues, each time in a new run folder."""
+    """One training run that every measurement continues, each time in a new run folder."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.recording = settings.get("recording", True)

@@ -17,7 +17,7 @@ EPOCHS = 100_000  # more than any measurement: the process ends earlier
 
 
 class Epochs:
-    """A training in a separate thread, which advances by one epoch at a time."""
+    """A training run in a separate thread, which advances by one epoch at a time."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.steps = settings["steps"]

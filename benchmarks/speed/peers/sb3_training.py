@@ -16,7 +16,7 @@ from benchmarks.speed.child import read_settings, serve, timed
 
 
 class Learner:
-    """A training that every measurement continues."""
+    """A training run that every measurement continues."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         algorithms = importlib.import_module(settings.get("library", "stable_baselines3"))

@@ -172,7 +172,7 @@ class Archive(PyTreeNode):
         return Verdicts(status.astype(jnp.int32), jnp.where(is_valid, improvement, -jnp.inf))
 
     def cells_of_valid(self, fitness: jax.Array, descriptors: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Return a bool mask ``[N]``, True for finite fitness and descriptors, and cell indices ``[N]``, C where False.
+        """Return a mask ``[N]``, True for finite fitness and descriptors, and cell indices ``[N]``, C where False.
 
         Raises:
             ValueError: the descriptors have the wrong shape.
