@@ -114,7 +114,7 @@ def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
                 f"{key}='{value}-${{hydra.job.num}}'."
             )
         if names_a_run and key in (RUN, SWEEP, SUBDIR):
-            raise ValueError(f"{key}={value} has no effect on a stored run, which stays in its folder: remove it.")
+            raise ValueError(f"{key}={value} has no effect, because a stored run stays in its folder: remove {key}.")
         if key in _INSTEAD and value.lower() != "false":
             other = _INSTEAD[key]
             shown = as_arguments({other: "NAME" if other == "title" else "FOLDER"})

@@ -272,8 +272,8 @@ class ReplayMemory:
         first = batch.keys() if self.state is None else self.state.data.keys()
         if batch.keys() != first:
             raise ValueError(
-                f"transitions must have the entries of those stored first: additional {sorted(batch.keys() - first)}, "
-                f"missing {sorted(first - batch.keys())}. In extra_columns, list entries that some transitions lack."
+                f"all transitions must have the same entries: additional are {sorted(batch.keys() - first)}, missing "
+                f"{sorted(first - batch.keys())}. List entries that only some transitions have in extra_columns."
             )
         return batch
 

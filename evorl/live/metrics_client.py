@@ -1,7 +1,7 @@
 """Metrics client for simulators: sends metrics to the live page over HTTP, using only the standard library.
 
-Disabled metrics are not sent. Points are sent in batches; while the server cannot be reached they are buffered up to a
-limit, and its rate limit makes the batches smaller. A simulator therefore does not fail if the page is down, and waits
+Disabled metrics are not sent. Points are sent in batches, smaller ones if the server limits the rate. While the server
+cannot be reached, points are buffered up to a limit. A simulator therefore does not fail if the page is down, and waits
 at most for the timeout of one request.
 """
 

@@ -22,7 +22,7 @@ def encoded(frames: np.ndarray, seconds_per_frame: float) -> bytes:
     """Encode a video as the bytes of an MP4 file.
 
     Args:
-        frames: uint8 ``[K, height, width, 3]``; the last row of an odd height and column of an odd width are dropped.
+        frames: uint8 ``[K, height, width, 3]``; with an odd height or width, the last row or column is dropped.
         seconds_per_frame: duration of each frame, in seconds.
 
     Raises:

@@ -199,8 +199,8 @@ def short_names(settings: Sequence[str]) -> dict[str, str]:
 def shortened(texts: Iterable[str], max_length: int) -> dict[str, str]:
     """Return a mapping from texts to distinct versions of at most ``max_length`` characters.
 
-    Long texts lose their end, their beginning, their middle, or the middle of each part between commas: the first
-    method that keeps all texts distinct. If none does, they lose their end and are numbered, such as ``abc… (2)``.
+    Long texts are cut at the end, at the beginning, in the middle, or in the middle of each part between commas: the
+    first of these that keeps all texts distinct. Otherwise they are cut at the end and numbered, as in ``abc… (2)``.
     """
     whole = list(dict.fromkeys(texts))
     numbers = {text: f"… ({i})" for i, text in enumerate(whole, 1)}
@@ -220,7 +220,7 @@ def shortened(texts: Iterable[str], max_length: int) -> dict[str, str]:
 
 
 def _without_middle(text: str, max_length: int) -> str:
-    """Return the text without its middle; too long if ``max_length`` is less than 1."""
+    """Return the text with its middle cut out; too long if ``max_length`` is less than 1."""
     tail = max_length // 2
     return text if len(text) <= max_length else f"{text[: max_length - tail - 1]}…{text[len(text) - tail :]}"
 

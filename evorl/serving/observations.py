@@ -61,7 +61,7 @@ def observation_from(state: Any, space: Space, name: str = "state") -> Any:
     if isinstance(space, Discrete | MultiDiscrete):
         end = space.start + (space.n if isinstance(space, Discrete) else space.sizes)
         if not ((space.start <= array) & (array < end)).all():
-            raise ObservationError(f"{name} must be one of {space.start} to {end - 1}, got {array}.")
+            raise ObservationError(f"{name} must be from {space.start} to {end - 1}, got {array}.")
         if (array % 1).any():
             raise ObservationError(f"{name} must consist of integers, got {array}.")
     if array.dtype.kind == "f" and np.issubdtype(space.dtype, np.integer):

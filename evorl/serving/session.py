@@ -26,7 +26,7 @@ MAX_STEP = 2.0**53  # maximum step of a metric: float64 represents all integers 
 
 
 class Host(Protocol):
-    """Interface of a server to its sessions; ``token`` is ``None`` if clients need none."""
+    """Interface of a server to its sessions; ``token`` is ``None`` if clients do not need a token."""
 
     obs_space: Space
     action_space: Space
