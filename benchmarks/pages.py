@@ -29,7 +29,7 @@ make bench ARGS="replay_add recorders"          # some of them
 python -m benchmarks.speed replay_add --record  # record the result; --help: rounds, interpreters of peers
 python -m benchmarks.learning ppo_cartpole      # a learning task with 5 seeds, recorded; --help: other numbers of seeds
 python -m benchmarks.learning --all --jobs 2    # all that are missing or stale, cheapest first; --hours: a time limit;
-                                                # --folder: continue trainings that were interrupted
+                                                # --folder: continue interrupted training runs
 python -m benchmarks.pages                      # generate this page and all others of results
 ```
 

@@ -17,10 +17,10 @@ COLUMNS = ["task", "settings", "random actions", "ours", "published", "share of 
 HEAD = """
 ## Without tuned settings
 
-Trainings of six agents on tasks for which no settings were tuned: a user chooses the agent, the environment and the
+Training runs of six agents on tasks for which no settings were tuned: a user chooses the agent, the environment and the
 number of steps, and all other settings are the general defaults, or the settings of similar tasks
 ([families](guide/tuned_settings.md#families)). *Random actions* is the return of `agent=random`, *published* a
-figure with tuned settings, often of a longer training and sometimes of another algorithm
+figure with tuned settings, often of a longer run and sometimes of another algorithm
 (`benchmarks/defaults/tasks.yaml` lists the differences). The *share of the gain* is (ours - random) / (published -
 random); *half* is yes if it is at least 0.5. Few seeds were trained: the figures show where the defaults fail, not by
 how much they are better elsewhere. To record them again:

@@ -24,52 +24,52 @@ _SETTINGS = re.compile(r"<!-- settings: configs/agent/([\w/]+)\.yaml -->")
 LEARNING = """
 ## Learning
 
-Trainings with the shipped configs, several seeds in parallel in one program, or one after another. The return of a
-seed is the mean over 20 complete evaluation episodes of the greedy policy. *Mean* and *IQM* (interquartile mean) are
-over all seeds; square brackets contain the 95 % stratified bootstrap interval of the mean (10,000 resamples). *Seeds*
-counts the seeds that meet the requirement by themselves. Curves with the result of each seed are in
-`benchmarks/results/learning`, settings, versions, machine and commit in `benchmarks/results/learning.jsonl`. Times are
-omitted, since they depend on the load of the machine.
+Training runs with the shipped configs; several seeds run in parallel in one program, or one after another. The return
+of a seed is the mean over 20 complete evaluation episodes of the greedy policy. *Mean* and *IQM* (interquartile mean)
+are over all seeds; square brackets contain the 95 % stratified bootstrap interval of the mean (10,000 resamples).
+*Seeds* counts the seeds that meet the requirement by themselves. `benchmarks/results/learning` contains the learning
+curve of each seed, `benchmarks/results/learning.jsonl` the settings, versions, machine and commit. Times are omitted,
+since they depend on the load of the machine.
 
-A result counts only if its settings equal those in `benchmarks/learning/tasks.yaml` today. Other results are
-*stale*: they are listed with the reason, and meet nothing.
+A result counts only if its settings equal those in `benchmarks/learning/tasks.yaml` today. Other results are *stale*:
+they are listed with the reason, and do not meet any requirement.
 """
 
 PUBLISHED = """
 ### Published figures
 
-Published results for the same algorithm and environment; the pages of the algorithms list versions and differences.
+Published results for the same algorithm and environment; the algorithm pages list versions and differences.
 The last evaluation up to the published number of environment steps counts: an action that is repeated 8 times is 8
 environment steps. The requirement depends on the published data:
 
-- The result of each seed: the probability that a seed of ours exceeds one of theirs. The result is *better* if its 95 %
-  interval is above 0.5, *not worse* if the interval reaches 0.5, *worse* otherwise.
-- Mean and standard deviation over seeds: the mean minus its standard error.
-- One training run, or a mean without a deviation over seeds: the mean. The deviation that RL Baselines3 Zoo publishes
-  is over the episodes of one training run, and does not lower the requirement.
+- The result of each seed is published: the probability that one of our seeds exceeds one of theirs. The result is
+  *better* if its 95 % interval is above 0.5, *not worse* if the interval contains 0.5, *worse* otherwise.
+- Mean and standard deviation over seeds are published: the mean minus its standard error.
+- One training run, or a mean without a deviation over seeds, is published: the mean. The deviation that RL Baselines3
+  Zoo publishes is over the episodes of one training run, and does not lower the requirement.
 
-*Seeds* counts the seeds of ours that reach the published mean minus its standard error, or the published mean.
+*Seeds* counts our seeds that reach the published mean minus its standard error, or the published mean.
 """
 
 OURS = """
 ### Regression figures
 
-These are not results: no published figure was found for the same algorithm and environment, so that each task has a
-threshold of our own, which shows whether a change breaks the algorithm. The mean over all seeds at the last evaluation
-within the limit must reach it. If the limit is a time, the number of evaluations depends on the machine, and any
-evaluation in time may reach it; the first one that does is shown. Tasks with `<` are unsolvable for the method: no
-evaluation may reach the threshold.
+No published figure was found for the same algorithm and environment. Each task therefore has a threshold of our own,
+which only shows whether a change breaks the algorithm. The mean over all seeds at the last evaluation within the limit
+must reach it. If the limit is a time, the number of evaluations depends on the machine, and any evaluation within the
+limit may reach it; the first one that does is shown. Tasks with `<` cannot be solved by the method: no evaluation may
+reach the threshold.
 """
 
 STALE = """
 ### Stale results
 
-Results of earlier settings, until they are recorded again by `python -m benchmarks.learning --all`.
+Results of earlier settings, shown until `python -m benchmarks.learning --all` records them again.
 """
 
 INTRODUCTION = """
-Trainings with the shipped configs, `python -m benchmarks.learning`. The rules are described in
-[Benchmarks](../benchmarks.md#learning).
+Results of the shipped configs, recorded with `python -m benchmarks.learning`. [Benchmarks](../benchmarks.md#learning)
+explains the columns and the requirements.
 """
 
 
@@ -176,8 +176,8 @@ def learning_section(agents: Sequence[str], results: Mapping[str, Any]) -> str:
         _differences(rows),
         _searches(agents),
         *[_picture(row) for row in rows if row.pictured],
-        _headed("Regression figures, with a threshold of our own:", regression_table(rows, title, FOLDER)),
-        _headed("Stale results, which meet nothing:", stale_table(rows, title, FOLDER)),
+        _headed("Regression figures, with our own thresholds:", regression_table(rows, title, FOLDER)),
+        _headed("Stale results, which do not count:", stale_table(rows, title, FOLDER)),
     ]
     notes = [f"`{name}`: {result['notes']}\n" for name, result in recorded.items() if result.get("notes")]
     notes += [_learned_from(name, result["recorded"]) for name, result in recorded.items() if "recorded" in result]
@@ -197,13 +197,13 @@ def _differences(rows: Iterable[Row]) -> str:
             text = "; ".join(filter(None, (theirs.settings, theirs.differences)))
             names.setdefault((theirs.environment, text), []).append(f"`{row.task.name}`")
     lines = [f"- {', '.join(tasks)}: published for {env}; {text}." for (env, text), tasks in names.items()]
-    return "Differences from the published training runs:\n\n" + "\n".join(lines) + "\n" if lines else ""
+    return "Differences between the published runs (they) and ours (we):\n\n" + "\n".join(lines) + "\n" if lines else ""
 
 
 def _searches(agents: Iterable[str]) -> str:
-    """Return where further published figures of some agents were looked for; empty if there are enough figures."""
+    """Return the unsuccessful searches for more published figures of some agents; empty if there are enough figures."""
     lines = [f"- `agent={agent}`: {SEARCHES[agent]}." for agent in agents if agent in SEARCHES]
-    return "No further published figure was found:\n\n" + "\n".join(lines) + "\n" if lines else ""
+    return "Searches for more published figures found none that fit:\n\n" + "\n".join(lines) + "\n" if lines else ""
 
 
 def _picture(row: Row) -> str:

@@ -23,9 +23,9 @@ SPEED = """
 The sides of a comparison are processes on one machine, measured alternately, so that other load affects all of them.
 Values are medians over the rounds; a range is the minimum and maximum over the rounds. *Per CPU second* is the same
 ratio in terms of the processor time, user and system, of all threads: it depends less on other load, and shows the use
-of a second core. Trainings run through `learn` and record as usual, without evaluations; compilation is excluded. The
-*floor* of a training run is the same batch of environments stepped with random actions on one device, without chunks:
-the cost of stepping alone.
+of a second core. Training runs call `learn` and record as usual, without evaluations; compilation is excluded. The
+*floor* of a training run is the cost of stepping alone: the same batch of environments on one device, with random
+actions and without chunks.
 
 Peers run as published by their authors: rejax 0.1.3 with gymnax 0.0.9 in a separate virtual environment
 (`--rejax-python`), evosax and brax in the environment of evorl. brax's trainer calls `jax.device_put_replicated`, which

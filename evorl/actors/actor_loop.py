@@ -55,7 +55,7 @@ class Actors(ByValue):
         options = self._config["env"]
         if self.settings.kind == "process" and isinstance(options, Mapping) and options.get("vectorization") == "async":
             raise ValueError(
-                "env.vectorization=async starts further processes, which would outlive an actor that is killed: set "
+                "env.vectorization=async starts more processes, which would outlive an actor that is killed: set "
                 "env.vectorization=in_process, and a larger actors.count for more processes."
             )
         if not self.settings.is_async:

@@ -300,7 +300,7 @@ class ActorCriticAgent(Agent):
         return values, next_values
 
     def batch_of(self, trajectory: SampleBatch, **computed: Any) -> ActorCriticBatch:
-        """Return the batch of a trajectory ``[T, B]``; ``computed`` are further fields of ``ActorCriticBatch``."""
+        """Return the batch of a trajectory ``[T, B]``; ``computed`` are additional fields of ``ActorCriticBatch``."""
         extras = trajectory.extras
         if self.is_recurrent:
             computed |= {"dones": trajectory.dones, "recurrent_state": extras.recurrent_state}

@@ -102,7 +102,7 @@ def list_envs(
 ) -> list[EnvInfo]:
     """Return the environments that evorl knows: first environments with a config, then environments of libraries.
 
-    Libraries such as Gymnasium accept further names, which their users register.
+    Libraries such as Gymnasium accept other names as well, which their users register.
 
     Args:
         text: part of the name or path, case-insensitive.

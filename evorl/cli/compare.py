@@ -64,7 +64,7 @@ def compare(arguments: Sequence[str], train_all: Callable[[Sequence[str]], None]
 def _read(arguments: Sequence[str], values: dict[str, str]) -> list[str]:
     """Return the overrides of the training runs: the agents, the number of seeds and the settings; see ``compare``.
 
-    Settings other than ``env`` must have one value: the report would count further runs as seeds of the agent.
+    Settings other than ``env`` must have one value: the report would count the other runs as seeds of the agent.
     """
     for name, remedy in _SET_HERE.items():
         if name in values:

@@ -126,7 +126,7 @@ def candidates(line: str) -> list[str]:
     command = COMMANDS[before[0]]
     if not command.options:
         return sorted(_of_training(before[0], before[1:], last))
-    if before[0] == "compare":  # agents, its own options, and settings of the trainings
+    if before[0] == "compare":  # agents, its own options, and settings of the runs
         settings = (word for word in _of_training(before[0], before[1:], last) if not word.startswith("--"))
         return sorted({*_of_options("compare", command.options, last), *settings})
     return sorted(_of_options(before[0], command.options, last))

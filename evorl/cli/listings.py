@@ -116,5 +116,5 @@ def _print_libraries(envs: Sequence[EnvInfo]) -> None:
         needs = sorted({env.needs for env in members if env.needs})
         rows.append((library, counted(len(members), "environment"), f"env={members[0].name}", ", ".join(needs) or "-"))
     print_line("\nEnvironments of libraries, by library and name; evorl envs library=gymnasium lists one library:")
-    _print_table(("library", "further", "example", "needs"), rows)
+    _print_table(("library", "number", "example", "needs"), rows)
     print_line("Gymnasium and EnvPool accept every registered id. env=user env.factory=module:function uses your own.")

@@ -122,7 +122,7 @@ def read_changes(
             )
         if override.is_delete():
             raise ValueError(f"{override.input_line}: a setting of the run cannot be removed. Set it to a value.")
-        in_schedule = f"{key.rpartition('.')[0]}.start" in known  # which accepts further entries, such as steps
+        in_schedule = f"{key.rpartition('.')[0]}.start" in known  # which accepts additional entries, such as steps
         if key not in known and not (override.is_add() or in_schedule):
             raise ValueError(no_such("setting of the run", key, known))
         if isinstance(value, str) and f"{key}.name" in known:

@@ -62,7 +62,7 @@ def no_such(kind: str, name: object, valid: Iterable[object]) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return names separated by commas; beyond ``_MAX_LIST`` characters, only the number of further names."""
+    """Return names separated by commas; beyond ``_MAX_LIST`` characters, only the number of remaining names."""
     text = ", ".join(names)
     if len(text) <= _MAX_LIST:
         return text

@@ -49,7 +49,7 @@ class EnvState(PyTreeData):
         obs: observation for the next action (after an autoreset: the first observation of the new episode).
         reward: reward of the step, float32; 0 after a reset.
         done: true if the step ended the episode, bool.
-        info: ``termination`` and ``truncation`` (bool; never both), and ``metrics`` (further numbers, by name).
+        info: ``termination`` and ``truncation`` (bool; never both), and ``metrics`` (other numbers, by name).
             ``EpisodeWrapper`` adds counters of the step's episode: ``steps`` and ``episode_length`` (int32, equal), and
             ``episode_return`` (float32). ``GoalWrapper`` adds ``is_success`` (bool). Vector environments add
             ``next_obs`` (true successor, before any autoreset) and ``is_reset_step`` (see ``AutoresetMode.ENVPOOL``).

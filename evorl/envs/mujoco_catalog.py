@@ -36,7 +36,7 @@ def make_task(library: str, name: str, options: Mapping[str, Any], names: Iterab
         name: name of the task.
         options: fields of the task's class; they have the names of the arguments of Gymnasium's environment.
         names: names of the tasks that the library supports.
-        others: names of further options of the library, which messages suggest; not allowed in ``options``.
+        others: names of other options of the library, which messages suggest; not allowed in ``options``.
 
     Raises:
         ValueError: the task or an option is unknown, or a value has the wrong type or is out of range.

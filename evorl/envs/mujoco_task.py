@@ -112,7 +112,7 @@ class Task(abc.ABC):
         """
 
     def measures(self, physics: Physics, velocity: Array) -> Terms:
-        """Return further numbers of a step for ``info``, scalars by name; by default empty."""
+        """Return additional numbers of a step for ``info``, scalars by name; by default empty."""
         del physics, velocity
         return {}
 

@@ -18,7 +18,7 @@ UNARY = tuple("neg sign floor ceil round exp log log1p expm1 tanh sin cos sqrt r
 UNARY += ("is_finite", "square")
 BINARY = tuple("add sub mul div rem pow max min and or xor eq ne lt le gt ge".split())
 REDUCTIONS = {f"reduce_{name}": name for name in ("sum", "max", "min", "prod", "and", "or")}
-# Further operations and their parameters: ``where``, ``cast``, ``reshape``, ``transpose(permutation)``, ``broadcast``,
+# Other operations and their parameters: ``where``, ``cast``, ``reshape``, ``transpose(permutation)``, ``broadcast``,
 # ``concat(axis)``, ``slice(starts, stops, steps)``, ``pad(before, after, value)``, ``take(axis)`` (its second input has
 # constant indices), ``matmul``, ``reduce(kind, axes)``, ``argmax(axis)``, ``argmin(axis)``, ``cumsum(axis)``.
 OPS = (*UNARY, *BINARY, *"where cast reshape transpose broadcast concat slice pad take matmul".split())

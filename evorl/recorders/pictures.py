@@ -19,7 +19,7 @@ def white_figure(width: float, height: float, dpi: int = 130, **options: Any) ->
         width: width in inches.
         height: height in inches.
         dpi: pixels per inch.
-        options: further arguments of ``matplotlib.figure.Figure``.
+        options: additional arguments of ``matplotlib.figure.Figure``.
     """
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it logs that it builds its font cache
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -61,7 +61,7 @@ def figures(runs: Sequence[RecordedRun], room: int) -> tuple[list[Element], list
     """Return images and videos as elements of a page, and the files that exceed the size limit.
 
     Args:
-        runs: runs with the files; the first file of every run has priority over further files.
+        runs: runs with the files; the first file of every run has priority over the other files.
         room: size limit of these elements on the page, in bytes.
     """
     shown, left_out = [], []

@@ -33,7 +33,7 @@ def verdict(pair: Improvement, num_seeds: int) -> str:
 
 
 def _more_seeds(difference: float, width: float, num_seeds: int) -> int | None:
-    """Return the number of further seeds that reduce ``width`` to ``difference``; ``None`` above ``MAX_MORE_SEEDS``."""
+    """Return the number of extra seeds that reduce ``width`` to ``difference``; ``None`` above ``MAX_MORE_SEEDS``."""
     if difference <= 0.0 or num_seeds * (width / difference) ** 2 > num_seeds + MAX_MORE_SEEDS:
         return None
     return max(1, math.ceil(num_seeds * (width / difference) ** 2) - num_seeds)

@@ -14,7 +14,7 @@ import numpy as np
 from evorl.ops.processes import on_host
 from evorl.ops.trees import leaf_name
 
-NUM_NAMED = 5  # differences of each kind listed in a message; further ones are only counted
+NUM_NAMED = 5  # differences of each kind listed in a message; others are only counted
 LARGE = 2**20  # minimum size in bytes of leaves that are stored separately
 SMALL = "small"
 

@@ -119,7 +119,7 @@ class Conversation:
     def expect_silence(self, seconds: float) -> None:
         """Raise ``CheckFailedError`` if the client sends anything, or closes the connection, within ``seconds``."""
         if self._pending or self._reader.is_within_frame or self._read(time.monotonic() + seconds) is not None:
-            raise CheckFailedError("nothing before the answer", "a further message or the end of the connection")
+            raise CheckFailedError("nothing before the answer", "another message or the end of the connection")
 
     def expect_end(self) -> None:
         """Raise ``CheckFailedError`` unless the client closes the connection in time, without sending anything more."""

@@ -32,7 +32,7 @@ class ConnectionLimits:
     """Limits of every connection of a server.
 
     Attributes:
-        connections: maximum number of open connections; further ones are closed immediately.
+        connections: maximum number of open connections; additional ones are closed immediately.
         request_seconds: seconds from the start of a connection, with its TLS handshake, to its first complete request.
         frame_seconds: seconds from the first to the last byte of a later request; also the longest time in which a
             client may leave responses unread.
@@ -150,7 +150,7 @@ class GuardedConnection(asyncio.Protocol):
         self._note_progress(self._now())
 
     def limit_bytes(self, limit: int, refuses: Callable[[], bool]) -> None:
-        """Drop the data that is received after ``limit`` further bytes while ``refuses()`` returns True."""
+        """Drop the data that is received after another ``limit`` bytes while ``refuses()`` returns True."""
         self._bytes_left, self._refuses = limit, refuses
 
     def _note_progress(self, now: float) -> None:

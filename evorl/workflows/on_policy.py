@@ -318,7 +318,7 @@ def scan_updates(
 def scan_apart(workflow: Any, update: Update, carry: Any, batch: Any, begin: Begin) -> tuple[Any, Any]:
     """Run ``workflow.num_epochs`` passes of the policy, and ``workflow.num_value_epochs`` of the value function.
 
-    Common passes update both networks. Each further pass calls ``update`` with ``part="policy"`` or ``part="value"``,
+    Common passes update both networks. Each extra pass calls ``update`` with ``part="policy"`` or ``part="value"``,
     to update only this network. Other arguments and results are as for ``scan_updates``, without ``passes``.
     """
     joint, most = sorted((workflow.num_epochs, workflow.num_value_epochs or workflow.num_epochs))

@@ -100,11 +100,11 @@ START = "2026-01-01 00:00:00  PPOWorkflow: 1,000 environment steps.\n"
 @pytest.mark.parametrize(
     ("log", "state"),
     [
-        (START + "x  Results are in runs/a (4 s in all)\n", FINISHED),
-        (START + "x  Stopping early at 5 of 9 steps.\nx  Results are in runs/a (4 s in all)\n", STOPPED),
+        (START + "x  Results are in runs/a (4 s in total)\n", FINISHED),
+        (START + "x  Stopping early at 5 of 9 steps.\nx  Results are in runs/a (4 s in total)\n", STOPPED),
         (START + "x  policy_loss became nan in iteration 3. Recorded data is in runs/a.\n", FAILED),
         (START + "x  10 steps: evaluation return 3\n", STOPPED),
-        (START + "x  Results are in runs/a (4 s in all)\n" + START + "x  10 steps\n", STOPPED),
+        (START + "x  Results are in runs/a (4 s in total)\n" + START + "x  10 steps\n", STOPPED),
         ("", STOPPED),
         (None, STOPPED),
     ],
@@ -122,7 +122,7 @@ def test_the_log_tells_of_runs_from_before(tmp_path: Path, log: str | None, stat
 def test_a_held_file_without_a_state_is_of_a_run_in_progress(tmp_path: Path, text: str) -> None:
     """Sweeps and searches only hold the lock, and a training holds it before it writes the state."""
     path, log = tmp_path / "state.json", tmp_path / "run.log"
-    log.write_text(START + "x  Results are in runs/a (4 s in all)\n")
+    log.write_text(START + "x  Results are in runs/a (4 s in total)\n")
     with HeldState(path):
         path.write_text(text)
         assert read(path) == RunState(RUNNING)

@@ -30,7 +30,7 @@ def make_run(
     algorithm: str = "ppo.PPO",
     env: str = "CartPole-v1",
     start: Mapping[str, Any] | None = None,
-    log: str = "Results are in /somewhere (12 s in all)",
+    log: str = "Results are in /somewhere (12 s in total)",
 ) -> RunFolder:
     """Create a run with an evaluation every 1000 steps.
 

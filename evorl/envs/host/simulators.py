@@ -20,7 +20,7 @@ failures: deque[HostEnvError] = deque(maxlen=1)  # last failure of this process;
 
 
 class Simulators:
-    """Sets of simulators of one kind, one set per number of simulators B; further sets are created when needed.
+    """Sets of simulators of one kind, one set per number of simulators B; more sets are created when needed.
 
     Simulators have internal state, but a compiled step is a pure function. Each result therefore has a ``token``, a
     checksum of the seeds, masks and actions since the reset. The next request must contain this token, to verify that
