@@ -163,7 +163,7 @@ def with_shares(config: Any, total_timesteps: Any, where: str) -> Any:
         return result
     if total_timesteps is None:
         raise ValueError(
-            f"{where}.steps cannot be used here, because the length of the training is unknown in this section: set "
+            f"{where}.steps cannot be used here, because the length of training is unknown in this section: set "
             f"{where}.share instead."
         )
     total, steps = (

@@ -152,7 +152,7 @@ def _status(row: Row) -> str:
         return "stale"
     verdict = row.judgment.verdict
     text = f"**{verdict}**" if verdict in (NOT_MET, WORSE) else verdict
-    return text + (", with a shorter training" if row.judgment.shorter else "")
+    return text + (", with fewer steps" if row.judgment.shorter else "")
 
 
 def show_number(value: float, scale: float | None = None) -> str:

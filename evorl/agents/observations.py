@@ -113,7 +113,7 @@ def observation_ndim(obs_space: Space, obs_key: str | None) -> int:
     """Return the number of axes of one observation or of its entry ``obs_key``.
 
     Raises:
-        ValueError: ``select_observation`` rejects the entry, or the observation has several and none is named.
+        ValueError: ``select_observation`` rejects the entry, or there are several entries and no ``obs_key``.
     """
     obs = select_observation(obs_space.zeros(), obs_key)
     if not isinstance(obs, jax.Array):

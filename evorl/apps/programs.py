@@ -129,7 +129,7 @@ def metrics_programs(app: AppConfig, needed: bool) -> list[Program]:
     """
     address = app.metrics
     if address is None:
-        raise ValueError("metrics has no address: write metrics: {bind: 127.0.0.1:7002} into app.yaml.")
+        raise ValueError("metrics has no address: add metrics: {bind: 127.0.0.1:7002} to app.yaml.")
     command = [*_EVORL, "watch", f"bind={address.host}", f"port={address.port}"]
     variables = {} if address.token is None else {"EVORL_TOKEN": address.token}
     return [Program("metrics", command, variables, address, needed)]

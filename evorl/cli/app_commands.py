@@ -208,7 +208,7 @@ def _fill_spaces(file: Path, kind_name: str, environment: str) -> None:
     done = subprocess.run(command, cwd=file.parent, capture_output=True, text=True, encoding="utf-8", check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it printed no error"])[-1]
-        print(f"The spaces of {environment} are unknown ({last}): write them into {file}.")
+        print(f"The spaces of {environment} are unknown ({last}): set them in {file}.")
         return
     spaces = {name: in_one_line(space) for name, space in json.loads(done.stdout.splitlines()[-1]).items()}
     file.write_text(with_entry(text, "environment", with_values(entry, spaces)), encoding="utf-8")

@@ -74,7 +74,7 @@ def train(*overrides: str, **settings: object) -> Path:
     with config_errors():
         trained = _trained(arguments)
     if trained.folder is None:
-        raise RuntimeError("the training did not report a folder for its results.")
+        raise RuntimeError("training did not report a folder for its results.")
     return trained.folder
 
 

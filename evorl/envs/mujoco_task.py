@@ -23,7 +23,7 @@ Range = tuple[float, float]
 
 
 class Draws(Protocol):
-    """Random number generator with the interface of ``numpy.random.Generator``: each call returns new numbers."""
+    """Interface of a random number generator, a part of ``numpy.random.Generator``: each call returns new numbers."""
 
     def uniform(self, low: Any, high: Any, size: Any) -> Array:
         """Return samples of the uniform distribution on ``[low, high)``, of shape ``size``."""

@@ -79,7 +79,7 @@ class RunStatus:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds left at the pace so far, evaluations included; NaN while unknown."""
+        """Estimated seconds left at the average speed so far, including evaluations; NaN while unknown."""
         left = self.plan.total_timesteps - self.timesteps
         if self._measured_from is not None:
             seconds, steps = self._clock() - self._measured_from[0], self.timesteps - self._measured_from[1]

@@ -200,7 +200,7 @@ def refuse_what_is_no_setting(over: Mapping[str, Any], spec: RunSpec) -> None:
         if path in ("agent", "env", "workflow", "env.library", "env.name", "env.factory"):
             name = path.partition(".")[0].replace("workflow", "agent")
             raise ValueError(
-                f"{path} changes the whole training, so its returns cannot be ranked: compare with -m {name}=..."
+                f"{path} changes the whole run, so its returns cannot be ranked: compare with -m {name}=..."
             )
         if path == "checkpoint_interval":
             raise ValueError(f"{path} does not change the training, so its values cannot be compared. Remove it.")
