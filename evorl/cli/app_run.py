@@ -43,7 +43,7 @@ def run_from_arguments(arguments: Sequence[str]) -> int:
     settings, components = read_options(options, RUN, "evorl run", unnamed="component")
     for component in components:
         if component not in APP_COMPONENTS:
-            raise ValueError(no_such("component of an app", component, APP_COMPONENTS))
+            raise ValueError(no_such("app component", component, APP_COMPONENTS))
     app = read_app(settings["file"])
     chosen = set(components or ["all"])
     chosen |= {"server", "environment", "metrics"} if "all" in chosen else set()

@@ -152,7 +152,7 @@ def list_agents(
         ValueError: the family does not exist.
     """
     if family is not None and family not in FAMILIES:
-        raise ValueError(no_such("family of agents", family, FAMILIES))
+        raise ValueError(no_such("agent family", family, FAMILIES))
     asked = {"discrete": discrete, "continuous": continuous, "memory": memory, "offline": offline, "goals": goals}
     agents = [_agent(name, config_folder()) for name in config_names(config_folder() / "agent")]
     return [

@@ -45,7 +45,7 @@ def did_you_mean(name: object, valid: Iterable[object]) -> str:
 
 
 def no_such(kind: str, name: object, valid: Iterable[object]) -> str:
-    """Return the message for an unknown name: ``there is no torso 'natur'. Did you mean 'nature'? Available: ...``
+    """Return the message for an unknown name: ``unknown torso: 'natur'. Did you mean 'nature'? Available: ...``
 
     The message lists valid names (of dotted names, those at the same level) in up to 1,000 characters. If there are
     many names and one is close, the message contains only the suggestion.
@@ -58,7 +58,7 @@ def no_such(kind: str, name: object, valid: Iterable[object]) -> str:
     available = "" if not siblings or (hint and len(siblings) > _LISTED) else f" Available: {listed(siblings)}."
     text = repr(name)
     text = text if len(text) <= _MAX_NAME else f"{text[:_MAX_NAME]}..."
-    return f"there is no {kind} {text}.{hint}{available}"
+    return f"unknown {kind}: {text}.{hint}{available}"
 
 
 def listed(names: Sequence[str]) -> str:
@@ -192,7 +192,7 @@ def load_class(path: Any, setting: str, shipped: str | None = None) -> Any:
         raise ValueError(f"{setting} must be like package.module.Class, got {path!r}.")
     module = _import_for(module_name, f"{setting}={path}")
     if not hasattr(module, class_name):
-        unknown = no_such(f"class in {module_name}", class_name, [name for name in dir(module) if name[:1].isupper()])
+        unknown = no_such(f"class of {module_name}", class_name, [name for name in dir(module) if name[:1].isupper()])
         problem = _no_such_in_main(class_name, ".") if module_name == _MAIN else unknown
         raise ValueError(f"{setting}={path!r} must be like package.module.Class: {problem}")
     return getattr(module, class_name)

@@ -161,4 +161,4 @@ def _explain_invalid(workflow: PyTreeNode, path: str, numbers: list[str]) -> str
         return f"it is disabled (null). Set inner.{path} to a number to search it."
     if name in fields and isinstance(getattr(node, name), Schedule):
         return f"it is a schedule. Search {path}.start instead, or set inner.{path} to a number."
-    return no_such("number to search", path, numbers)
+    return no_such("numeric setting", path, numbers)

@@ -57,7 +57,7 @@ class EvosaxStrategy(EvoOptimizer):
 
     def __post_init__(self) -> None:
         if self.strategy not in strategy_names():
-            raise ValueError(no_such("strategy of evosax", self.strategy, strategy_names()))
+            raise ValueError(no_such("evosax strategy", self.strategy, strategy_names()))
         divisor = _NEEDS_GROUPS.get(self.strategy)
         if divisor and self.pop_size % (divisor * positive(self.num_populations, "num_populations")):
             raise ValueError(

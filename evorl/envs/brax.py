@@ -109,7 +109,7 @@ def make_brax_adapter(env_name: str, backend: str | None = None, arguments: tupl
     """Create a cached ``BraxAdapter``, see ``create_wrapped_brax_env``; ``arguments`` are ``as_hashable`` options."""
     registry = _brax_envs()._envs
     if env_name not in registry:
-        raise ValueError(no_such("environment of brax", env_name, sorted(registry)))
+        raise ValueError(no_such("brax environment", env_name, sorted(registry)))
     backend = backend or "generalized"
     if backend not in BACKENDS:
         raise ValueError(no_such("value of env.backend", backend, BACKENDS))

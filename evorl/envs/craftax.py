@@ -113,7 +113,7 @@ def _make_adapter(env_name: str, arguments: tuple) -> tuple[CraftaxAdapter, int]
     if env_name in EXCLUDED:
         raise ValueError(f"craftax {env_name} is not available here: {EXCLUDED[env_name]}.")
     if env_name not in ENV_NAMES:
-        raise ValueError(no_such("environment of Craftax", env_name, ENV_NAMES))
+        raise ValueError(no_such("Craftax environment", env_name, ENV_NAMES))
     options = from_hashable(arguments)
     # The library imports the environment here and prints messages about loaded textures.
     with jax.ensure_compile_time_eval(), contextlib.redirect_stdout(io.StringIO()):

@@ -55,7 +55,7 @@ class EnvPoolTask:
     ) -> None:
         envpool = _envpool()
         if name not in envpool.list_all_envs():
-            raise ValueError(no_such("environment of EnvPool", name, envpool.list_all_envs()))
+            raise ValueError(no_such("EnvPool environment", name, envpool.list_all_envs()))
         self.name = name
         self._options: dict[str, Any] = {}
         option_names = set(self._create(envpool.make_spec).config._fields)

@@ -109,7 +109,7 @@ def _make_one(
         raise ImportError(f"{name} needs a package that is not installed (the extra {extra}): {error}") from error
     except gymnasium.error.UnregisteredEnv as error:
         raise ValueError(
-            f"{no_such('environment of Gymnasium', name, list(gymnasium.registry))} Error of Gymnasium: {error}"
+            f"{no_such('Gymnasium environment', name, list(gymnasium.registry))} Error of Gymnasium: {error}"
         ) from error
     except (TypeError, gymnasium.error.Error) as error:
         raise ValueError(f"Gymnasium cannot make {name} with {dict(kwargs)}: {error}") from error
@@ -119,7 +119,7 @@ def _make_one(
         wrapper_name = arguments.pop("name", None)
         names = [key for key in dir(gymnasium.wrappers) if key[0].isupper()]
         if wrapper_name not in names:
-            raise ValueError(no_such("wrapper of Gymnasium (env.wrappers)", wrapper_name, names))
+            raise ValueError(no_such("Gymnasium wrapper in env.wrappers", wrapper_name, names))
         try:
             env = getattr(gymnasium.wrappers, wrapper_name)(env, **arguments)
         except (TypeError, AssertionError, ValueError) as error:

@@ -194,7 +194,7 @@ def _make_adapter(env_name: str, arguments: tuple) -> GymnaxAdapter:
     if env_name in EXCLUDED:
         raise ValueError(f"gymnax {env_name} is not available here: {EXCLUDED[env_name]}.")
     if env_name not in CLASSES:
-        raise ValueError(no_such("environment of gymnax", env_name, ENV_NAMES))
+        raise ValueError(no_such("gymnax environment", env_name, ENV_NAMES))
     env_class = load_environment_class(*CLASSES[env_name])
     options = from_hashable(arguments)
     with jax.ensure_compile_time_eval():

@@ -183,7 +183,7 @@ def _make_adapter(env_name: str, arguments: tuple, world_state: bool) -> tuple[J
         raise ValueError(f"jaxmarl {env_name} is not available here: {EXCLUDED[env_name]}.")
     jaxmarl, options = _jaxmarl(), from_hashable(arguments)
     if env_name not in jaxmarl.registered_envs or env_name.startswith(_FOREIGN_PREFIX):
-        raise ValueError(no_such("environment of JaxMARL", env_name, ENV_NAMES))
+        raise ValueError(no_such("JaxMARL environment", env_name, ENV_NAMES))
     with jax.ensure_compile_time_eval():
         default_env = jaxmarl.make(env_name)
         wrapped = vars(default_env).get("_env")  # SMAX wraps another environment

@@ -162,7 +162,7 @@ def _make_adapter(env_name: str, arguments: tuple, generator: tuple) -> tuple[Ju
     jumanji = _jumanji()
     known = jumanji.registered_environments()
     if env_name not in known:
-        raise ValueError(no_such("environment of Jumanji", env_name, [n for n in sorted(known) if n not in EXCLUDED]))
+        raise ValueError(no_such("Jumanji environment", env_name, [n for n in sorted(known) if n not in EXCLUDED]))
     options, problem = from_hashable(arguments), from_hashable(generator)
     with jax.ensure_compile_time_eval():
         env = jumanji.make(env_name)

@@ -240,7 +240,7 @@ def _make_copy(name: str, kwargs: Mapping[str, Any]) -> Any:
             return load_named(name, "env.name")(**kwargs)
         pettingzoo = _pettingzoo()
         if name not in pettingzoo.parallel_registry:
-            raise ValueError(no_such("parallel environment of PettingZoo", name, pettingzoo.parallel_registry))
+            raise ValueError(no_such("parallel PettingZoo environment", name, pettingzoo.parallel_registry))
         try:
             return pettingzoo.make("parallel", name, **kwargs)
         except pettingzoo.env_registry.exceptions.FailedToImport as error:

@@ -89,7 +89,7 @@ def create_wrapped_playground_env(env_name: str, *, impl: str | None = None, **o
 def _checked_impl(impl: str | None) -> str:
     impl = impl or "jax"
     if impl not in IMPLEMENTATIONS:
-        raise ValueError(no_such("implementation of the physics (env.impl)", impl, IMPLEMENTATIONS))
+        raise ValueError(no_such("value of env.impl", impl, IMPLEMENTATIONS))
     if impl == "warp" and on_cpu():
         raise ValueError("env.impl=warp needs a GPU, but JAX runs on the CPU here: use env.impl=jax.")
     return impl
@@ -101,7 +101,7 @@ def _make_adapter(env_name: str, impl: str, arguments: tuple) -> tuple[Playgroun
     playground = _playground()
     registry = playground.registry
     if env_name not in registry.ALL_ENVS and env_name not in playground.dm_control_suite.ALL_ENVS:
-        raise ValueError(no_such("environment of MuJoCo Playground", env_name, registry.ALL_ENVS))
+        raise ValueError(no_such("MuJoCo Playground environment", env_name, registry.ALL_ENVS))
     config, options = registry.get_default_config(env_name).lock(), from_hashable(arguments)
     check_options(f"playground {env_name}", options, config.keys())
     changes = dict(_flat(options)) | {"impl": impl}

@@ -120,7 +120,7 @@ def _make_adapter(env_name: str, arguments: tuple) -> XMiniGridAdapter:
             f"Available: {', '.join(ENV_NAMES)}."
         )
     if env_name not in ENV_NAMES:
-        raise ValueError(no_such("environment of XLand-MiniGrid", env_name, ENV_NAMES))
+        raise ValueError(no_such("XLand-MiniGrid environment", env_name, ENV_NAMES))
     options = from_hashable(arguments)
     with jax.ensure_compile_time_eval():
         grid_env, params = _xminigrid().make(env_name)

@@ -219,7 +219,7 @@ class ReplayMemory:
         errors = entries.pop("errors", None)
         for name in entries:
             if name not in data:
-                raise ValueError(no_such("entry of stored transitions", name, data))
+                raise ValueError(no_such("transition entry", name, data))
             entries[name] = jax.tree.map(functools.partial(_checked_values, name, leading), data[name], entries[name])
         if errors is not None:
             if not isinstance(self.buffer, PrioritizedReplayBuffer):

@@ -88,7 +88,7 @@ class SideBySideWorkflow(Workflow):
         leaves = named_leaves(inner)
         for path in paths:
             if path not in leaves:
-                raise ValueError(no_such("number", path, leaves))
+                raise ValueError(no_such("numeric setting", path, leaves))
         if inner.env.steps_on_host or not inner.collector.is_one_program:
             raise ValueError(
                 "Training settings in parallel needs one compiled program, but the environments or actors of this run "

@@ -89,7 +89,7 @@ def _listens(port: int) -> bool:
     [
         (["parameters"], ("parameter server", "parameters: {servers: 2}", "app.yaml")),
         (["servers=2"], ("servers=2", "parameter server")),
-        (["servers"], ("component of an app", "'servers'", "'server'")),
+        (["servers"], ("app component", "'servers'", "'server'")),
         (["-n", "0"], ("n must be", "got 0")),
         (["--exploit=perhaps"], ("exploit", "true or false", "got 'perhaps'")),
         (["-c", "no.yaml"], ("no.yaml",)),

@@ -113,7 +113,7 @@ def test_wrappers_are_named_in_the_config() -> None:
     [
         ("CartPol-v1", {}, ("'CartPol-v1'", "'CartPole-v1'")),
         ("CartPole-v1", {"gravty": 1}, ("CartPole-v1", "gravty")),
-        ("CartPole-v1", {"wrappers": ["TimeAware"]}, ("wrapper of Gymnasium", "'TimeAware'")),
+        ("CartPole-v1", {"wrappers": ["TimeAware"]}, ("Gymnasium wrapper", "'TimeAware'")),
         (
             "CartPole-v1",
             {"wrappers": [{"name": "FrameStackObservation"}]},

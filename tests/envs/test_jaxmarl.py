@@ -190,7 +190,7 @@ def test_the_list_of_names_is_the_library_s_own() -> None:
         ("MPE_simple_spred_v3", {}, ("'MPE_simple_spred_v3'", "'MPE_simple_spread_v3'")),
         ("MPE_simple_push_v3", {}, ("observation_space", "adversary_0", "agent_0")),
         ("MPE_simple_facmac_v1", {}, ("MPE_simple_facmac_v1", "predators")),
-        ("JaxRobotarium_rware", {}, ("environment of JaxMARL", "'JaxRobotarium_rware'")),
+        ("JaxRobotarium_rware", {}, ("JaxMARL environment", "'JaxRobotarium_rware'")),
         ("MPE_simple_spread_v3", {"parallel": 4}, ("3 agents", "multiple of 3", "got 4")),
         ("MPE_simple_spread_v3", {"parallel": 3, "num_agent": 2}, ("'num_agent'", "'num_agents'")),
         ("MPE_simple_spread_v3", {"parallel": 3, "world_state": 2}, ("env.world_state", "got 2")),

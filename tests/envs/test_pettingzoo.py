@@ -199,14 +199,14 @@ def test_registered_environments_and_dicts(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("name", "num_envs", "options", "message"),
     [
-        ("sisl/pursit-v5", 3, {}, ("environment of PettingZoo", "'sisl/pursit-v5'", "'sisl/pursuit")),
+        ("sisl/pursit-v5", 3, {}, ("PettingZoo environment", "'sisl/pursit-v5'", "'sisl/pursuit")),
         (GAME, 4, {}, ("3 agents", "multiple of 3", "got 4")),
         (GAME, 3, {"limts": (1.0,)}, ("{'limts'", "unexpected keyword argument 'limts'")),
         (GAME, 3, {"ends": "al"}, ("env.ends", "'al'", "'all'")),
         (GAME, 3, {"kind": "unequal"}, ("action_space", "walker_0 is Discrete(2)", "walker_2 is Discrete")),
         ("tests.envs.test_pettingzoo:make_no_game", 3, {}, ("parallel environment of PettingZoo", "possible_agents")),
         ("tests.envs.test_pettingzoo:nothing", 3, {}, ("function of tests.envs.test_pettingzoo", "'nothing'")),
-        ("tests.support.no_module:make", 3, {}, ("module 'tests.support.no_module'",)),
+        ("tests.support.no_module:make", 3, {}, ("module: 'tests.support.no_module'",)),
     ],
 )
 def test_errors_in_words(name: str, num_envs: int, options: dict[str, Any], message: tuple[str, ...]) -> None:

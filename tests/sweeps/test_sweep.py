@@ -213,9 +213,9 @@ def test_parts_and_halving_end_the_worse_early(swept: tuple[Path, list[str]], tm
     [
         ("sweep={agent.clip_epsilo: [0.1]}", "config key 'agent.clip_epsilo'. Did you mean 'agent.clip_epsilon'"),
         ("sweep={seed: [0,1]}", "seed is shared by all runs, so its values cannot be compared. For several seeds"),
-        ("sweep={agent: [ppo,a2c]}", "agent changes the whole training, so its returns .* with -m agent="),
-        ("sweep={env.name: [pendulum,cartpole]}", "env.name changes the whole training, so .* with -m env="),
-        ("sweep={workflow: [a.B,a.C]}", "workflow changes the whole training, so its returns .* with -m agent="),
+        ("sweep={agent: [ppo,a2c]}", "agent changes the whole run, so its returns .* with -m agent="),
+        ("sweep={env.name: [pendulum,cartpole]}", "env.name changes the whole run, so .* with -m env="),
+        ("sweep={workflow: [a.B,a.C]}", "workflow changes the whole run, so its returns .* with -m agent="),
         ("sweep={checkpoint_interval: [64,128]}", "checkpoint_interval does not change the training"),
         (
             "sweep={over: {num_minibatches: {low: 1,high: 2}},draws: 2}",
