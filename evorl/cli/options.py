@@ -71,7 +71,7 @@ RENDER = {
     "checkpoint": Option("best", _CHECKPOINT, checkpoint),
     "cells": Option(
         None,
-        "for a run with an archive: number of elites or a list of cells; null for 9 elites, 0 for the best policy only",
+        "for a run with an archive: number of elites, or a list of cells; null for 9 elites, 0 for the best policy",
         _cells,
     ),
     "seed": Option(
@@ -95,8 +95,8 @@ RUNS = {
     "sort": Option(
         "newest", "order by newest, return (last), best (return) or steps, descending; or run, algorithm, env or state"
     ),
-    "algorithm": Option(None, "list only runs of this algorithm, such as algorithm=ppo; case is ignored", text=True),
-    "env": Option(None, "list only runs with this text in the name of the environment; case is ignored", text=True),
+    "algorithm": Option(None, "list only runs of this algorithm, such as algorithm=ppo (case-insensitive)", text=True),
+    "env": Option(None, "list only runs whose environment name contains this text (case-insensitive)", text=True),
     "state": Option(
         None, "list only runs in this state: running, stopped, finished or failed", one_of(*STATES), text=True
     ),
@@ -109,7 +109,7 @@ WATCH = {
         None, f"token of clients, at least 16 characters; token=new generates one, null uses ${WATCH_TOKEN}", text=True
     ),
     "hosts": Option(
-        None, "host names of this machine that browsers may use besides localhost, such as hosts=box,box.lan", text=True
+        None, "host names, other than localhost, that browsers may use, such as hosts=box,box.lan", text=True
     ),
     "cert": Option(None, "PEM file of a TLS certificate, used with key; null serves the page without TLS", path=True),
     "key": Option(None, "PEM file of the certificate's private key", path=True),
@@ -124,18 +124,18 @@ WATCH = {
 }
 
 REPORT = {
-    "to": Option(None, "output file; null for report.html in the only folder given, or the current one", path=True),
+    "to": Option(None, "output file; null for report.html in the given folder (if one) or the current one", path=True),
     "by": Option(
-        None, "group by agent, env, run or settings such as optimizer.name; null for agent and varied ones", text=True
+        None, "group by agent, env, run or settings such as optimizer.name; null: agent and differing ones", text=True
     ),
     "metric": Option(None, "column of metrics.csv to compare, such as eval/success; null for the return", text=True),
     "csv": Option(
         None, "file for the result table; --csv alone writes it next to the page, null omits it", path=True, empty=True
     ),
     "title": Option(None, "title of the page; null for one derived from the runs", text=True),
-    "pictures": Option(True, "include images and videos of the run folders, as long as the page stays below 3 MB"),
-    "algorithm": Option(None, "include only runs of this algorithm; case is ignored", text=True),
-    "env": Option(None, "include only runs with this text in the name of the environment; case is ignored", text=True),
+    "pictures": Option(True, "include images and videos of the run folders, up to a page size of 3 MB"),
+    "algorithm": Option(None, "include only runs of this algorithm (case-insensitive)", text=True),
+    "env": Option(None, "include only runs whose environment name contains this text (case-insensitive)", text=True),
     "state": Option(
         None, "include only runs in this state: running, stopped, finished or failed", one_of(*STATES), text=True
     ),
@@ -150,7 +150,7 @@ _JSON = Option(False, "print JSON with more properties instead of a table; --jso
 ENVS = {
     "library": Option(None, "list only environments of this library, such as library=brax", text=True),
     "agent": Option(None, "list only environments with tuned settings for this agent, such as agent=ppo", text=True),
-    "actions": Option(None, "list only environments with actions of this kind, if the kind is known", one_of(*ACTIONS)),
+    "actions": Option(None, "list only environments with this kind of actions, if it is known", one_of(*ACTIONS)),
     "json": _JSON,
 }
 
@@ -169,7 +169,7 @@ CHECK_ENV = {
     "num_envs": Option(4, "number of copies of the environment that are stepped in parallel", whole(1, 100_000)),
     "max_episode_steps": Option(
         None,
-        "time limit in steps; null for the environment's own, or for half of steps= if a JAX environment has no limit",
+        "time limit in steps; null for the environment's own, or half of steps= if a JAX environment has no limit",
         whole(1, LONGEST_AXIS),
     ),
     "seed": Option(0, "random seed of initial states and actions", SEED),
@@ -179,9 +179,9 @@ CHECK_ENV = {
 CHECK_CLIENT = {
     "bind": Option("127.0.0.1:7001", "local address that the client connects to; port 0 chooses a free port"),
     "command": Option("", "command that starts the client, once per check; {address} is replaced by the address"),
-    "only": Option("", "names of the checks to run, separated by commas; * matches any text; empty for all"),
-    "skip": Option("", "names of checks to skip, in the form of only="),
-    "seconds": Option(10.0, "timeout of a connection and of each message, in seconds", number("(0, 3600]")),
+    "only": Option("", "comma-separated names of the checks to run; * matches any text; empty for all"),
+    "skip": Option("", "names of checks to skip, in the same format as only="),
+    "seconds": Option(10.0, "timeout for the connection and for each message, in seconds", number("(0, 3600]")),
     "to": Option("", "for evorl check-client vectors: output file of the test vectors; empty prints them", path=True),
 }
 

@@ -235,7 +235,7 @@ def names_for_synonym(name: str, valid: Iterable[str]) -> list[str]:
     dotted keys. Keys at the level of ``name`` have precedence, then keys with the fewest parts.
 
     Args:
-        name: synonym of a setting, an agent or a simulator; case is ignored, and ``-`` equals ``_``.
+        name: synonym of a setting, an agent or a simulator; case-insensitive, and ``-`` matches ``_``.
         valid: valid names in evorl.
     """
     above, _, last = name.lower().replace("-", "_").rpartition(".")

@@ -159,7 +159,7 @@ class LivePage:
         if not self.guard.knows(request.headers.get("Authorization"), cookie):
             raise Refused(
                 401,
-                "This page needs a token: send Authorization: Bearer <token>, or open /?token=<token> in a browser.",
+                "This page requires a token: send Authorization: Bearer <token>, or open /?token=<token> in a browser.",
             )
         self.guard.check_origin(request.headers.get("Origin"), request.headers.get("Host"))
 

@@ -155,7 +155,7 @@ class LRU(nn.Module):
         self.output_gate = Dense(self.size, kernel_init=kernel_initializer(False, 1.0), **products)
 
     def inputs(self, x: jax.Array) -> jax.Array:
-        """Compute the real and imaginary parts of ``gamma B x``, and ``D x``, ``[..., 3 size]``, for inputs ``[..., F]``."""
+        """Compute real and imaginary parts of ``gamma B x``, and ``D x``: ``[..., 3 size]`` for inputs ``[..., F]``."""
         scale = jnp.exp(self.gamma)
         return self.input_product(x) * jnp.concatenate([scale, scale, jnp.ones_like(scale)])
 

@@ -153,7 +153,7 @@ class RecurrentNetwork(nn.Module):
         Args:
             obs: ``[T, B, *observation]``.
             state: state before the first step, ``[B, *]``.
-            starts: True where a step is the first of an episode, ``[T, B]``; the state is zeros before such a step.
+            starts: True where a step is the first of an episode, ``[T, B]``; the state is reset to zeros before it.
         """
         unroll = getattr(self.cell, "unroll", None)
         if unroll is not None:

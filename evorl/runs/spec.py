@@ -50,9 +50,9 @@ class RunSpec(Part):
 
     Attributes:
         seed: seed of all random numbers of the run
-        title: title on the screen and in plots; null for a title made of algorithm, environment and seed
+        title: title in the terminal and in plots; null composes it from algorithm, environment and seed
         num_seeds: number of seeds trained in parallel in one program, counted up from seed
-        devices: number of devices (on a CPU: cores) that share the work; auto uses as many as speed it up
+        devices: number of devices (on a CPU: cores) that share the work; auto uses as many as speed up training
         env_chunk: number of environments stepped at a time; null for all, auto for as many as fit into the cache of a
             CPU core (on a GPU, all)
         actors: actors that step environments in parallel with the learner, such as {kind: process, count: 2, mode:
@@ -72,7 +72,7 @@ class RunSpec(Part):
             init_from.run=<run>
         eval_at_start: also evaluate before the first step, to start the learning curve; parameter servers ignore it
         checkpoints: which checkpoints are saved and kept
-        stop: conditions that end the training early, such as {at: 475}, {patience: 5} or {hours: 2}
+        stop: conditions that end training early, such as {at: 475}, {patience: 5} or {hours: 2}
         render_interval: environment steps between animations of the best policy, in the folder videos; 0 disables
         evaluation: records of evaluations in addition to metrics, in training and for evorl evaluate
         recorders: recorders in addition to metrics.csv and metrics.jsonl, which are always written

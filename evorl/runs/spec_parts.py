@@ -214,7 +214,7 @@ class CheckpointSettings(Part):
     Attributes:
         checkpoints_kept: number of most recent checkpoints kept, in addition to the best
         best_checkpoints_kept: number of best checkpoints kept
-        best_over: number of latest evaluations whose mean return ranks a checkpoint; 5 reduces the effect of luck
+        best_over: number of latest evaluations whose mean return ranks a checkpoint; a larger number reduces noise
         checkpoint_seconds: also save a checkpoint at least every this many seconds; 0 disables
     """
 
@@ -257,8 +257,8 @@ class StopSettings(Part):
     """Conditions that end a training run before total_timesteps.
 
     Attributes:
-        at: score that ends the training: the mean return of the last best_over evaluations; null disables
-        patience: number of consecutive evaluations without a better score that ends the training; null disables
+        at: score that ends training: the mean return of the last best_over evaluations; null disables
+        patience: number of consecutive evaluations without a better score that ends training; null disables
         hours: hours since the start, or since the last resume, after which training ends; null disables
     """
 

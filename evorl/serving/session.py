@@ -1,4 +1,4 @@
-"""Session of one simulator: init, then updates, each answered with an action; updates mark episode ends."""
+"""Session of one simulator: ``init``, then updates, each answered with an action; updates mark ends of episodes."""
 
 from __future__ import annotations
 

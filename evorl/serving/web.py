@@ -115,14 +115,14 @@ class WebServer:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         if not self._is_trusted(request):
-            raise self._web.HTTPUnauthorized(text="This server needs its token: Authorization: Bearer <token>.\n")
+            raise self._web.HTTPUnauthorized(text="This server requires Authorization: Bearer <token>.\n")
         numbers = self.switchboard.numbers()
         lines = [f"# TYPE evorl_{name} gauge\nevorl_{name} {value:.17g}\n" for name, value in numbers.items()]
         return self._web.Response(text="".join(lines), content_type="text/plain", charset="utf-8")
 
     async def _serve_robot(self, request: web.Request) -> web.StreamResponse:
         if not self._is_trusted(request):
-            raise self._web.HTTPUnauthorized(text="This server needs its token: Authorization: Api-Key <token>.\n")
+            raise self._web.HTTPUnauthorized(text="This server requires Authorization: Api-Key <token>.\n")
         async with self._socket(request) as socket:
             await talk_to_robot(socket, self.switchboard, self._metadata or {}, self.settings)
         return socket

@@ -131,4 +131,4 @@ def refused_token(message: Mapping[str, Any], token: str | None, first_message: 
     if token is None or is_same_secret(message.get("token"), token):
         return None
     received = "another token" if message.get("token") else "no token"
-    return f"this server needs its token in {first_message}, and got {received}: send the token of this server."
+    return f"this server requires its token in {first_message}, got {received}: send the token of this server."
