@@ -90,7 +90,7 @@ class WatchedRuns:
         return ", ".join(self._places or [str(self._root)])
 
     def refresh(self) -> bool:
-        """Read all runs that changed since the last call; raise ``RunFolderError`` if a place no longer exists.
+        """Read all runs that changed since the last call; raise ``RunFolderError`` if a folder no longer exists.
 
         Returns:
             True if any run has changed or was removed.
@@ -244,7 +244,7 @@ def _band(center: Curve, spread: Curve, most: int | None) -> list[list[float]]:
 
 
 def _folders(place: str, root: Path) -> list[RunFolder]:
-    """Return the runs in a place: a run folder, a folder of runs, or a name below ``root``."""
+    """Return the runs at a path: a run folder, a folder of runs, or a name below ``root``."""
     for path in (user_path(place), root / place):
         if path.is_dir() and not RunFolder(path).config.is_file():
             return [run.folder for run in find_runs(path)]
