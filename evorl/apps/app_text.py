@@ -83,7 +83,7 @@ def _line_range(text: str, name: str) -> tuple[int, int] | None:
     read_mapping(text, "app.yaml")
     root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
     if root.flow_style:
-        raise ValueError("app.yaml is in braces, {...}, and cannot be edited: write each entry on a separate line.")
+        raise ValueError("app.yaml is in flow style, {...}, and cannot be edited: write each entry on a separate line.")
     starts = {key.value: key.start_mark.line for key, _ in root.value}
     if name not in starts:
         return None

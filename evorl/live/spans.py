@@ -116,7 +116,7 @@ class Spans:
 def merge_spans(folder: Path | str) -> Path:
     """Merge the spans of all processes into one file for ``chrome://tracing`` and ui.perfetto.dev.
 
-    Lines that are incomplete after a kill are skipped.
+    Incomplete lines of killed processes are skipped.
 
     Returns:
         The path of the file, ``trace.json`` in the folder.

@@ -1,6 +1,6 @@
 """Files with one row of metrics per line: the file itself, and the recorders of CSV and JSON Lines.
 
-After a kill, a file has all rows except possibly the last; a resume replaces a file atomically.
+If the process is killed, a file lacks at most the last row; a resume replaces a file atomically.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TIMED = "time/"
 class RowFile:
     """Appends lines; each is flushed to the operating system when written.
 
-    A kill can only leave an incomplete last line, which is dropped when the file is opened again.
+    If the process is killed, only the last line can be incomplete; it is dropped when the file is opened again.
 
     Raises:
         RunFolderError: the disk is full or read-only, the file is not UTF-8, or the path is a symbolic link.
@@ -118,7 +118,7 @@ class RowFile:
                 raise
 
     def replace(self, lines: Iterable[str]) -> None:
-        """Replace all lines atomically; a kill leaves either the old file or the new one."""
+        """Replace all lines atomically: if the process is killed, the file is either the old or the new one."""
         was_open = self._file is not None
         self.close()
         written = self.path.with_name(self.path.name + ".new")

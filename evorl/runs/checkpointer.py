@@ -1,7 +1,7 @@
 """Saves and restores the checkpoints of one run, keeping the newest and the best; each is written atomically.
 
-A checkpoint is written under a temporary name and renamed when complete, so a kill at any time leaves the older ones
-intact. Saving is synchronous: it takes about 20 ms for a small state and 0.5 s for a replay buffer of 1 GB. Saving in
+A checkpoint is written under a temporary name and renamed when complete, so older ones stay intact if the process is
+killed. Saving is synchronous: it takes about 20 ms for a small state and 0.5 s for a replay buffer of 1 GB. Saving in
 the background would need a second copy of the state, because the next iteration overwrites the state in place.
 
 A restore compares all files with their digests (``evorl.runs.manifest``). It skips a corrupted checkpoint with a notice
@@ -12,8 +12,8 @@ restore instead of 9.
 Orbax stores the arrays, and about 45 lines of this module decide which checkpoints to keep. ``CheckpointManager`` of
 Orbax 0.12 (with the latest three and the best) is not faster with the same packed arrays and without digests: 27 ms of
 processor time instead of 20 for a small state, 130 instead of 126 for 100 MB. It removes older checkpoints before the
-digests of the new one can be written, so that a kill may leave no intact checkpoint. It cannot save an iteration twice,
-as is necessary after a resume from an older checkpoint. It would replace few of these lines.
+digests of the new one can be written: if killed then, a run has no intact checkpoint. It cannot save an iteration
+twice, as is necessary after a resume from an older checkpoint. It would replace few of these lines.
 """
 
 from __future__ import annotations
@@ -302,7 +302,7 @@ class RunCheckpointer:
                 self._remove(step)
 
     def _remove(self, step: int) -> None:
-        # Renamed first: a kill must not leave an incomplete checkpoint under a valid name.
+        # Renamed first: a killed process must not leave an incomplete checkpoint under a valid name.
         doomed = self.folder / f"{_UNFINISHED}removed-{step}"
         (self.folder / str(step)).rename(doomed)
         _delete(doomed)

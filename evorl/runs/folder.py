@@ -213,7 +213,7 @@ class RunFolder:
             number = max((int(text) for text in used if text.isdigit()), default=0) + 1
             with open_to_write(self.path / f"config.{number}.yaml", "wb") as file:
                 file.write(self.config.read_bytes())
-            new.replace(self.config)  # atomic: a kill leaves the old config or the new one
+            new.replace(self.config)  # atomic: if killed, the old config or the new one remains
 
     def load_config(self, trust: bool = False) -> Any:
         """Return the stored config as an OmegaConf node without interpolations, which were resolved before storing.

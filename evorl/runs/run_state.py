@@ -75,7 +75,7 @@ class HeldState:
             self._file = file
 
     def write(self, state: RunState) -> None:
-        """Acquire the lock, see ``hold``, and replace the stored state. A kill in between may leave an empty file."""
+        """Acquire the lock, see ``hold``, and replace the stored state. If killed in between, the file may be empty."""
         self.hold()
         assert self._file is not None, "hold() opens the file"
         with writing_to(self.path.parent):

@@ -178,7 +178,7 @@ def _make_pruner(pruners: Any, pruner: Pruner | None) -> Any:
 
 
 def _mend_journal(path: Path) -> None:
-    """Repair Optuna's journal after a kill: remove a half-written last line, and the lock of the writer.
+    """Repair Optuna's journal if its process was killed: remove an incomplete last line and the writer's lock.
 
     A search has one process, so an existing lock belongs to a process that has ended.
     """

@@ -91,7 +91,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Accepts rollouts, also of older policies, unless offline; nonconsecutive rollouts for independent steps."""
+        """Accepts rollouts of any policy unless offline, and nonconsecutive ones if it stores independent steps."""
         return Capabilities(
             rollouts=not self.offline and collects_by_acting(self),
             lag=True,
