@@ -230,7 +230,7 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
         return batch, reward, termination, truncation, metrics
 
     def physics(self) -> dict[str, np.ndarray]:
-        """Return ``qpos`` and ``qvel`` of environments on MuJoCo, ``[B, k]``; empty for other environments."""
+        """Return ``qpos`` and ``qvel`` of MuJoCo environments, ``[B, k]``; empty for other environments."""
         rows = [bodies_of(env) for env in self._envs]
         return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 

@@ -81,7 +81,7 @@ def with_recorded_steps(workflow: Any, state: S) -> S:
     They are added to the replay buffer (with ``replay.mixed``, to ``recorded_state`` instead), the reward scale and the
     observation statistics. Each environment gets one contiguous piece, so that only episodes at the boundaries are cut.
     If their number is not a multiple of the number of environments, the surplus at the start is dropped.
-    ``workflow`` is off-policy, or trains rows of an off-policy workflow ``inner``, which all get these transitions.
+    ``workflow`` is off-policy, or trains copies of an off-policy workflow ``inner``; each copy gets these transitions.
 
     Raises:
         ReplayFileError: the transitions cannot be read, or do not fit the workflow or its replay buffer.

@@ -51,7 +51,7 @@ def write_table(path: Path | str, chart: Chart) -> None:
 
 
 def draw_chart(path: Path | str, chart: Chart, title: str = "") -> None:
-    """Draw a chart's panels below one another, as PNG: each has dots and a line through marked rows, or a heat map.
+    """Draw a chart as PNG, one panel below the other: dots with a line through the marked rows, or a heat map.
 
     Raises:
         RunFolderError: the image cannot be written.

@@ -27,10 +27,10 @@ class ServeSettings(PyTreeNode):
         key: PEM file of the private key of cert.
         max_clients: maximum number of simultaneous simulators.
         max_frame: maximum size of a message in bytes.
-        hello_seconds: seconds within which a client must send init, and a web client its first complete request (not
-            robot clients at `/`).
-        idle_seconds: a client that waits for no action is disconnected after this many seconds without a message; 0
-            disables the timeout.
+        hello_seconds: timeout in seconds for a client's init message, and for the first complete request of a web
+            client (not of robot clients at `/`).
+        idle_seconds: seconds without a message after which a client that does not wait for an action is disconnected;
+            0 disables the timeout.
         max_messages_per_second: maximum message rate of one client; 0 for no limit.
         max_policy_lag: maximum age, in updates, of the policy that collected the data of a batch; null for 1, or for no
             limit if the algorithm can learn from older policies. With 0 all training clients wait for each update.

@@ -178,7 +178,7 @@ def spec_of(spec: RunSpec, setting: Mapping[str, Any], **others: Any) -> RunSpec
 
 
 def whole_run(spec: RunSpec) -> dict[str, Any]:
-    """Return the settings of the sweep that apply to a separate run, but not to a row of a shared program."""
+    """Return the run settings that apply to a separate run, but not to a row of a sweep's program."""
     config = spec.as_config()
     return {name: config[name] for name in ("num_seeds", "devices", "evaluation", "actors")}
 
