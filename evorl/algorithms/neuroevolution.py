@@ -2,7 +2,7 @@
 
 The setting ``optimizer`` selects the method: an evolution strategy such as OpenES (Salimans et al. 2017,
 https://arxiv.org/abs/1703.03864), augmented random search, the cross-entropy method, CMA-ES, a genetic algorithm (Such
-et al. 2017, https://arxiv.org/abs/1712.06567), or any strategy of evosax.
+et al. 2017, https://arxiv.org/abs/1712.06567), or any evosax strategy.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def explained_errors(folder: Path) -> Iterator[None]:
     except Exception as error:
         if text := describe_lost_process(error):
             _exit(error, text, LOST_STATUS)
-        # Checked first, because some errors of Hydra are also ValueErrors or OSErrors.
+        # Checked first, because some Hydra errors are also ValueErrors or OSErrors.
         if is_of_config(error):
             _exit(error, describe_config_error(error, folder))
         if isinstance(error, RuntimeError) and (text := _describe_machine_error(error)):
@@ -106,7 +106,7 @@ def is_of_config(error: Exception) -> bool:
 
 
 def describe_config_error(error: Exception, folder: Path) -> str:
-    """Return an error of Hydra as one sentence, with the closest valid name in the config tree ``folder``."""
+    """Return a Hydra error as one sentence, with the closest valid name in the config tree ``folder``."""
     text = str(error)
     missing = re.search(r"Could not find '([^'/]+)/([^']*)'", text)
     if missing:
@@ -138,7 +138,7 @@ def describe_config_error(error: Exception, folder: Path) -> str:
 
 @contextmanager
 def config_errors() -> Iterator[None]:
-    """Context manager that re-raises errors of Hydra as ``ValueError``, with the closest valid name."""
+    """Context manager that re-raises Hydra errors as ``ValueError``, with the closest valid name."""
     try:
         yield
     except Exception as error:

@@ -36,7 +36,7 @@ def refuse_unknown_flags(arguments: Sequence[str]) -> None:
                 raise ValueError(f"{argument} is not a flag. A setting is written {as_setting(argument, following)}")
         elif "=" not in argument and not argument.startswith(("~", "+")):
             if previous in ("--run", "-r"):
-                raise ValueError(f"{previous} is a flag of Hydra. To name a run: {as_setting('--run', argument)}")
+                raise ValueError(f"{previous} is a Hydra flag. To name a run: {as_setting('--run', argument)}")
             words.append(argument)
     if words:
         raise ValueError(f"{' '.join(map(repr, words))}: settings are name=value, {_meant(words)}.")

@@ -1,4 +1,4 @@
-"""Trains the runs of a sweep through a launcher of Hydra, in other processes or on other machines."""
+"""Trains the runs of a sweep through a Hydra launcher, in other processes or on other machines."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SweptRuns(Sweeper):
 
 
 def launch(sweep: SweepFolder, of_launcher: Sequence[str]) -> list[Attempt]:
-    """Train the runs of a sweep through a launcher of Hydra, each run in its folder.
+    """Train the runs of a sweep through a Hydra launcher, each run in its folder.
 
     Args:
         sweep: folder of the sweep.

@@ -21,7 +21,7 @@ def start_sweep(
 ) -> None:
     """Train a run for every combination of values that are separated by commas or given as ``range(...)``.
 
-    The runs are trained one after another in this process, or by the launcher of Hydra that the arguments choose.
+    The runs are trained one after another in this process, or by the Hydra launcher that the arguments choose.
 
     Args:
         arguments: command-line arguments.

@@ -50,7 +50,7 @@ def print_plan(arguments: Sequence[str], compose: Compose) -> None:
         compose: ``compose(arguments, task)`` calls ``task`` with the composed settings of a command line.
 
     Raises:
-        ValueError: the settings are invalid, need too much memory, or name a run to resume or a sweeper of Hydra.
+        ValueError: the settings are invalid, need too much memory, or name a run to resume or a Hydra sweeper.
     """
     arguments = [argument for argument in arguments if argument != PLAN]
     if names_a_run(arguments, "resume"):
@@ -73,7 +73,7 @@ def _refuse_launchers(arguments: Sequence[str]) -> None:
         if argument in SWEEP_FLAGS or argument == "hydra.mode=MULTIRUN":
             others = " ".join(other for other in arguments if other.startswith(("hydra/", "hydra.")))
             raise ValueError(
-                f"{PLAN} supports sweeps only in one process, and without sweepers, launchers and flags of Hydra: plan "
+                f"{PLAN} supports sweeps only in one process, and without Hydra sweepers, launchers and flags: plan "
                 f"a single run, without {argument}{f', or remove {others}' if others else ''}."
             )
 

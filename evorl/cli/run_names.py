@@ -89,7 +89,7 @@ def has_general_defaults(origin: str | None) -> bool:
 
 
 def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
-    """Reject settings of Hydra that have no effect here, and a folder that all runs of a sweep would share.
+    """Reject Hydra settings that have no effect here, and a folder that all runs of a sweep would share.
 
     Args:
         arguments: command-line arguments.

@@ -36,7 +36,7 @@ _FALLBACK = "check the indentation (spaces only), brackets and quotes"
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads plain values: numbers by the rules of Hydra, no tags, no duplicate keys."""
+    """Reads plain values: numbers by Hydra's rules, no tags, no duplicate keys."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

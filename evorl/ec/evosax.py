@@ -1,4 +1,4 @@
-"""Adapter for the strategies of evosax (Lange 2022, https://arxiv.org/abs/2212.04180).
+"""Adapter for evosax strategies (Lange 2022, https://arxiv.org/abs/2212.04180).
 
 evosax minimizes, and its state does not contain the population. The adapter negates the fitness and stores the
 generation to evaluate next in the state.
@@ -32,7 +32,7 @@ _NEEDS_GROUPS = {"SV_CMA_ES": 1, "SV_Open_ES": 2}  # the size of each group must
 
 
 class EvosaxStrategy(EvoOptimizer):
-    """A strategy of evosax 0.3, selected by name.
+    """An evosax 0.3 strategy, selected by name.
 
     Attributes:
         pop_size: number of individuals P.

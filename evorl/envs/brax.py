@@ -85,7 +85,7 @@ class BraxAdapter(EnvWithSpaces, PhysicsEnv):
 
 
 def create_wrapped_brax_env(env_name: str, *, backend: str | None = None, **options: Any) -> VectorEnv:
-    """Create a vector environment of brax.
+    """Create a vectorized brax environment.
 
     Args:
         env_name: one of ``ENV_NAMES``, or a name that the user registered with brax.

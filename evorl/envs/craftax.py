@@ -35,7 +35,7 @@ _NO_LIMIT = 2**31 - 1
 
 
 class CraftaxAdapter(EnvWithSpaces):
-    """An environment of Craftax as an ``Env``, without a time limit.
+    """A Craftax environment as an ``Env``, without a time limit.
 
     At every step, ``info.metrics`` has 1 for each achievement that the episode has reached so far, and 0 for the other
     achievements. The library reports them only in the last step, in percent.
@@ -91,7 +91,7 @@ class CraftaxAdapter(EnvWithSpaces):
 
 
 def create_wrapped_craftax_env(env_name: str, **options: Any) -> VectorEnv:
-    """Create a vector environment of Craftax.
+    """Create a vectorized Craftax environment.
 
     Args:
         env_name: one of ``ENV_NAMES``.
@@ -129,7 +129,7 @@ def _make_adapter(env_name: str, arguments: tuple) -> tuple[CraftaxAdapter, int]
 @functools.cache
 def _craftax_env_module() -> Any:
     """Import and return the library's module that creates environments."""
-    with explain_missing_package("environments of Craftax", "craftax"), warnings.catch_warnings():
+    with explain_missing_package("Craftax environments", "craftax"), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # from its plotting imports
         from craftax import craftax_env
     return craftax_env

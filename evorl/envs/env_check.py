@@ -108,7 +108,7 @@ def _space_of(env: Env, kind: str, name: str) -> tuple[Space | None, str | None]
     replacements = {"Box": "evorl.envs.Box(low, high, shape)", "Discrete": "evorl.envs.Discrete(n)"}
     if type(space).__module__.partition(".")[0] in ("gymnasium", "gym"):
         instead = replacements.get(type(space).__name__, "one of evorl.envs: Box, Discrete, DictSpace or TupleSpace")
-        return None, f"{name}.{kind} is a space of Gymnasium, {space!r}; it must be a space of evorl: use {instead}."
+        return None, f"{name}.{kind} is a Gymnasium space, {space!r}; it must be an evorl space: use {instead}."
     is_method = " It is a method: make it a property, or a class attribute." if inspect.ismethod(space) else ""
     return None, (
         f"{name}.{kind} must be a space of evorl.envs (Box, Discrete, DictSpace, TupleSpace), got "

@@ -27,7 +27,7 @@ _NO_LIMIT = 2**31 - 1
 
 
 class EnvPoolTask:
-    """A task of EnvPool: its spaces, and a factory of simulator pools.
+    """An EnvPool task: its spaces, and a factory of simulator pools.
 
     Args:
         name: id of the task, such as ``Pong-v5``.
@@ -191,7 +191,7 @@ def make_envpool_simulators(
 
 @functools.cache
 def _envpool() -> Any:
-    with explain_missing_package("environments of EnvPool", "envpool"):
+    with explain_missing_package("EnvPool environments", "envpool"):
         import envpool
     return envpool
 

@@ -109,7 +109,7 @@ def _make_one(
         raise ImportError(f"{name} needs a package that is not installed (the extra {extra}): {error}") from error
     except gymnasium.error.UnregisteredEnv as error:
         raise ValueError(
-            f"{no_such('Gymnasium environment', name, list(gymnasium.registry))} Error of Gymnasium: {error}"
+            f"{no_such('Gymnasium environment', name, list(gymnasium.registry))} Gymnasium's error: {error}"
         ) from error
     except (TypeError, gymnasium.error.Error) as error:
         raise ValueError(f"Gymnasium cannot make {name} with {dict(kwargs)}: {error}") from error
@@ -308,7 +308,7 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
         except Exception as error:
             reason = (str(error).strip() or "no answer").splitlines()[0]
             ended = [i for i, process in enumerate(self._env.processes) if not process.is_alive()]
-            subject = f"the process of environment {ended[0]}" if ended else "a worker of Gymnasium"
+            subject = f"the process of environment {ended[0]}" if ended else "a Gymnasium worker"
             status = f" (it ended with status {self._env.processes[ended[0]].exitcode})" if ended else ""
             raise HostEnvError(f"{subject} failed in {method}: {type(error).__name__}: {reason}{status}") from error
 

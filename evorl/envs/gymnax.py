@@ -84,7 +84,7 @@ class GymnaxAdapter(EnvWithSpaces):
     def __init__(self, gymnax_env: Any, params: Any = None, spec: Any = None) -> None:
         if not hasattr(gymnax_env, "is_truncated"):
             raise TypeError(
-                f"{type(gymnax_env).__name__} has no is_truncated: it is not an environment of gymnax >= 1.0, which is "
+                f"{type(gymnax_env).__name__} has no is_truncated: it is not a gymnax >= 1.0 environment, which is "
                 "required to distinguish termination from truncation."
             )
         self.gymnax_env = gymnax_env
@@ -169,7 +169,7 @@ _CORRECTED_STEPS = {"ContinuousMountainCar": _step_mountain_car_continuous}  # b
 
 
 def create_wrapped_gymnax_env(env_name: str, **options: Any) -> VectorEnv:
-    """Create a vector environment of gymnax.
+    """Create a vectorized gymnax environment.
 
     If the environment's actions are a bounded Box, agents act in ``[-1, 1]``.
 

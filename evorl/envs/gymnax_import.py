@@ -1,4 +1,4 @@
-"""Imports a single environment of gymnax without the rest of the package.
+"""Imports a single gymnax environment without the rest of the package.
 
 ``import gymnax`` imports every environment and plotting libraries: 6.3 s of CPU time, while CartPole alone takes 0.12 s
 (gymnax 1.0.1, JAX already imported, best of five on two busy cores). The module of one environment needs only two small

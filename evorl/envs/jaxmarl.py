@@ -211,7 +211,7 @@ def _jaxmarl() -> Any:
     """Import and return the package ``jaxmarl``."""
     # Importing JaxMARL resets sys.stdout and sys.stderr to the original streams, which breaks notebooks.
     with (
-        explain_missing_package("environments of JaxMARL", "jaxmarl"),
+        explain_missing_package("JaxMARL environments", "jaxmarl"),
         contextlib.redirect_stdout(sys.stdout),
         contextlib.redirect_stderr(sys.stderr),
     ):

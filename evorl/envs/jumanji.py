@@ -48,7 +48,7 @@ _NO_LIMIT = 2**31 - 1
 
 
 class JumanjiAdapter(EnvWithSpaces):
-    """An environment of Jumanji as an ``Env``, without an added time limit and without Jumanji's autoreset.
+    """A Jumanji environment as an ``Env``, without an added time limit and without Jumanji's autoreset.
 
     Args:
         jumanji_env: an instance of Jumanji's ``Environment``; a last step with a nonzero discount is a truncation.
@@ -134,7 +134,7 @@ def _parts_of(env: Any, mask_shape: tuple[int, ...] | None) -> tuple[int, ...] |
 def create_wrapped_jumanji_env(
     env_name: str, *, generator: Mapping[str, Any] | None = None, **options: Any
 ) -> VectorEnv:
-    """Create a vector environment of Jumanji.
+    """Create a vectorized Jumanji environment.
 
     Args:
         env_name: one of ``ENV_NAMES``.
@@ -182,7 +182,7 @@ def _make_adapter(env_name: str, arguments: tuple, generator: tuple) -> tuple[Ju
 @functools.cache
 def _jumanji() -> Any:
     """Import and return the package ``jumanji``."""
-    with explain_missing_package("environments of Jumanji", "jumanji"), warnings.catch_warnings():
+    with explain_missing_package("Jumanji environments", "jumanji"), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # from its plotting imports
         import jumanji
     return jumanji

@@ -251,7 +251,7 @@ def _make_copy(name: str, kwargs: Mapping[str, Any]) -> Any:
 
 @functools.cache
 def _pettingzoo() -> Any:
-    with explain_missing_package("environments of PettingZoo", "pettingzoo"):
+    with explain_missing_package("PettingZoo environments", "pettingzoo"):
         import pettingzoo
     return pettingzoo
 
@@ -260,7 +260,7 @@ def _agents_of(env: Any, name: str) -> list[Any]:
     """Return all possible agents of ``env``. Raises ``ValueError`` if they are unknown or have different spaces."""
     agents = list(getattr(env, "possible_agents", ()))
     if not agents or not hasattr(env, "observation_space"):
-        raise ValueError(f"{name} must be a parallel environment of PettingZoo with possible_agents.")
+        raise ValueError(f"{name} must be a parallel PettingZoo environment with possible_agents.")
     for kind in ("observation_space", "action_space"):
         spaces = [getattr(env, kind)(agent) for agent in agents]
         other = next((i for i, space in enumerate(spaces) if space != spaces[0]), None)

@@ -36,7 +36,7 @@ IMPLEMENTATIONS = ("jax", "warp")
 
 
 class PlaygroundAdapter(BraxAdapter):
-    """An environment of MuJoCo Playground as an ``Env``; see ``BraxAdapter``.
+    """A MuJoCo Playground environment as an ``Env``; see ``BraxAdapter``.
 
     Actions are ``Box(-1, 1)``, as the library's own policies assume.
 
@@ -64,7 +64,7 @@ class PlaygroundAdapter(BraxAdapter):
 
 
 def create_wrapped_playground_env(env_name: str, *, impl: str | None = None, **options: Any) -> VectorEnv:
-    """Create a vector environment of MuJoCo Playground.
+    """Create a vectorized MuJoCo Playground environment.
 
     Args:
         env_name: a name in the library's registry; ``ENV_NAMES`` need no download.
@@ -140,7 +140,7 @@ def _flat(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 @functools.cache
 def _playground() -> Any:
     """Import and return the package; suppress its printed messages about missing optional parts."""
-    requirement = ("environments of MuJoCo Playground", "mujoco_playground", "playground")
+    requirement = ("MuJoCo Playground environments", "mujoco_playground", "playground")
     with explain_missing_package(*requirement), contextlib.redirect_stdout(io.StringIO()):
         import mujoco_playground
     return mujoco_playground

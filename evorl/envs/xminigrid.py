@@ -37,7 +37,7 @@ ENV_NAMES = (
 
 
 class XMiniGridAdapter(EnvWithSpaces):
-    """An environment of XLand-MiniGrid as an ``Env``, without autoreset.
+    """An XLand-MiniGrid environment as an ``Env``, without autoreset.
 
     The agent observes a square of V times V cells ahead, bool ``[V, V, 25]``, with one-hot encoded tiles and colors. A
     step that reaches both the goal and the time limit is a termination.
@@ -95,7 +95,7 @@ class XMiniGridAdapter(EnvWithSpaces):
 
 
 def create_wrapped_xminigrid_env(env_name: str, **options: Any) -> VectorEnv:
-    """Create a vector environment of XLand-MiniGrid.
+    """Create a vectorized XLand-MiniGrid environment.
 
     Args:
         env_name: one of ``ENV_NAMES``.
@@ -132,7 +132,7 @@ def _make_adapter(env_name: str, arguments: tuple) -> XMiniGridAdapter:
 @functools.cache
 def _xminigrid() -> Any:
     """Import and return the package ``xminigrid``."""
-    with explain_missing_package("environments of XLand-MiniGrid", "xminigrid"), warnings.catch_warnings():
+    with explain_missing_package("XLand-MiniGrid environments", "xminigrid"), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # from its plotting imports
         import xminigrid
     return xminigrid

@@ -16,7 +16,7 @@ from evorl.envs.space import Discrete
 from evorl.export.stored_policy import LoadedPolicy, StoredPolicy
 
 LIBRARY = "gymnasium"
-# Environments of Gymnasium that gymnax reimplements.
+# Gymnasium environments that gymnax reimplements.
 _OF_GYMNAX = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")
 
 

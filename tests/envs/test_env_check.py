@@ -38,7 +38,7 @@ SAID: dict[str, tuple[tuple[str, ...], ...]] = {  # parts of the message for eac
         ("NoFlags.reset", "termination and truncation", "info=PyTreeDict(termination=..."),
         ("only NoFlags.step", "info.termination, info.truncation"),
     ),
-    "GymnasiumSpace": (("space of Gymnasium, Discrete(2)", "evorl.envs.Discrete(n)"),),
+    "GymnasiumSpace": (("Gymnasium space, Discrete(2)", "evorl.envs.Discrete(n)"),),
     "SpaceMethod": (("obs_space", "evorl.envs", "Box, Discrete, DictSpace, TupleSpace", "got method"),),
     "NoKey": (("NoKey.reset", "reset(self, key)", "got ()"),),
     "NumpyInside": (("NumpyInside.step", "compiled", "faulty_envs.py, line {np.sin}", "NumPy or Python"),),

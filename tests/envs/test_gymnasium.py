@@ -49,7 +49,7 @@ def test_processes_give_what_this_process_gives() -> None:
 def test_a_worker_that_fails_is_told_in_a_sentence() -> None:
     env = AsyncGymnasiumEnv(functools.partial(Faulty, "raise", 1), 2)
     env.reset(SEEDS[:2])
-    with raises_naming(HostEnvError, "worker of Gymnasium", "failed in step", "motor is burnt"):
+    with raises_naming(HostEnvError, "Gymnasium worker", "failed in step", "motor is burnt"):
         env.step(np.zeros(2, np.int64))
     env.close()
 

@@ -49,7 +49,7 @@ def make_reacher(backend: str | None = None) -> GoalWrapper:
     """Create the reacher. Steps that end with the fingertip within ``REACH`` of the goal have reward 0, others -1.
 
     Args:
-        backend: physics backend of brax, see ``create_wrapped_brax_env``; ``None`` for ``"generalized"``.
+        backend: brax physics backend, see ``create_wrapped_brax_env``; ``None`` for ``"generalized"``.
     """
     is_near = Within(REACH)
     arm = ObsSelectWrapper(make_brax_adapter("reacher", backend), _ARM_COMPONENTS)
