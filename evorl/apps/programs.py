@@ -37,7 +37,7 @@ def server_program(app: AppConfig, extra: Sequence[str] = ()) -> Program:
 def parameter_programs(
     app: AppConfig, chosen: Collection[str], settings: Mapping[str, Any], extra: Sequence[str] = ()
 ) -> list[Program]:
-    """Return the parameter server and training servers; those that run elsewhere have an empty command.
+    """Return the parameter server and training servers; servers that run elsewhere have an empty command.
 
     Args:
         app: app that the servers belong to.

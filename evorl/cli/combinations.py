@@ -45,7 +45,7 @@ def is_launched_sweep(arguments: Sequence[str]) -> bool:
 def split_launcher(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split arguments into the settings of a Hydra launcher, and all others.
 
-    If the last launcher setting is ``hydra/launcher=basic``, the launcher settings are dropped, and evorl trains the runs.
+    If the last launcher setting is ``hydra/launcher=basic``, they are all dropped, and evorl trains the runs.
     """
     of_launcher = [argument for argument in arguments if _is_of_launcher(argument)]
     others = [argument for argument in arguments if not _is_of_launcher(argument)]

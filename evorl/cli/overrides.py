@@ -99,7 +99,7 @@ def read_changes(
 
     Args:
         config: config of the run, as plain data.
-        arguments: command-line arguments; those of Hydra and of ``StoredRun``, such as ``run``, are skipped.
+        arguments: command-line arguments; Hydra settings and fields of ``StoredRun``, such as ``run``, are skipped.
         allowed: settings that can be changed; ``None`` for all settings of the run.
 
     Returns:

@@ -199,8 +199,8 @@ def short_names(settings: Sequence[str]) -> dict[str, str]:
 def shortened(texts: Iterable[str], max_length: int) -> dict[str, str]:
     """Return a mapping from texts to distinct versions of at most ``max_length`` characters.
 
-    Long texts are cut at the end, at the beginning, in the middle, or in the middle of each part between commas: the
-    first of these that keeps all texts distinct. Otherwise they are cut at the end and numbered, as in ``abc… (2)``.
+    Long texts are cut at the end, at the beginning, in the middle, or in the middle of each part between commas: at the
+    first position that keeps all texts distinct. Otherwise they are cut at the end and numbered: ``abc… (2)``.
     """
     whole = list(dict.fromkeys(texts))
     numbers = {text: f"… ({i})" for i, text in enumerate(whole, 1)}
