@@ -63,7 +63,7 @@ def run(arguments: Sequence[str]) -> Any:
         print(f"evorl {installed_version()}")
         return None
     if name in _INSTEAD:
-        raise ValueError(f"unknown command: {name!r}. Use evorl {_INSTEAD[name]}; evorl --help describes all commands.")
+        raise ValueError(f"unknown command {name!r}. Use evorl {_INSTEAD[name]}; evorl --help describes all commands.")
     if name not in COMMANDS:
         raise ValueError(f"{no_such('command', name, COMMANDS)} evorl --help describes all commands.")
     if any(flag in ("--help", "-h") for flag in rest):

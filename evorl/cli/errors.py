@@ -163,12 +163,12 @@ def _unknown_env(name: str, folder: Path) -> str:
     from evorl.envs.catalog import describe_library, describe_suggestions, suggest_envs  # imports JAX
 
     if ":" in name:
-        return f"Unknown env: {name!r}. To use your own environment: env=user env.factory={name}."
+        return f"Unknown env {name!r}. To use your own environment: env=user env.factory={name}."
     names = config_names(folder / "env")
     suggestions = suggest_envs(name, long_names(folder), names)
     if suggestions:
-        return f"Unknown env: {name!r}.{describe_suggestions(suggestions)}"
+        return f"Unknown env {name!r}.{describe_suggestions(suggestions)}"
     if library := describe_library(name):
-        return f"Unknown env: {name!r}.{library}"
+        return f"Unknown env {name!r}.{library}"
     by_library = "Others by their library: env=gymnasium/<id>, env=envpool/<id>, env=playground/<name> ..."
     return f"{sentence(no_such('env', name, names))} {by_library}"

@@ -48,7 +48,7 @@ def describe_unknown_key(key: str, error: BaseException | None, folder: Path) ->
         return no_such("config key", key, keys)
     named = ", ".join(agents[:_MAX_AGENTS]) + (" ..." if len(agents) > _MAX_AGENTS else "")
     yours = "evorl train agent=... --cfg job lists the settings of your agent."
-    return f"unknown config key: {key!r}. It is a setting of other agents ({named}). {yours}"
+    return f"unknown config key {key!r}. It is a setting of other agents ({named}). {yours}"
 
 
 def _mapping_with_own_name(key: str) -> str | None:
@@ -66,7 +66,7 @@ def _argument_of_factory(key: str, env: Any) -> str | None:
         return None
     if difflib.get_close_matches(name, list(env), n=1, cutoff=0.75):
         return None
-    return f"unknown config key: {key!r}. An argument of env.factory is added with a plus: +{key}=..."
+    return f"unknown config key {key!r}. An argument of env.factory is added with a plus: +{key}=..."
 
 
 def _composed(key: str, error: BaseException | None) -> Mapping[str, Any]:

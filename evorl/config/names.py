@@ -45,7 +45,7 @@ def did_you_mean(name: object, valid: Iterable[object]) -> str:
 
 
 def no_such(kind: str, name: object, valid: Iterable[object]) -> str:
-    """Return the message for an unknown name: ``unknown torso: 'natur'. Did you mean 'nature'? Available: ...``
+    """Return the message for an unknown name: ``unknown torso 'natur'. Did you mean 'nature'? Available: ...``
 
     The message lists valid names (of dotted names, those at the same level) in up to 1,000 characters. If there are
     many names and one is close, the message contains only the suggestion.
@@ -58,7 +58,7 @@ def no_such(kind: str, name: object, valid: Iterable[object]) -> str:
     available = "" if not siblings or (hint and len(siblings) > _LISTED) else f" Available: {listed(siblings)}."
     text = repr(name)
     text = text if len(text) <= _MAX_NAME else f"{text[:_MAX_NAME]}..."
-    return f"unknown {kind}: {text}.{hint}{available}"
+    return f"unknown {kind} {text}.{hint}{available}"
 
 
 def listed(names: Sequence[str]) -> str:

@@ -99,4 +99,4 @@ def _resolve(library: str | None, name: str | None) -> tuple[str, str]:
             return candidate, name
     paths = [f"{candidate}/{env_name}" for candidate, names in known.items() for env_name in names]
     nearest = describe_suggestions(suggest_envs(name)) or describe_library(name)
-    raise ValueError(f"unknown environment: {name!r}.{nearest} Available: {listed(paths)}.")
+    raise ValueError(f"unknown environment {name!r}.{nearest} Available: {listed(paths)}.")

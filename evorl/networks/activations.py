@@ -49,7 +49,7 @@ def activation_by_name(name: str) -> Callable[[jax.Array], jax.Array]:
     if name in ACTIVATIONS:
         return ACTIVATIONS[name]
     hint = did_you_mean(str(name).lower(), ACTIVATIONS)
-    raise ValueError(f"unknown activation: {name!r}.{hint} Available: {', '.join(ACTIVATIONS)}.")
+    raise ValueError(f"unknown activation {name!r}.{hint} Available: {', '.join(ACTIVATIONS)}.")
 
 
 _NAME = "kaf"

@@ -64,7 +64,7 @@ def test_runs_of_a_report_may_have_a_name(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize(("name", "instead"), [("enjoy", "evorl render"), ("version", "evorl --version")])
 def test_commands_of_other_tools_are_answered_with_ours(name: str, instead: str) -> None:
-    with raises_naming(ValueError, f"unknown command: '{name}'", instead):
+    with raises_naming(ValueError, f"unknown command '{name}'", instead):
         commands.run([name, "run=latest"])
     assert not commands._INSTEAD.keys() & COMMANDS.keys()
 

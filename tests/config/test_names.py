@@ -20,9 +20,9 @@ def test_the_nearest_name_is_suggested() -> None:
 
 def test_what_there_is_is_listed() -> None:
     assert no_such("cell", "lsmt", ("gru", "lstm")) == (
-        "unknown cell: 'lsmt'. Did you mean 'lstm'? Available: gru, lstm."
+        "unknown cell 'lsmt'. Did you mean 'lstm'? Available: gru, lstm."
     )
-    assert no_such("cell", None, ["gru"]) == "unknown cell: None. Available: gru."
+    assert no_such("cell", None, ["gru"]) == "unknown cell None. Available: gru."
 
 
 def _import_what_is_missing(*packages: str) -> None:

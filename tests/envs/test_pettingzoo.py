@@ -206,7 +206,7 @@ def test_registered_environments_and_dicts(monkeypatch: pytest.MonkeyPatch) -> N
         (GAME, 3, {"kind": "unequal"}, ("action_space", "walker_0 is Discrete(2)", "walker_2 is Discrete")),
         ("tests.envs.test_pettingzoo:make_no_game", 3, {}, ("parallel PettingZoo environment", "possible_agents")),
         ("tests.envs.test_pettingzoo:nothing", 3, {}, ("function of tests.envs.test_pettingzoo", "'nothing'")),
-        ("tests.support.no_module:make", 3, {}, ("module: 'tests.support.no_module'",)),
+        ("tests.support.no_module:make", 3, {}, ("module 'tests.support.no_module'",)),
     ],
 )
 def test_errors_in_words(name: str, num_envs: int, options: dict[str, Any], message: tuple[str, ...]) -> None:

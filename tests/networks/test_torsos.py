@@ -188,7 +188,7 @@ def test_no_layer_is_the_identity() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"torsos": [4]}, ("key of agent.network: 'torsos'", "'torso'")),
+        ({"torsos": [4]}, ("key of agent.network 'torsos'", "'torso'")),
         (
             {"torso": "natur"},
             ("torso 'natur'", "'nature'", "Available: minatar, nature, classic"),

@@ -33,7 +33,7 @@ from tests.support.errors import raises_naming
         (["-m", "num_minibatches=2,7,4"], ["num_minibatches=7", "divisor of 64"]),
         (["-m", "seed=0,1", "num_minibatches=64,1"], ["num_minibatches=64", "one sample"]),
         (["-m", "init_from=nowhere,null"], ["nowhere"]),
-        (["-m", "agent=ppo,sac"], ["unknown config key: 'num_epochs'"]),
+        (["-m", "agent=ppo,sac"], ["unknown config key 'num_epochs'"]),
         (["-m", "env.max_episode_steps=10,-1"], ["max_episode_steps"]),
         (["-m", "optimizer=adam,adamm"], ["adamm"]),
         (["-m", "seed=0,-1"], ["seed must be"]),
@@ -167,7 +167,7 @@ def test_a_run_is_fine_tuned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     ("given", "message"),
     [
         (["a"], "init_from must be a run folder, a packed policy, latest, or a mapping"),
-        ({"runs": "a"}, "unknown key of init_from: 'runs'. Did you mean 'run'?"),
+        ({"runs": "a"}, "unknown key of init_from 'runs'. Did you mean 'run'?"),
         ({"run": 3}, "init_from.run must be a run folder, a packed policy or latest; got 3."),
         ({"run": "a", "parts": []}, "init_from.parts must be a list of names such as [policy]"),
         ("nowhere", "There is no folder nowhere."),

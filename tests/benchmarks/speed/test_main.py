@@ -12,7 +12,7 @@ from benchmarks.speed.measuring import MeasurementFailed
 def test_a_comparison_that_does_not_exist_is_told(capsys):
     with pytest.raises(SystemExit):
         main(["replay_ad"])
-    assert "unknown comparison: 'replay_ad'. Did you mean 'replay_add'?" in capsys.readouterr().err
+    assert "unknown comparison 'replay_ad'. Did you mean 'replay_add'?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
