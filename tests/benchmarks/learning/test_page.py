@@ -118,7 +118,7 @@ def test_tasks_without_a_result_have_a_row(stale):
 
 def test_a_shorter_training_is_marked(stale):
     short = result(point(100, 8.0))
-    assert "shorter" in cells(learning_section(["sac"], {"theirs": short}), "theirs")[0][-1]
+    assert "fewer steps" in cells(learning_section(["sac"], {"theirs": short}), "theirs")[0][-1]
 
 
 def test_regression_figures_have_a_table_of_their_own(stale):
