@@ -47,7 +47,7 @@ class Filters(NamedTuple):
             fitting = [run for run in selected if _fits(run, name, requested.lower())]
             if not fitting:
                 raise ValueError(
-                    no_such(f"{name} of these runs", requested, sorted({getattr(run, name) for run in selected}))
+                    f"no run matches: {no_such(name, requested, sorted({getattr(run, name) for run in selected}))}"
                 )
             selected = fitting
         return [run for run in selected if self.state in (None, run.state.state)]
