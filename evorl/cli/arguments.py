@@ -1,4 +1,4 @@
-"""Normalizes command-line arguments for Hydra, and rejects overrides that Hydra would silently ignore.
+"""Checks command-line arguments, normalizes them for Hydra, and rejects overrides that Hydra would silently ignore.
 
 Paths are literal. Hydra's grammar parses ``a,b`` as a sweep, ``[x]`` as a list and ``2026`` as a number, and fails on
 accents and most punctuation. Paths may contain all of these, so they are quoted for Hydra.
@@ -14,9 +14,20 @@ from pathlib import Path
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from evorl.cli.config_tree import config_names
-from evorl.config.command_lines import CONSTANTS, PLAIN, QUOTED, as_text, quote, unquote, user_path
+from evorl.cli.config_tree import config_folder, config_names
+from evorl.config.command_lines import (
+    CONSTANTS,
+    PLAIN,
+    QUOTED,
+    as_arguments,
+    as_setting,
+    as_text,
+    quote,
+    unquote,
+    user_path,
+)
 from evorl.config.names import no_such
+from evorl.execution.multiprocess import process_info
 from evorl.ops.terminal_text import sentence
 from evorl.runs.spec import RunSpec
 
@@ -26,7 +37,7 @@ FLAGS_WITH_VALUE = (*FOLDER_FLAGS, "--config-path", "-cp", "--config-name", "-cn
 FLAGS_WITH_VALUE += ("--package", "-p", "--experimental-rerun")
 # Settings with paths as values. A test compares this list with the descriptions of all settings.
 RUN_PATHS = tuple(sorted(RunSpec.keys("path")))
-HYDRA_PATHS = ("hydra.run.dir", "hydra.sweep.dir")
+HYDRA_PATHS = RUN, SWEEP = ("hydra.run.dir", "hydra.sweep.dir")
 PATHS = (
     *RUN_PATHS,
     *HYDRA_PATHS,
@@ -35,6 +46,11 @@ PATHS = (
 )
 _OF_PARTS = re.compile(r"^(?:inner|learner)\.")
 SWEEP_FLAGS = ("-m", "--multirun")
+PLAN = "--plan"
+_CFG = ("--cfg", "-c")
+_OTHERS = ("--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--info", "-i")
+_OTHERS += ("--shell-completion", "-sc")
+_GROUPS = ("agent", "env", "experiment")
 _STRUCTURED = ("[", "{", "(", "'", '"')
 
 
@@ -110,6 +126,33 @@ def given_values(arguments: Iterable[str]) -> dict[str, str]:
     return {argument.partition("=")[0]: given_text(argument) for argument in arguments if "=" in argument}
 
 
+def names_a_run(arguments: Sequence[str], setting: str) -> bool:
+    """Return True if ``setting``, such as ``resume``, names a run folder, so that its stored config is used."""
+    values = [argument.partition("=")[2] for argument in arguments if argument.startswith(f"{setting}=")]
+    return any(value not in ("", "null") for value in values)
+
+
+def is_sweep(arguments: Sequence[str]) -> bool:
+    """Return True for a sweep (``-m``) that evorl runs itself: in one process, without Hydra options except folders."""
+    flags = {argument.partition("=")[0] for argument in arguments if argument.startswith("-")}
+    of_hydra = (argument for argument in arguments if argument.startswith(("hydra/", "hydra.")))
+    others = any(not argument.startswith(f"{SWEEP}=") for argument in of_hydra)
+    return (
+        bool(flags & set(SWEEP_FLAGS)) and flags <= {*SWEEP_FLAGS, *FOLDER_FLAGS} and not others and not process_info()
+    )
+
+
+def is_launched_sweep(arguments: Sequence[str]) -> bool:
+    """Return True for a sweep (``-m``) that satisfies ``is_sweep`` except for the settings of a Hydra launcher."""
+    others = [argument for argument in arguments if not is_of_launcher(argument)]
+    return len(others) < len(arguments) and is_sweep(others)
+
+
+def is_of_launcher(argument: str) -> bool:
+    """Return True for a setting of a Hydra launcher."""
+    return argument.lstrip("+").startswith(("hydra/launcher=", "hydra.launcher."))
+
+
 def with_literal_text(arguments: Sequence[str]) -> list[str]:
     """Return the arguments; in overrides, paths and text that Hydra cannot parse are quoted.
 
@@ -165,3 +208,51 @@ def _is_readable(value: str) -> bool:
     except HydraException:
         return False
     return True
+
+
+def refuse_unknown_flags(arguments: Sequence[str]) -> None:
+    """Reject unknown flags, flags that exclude each other, and arguments that are not ``name=value``.
+
+    Args:
+        arguments: command-line arguments, as the user wrote them.
+
+    Raises:
+        ValueError: an argument is rejected; the message suggests what to write instead or what to remove.
+    """
+    known = (*FLAGS_WITH_VALUE, *_OTHERS, *SWEEP_FLAGS, PLAN)
+    words: list[str] = []
+    for previous, argument, following in zip(["", *arguments], arguments, [*arguments[1:], ""], strict=False):
+        flag = argument.partition("=")[0]
+        if previous in FLAGS_WITH_VALUE or (previous in ("--info", "-i") and "=" not in argument):
+            continue
+        if argument.startswith("-"):
+            abbreviated = len(flag) > 3 and any(name.startswith(flag) for name in known)
+            if (flag not in known and not abbreviated) or argument.startswith("--run="):
+                raise ValueError(f"{argument} is not a flag. A setting is written {as_setting(argument, following)}")
+        elif "=" not in argument and not argument.startswith(("~", "+")):
+            if previous in ("--run", "-r"):
+                raise ValueError(f"{previous} is a Hydra flag. To name a run: {as_setting('--run', argument)}")
+            words.append(argument)
+    if words:
+        raise ValueError(f"{' '.join(map(repr, words))}: settings are name=value, {_meant(words)}.")
+    _refuse_two_outputs({argument.partition("=")[0] for argument in arguments})
+
+
+def _meant(words: Sequence[str]) -> str:
+    """Return the end of an error message: settings with the words as values, or an example if that is impossible."""
+    folder = config_folder()
+    groups = {group: config_names(folder / group) for group in _GROUPS}
+    settings = {next((group for group in _GROUPS if word in groups[group]), ""): word for word in words}
+    if "" in settings or len(settings) < len(words):
+        return "such as agent=ppo env=cartpole seed=3"
+    return f"here {as_arguments(settings)}"
+
+
+def _refuse_two_outputs(flags: set[str]) -> None:
+    """Raise ``ValueError`` for ``--cfg`` together with ``--plan`` or ``-m``."""
+    if not flags & set(_CFG):
+        return
+    if PLAN in flags:
+        raise ValueError(f"--cfg job prints the settings of a run, and {PLAN} its memory and files: use one of them.")
+    if flags & set(SWEEP_FLAGS):
+        raise ValueError("--cfg job prints the settings of one run: remove -m, and set each setting to one value.")

@@ -11,13 +11,12 @@ from contextlib import contextmanager
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from evorl.cli.arguments import FOLDER_FLAGS, SWEEP_FLAGS
+from evorl.cli.arguments import FOLDER_FLAGS, SWEEP_FLAGS, is_of_launcher
 from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import describe_config_error, is_of_config
-from evorl.cli.run_names import SWEEP
 from evorl.config.command_lines import describe_setting
 from evorl.envs.libraries import HOST_LIBRARIES
-from evorl.execution.multiprocess import process_info, train_command
+from evorl.execution.multiprocess import train_command
 from evorl.sweeps.sweep_settings import is_shared
 
 # Overrides that ``sweep=`` rejects, and agents whose settings it trains one after another.
@@ -26,34 +25,14 @@ _NOT_IN_SWEEP = re.compile(
 )
 
 
-def is_sweep(arguments: Sequence[str]) -> bool:
-    """Return True for a sweep (``-m``) that evorl runs itself: in one process, without Hydra options except folders."""
-    flags = {argument.partition("=")[0] for argument in arguments if argument.startswith("-")}
-    of_hydra = (argument for argument in arguments if argument.startswith(("hydra/", "hydra.")))
-    others = any(not argument.startswith(f"{SWEEP}=") for argument in of_hydra)
-    return (
-        bool(flags & set(SWEEP_FLAGS)) and flags <= {*SWEEP_FLAGS, *FOLDER_FLAGS} and not others and not process_info()
-    )
-
-
-def is_launched_sweep(arguments: Sequence[str]) -> bool:
-    """Return True for a sweep (``-m``) that satisfies ``is_sweep`` except for the settings of a Hydra launcher."""
-    others = [argument for argument in arguments if not _is_of_launcher(argument)]
-    return len(others) < len(arguments) and is_sweep(others)
-
-
 def split_launcher(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split arguments into the settings of a Hydra launcher, and all others.
 
     If the last launcher setting is ``hydra/launcher=basic``, they are all dropped, and evorl trains the runs.
     """
-    of_launcher = [argument for argument in arguments if _is_of_launcher(argument)]
-    others = [argument for argument in arguments if not _is_of_launcher(argument)]
+    of_launcher = [argument for argument in arguments if is_of_launcher(argument)]
+    others = [argument for argument in arguments if not is_of_launcher(argument)]
     return [] if of_launcher[-1:] == ["hydra/launcher=basic"] else of_launcher, others
-
-
-def _is_of_launcher(argument: str) -> bool:
-    return argument.lstrip("+").startswith(("hydra/launcher=", "hydra.launcher."))
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -12,10 +12,10 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from evorl.cli.arguments import as_hydra_override
+from evorl.cli.arguments import SWEEP, as_hydra_override
 from evorl.cli.errors import failure_text
 from evorl.cli.run_command import with_hydra
-from evorl.cli.run_names import SUBDIR, SWEEP
+from evorl.cli.run_names import SUBDIR
 from evorl.cli.training import train_run
 from evorl.config.command_lines import as_text
 from evorl.config.gate import scope

@@ -6,11 +6,11 @@ import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from evorl.cli.arguments import given_text, with_literal_text
+from evorl.cli.arguments import SWEEP, given_text, with_literal_text
 from evorl.cli.combinations import combinations, describe_parallel_runs, naming_setting, split_arguments, split_launcher
 from evorl.cli.errors import failure_text
 from evorl.cli.launcher import launch
-from evorl.cli.run_names import SWEEP, named_folder
+from evorl.cli.run_names import named_folder
 from evorl.runs.sweep_folder import SweepFolder
 from evorl.sweeps.multirun import Train, launch_runs, train_runs
 from evorl.training.start import RunPlace, Trained

@@ -34,12 +34,6 @@ def evaluation_settings() -> list[str]:
     return ["eval_episodes", *sorted(of_run), "env.skill", *records]
 
 
-def names_a_run(arguments: Sequence[str], setting: str) -> bool:
-    """Return True if ``setting``, such as ``resume``, names a run folder, so that its stored config is used."""
-    values = [argument.partition("=")[2] for argument in arguments if argument.startswith(f"{setting}=")]
-    return any(value not in ("", "null") for value in values)
-
-
 def stored_run_settings(arguments: Sequence[str]) -> StoredRun:
     """Read the settings that name a stored run.
 

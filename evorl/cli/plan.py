@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from evorl.cli.arguments import SWEEP_FLAGS
-from evorl.cli.combinations import combinations, is_sweep, naming_setting, split_arguments
-from evorl.cli.flags import PLAN
-from evorl.cli.overrides import names_a_run
-from evorl.cli.run_names import RUN, SWEEP, named_folder
+from evorl.cli.arguments import PLAN, RUN, SWEEP, SWEEP_FLAGS, is_sweep, names_a_run
+from evorl.cli.combinations import combinations, naming_setting, split_arguments
+from evorl.cli.run_names import named_folder
 from evorl.config.command_lines import describe_setting
 from evorl.execution.first_update import weak_spots
 from evorl.execution.memory import MEMORY_SHARE, shown_bytes

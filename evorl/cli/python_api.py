@@ -14,7 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import open_dict
 
-from evorl.cli.arguments import check_overrides, overrides_first
+from evorl.cli.arguments import check_overrides, names_a_run, overrides_first
 from evorl.cli.command_table import COMMANDS
 from evorl.cli.commands import run as command
 from evorl.cli.compare import compare as compare_agents
@@ -30,7 +30,7 @@ from evorl.cli.option_types import (
     RenderOptions,
     ReportOptions,
 )
-from evorl.cli.overrides import names_a_run, stored_run_settings, sweep_to_resume
+from evorl.cli.overrides import stored_run_settings, sweep_to_resume
 from evorl.cli.train import train_sweep
 from evorl.cli.training import train_run
 from evorl.config.command_lines import as_override

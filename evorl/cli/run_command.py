@@ -18,14 +18,15 @@ from evorl.cli.arguments import (
     as_hydra_override,
     check_overrides,
     given_text,
+    names_a_run,
     overrides_first,
     own_folders,
+    refuse_unknown_flags,
 )
 from evorl.cli.composition import compose_config, hydra_of_evorl
 from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import explained_errors, print_any_character
-from evorl.cli.flags import refuse_unknown_flags
-from evorl.cli.overrides import names_a_run, stored_run_settings
+from evorl.cli.overrides import stored_run_settings
 from evorl.cli.run_names import refuse_other_names
 from evorl.cli.settings import commented_yaml
 from evorl.config.command_lines import as_arguments

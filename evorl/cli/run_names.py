@@ -14,15 +14,14 @@ from hydra.core.utils import setup_globals
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from evorl.cli.arguments import SWEEP_FLAGS, given_text
+from evorl.cli.arguments import RUN, SWEEP, SWEEP_FLAGS, given_text
 from evorl.cli.config_tree import AGENT_PARTS, config_folder, is_own_file, recorded_result, settings_file
 from evorl.config.command_lines import as_arguments, user_path
 from evorl.envs.libraries import short_title
 from evorl.runs.recorder import algorithm_name, run_title
 from evorl.runs.spec import RunSpec
 
-RUN, SWEEP, SUBDIR = "hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir"
-OUTPUT = "hydra.output_subdir"
+SUBDIR, OUTPUT = "hydra.sweep.subdir", "hydra.output_subdir"
 _OF_A_SWEEP = ("hydra/sweeper", "hydra/launcher", "hydra.sweeper", "hydra.launcher")
 # Hydra settings that users mistake for the name of a run, with the options to use instead.
 _INSTEAD = {"hydra.job.name": "title", "hydra.runtime.output_dir": RUN, "hydra.job.chdir": RUN}

@@ -11,11 +11,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 
 from evorl.cli import STARTED
-from evorl.cli.arguments import given_values, overrides_first
-from evorl.cli.combinations import is_launched_sweep, is_sweep
-from evorl.cli.flags import PLAN
+from evorl.cli.arguments import PLAN, given_values, is_launched_sweep, is_sweep, names_a_run, overrides_first
 from evorl.cli.multirun import resume_sweep, start_sweep
-from evorl.cli.overrides import names_a_run, sweep_to_resume
+from evorl.cli.overrides import sweep_to_resume
 from evorl.cli.plan import print_plan
 from evorl.cli.run_command import compose_checked, compose_quietly, run_command
 from evorl.cli.training import check_training, train_run

@@ -1,4 +1,4 @@
-"""Overrides are moved before flags, and overrides without effect are rejected."""
+"""Overrides are moved before flags; overrides without effect, unknown flags and words without a name are rejected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import strategies
 from omegaconf import OmegaConf
 
-from evorl.cli.arguments import PATHS, check_overrides, given_text, is_path, overrides_first, with_literal_text
+from evorl.cli.arguments import (
+    PATHS,
+    check_overrides,
+    given_text,
+    is_path,
+    overrides_first,
+    refuse_unknown_flags,
+    with_literal_text,
+)
 from evorl.cli.composition import compose_config
 from evorl.cli.settings import commented_settings, run_comments, workflow_settings
 from tests.support.config_files import CONFIGS, composed
@@ -171,3 +179,41 @@ def test_every_setting_that_is_said_to_be_a_file_or_folder_is_a_path() -> None:
     assert {path for path in PATHS if "hydra" not in path} <= comments.keys()
     assert is_path("+learner.replay.load")
     assert not is_path("replay.ratio")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["--seed", "3"], ("--seed", "seed=3")),
+        (["--total-timesteps=1000", "agent=ppo"], ("--total-timesteps", "total_timesteps=1000")),
+        (["--seed", "agent=ppo"], ("--seed", "seed=VALUE")),
+        (["--seed", "--plan"], ("--seed", "seed=VALUE")),
+        (["--title", "my run"], ("'title=my run'",)),
+        (["-n", "4"], ("-n", "n=4")),
+        (["--run", "runs/a"], ("--run", "run=runs/a")),
+        (["--run=runs/a"], ("--run", "run=runs/a")),
+        (["ppo", "cartpole"], ("'ppo'", "agent=ppo env=cartpole")),
+        (["ppo", "sac"], ("'ppo' 'sac'", "such as")),
+        (["nothing", "seed=3"], ("'nothing'", "name=value")),
+        (["--cfg", "job", "--plan"], ("--cfg", "--plan", "one of them")),
+        (["-c", "job", "-m", "agent=ppo,sac"], ("--cfg", "remove -m")),
+    ],
+)
+def test_the_setting_that_is_meant_is_suggested(arguments: list[str], parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
+        refuse_unknown_flags(arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-m", "agent=ppo,sac", "--config-dir", "mine", "--plan"],
+        ["--config-dir=mine", "-c", "job", "--resolve", "+a=1", "~b", "title=--x"],
+        ["--info", "plugins"],
+        ["--multi", "seed=0,1"],
+        ["--cfg", "job", "--config-dir", "a=b"],
+        [],
+    ],
+)
+def test_flags_of_hydra_pass(arguments: list[str]) -> None:
+    refuse_unknown_flags(arguments)

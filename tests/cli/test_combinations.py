@@ -6,11 +6,10 @@ import pytest
 from hydra.errors import ConfigCompositionException, MissingConfigException, OverrideParseException
 from omegaconf.errors import ConfigAttributeError
 
+from evorl.cli.arguments import is_launched_sweep, is_sweep
 from evorl.cli.combinations import (
     combinations,
     describe_parallel_runs,
-    is_launched_sweep,
-    is_sweep,
     naming_setting,
     split_arguments,
     split_launcher,

@@ -8,8 +8,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from evorl.assembly import workflow_from_config
+from evorl.cli.arguments import names_a_run
 from evorl.cli.composition import compose_config
-from evorl.cli.overrides import names_a_run, read_changes, stored_run_settings
+from evorl.cli.overrides import read_changes, stored_run_settings
 from evorl.config.values import dotted_keys
 from evorl.execution.size_limits import refuse_hopeless_sizes
 from evorl.runs.spec import RunSpec
