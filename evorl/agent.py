@@ -9,9 +9,8 @@ from typing import Any, ClassVar, Self
 
 import jax
 
-from evorl.config.defaults import completed
 from evorl.config.names import load_all
-from evorl.config.nodes import named_section, node_from_config, node_type
+from evorl.config.nodes import completed, named_section, node_from_config, node_type
 from evorl.config.values import checked_mapping, checked_value, field_types, plain
 from evorl.distributions import ActionDistribution, distribution_for
 from evorl.envs.action_conversion import ActionConversion, seen_by_agents

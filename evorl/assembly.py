@@ -12,12 +12,12 @@ from evorl.actors.actor_loop import Actors
 from evorl.actors.actor_settings import actor_settings
 from evorl.agents.flat_images import check_image_networks
 from evorl.agents.intrinsic_kinds import make_intrinsic
-from evorl.config.defaults import completed
 from evorl.config.gate import distrusting, grant
-from evorl.config.names import SHIPPED_WORKFLOWS, load_class, no_such
-from evorl.config.nodes import default_of, fields_from_config, named_section
+from evorl.config.names import SHIPPED_WORKFLOWS, load_class
+from evorl.config.nodes import completed, default_of, fields_from_config, named_section
 from evorl.config.values import check_names, checked_mapping, checked_value, field_types, plain, positive
 from evorl.envs import AutoresetMode, create_env
+from evorl.envs.options import as_autoreset_mode
 from evorl.episodes.recording_options import make_recording_options
 from evorl.evaluators.episodes import longest_episode
 from evorl.execution.plan import plan_execution
@@ -265,10 +265,7 @@ def training_mode(mode: str | AutoresetMode) -> AutoresetMode:
     Raises:
         ValueError: the mode is unknown, or unsuitable for training: with idle steps, or without resets.
     """
-    if not isinstance(mode, AutoresetMode):
-        if str(mode).upper() not in AutoresetMode.__members__:
-            raise ValueError(no_such("autoreset_mode", mode, ("normal", "fast")))
-        mode = AutoresetMode[str(mode).upper()]
+    mode = as_autoreset_mode(mode, (AutoresetMode.NORMAL, AutoresetMode.FAST))
     if mode in _NO_TRAINING:
         raise ValueError(
             f"autoreset_mode={mode.value} is unsuitable for training: {_NO_TRAINING[mode]}. Use normal or fast."

@@ -29,10 +29,8 @@ from omegaconf import DictConfig, OmegaConf
 from evorl.assembly import OF_SCHEDULES, complete_config, workflow_class
 from evorl.cli.config_tree import AGENT_PARTS, config_folder, refuse_hidden_files, settings_file
 from evorl.cli.default_lists import Inclusions
-from evorl.config.custom_parts import is_custom_name
-from evorl.config.defaults import completed_node
-from evorl.config.names import load_named
-from evorl.config.nodes import default_of, described_node
+from evorl.config.names import is_custom_name, load_named
+from evorl.config.nodes import completed_node, default_of, described_node
 from evorl.config.values import plain, short_repr
 from evorl.config.yaml_text import read_text_file, read_yaml
 from evorl.ec.archives import Archive

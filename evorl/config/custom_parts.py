@@ -16,11 +16,6 @@ from typing import Any
 from evorl.config.names import USER_MODULES, describe_error, load_named, no_such
 
 
-def is_custom_name(value: Any) -> bool:
-    """Return True if a value names a user-defined part: a string with a colon between module and name."""
-    return isinstance(value, str) and ":" in value
-
-
 def custom_class(name: str, base: type, setting: str) -> Any:
     """Import the class that a config names.
 

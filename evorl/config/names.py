@@ -99,6 +99,11 @@ def name_of(function: str | Callable[..., object]) -> str:
     return f"{module}:{name}"
 
 
+def is_custom_name(value: Any) -> bool:
+    """Return True if a value names a user-defined part: a string with a colon between module and name."""
+    return isinstance(value, str) and ":" in value
+
+
 def load_named(path: Any, setting: str, shipped: str | None = None) -> Callable[..., Any]:
     """Import the function or class that a setting names, if ``evorl.config.gate`` admits the name.
 

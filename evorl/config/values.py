@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evorl.config.custom_parts import is_custom_name
-from evorl.config.names import did_you_mean, load_named, no_such
+from evorl.config.names import did_you_mean, is_custom_name, load_named, no_such
 from evorl.fields import Within
 from evorl.ops.custom_name import CustomName
 

@@ -82,12 +82,12 @@ def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
     return shared, {name: value for name, value in options.items() if name not in OPTION_NAMES}
 
 
-def as_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
-    """Return an ``AutoresetMode`` for a mode or its name, in upper or lower case; raise ``ValueError`` for others."""
+def as_autoreset_mode(mode: AutoresetMode | str, valid: Iterable[AutoresetMode] = AutoresetMode) -> AutoresetMode:
+    """Return a mode by its name, in upper or lower case; for others raise ``ValueError``, which suggests ``valid``."""
     if isinstance(mode, AutoresetMode):
         return mode
     if str(mode).upper() not in AutoresetMode.__members__:
-        raise ValueError(no_such("autoreset_mode", mode, [member.value for member in AutoresetMode]))
+        raise ValueError(no_such("autoreset_mode", mode, [member.value for member in valid]))
     return AutoresetMode[str(mode).upper()]
 
 

@@ -19,9 +19,8 @@ from evorl.algorithms.neuroevolution import NeuroevolutionWorkflow
 from evorl.algorithms.ppo import PPOWorkflow
 from evorl.algorithms.td3 import TD3Workflow
 from evorl.config.custom_parts import describe_user_error
-from evorl.config.defaults import completed, plain_value
 from evorl.config.names import USER_MODULES
-from evorl.config.nodes import node_from_config
+from evorl.config.nodes import completed, node_from_config, plain_value
 from evorl.ec.operators.variation import Mutation
 from evorl.ec.optimizers import OPTIMIZERS
 from evorl.networks.recurrent import GRU, build_cell

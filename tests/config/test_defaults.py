@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from evorl.config.defaults import completed, completed_node, merged, plain_value
-from evorl.config.nodes import node_from_config
+from evorl.config.nodes import completed, completed_node, merged, node_from_config, plain_value
 from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.optimizers import OpenES
 from evorl.ops.optimization import Optimizer

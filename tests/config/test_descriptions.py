@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from evorl.config.defaults import completed
 from evorl.config.descriptions import described_settings, field_descriptions
+from evorl.config.nodes import completed
 from evorl.ops.optimization import Optimizer
 from evorl.types import PyTreeNode
 

@@ -13,7 +13,7 @@ from evorl.agent import Agent
 from evorl.assembly import complete_config, workflow_class
 from evorl.cli.composition import compose_config
 from evorl.cli.config_tree import AGENT_PARTS, config_folder
-from evorl.config.defaults import merged
+from evorl.config.nodes import merged
 from evorl.envs.action_spaces import ActionSpaces
 from evorl.runs.spec import RunSpec
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evorl.config.defaults import plain_value
+from evorl.config.nodes import plain_value
 from evorl.ec.archives import Archive, CentroidArchive, GridArchive
 from evorl.ec.archives.registry import ARCHIVES, archive_name, named_archive
 from tests.support.errors import raises_naming
