@@ -23,8 +23,8 @@ from evorl.reports.recorded_run import find_runs
 from evorl.runs import policy_archive
 from evorl.runs.about import describe_start
 from evorl.runs.folder import RunFolder
-from evorl.runs.learning_settings import learning_settings
 from evorl.runs.run_state import HeldState, RunState
+from evorl.runs.spec import learning_settings
 from tests.support.recorded_runs import record
 from tests.support.run_folders import START, make_run
 

@@ -13,12 +13,11 @@ from hydra.core.override_parser.types import Override
 from evorl.cli.arguments import given_values
 from evorl.cli.config_tree import AGENT_PARTS
 from evorl.config.command_lines import shell_word, user_path
-from evorl.config.evaluation_records import EvaluationRecords
 from evorl.config.names import did_you_mean, no_such
 from evorl.config.values import dotted_keys
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
-from evorl.runs.spec_parts import StoredRun
+from evorl.runs.spec_parts import EvaluationRecords, StoredRun
 from evorl.runs.stored import read_stored, stored_spec
 from evorl.runs.sweep_folder import SweepFolder
 from evorl.runs.trust import foreign_names, settable

@@ -126,6 +126,15 @@ class VectorEnv(EnvWrapper):
         """Return the start states of the episodes numbered ``episode`` ``[B]``, for environment keys ``[B]``."""
         return self._over_rows(self.env.reset)(_fold_rows(keys, episode))
 
+    @property
+    def observes_goals(self) -> bool:
+        """True if observations have the entries ``achieved_goal`` and ``desired_goal``, in the shape of a goal."""
+        spaces = getattr(self.obs_space, "spaces", None)
+        if self.goal_task is None or not isinstance(spaces, dict):
+            return False
+        shapes = [spaces[name].shape for name in ("achieved_goal", "desired_goal") if name in spaces]
+        return shapes == [self.goal_task.goal_space.shape] * 2
+
     def close(self) -> None:
         """Release the resources of the environments. JAX environments have no resources."""
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import jax
 
-from evorl.config.evaluation_records import EvaluationRecords
 from evorl.config.values import check_names, checked_mapping
 from evorl.envs.space import Box, DictSpace
 from evorl.envs.vector import VectorEnv
 from evorl.evaluators.episodes import DEFAULT_MAX_EPISODE_STEPS
-from evorl.evaluators.evaluator import observes_goals
+from evorl.runs.spec_parts import EvaluationRecords
 
 MAX_BYTES = 8 * 10**9  # size limit of the observations that an evaluation records step by step
 
@@ -49,7 +48,7 @@ def make_recording_options(
             )
     if keeping.num_steps:
         _refuse_many_steps(keeping.num_steps, env)
-    keeping = dataclasses.replace(keeping, goals=keeping.goals and plays_as_all and observes_goals(env))
+    keeping = dataclasses.replace(keeping, goals=keeping.goals and plays_as_all and env.observes_goals)
     plotted = _plotted(keeping, env) if keeping.plot_episodes else (None, None)
     keeping = dataclasses.replace(keeping, plot_of=plotted[0], plot_dimensions=plotted[1])
     if keeping.save_episodes:
@@ -72,8 +71,8 @@ def _refuse_many_steps(num_episodes: int, env: VectorEnv) -> None:
 
 
 def _plotted(keeping: EvaluationRecords, env: VectorEnv) -> tuple[str, tuple[int, ...]]:
-    quantity = keeping.plot_of or ("goal" if observes_goals(env) else "observation")
-    if quantity == "goal" and not observes_goals(env):
+    quantity = keeping.plot_of or ("goal" if env.observes_goals else "observation")
+    if quantity == "goal" and not env.observes_goals:
         raise ValueError("evaluation.plot_of=goal needs an environment that observes goals: set it to observation.")
     space = env.goal_task.goal_space if quantity == "goal" else env.obs_space
     if quantity == "observation" and isinstance(space, DictSpace):

@@ -95,7 +95,7 @@ def _play(
     """
     action_fn: ActionFn = evaluator.agent_fn or evaluator.action_fn  # pyright: ignore[reportAssignmentType]
     has_goals = evaluator.env.goal_task is not None
-    goal_fields = GOAL_FIELDS.values() if evaluator.keep_goals and observes_goals(evaluator.env) else ()
+    goal_fields = GOAL_FIELDS.values() if evaluator.keep_goals and evaluator.env.observes_goals else ()
     outcomes = play_episodes(
         evaluator.env,
         action_fn,
@@ -115,15 +115,6 @@ def _play(
         goals=_goals(outcomes) if goal_fields else None,
         steps=outcomes.steps,
     )
-
-
-def observes_goals(env: VectorEnv) -> bool:
-    """Return True if observations have the entries ``achieved_goal`` and ``desired_goal``, in the shape of a goal."""
-    spaces = getattr(env.obs_space, "spaces", None)
-    if env.goal_task is None or not isinstance(spaces, dict):
-        return False
-    shapes = [spaces[name].shape for name in ("achieved_goal", "desired_goal") if name in spaces]
-    return shapes == [env.goal_task.goal_space.shape] * 2
 
 
 def _goals(outcomes: EpisodeOutcomes) -> PyTreeDict:

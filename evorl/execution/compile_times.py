@@ -13,8 +13,7 @@ import jax
 from evorl.distribution import installed_version
 from evorl.envs.libraries import short_title
 from evorl.runs.files import refuse_link, write_atomically
-from evorl.runs.learning_settings import learning_settings
-from evorl.runs.spec import RunSpec
+from evorl.runs.spec import RunSpec, learning_settings
 
 _FILE = "compile_times.json"
 _MAX_BYTES = 2**20

@@ -15,7 +15,7 @@ from evorl.config.names import no_such
 from evorl.recorders.run_status import EVALUATION, TRAINING
 from evorl.reports.recorded_run import Curve, RecordedRun
 from evorl.reports.statistics import bootstrap_interval, interquartile_mean, stratified_interval
-from evorl.runs.learning_settings import learning_settings
+from evorl.runs.spec import learning_settings
 
 SEEDS_FOR_INTERVAL = 3
 CURVE_RESAMPLES = 2_000

@@ -9,14 +9,15 @@ from __future__ import annotations
 import copy
 import dataclasses
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, Self, TypeAlias
 
-from evorl.config.evaluation_records import EvaluationRecords
 from evorl.config.values import MAX_SEED, checked_value, plain, seed_number, set_at
+from evorl.runs.privacy import shareable
 from evorl.runs.spec_parts import (
     EVALUATION,
     CheckpointSettings,
+    EvaluationRecords,
     Part,
     RecorderSettings,
     StopSettings,
@@ -32,6 +33,12 @@ from evorl.runs.spec_parts import (
 )
 
 Precision: TypeAlias = Literal["default", "high", "highest"]
+# Settings that cannot affect learning.
+_NOT_OF_LEARNING = {
+    *"title sweep search eval_at_start render_interval resume run trust runs_folder recorders evaluation".split(),
+    *"best_checkpoints_kept best_over checkpoint_seconds".split(),
+    *"checkpoints_kept compilation_cache devices env_chunk deterministic checkpoint_interval log_interval".split(),
+}
 
 
 class RunKind(enum.Enum):
@@ -204,3 +211,18 @@ class RunSpec(Part):
         for path, value in settings.items():
             set_at(config, path, value)
         return self.from_config(config)
+
+
+def learning_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of all settings that can affect learning, by dotted name, without secrets."""
+    settings = {key: value for key, value in shareable(config).items() if key not in _NOT_OF_LEARNING}
+    return {name: value for name, value in _flat(settings) if name not in _NOT_OF_LEARNING}
+
+
+def _flat(node: Mapping[str, Any], above: str = "") -> Iterable[tuple[str, Any]]:
+    for key, value in node.items():
+        name = f"{above}.{key}" if above else str(key)
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, name)
+        else:
+            yield name, value

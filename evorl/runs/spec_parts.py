@@ -1,15 +1,17 @@
-"""Sections of a run's settings: stored run, warm start, checkpoints and recorders; and readers of their fields."""
+"""Sections of a run's settings: stored run, warm start, checkpoints, recorders and others; readers of their fields."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from evorl.config.evaluation_records import EvaluationRecords
+from evorl.config.names import no_such
 from evorl.config.values import check_names, checked_mapping, checked_value, field_types, short_repr
 
 Reader = Callable[[Any, str], Any]
+PLOTS_OF = ("goal", "observation")
 
 
 def setting(default: Any = dataclasses.MISSING, *, read: Reader | None = None, **marks: Any) -> Any:
@@ -64,12 +66,12 @@ def _read_tracker(value: Any, name: str, keys: tuple[str, ...], example: str) ->
     return dict(value)
 
 
-def _read_wandb(value: Any, name: str) -> bool | Mapping[str, Any]:
-    return _read_tracker(value, name, ("project", "name", "mode"), "{project: name, mode: online}")
-
-
-def _read_mlflow(value: Any, name: str) -> bool | Mapping[str, Any]:
-    return _read_tracker(value, name, ("uri", "experiment", "name"), "{uri: http://127.0.0.1:5000, experiment: name}")
+_read_wandb = functools.partial(
+    _read_tracker, keys=("project", "name", "mode"), example="{project: name, mode: online}"
+)
+_read_mlflow = functools.partial(
+    _read_tracker, keys=("uri", "experiment", "name"), example="{uri: http://127.0.0.1:5000, experiment: name}"
+)
 
 
 def _read_own(value: Any, name: str) -> tuple[Any, ...]:
@@ -100,6 +102,51 @@ def _read_init_run(value: Any, name: str) -> str | None:
     return value
 
 
+@dataclasses.dataclass(frozen=True)
+class EvaluationRecords:
+    """Settings of the data that evaluations store in addition to metrics.
+
+    Attributes:
+        goals: for environments with goals, write the goals of all evaluation episodes to eval_goals.csv; evorl evaluate
+            prints a table of the goals reached
+        goal_cells: number of cells per goal dimension in the table that evorl evaluate prints
+        save_episodes: number of episodes per evaluation to record step by step in the folder episodes; null for none
+        plot_episodes: number of episodes per evaluation to plot in the folder plots; null for none
+        plot_of: plotted quantity, goal or observation; null for the goal if it is observed, else the observation
+        plot_dimensions: indices of one or two components to plot, as in [0, 1]; null for the first two
+
+    Raises:
+        ValueError: a value has the wrong type or is out of range.
+    """
+
+    goals: bool = False
+    goal_cells: int = 3
+    save_episodes: int | None = None
+    plot_episodes: int | None = None
+    plot_of: str | None = None
+    plot_dimensions: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        hints = field_types(EvaluationRecords)
+        for name in ("goals", "goal_cells", "save_episodes", "plot_episodes"):
+            object.__setattr__(self, name, checked_value(getattr(self, name), hints[name], f"evaluation.{name}"))
+        if self.plot_of is not None and self.plot_of not in PLOTS_OF:
+            raise ValueError(no_such("value of evaluation.plot_of", self.plot_of, PLOTS_OF))
+        chosen = self.plot_dimensions
+        is_list = chosen is None or (isinstance(chosen, list | tuple) and 1 <= len(chosen) <= 2)
+        if not is_list or not all(type(i) is int and i >= 0 for i in chosen or ()):
+            raise ValueError(f"evaluation.plot_dimensions must be 1 or 2 indices from 0, as in [0, 1]; got {chosen!r}.")
+
+    @property
+    def num_steps(self) -> int:
+        """Number of episodes whose steps are all stored."""
+        return max(self.save_episodes or 0, self.plot_episodes or 0)
+
+    def for_evaluator(self) -> dict[str, Any]:
+        """Return the corresponding fields of an ``Evaluator``."""
+        return {"keep_goals": self.goals, "keep_steps": self.num_steps}
+
+
 def read_evaluation(value: Any, name: str) -> EvaluationRecords | None:
     """Read the section ``evaluation``, with the defaults of a run; ``None`` disables all records."""
     if value is None or isinstance(value, EvaluationRecords):
@@ -127,11 +174,10 @@ class Part:
         """
         values, types = {}, field_types(cls)
         for field in dataclasses.fields(cls):
-            part = field.metadata.get("part")
             name = f"{where}{field.name}"
-            if part is not None and field.metadata.get("flat"):
-                values[field.name] = part.read(config)
-            elif field.name not in config:
+            if field.metadata.get("flat"):
+                values[field.name] = field.metadata["part"].read(config)
+            elif field.name not in config or _is_default(config[field.name], field):
                 continue
             elif (read := field.metadata.get("read")) is not None:
                 values[field.name] = read(config[field.name], name)
@@ -147,11 +193,15 @@ class Part:
             value = getattr(self, field.name)
             if field.metadata.get("flat"):
                 config |= value.as_config()
-            elif isinstance(value, Part):
-                config[field.name] = value.as_config()
             else:
                 config[field.name] = _plain(value)
         return config
+
+
+def _is_default(value: Any, field: dataclasses.Field[Any]) -> bool:
+    """Return True for a text, bool or null that is the field's default; numbers may need a conversion to float."""
+    is_final = value is None or isinstance(value, bool | str)
+    return is_final and type(value) is type(field.default) and value == field.default
 
 
 def _plain(value: Any) -> Any:

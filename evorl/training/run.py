@@ -25,11 +25,10 @@ from evorl.recorders import LogRecorder, make_recorder
 from evorl.recorders.episode_records import episode_recorders
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
-from evorl.runs.learning_settings import learning_settings
 from evorl.runs.recorder import Recorder
 from evorl.runs.rescue import FolderMissing, RescuingCheckpointer, WatchedFolder
 from evorl.runs.run_state import RECORDED_IN, RESULTS_IN, RESUME_WITH_CHANGE
-from evorl.runs.spec import RunKind, RunSpec
+from evorl.runs.spec import RunKind, RunSpec, learning_settings
 from evorl.serving.remote_run import connect_training_server
 from evorl.training.preparation import own_recorders, prepare_training
 from evorl.training.start import RunStart, Trained, resume_command

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from evorl.assembly import workflow_from_config
-from evorl.config.evaluation_records import EvaluationRecords
 from evorl.metrics import EvaluationMetrics
+from evorl.runs.spec_parts import EvaluationRecords
 from evorl.types import PyTreeDict
 from evorl.workflows.workflow import Workflow
 from tests.support.errors import raises_naming
