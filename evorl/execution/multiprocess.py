@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from evorl.ops import processes
+
 PROCESS_VARIABLE = "EVORL_PROCESS"
 HEARTBEAT_SECONDS = 15  # a process without a heartbeat for this time is lost, which ends the program
 LOST_STATUS = 75  # exit status of a process that ended because another one did; EX_TEMPFAIL, "try again"
@@ -83,8 +85,6 @@ def join_processes(info: ProcessInfo) -> None:
     """
     import jax
 
-    from evorl.ops import processes
-
     if jax.distributed.is_initialized():  # as in the second run of a sweep
         return
     jax.config.update("jax_enable_preemption_service", False)  # it would catch SIGTERM, which stops training
@@ -131,8 +131,6 @@ def refuse_different_settings(settings: str) -> None:
     Raises:
         ValueError: the settings of the processes differ.
     """
-    from evorl.ops import processes
-
     number = int.from_bytes(hashlib.sha256(settings.encode()).digest()[:3])
     if processes.any_says(processes.number_of_first(number) != number):
         raise ValueError(
@@ -145,8 +143,6 @@ def describe_lost_process(error: BaseException, advice: str = "") -> str | None:
     """Return the text of a ``ProcessLost``, a message with ``advice`` if another process ended, otherwise ``None``."""
     if not _has_joined():
         return None
-    from evorl.ops import processes
-
     if isinstance(error, ProcessLost):
         return str(error)
     if not processes.tells_of_loss(error):

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import jax
+
 from evorl.config.command_lines import user_path
 from evorl.config.gate import admit
 from evorl.execution.multiprocess import join_processes, process_info
@@ -57,8 +59,6 @@ def prepare_runtime(
         ForeignCodeError: the path of the cache comes from an untrusted source.
         RuntimeError: JAX has already computed something, and there are several processes.
     """
-    import jax
-
     info = process_info()
     cores = available_cores()
     num_devices = devices if isinstance(devices, int) and not isinstance(devices, bool) and devices > 0 else None
@@ -101,8 +101,6 @@ def _keep_programs(folder: Path | None) -> None:
 
     The folder is ``folder``, else ``JAX_COMPILATION_CACHE_DIR``, else a folder in the user's cache folder.
     """
-    import jax
-
     if folder or "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         folder = folder or cache_folder()
         try:
@@ -150,8 +148,6 @@ def release_programs(share: float = 0.5) -> bool:
         return False
     if num_maps <= share * limit:
         return False
-    import jax
-
     jax.clear_caches()
     gc.collect()
     return True

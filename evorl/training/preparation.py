@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
@@ -11,11 +12,12 @@ from evorl.assembly import workflow_from_config
 from evorl.config.command_lines import is_address
 from evorl.config.custom_parts import custom_class, custom_part
 from evorl.config.gate import admit
+from evorl.envs.libraries import HOST_LIBRARIES
 from evorl.execution import programs
 from evorl.execution.first_update import refuse_idle_training
+from evorl.execution.memory import MEMORY_SHARE, available_bytes, rounded, shown_bytes
 from evorl.execution.multiprocess import refuse_different_settings
 from evorl.execution.runtime import prepare_for
-from evorl.execution.size_limits import refuse_hopeless_sizes
 from evorl.ops.processes import are_several
 from evorl.parameter_server.service import ParameterService, parameter_service
 from evorl.runs.best_run import find_run
@@ -24,8 +26,16 @@ from evorl.runs.recorder import Recorder
 from evorl.runs.shared_policy import SUFFIX
 from evorl.runs.spec import RunKind, RunSpec
 from evorl.serving.remote_run import refuse_serve_settings, with_training_server
-from evorl.warm_start import WarmStart, warm_start
 from evorl.workflows.workflow import Workflow
+
+if TYPE_CHECKING:
+    from evorl.warm_start import WarmStart
+
+MIN_CHECKED_BYTES = 10**9  # bytes; smaller sizes are not checked
+MAX_SIMULATORS = 20_000
+MIN_SEED_BYTES = 256  # bytes: keys, counters, and a network of a few numbers
+MIN_INDIVIDUAL_BYTES = 16  # bytes: a few parameters and the fitness
+MIN_TRANSITION_BYTES = 16  # bytes: observation, next observation, action and reward, with one number each
 
 
 class Prepared(NamedTuple):
@@ -70,7 +80,6 @@ def prepare_training(spec: RunSpec, resumed: RunFolder | None) -> Prepared:
 
 
 def _prepared(spec: RunSpec, workflow: Workflow, resumed: RunFolder | None) -> Prepared:
-    # Modules that a plain training run does not use are imported only if the settings request them.
     served, beginning = None, None
     if spec.kind is RunKind.REMOTE:
         workflow = with_training_server(workflow, spec)
@@ -85,6 +94,64 @@ def _prepared(spec: RunSpec, workflow: Workflow, resumed: RunFolder | None) -> P
     if not resumed and not served:
         programs.state_shapes(workflow, jax.random.key(spec.seed))
     return Prepared(spec, workflow, served, beginning)
+
+
+def refuse_hopeless_sizes(config: Mapping[str, Any]) -> None:
+    """Reject sizes in a config that exceed the memory in any environment, 32-bit indices, or ``MAX_SIMULATORS``.
+
+    Raises:
+        ValueError: a size is too large; the message states the setting, its value, and a limit.
+    """
+    parts = [(name, config.get(name)) for name in ("inner", "learner")]
+    for above, node in [("", config), *((f"{name}.", part) for name, part in parts if isinstance(part, Mapping))]:
+        capacity, rollout, num_envs, episodes = (
+            _number(node.get(name)) for name in ("replay_capacity", "rollout_length", "num_envs", "eval_episodes")
+        )
+        _refuse_bytes(f"{above}replay_capacity", capacity, MIN_TRANSITION_BYTES, "transitions")
+        if rollout * num_envs >= 2**31:
+            raise ValueError(
+                f"{above}num_envs={num_envs:,} times {above}rollout_length={rollout:,} are {num_envs * rollout:,} "
+                f"transitions per iteration, but at most {2**31 - 1:,} can be indexed: choose smaller numbers."
+            )
+        _refuse_bytes(f"{above}rollout_length", rollout, MIN_TRANSITION_BYTES * max(1, num_envs), "transitions")
+        _refuse_bytes(f"{above}eval_episodes", episodes, MIN_TRANSITION_BYTES, "episodes")
+    _refuse_bytes("num_seeds", _number(config.get("num_seeds")), MIN_SEED_BYTES, "seeds")
+    _refuse_bytes("pop_size", _number(config.get("pop_size")), MIN_SEED_BYTES, "members")
+    optimizer = config.get("optimizer")
+    if isinstance(optimizer, Mapping):
+        _refuse_bytes("optimizer.pop_size", _number(optimizer.get("pop_size")), MIN_INDIVIDUAL_BYTES, "individuals")
+    _refuse_many_simulators(config.get("env"), config.get("num_envs"))
+
+
+def _refuse_bytes(name: str, number: int, bytes_of_each: int, what: str) -> None:
+    """Raise ``ValueError`` if ``number`` items of ``bytes_of_each`` bytes exceed the memory; ``what`` names them."""
+    if number * bytes_of_each < MIN_CHECKED_BYTES:
+        return
+    available = available_bytes()
+    if available is None or number * bytes_of_each <= MEMORY_SHARE * available:
+        return
+    most = int(MEMORY_SHARE * available / bytes_of_each)
+    raise ValueError(
+        f"{name}={number:,} is too large for {shown_bytes(available)} of memory, in any environment: the largest "
+        f"that may fit is {rounded(most):,}, at the minimum of {bytes_of_each:,} bytes for each of the {what}. --plan "
+        "prints the actual size in this environment."
+    )
+
+
+def _refuse_many_simulators(env: Any, num_envs: Any) -> None:
+    """Raise ``ValueError`` for more than ``MAX_SIMULATORS`` simulators of a library outside JAX."""
+    library, number = env.get("library") if isinstance(env, Mapping) else None, _number(num_envs)
+    if number > MAX_SIMULATORS and isinstance(library, str) and library in HOST_LIBRARIES:
+        raise ValueError(
+            f"num_envs={number:,} simulators of {library} are too many, because each one is started separately: choose "
+            f"at most {MAX_SIMULATORS:,}, or an environment in JAX."
+        )
+
+
+def _number(value: Any) -> int:
+    """Return a size from the config; 0 for an invalid value, which is rejected where it is used."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return int(value) if is_number and 0 < value < 1e300 else 0
 
 
 def own_recorders(spec: RunSpec) -> list[Any]:
@@ -111,6 +178,8 @@ def warm_start_from(run: str, spec: RunSpec, workflow: Workflow) -> tuple[RunSpe
         RunFolderError: the run does not exist.
         ForeignCodeError: ``run`` is an address from settings of an untrusted source, and the user does not allow it.
     """
+    from evorl.warm_start import warm_start  # with all evolutionary optimizers, which a plain training does not use
+
     chosen = spec.init_from
     if is_address(run):
         admit(run, "init_from.run")  # settings of an untrusted source must not make requests

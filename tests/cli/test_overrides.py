@@ -12,9 +12,9 @@ from evorl.cli.arguments import names_a_run
 from evorl.cli.composition import compose_config
 from evorl.cli.overrides import read_changes, stored_run_settings
 from evorl.config.values import dotted_keys
-from evorl.execution.size_limits import refuse_hopeless_sizes
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
+from evorl.training.preparation import refuse_hopeless_sizes
 from tests.support.errors import raises_naming
 
 STORED = {
