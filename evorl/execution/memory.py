@@ -49,34 +49,39 @@ class _Array:
     is_ring: bool
 
 
-def check_memory(workflow: Any, state: State, specs: State, available: int | None = None) -> None:
+def check_memory(workflow: Any, state: State, specs: State | None, available: int | None = None) -> None:
     """Raise an error if the run's state does not fit in the memory of the machine or of an accelerator.
 
     Args:
         workflow: workflow whose settings the message refers to.
         state: shapes of the initial state, over all seeds and devices.
-        specs: ``PartitionSpec`` of each array.
+        specs: ``PartitionSpec`` of each array; ``None`` if no array is sharded.
         available: bytes that the run may use; ``None`` for about ``MEMORY_SHARE`` of the memory (no check if unknown).
 
     Raises:
         ValueError: the state does not fit; the message states the largest setting that may fit, or the largest array.
     """
     arrays = _arrays(state, specs, workflow.execution)
-    needed = required_bytes(state, specs, workflow.execution)
+    needed = sum(array.num_bytes for array in arrays)
     available, described = _memory_for_run(available)
-    if available is None or needed <= available:
-        return
+    if available is not None and needed > available:
+        raise ValueError(_describe_shortage(workflow, arrays, available, described))
+
+
+def _describe_shortage(workflow: Any, arrays: list[_Array], available: int, described: str) -> str:
+    """Return the message for arrays that do not fit in the ``available`` bytes, a limit that ``described`` states."""
+    needed = sum(array.num_bytes for array in arrays)
     summary = f"This run needs at least {shown_bytes(needed)} of memory, but {described}: "
     for name, value, part in _scaling_settings(workflow, arrays):
         fits = int(value * (available - (needed - part)) / part)
         if 1 <= fits < value:
-            raise ValueError(f"{summary}{name}={value:,} is too large. The largest that may fit is {rounded(fits):,}.")
+            return f"{summary}{name}={value:,} is too large. The largest that may fit is {rounded(fits):,}."
     largest = max(arrays, key=lambda array: array.num_bytes)
     side = largest.shape[-1] if len(largest.shape) >= 2 and largest.shape[-1] == largest.shape[-2] else 0
     squares = sum(array.num_bytes for array in arrays if array.shape[-2:] == (side, side))
     fits = int(side * math.sqrt(max(0, available - (needed - squares)) / squares)) if squares else 0
     advice = f" A side of at most {rounded(fits):,} may fit: choose a smaller network." if fits else ""
-    raise ValueError(
+    return (
         f"{summary}the largest array of the state is {largest.name} of shape {largest.shape}, "
         f"{shown_bytes(largest.num_bytes)}{'' if largest.is_ring else ' with the copy that a step makes'}.{advice}"
     )
@@ -173,7 +178,7 @@ def _control_group_limits(root: Path = _CONTROL_GROUPS, groups: Path = Path("/pr
                 yield int((folder / level / file).read_text(encoding="ascii"))
 
 
-def _arrays(state: State, specs: State, execution: Execution) -> list[_Array]:
+def _arrays(state: State, specs: State | None, execution: Execution) -> list[_Array]:
     """Return the arrays of a state; those outside ring buffers count twice, because a step replaces them by copies."""
     in_place = jax.tree.map(
         lambda node: jax.tree.map(lambda _: isinstance(node, ReplayState), node),
@@ -182,7 +187,9 @@ def _arrays(state: State, specs: State, execution: Execution) -> list[_Array]:
     )
     arrays = []
     leaves = jax.tree_util.tree_leaves_with_path(state)
-    layouts = jax.tree.leaves(specs, is_leaf=lambda spec: isinstance(spec, jax.sharding.PartitionSpec))
+    layouts: list[Any] = [()] * len(leaves)
+    if specs is not None:
+        layouts = jax.tree.leaves(specs, is_leaf=lambda spec: isinstance(spec, jax.sharding.PartitionSpec))
     for (path, leaf), is_ring, spec in zip(leaves, jax.tree.leaves(in_place), layouts, strict=True):
         is_sharded = any(axis is not None for axis in spec)
         # The devices of a CPU share one memory, which holds a copy of replicated arrays for each device.

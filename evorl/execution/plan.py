@@ -14,7 +14,7 @@ import numpy as np
 
 from evorl.config.values import positive
 from evorl.execution.trainable import SEED_AXIS, Execution
-from evorl.ops.collectives import DATA_AXIS, MEMBER_AXIS, over_agents
+from evorl.ops.collectives import DATA_AXIS, MEMBER_AXIS
 from evorl.ops.platform import on_cpu
 from evorl.ops.processes import number_of_first
 
@@ -81,7 +81,8 @@ def plan_execution(
         return _plan_for_simulators(devices, seeds), None
     # Rows of agents that act in the same copy of an environment must stay together.
     copy_keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), env.num_agents))
-    bytes_per_copy = state_bytes(jax.eval_shape(over_agents(env.env.reset, env.num_agents), copy_keys))
+    episodes = jax.ShapeDtypeStruct(copy_keys.shape, jnp.int32)
+    bytes_per_copy = state_bytes(jax.eval_shape(env.starts_of, copy_keys, episodes))
     if env.num_agents > 1:
         if env_chunk not in ("auto", None):
             raise ValueError(
@@ -98,11 +99,11 @@ def plan_execution(
         count = _worthwhile_devices(available, seeds, rows, enough, rules.evenly, processes)
     else:
         count = _checked_devices(devices, available, processes)
-    if rules.evenly:
-        _check_shares(count, seeds, rows, axis, env.num_agents)
     if count == 1:
         in_order = on_cpu() and rules.small_updates and rows * (seeds or 1) * bytes_per_copy < 2 * rules.min_bytes
         return Execution(num_seeds=seeds, in_order=in_order), env_chunk
+    if rules.evenly:
+        _check_shares(count, seeds, rows, axis, env.num_agents)
     axis = SEED_AXIS if seeds is not None and seeds % count == 0 else axis
     return Execution(num_seeds=seeds, num_devices=count, axis=axis), env_chunk
 

@@ -82,26 +82,22 @@ def on_mesh(workflow: Trainable, fn: Callable[..., Any], returns_state: bool) ->
     ``fn`` returns metrics, or metrics and a state if ``returns_state``. Metrics are identical on all devices, except
     if seeds are sharded: the seed axis is then the first (with ``returns_state`` the second, after the iterations).
     """
+    return fn if workflow.execution.axis is None else functools.partial(_run_on_mesh, fn, returns_state)
+
+
+def _run_on_mesh(fn: Callable[..., Any], returns_state: bool, workflow: Trainable, state: State, *args: Any) -> Any:
     execution = workflow.execution
-    if execution.axis is None:
-        return fn
-
-    def sharded(workflow: Trainable, state: State, *args: Any) -> Any:
-        specs = state_specs(execution, state)
-        by_seed = execution.axis == SEED_AXIS
-        metric_specs = PartitionSpec(None, SEED_AXIS) if by_seed else PartitionSpec()
-        if not returns_state:
-            metric_specs = PartitionSpec(SEED_AXIS) if by_seed else PartitionSpec()
-        run = jax.shard_map(
-            fn,
-            mesh=execution.mesh,
-            in_specs=(PartitionSpec(), specs, *[PartitionSpec()] * len(args)),
-            out_specs=(metric_specs, specs) if returns_state else metric_specs,
-            check_vma=False,
-        )
-        return run(workflow, state, *args)
-
-    return sharded
+    specs, metric_specs = state_specs(execution, state), PartitionSpec()
+    if execution.axis == SEED_AXIS:
+        metric_specs = PartitionSpec(None, SEED_AXIS) if returns_state else PartitionSpec(SEED_AXIS)
+    run = jax.shard_map(
+        fn,
+        mesh=execution.mesh,
+        in_specs=(PartitionSpec(), specs, *[PartitionSpec()] * len(args)),
+        out_specs=(metric_specs, specs) if returns_state else metric_specs,
+        check_vma=False,
+    )
+    return run(workflow, state, *args)
 
 
 def initial_state(workflow: Trainable, key: Key) -> State:
@@ -125,7 +121,8 @@ def state_shapes(workflow: Trainable, key: Key) -> State:
         ValueError: the state does not fit in memory.
     """
     state = jax.eval_shape(_init_program(), workflow, jax.eval_shape(workflow.starts, key))
-    check_memory(workflow, state, state_specs(workflow.execution, state))
+    execution = workflow.execution
+    check_memory(workflow, state, None if execution.axis is None else state_specs(execution, state))
     return state
 
 
@@ -211,9 +208,11 @@ def laid_out(workflow: Trainable, shapes: State) -> State:
 
 
 def _initial_state(workflow: Trainable, starts: Any) -> State:
+    return _set_up(workflow, starts) if workflow.execution.axis is None else _set_up_on_mesh(workflow, starts)
+
+
+def _set_up_on_mesh(workflow: Trainable, starts: Any) -> State:
     execution = workflow.execution
-    if execution.axis is None:
-        return _set_up(workflow, starts)
     # The structure of the state is known only after tracing, but specs are needed before. The leaves are therefore
     # returned in one list per layout and reassembled outside.
     layouts = (PartitionSpec(), PartitionSpec(execution.axis), PartitionSpec(None, execution.axis))
