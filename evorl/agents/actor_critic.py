@@ -22,7 +22,7 @@ from evorl.envs.env import Env
 from evorl.envs.space import Space
 from evorl.networks.heads import FeatureNetwork, PolicyNetwork, ValueNetwork
 from evorl.networks.recurrent import RecurrentNetwork, assemble, build_cell
-from evorl.networks.torsos import build_layers, build_torso
+from evorl.networks.torsos import Layer, build_layers, build_torso
 from evorl.ops.optimization import standardize
 from evorl.ops.platform import on_cpu
 from evorl.ops.returns import gae
@@ -322,8 +322,9 @@ def build_network(
     Raises:
         ValueError: an option is unknown, or a value is invalid.
     """
-    shared, cell = options.pop("shared"), build_cell(options.pop("recurrent"))
-    shared = checked_value(shared, bool, "agent.network.shared")
+    recurrent = options.pop("recurrent")
+    cell = None if recurrent is None else build_cell(recurrent)
+    shared = checked_value(options.pop("shared"), bool, "agent.network.shared")
     log_std = checked_value(options.pop("initial_log_std"), float, "agent.network.initial_log_std", "[-20, 2]")
     heads = checked_mapping(options.pop("heads"), "agent.network.heads")
     check_names(heads, obs_ndims, "key of agent.network.heads")
@@ -336,10 +337,13 @@ def build_network(
 
     def part(name: str, head: Any) -> nn.Module:
         layers = build_layers(heads.get(name, ()), f"agent.network.heads.{name}")
-        if shared:
-            return head(torso.clone(layers=layers), 1)
+        return head(torso.clone(layers=layers), 1) if shared else whole(name, head, layers)
+
+    def whole(name: str, head: Any, layers: tuple[Layer, ...] = ()) -> nn.Module:
+        if cell is None:
+            return head(torso.clone(layers=torso.layers + layers), obs_ndims[name])
         return assemble(torso, cell, layers, head, obs_ndims[name])
 
     value_head = functools.partial(ValueNetwork, num_quantiles=num_quantiles)
-    features = assemble(torso, cell, (), FeatureNetwork, obs_ndims["policy"]) if shared else None
+    features = whole("policy", FeatureNetwork) if shared else None
     return ActorCriticNetwork(part("policy", policy_head), part("value", value_head), features, num_quantiles)

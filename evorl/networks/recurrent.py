@@ -197,17 +197,15 @@ class RecurrentNetwork(nn.Module):
 
 def assemble(
     torso: Torso,
-    cell: Cell | None,
+    cell: Cell,
     head_layers: tuple[Layer, ...],
     head: Callable[[nn.Module, int], nn.Module],
     observation_ndim: int,
 ) -> nn.Module:
-    """Build a network of a torso, a recurrent cell (if not ``None``), the layers ``head_layers`` and a head.
+    """Build a network of a torso, a recurrent cell, the layers ``head_layers`` and a head.
 
     The function ``head`` builds a network, such as a ``PolicyNetwork``, from a torso and its number of input axes.
     """
-    if cell is None:
-        return head(torso.clone(layers=torso.layers + head_layers), observation_ndim)
     # Modules are cloned, because one that occurs twice in a network would share its parameters.
     cell = cell.clone(dtype=torso.dtype) if isinstance(cell, Cell) else cell.clone()
     return RecurrentNetwork(torso.clone(), cell, head(torso.clone(layers=head_layers), 1), observation_ndim)
