@@ -24,8 +24,6 @@ from evorl.envs.space import Space
 from evorl.ops.trees import leaf_name, named_leaves
 
 _FLAGS = ("termination", "truncation")
-# Folders of code that the user did not write: Python, installed packages, and evorl.
-_FOREIGN = tuple({str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "purelib", "platlib")})
 _EVORL = str(Path(__file__).resolve().parent.parent)
 _NUMPY = (
     "NumPy or Python needs the value of a traced array. Replace numpy by jax.numpy (jnp), and float() and int() by "
@@ -286,10 +284,12 @@ def _source_location(error: BaseException) -> str:
 
 
 def _is_users(file: str) -> bool:
+    """Return True unless the file belongs to Python, an installed package, or evorl."""
     if file.startswith("<frozen") or file == "<string>":
         return False
     path = str(Path(file).resolve())
-    installed = any(path.startswith(f"{folder}/") for folder in (*_FOREIGN, sys.prefix))
+    folders = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")]
+    installed = any(path.startswith(f"{folder}/") for folder in (*folders, sys.prefix))
     return not installed and not path.startswith(f"{_EVORL}/")
 
 

@@ -49,18 +49,22 @@ def wrap_env(env: Env, **options: Any) -> VectorEnv:
     setter = None if chosen.goal_setter is None else make_goal_setter(chosen.goal_setter)
     if chosen.randomization is not None:
         env = randomized(env, chosen.randomization)
-    if chosen.skills is not None:
-        if chosen.observed is not None:
-            raise ValueError("env.observed would also select from the one-hot skill of env.skills: remove one of them.")
-        if chosen.history > 1:
-            raise ValueError(
-                f"env.history={chosen.history} would also stack the one-hot skill of env.skills: set env.history=1, or "
-                "use a recurrent agent."
-            )
-        env = SkillWrapper(env, chosen.skills, chosen.skill)
-    elif chosen.skill is not None:
-        raise ValueError(f"env.skill={chosen.skill} needs env.skills, the number of skills: set env.skills too.")
+    if chosen.skills is not None or chosen.skill is not None:
+        env = _with_skills(env, chosen)
     return cls(put_wrappers(env, chosen, limit), chosen.parallel, setter)
+
+
+def _with_skills(env: Env, chosen: EnvOptions) -> Env:
+    if chosen.skills is None:
+        raise ValueError(f"env.skill={chosen.skill} needs env.skills, the number of skills: set env.skills too.")
+    if chosen.observed is not None:
+        raise ValueError("env.observed would also select from the one-hot skill of env.skills: remove one of them.")
+    if chosen.history > 1:
+        raise ValueError(
+            f"env.history={chosen.history} would also stack the one-hot skill of env.skills: set env.history=1, or use "
+            "a recurrent agent."
+        )
+    return SkillWrapper(env, chosen.skills, chosen.skill)
 
 
 def put_wrappers(env: Env, chosen: EnvOptions, limit: int | None) -> Env:
