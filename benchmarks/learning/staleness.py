@@ -54,7 +54,7 @@ def composed(task: LearningTask, num_seeds: int = 5) -> dict[str, Any]:
 @functools.cache
 def _defaults(workflow: str) -> dict[str, Any]:
     """Return the settings of a run and of a workflow class with their defaults."""
-    return _compared(RunSpec.completed_config(complete_config(workflow_class(workflow), {})))
+    return _compared(RunSpec().as_config() | complete_config(workflow_class(workflow), {}))
 
 
 def _compared(config: Mapping[str, Any]) -> dict[str, Any]:

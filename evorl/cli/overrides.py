@@ -18,7 +18,7 @@ from evorl.config.values import dotted_keys
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import EvaluationRecords, StoredRun
-from evorl.runs.stored import read_stored, stored_spec
+from evorl.runs.stored import StoredConfig
 from evorl.runs.sweep_folder import SweepFolder
 from evorl.runs.trust import foreign_names, settable
 
@@ -127,7 +127,7 @@ def read_changes(
 def changed_spec(
     folder: RunFolder, trust: bool, arguments: Sequence[str], allowed: Collection[str] | None = None
 ) -> tuple[RunSpec, Collection[str]]:
-    """Read the settings of a stored run and apply the changes of a command line; see ``stored_spec`` for errors.
+    """Read the settings of a stored run and apply the changes of a command line; see ``StoredConfig`` for errors.
 
     Args:
         folder: run folder.
@@ -138,8 +138,8 @@ def changed_spec(
     Returns:
         The settings, and the keys that the command line changed.
     """
-    config = read_stored(folder)
+    stored = StoredConfig.read(folder)
     if allowed is not None:
-        allowed = (*allowed, *map(settable, foreign_names(config)))
-    changes = read_changes(config, arguments, allowed)
-    return stored_spec(folder, trust, changes, config=config), changes.keys()
+        allowed = (*allowed, *map(settable, foreign_names(stored.config)))
+    changes = read_changes(stored.config, arguments, allowed)
+    return stored.spec(trust, changes), changes.keys()

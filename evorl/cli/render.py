@@ -32,7 +32,7 @@ from evorl.runs.best_run import find_run
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
-from evorl.runs.stored import stored_spec
+from evorl.runs.stored import StoredConfig
 from evorl.types import State
 from evorl.workflows.workflow import Workflow
 
@@ -60,9 +60,8 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
     if settings["format"] == "mp4":
         require_encoder()
     folder = find_run(settings["run"], settings["runs_folder"])
-    spec = stored_spec(
-        folder, settings["trust"], {"devices": 1, "evaluation": None, "actors": None}, can_be_overridden=False
-    )
+    changes = {"devices": 1, "evaluation": None, "actors": None}
+    spec = StoredConfig.read(folder).spec(settings["trust"], changes, can_be_overridden=False)
     env = spec.workflow["env"]
     if _library_of(env) != "pettingzoo":  # its batch rows are agents, and rendering creates its own copy
         spec = spec.changed({"eval_episodes": settings["episodes"]})

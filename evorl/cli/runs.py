@@ -38,10 +38,10 @@ def list_runs(arguments: Sequence[str]) -> list[str]:
     waiting = [run for run in runs if run.can_be_resumed]
     if waiting:
         newest = max(waiting, key=lambda run: run.folder.saved_at or 0.0)
-        config = newest.folder.load_config(trust=True)
-        command = as_arguments({"resume": newest.folder.path, **confirmation(config)})
+        names = foreign_names(newest.folder.load_config(trust=True))
+        command = as_arguments({"resume": newest.folder.path, **confirmation(names)})
         print_line(f"\n{len(waiting)} can be resumed, the newest by: evorl train {command}")
-        if names := foreign_names(config):
+        if names:
             print_line(f"It runs code from outside evorl ({as_arguments(names)}): resume it only if you trust it.")
     for note in notes:
         print_line(note)

@@ -12,7 +12,7 @@ from evorl.cli.command_options import read_options
 from evorl.cli.options import SHOW_EPISODE
 from evorl.cli.render import refuse_large_pictures
 from evorl.config.command_lines import as_arguments
-from evorl.config.gate import scope
+from evorl.config.gate import distrust, scope
 from evorl.envs import create_env
 from evorl.envs.mujoco_frames import draw_without_screen
 from evorl.episodes.physics import physics_of
@@ -21,7 +21,7 @@ from evorl.recorders.projection_recorder import draw_episodes
 from evorl.rendering.animation import frames_of, write_animation
 from evorl.runs.best_run import find_run
 from evorl.runs.files import RunFolderError
-from evorl.runs.trust import distrust_config, refuse_foreign_code
+from evorl.runs.trust import refuse_foreign_code
 
 
 @scope()
@@ -50,7 +50,7 @@ def show_episode_from_arguments(arguments: Sequence[str]) -> Path:
     path = _path_of(settings)
     episode = SavedEpisode.load(path)
     if not settings["trust"]:
-        distrust_config({"env": episode.about["env"]}, path.parent)
+        distrust(f"the config in {path.parent}")
         refuse_foreign_code({"env": episode.about["env"]}, path.parent, can_be_overridden=False)
     env = create_env(dict(episode.about["env"]), parallel=1, autoreset_mode="disabled")
     try:

@@ -29,7 +29,7 @@ from evorl.runs.folder import RunFolder
 from evorl.runs.privacy import shareable
 from evorl.runs.spec import RunSpec
 from evorl.runs.storage import read_about, structure_of
-from evorl.runs.stored import stored_spec
+from evorl.runs.stored import StoredConfig
 from evorl.runs.structure import SMALL, pack
 from evorl.runs.trust import foreign_names
 
@@ -119,7 +119,9 @@ def _checkpoint(folder: RunFolder, which: str | int, trust: bool) -> tuple[dict[
 
     The files contain only the entries of the state that evaluations and animations read: no optimizer or replay state.
     """
-    spec = stored_spec(folder, trust, {"devices": 1, "evaluation": None, "actors": None}, can_be_overridden=False)
+    spec = StoredConfig.read(folder).spec(
+        trust, {"devices": 1, "evaluation": None, "actors": None}, can_be_overridden=False
+    )
     prepare_for(spec)
     workflow = workflow_from_config(spec.workflow_config())
     try:

@@ -26,7 +26,7 @@ from evorl.networks.recurrent import computing_in
 from evorl.reports.seed_choice import SeedChoice, choose_seed
 from evorl.runs.best_run import find_run
 from evorl.runs.checkpointer import RunCheckpointer
-from evorl.runs.stored import stored_spec
+from evorl.runs.stored import StoredConfig
 from evorl.types import State
 from evorl.workflows.workflow import Workflow
 
@@ -93,7 +93,7 @@ def stored_policy(
 ) -> StoredPolicy:
     """Load the policy of a stored run. For the arguments and errors see ``load_policy``."""
     folder = find_run(run, runs_folder)
-    spec = stored_spec(folder, trust, {"devices": 1}, can_be_overridden=False)
+    spec = StoredConfig.read(folder).spec(trust, {"devices": 1}, can_be_overridden=False)
     prepare_for(spec)
     workflow = workflow_from_config(spec.workflow_config())
     try:

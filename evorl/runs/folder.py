@@ -99,10 +99,10 @@ class RunFolder:
         Raises:
             RunFolderError: ``name`` is already a run, or the folder cannot be written.
         """
-        return cls(Path(decided_by_first(lambda: str(cls._make(user_path(root), config, name).path))))
+        return cls(Path(decided_by_first(lambda: str(cls._make(user_path(root), _as_yaml(config), name).path))))
 
     @classmethod
-    def _make(cls, root: Path, config: Any, name: str | None) -> Self:
+    def _make(cls, root: Path, text: str, name: str | None) -> Self:
         with writing_to(root):
             root.mkdir(parents=True, exist_ok=True)
             path = root / name if name else new_folder(root)
@@ -115,7 +115,7 @@ class RunFolder:
             make_folder(folder.path, PRIVATE)
             if not any(folder.path.iterdir()):
                 folder.path.chmod(PRIVATE)  # Hydra may have created it, for hydra.run.dir
-            write_atomically(folder.config, _as_yaml(config))
+            write_atomically(folder.config, text)
         return folder
 
     @classmethod

@@ -12,6 +12,7 @@ from evorl.ops.processes import any_says, decided_by_first, is_first
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
+from evorl.runs.spec import RunSpec
 
 
 class FolderMissing(RunFolderError):
@@ -70,7 +71,7 @@ class RescuingCheckpointer(RunCheckpointer):
 
     Args:
         watched: the run folder.
-        config: config of the run, stored in the new folder.
+        spec: settings of the run, stored in the new folder.
         resume_command: function that returns the command to resume the run in a given folder, for the error message.
         *arguments: positional arguments of ``RunCheckpointer`` after ``folder``.
         **options: keyword arguments of ``RunCheckpointer``.
@@ -79,13 +80,13 @@ class RescuingCheckpointer(RunCheckpointer):
     def __init__(
         self,
         watched: WatchedFolder,
-        config: Any,
-        resume_command: Callable[[RunFolder], str],
+        spec: RunSpec,
+        resume_command: Callable[[RunFolder, RunSpec], str],
         *arguments: Any,
         **options: Any,
     ) -> None:
         super().__init__(watched.folder.checkpoints, *arguments, **options)
-        self._watched, self._config, self._resume_command = watched, config, resume_command
+        self._watched, self._spec, self._resume_command = watched, spec, resume_command
 
     def save(self, state: Any, progress: Mapping[str, Any], score: float | None = None) -> None:
         """Save a state, see ``RunCheckpointer.save``; if the run folder is missing, save into a new folder and raise.
@@ -99,11 +100,11 @@ class RescuingCheckpointer(RunCheckpointer):
         rescued = RunFolder(Path(decided_by_first(lambda: str(self._new_folder().path))))
         self.folder = rescued.checkpoints
         super().save(state, progress, score)
-        advice = f"Its last state is saved in {rescued.path}. To continue: {self._resume_command(rescued)}"
+        advice = f"Its last state is saved in {rescued.path}. To continue: {self._resume_command(rescued, self._spec)}"
         raise self._watched.error(advice)
 
     def _new_folder(self) -> RunFolder:
         missing = self._watched.folder.path
         names = (f"{missing.name}_rescued{f'_{number}' if number > 1 else ''}" for number in range(1, 10_000))
         name = next(name for name in names if not (missing.parent / name).exists())
-        return RunFolder.create(missing.parent, self._config, name)
+        return RunFolder.create(missing.parent, self._spec.as_config(), name)

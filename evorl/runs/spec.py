@@ -134,12 +134,6 @@ class RunSpec(Part):
         return dataclasses.replace(spec, workflow=rest)
 
     @classmethod
-    def completed_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return ``config`` with defaults added for missing run settings, but not for missing workflow settings."""
-        missing = {key: value for key, value in cls().as_config().items() if key not in config}
-        return {**config, **missing}
-
-    @classmethod
     def keys(cls, mark: str | None = None) -> frozenset[str]:
         """Return the config keys of the run's settings, or only the keys with a mark.
 

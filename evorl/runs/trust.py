@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl.config.command_lines import as_arguments
-from evorl.config.gate import distrust, grant, is_granted, is_of, leaves, names_code, names_file
+from evorl.config.gate import is_granted, is_of, leaves, names_code, names_file
 from evorl.config.names import SHIPPED_WORKFLOWS
 from evorl.config.values import plain
 from evorl.config.yaml_text import MAX_DEPTH
@@ -88,9 +88,8 @@ def foreign_names(config: Any) -> dict[str, str]:
     return {path: value for path, value in texts if _is_foreign(path, value)}
 
 
-def confirmation(config: Any) -> dict[str, str]:
+def confirmation(names: dict[str, str]) -> dict[str, str]:
     """Return command-line settings that allow ``foreign_names``: these names, or ``trust=true`` if one is in a list."""
-    names = foreign_names(config)
     return names if all(path == settable(path) for path in names) else {"trust": "true"}
 
 
@@ -139,18 +138,6 @@ def refuse_foreign_code(
             f"The config in {folder} would execute code, or use files or servers, outside evorl: {as_arguments(names)}."
             f" If you trust it, {advice if can_be_overridden else 'set trust=true'} (Python: load_config(trust=True))."
         )
-
-
-def distrust_config(config: Any, folder: Path | str, overrides: Collection[str] = ()) -> None:
-    """Make ``evorl.config.gate`` admit only code of evorl and names from the user, until the ``gate.scope`` ends.
-
-    Args:
-        config: config of the run, with the changes of the command line.
-        folder: the run folder, for messages.
-        overrides: dotted names of the settings that the command line changed.
-    """
-    distrust(f"the config in {folder}")
-    grant([value for path, value in leaves(plain(config, resolve=False)) if _is_override(path, overrides)])
 
 
 def _is_override(path: str, overrides: Collection[str]) -> bool:

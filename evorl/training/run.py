@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -100,8 +99,8 @@ def _checkpointer(watched: WatchedFolder, spec: RunSpec) -> RescuingCheckpointer
     folder, chosen = watched.folder, spec.checkpoints
     return RescuingCheckpointer(
         watched,
-        spec.as_config(),
-        functools.partial(resume_command, spec=spec),
+        spec,
+        resume_command,
         chosen.checkpoints_kept,
         (folder.metrics_csv, folder.metrics_jsonl),
         best_to_keep=chosen.best_checkpoints_kept,

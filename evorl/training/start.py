@@ -15,7 +15,7 @@ from evorl.ops.processes import is_first
 from evorl.runs.about import add_start, describe_start
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
-from evorl.runs.trust import confirmation
+from evorl.runs.trust import confirmation, foreign_names
 
 
 class RunPlace(NamedTuple):
@@ -100,5 +100,6 @@ class RunStart:
 
 def resume_command(folder: RunFolder, spec: RunSpec) -> str:
     """Return the command that resumes a run; it confirms code from outside evorl and downloads that the run uses."""
-    allowed = {"trust": "true"} if is_address(spec.init_from.run or "") else confirmation(spec.as_config())
+    downloads = is_address(spec.init_from.run or "")
+    allowed = {"trust": "true"} if downloads else confirmation(foreign_names(spec.as_config()))
     return f"{train_command()} {as_arguments({'resume': str(folder.path)} | allowed)}"

@@ -83,7 +83,7 @@ def _half_written(folder: Path) -> None:
 POINTS = {
     "before the first trial": ("evorl.sweeps.optuna_study.OptunaStudy.next_trial", None),
     "before a trial's folder": ("evorl.sweeps.search._run_of", None),
-    "in a folder without config": ("evorl.runs.folder._as_yaml", None),
+    "in a folder without config": ("evorl.runs.folder.write_atomically", None),
     "with a config and no checkpoint": ("evorl.training.run.make_recorder", None),
     "with a half-written config": ("evorl.training.run.make_recorder", _half_written),
     "before the first iteration": ("evorl.workflows.workflow.Workflow.learn", None),
