@@ -23,6 +23,7 @@ from evorl.evaluators.episodes import longest_episode
 from evorl.execution.plan import plan_execution
 from evorl.ops.schedules import Schedule
 from evorl.runs.spec import RunSpec
+from evorl.runs.spec_parts import EvaluationRecords, read_evaluation
 
 # Placeholders for ``Workflow`` and its type, to avoid a circular import.
 Workflow: TypeAlias = Any
@@ -131,10 +132,10 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
     plays_episodes = fields.get("eval_interval", 1.0) or autoreset_mode is AutoresetMode.DISABLED
     if plays_episodes and eval_env.max_episode_steps is None and not eval_env.is_remote:
         longest_episode(eval_env)  # raises now instead of at the first evaluation or generation
-    keeping = None
-    if config.get("evaluation") is not None:
+    keeping = read_evaluation(config.get("evaluation"), EvaluationRecords())
+    if keeping is not None:
         is_standard = cls.evaluation.__module__ == "evorl.workflows.workflow"
-        keeping = make_recording_options(config["evaluation"], eval_env, eval_episodes, is_standard)
+        keeping = make_recording_options(keeping, eval_env, eval_episodes, is_standard)
     agent = cls.make_agent(checked_mapping(config.get("agent"), "agent"), env)
     check_image_networks(agent, env.obs_space, env.action_space)
     execution = dataclasses.replace(execution, collector=actors)

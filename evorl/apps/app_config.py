@@ -124,7 +124,7 @@ def read_app(file: str | Path = APP_FILE, variables: Mapping[str, str] = os.envi
     if not path.exists():
         raise ValueError(f"there is no {path}: change to an app folder, or create an app with evorl new my-app.")
     config = read_mapping(read_text_file(path, "the settings of an app"), path.name)
-    check_version(config, path.name)
+    check_version(str(config["version"]) if "version" in config else None, path.name)
     check_names(config, _ENTRIES, f"entry of {path.name}")
     environment = checked_mapping(config.get("environment"), "environment")
     _argument_list(environment.get("run"))
@@ -149,16 +149,16 @@ def read_app(file: str | Path = APP_FILE, variables: Mapping[str, str] = os.envi
     )
 
 
-def check_version(config: Mapping[str, Any], name: str) -> None:
-    """Raise ``ValueError``, naming both versions, unless ``version`` is the installed version of evorl."""
+def check_version(version: str | None, name: str) -> None:
+    """Raise ``ValueError``, naming both versions, unless ``version``, stated in the file ``name``, is installed."""
     installed = installed_version()
-    if "version" not in config:
+    if version is None:
         raise ValueError(
             f"{name} does not state the version of evorl that it was made for: add the line version: {installed}"
         )
-    if str(config["version"]) != installed:
+    if version != installed:
         raise ValueError(
-            f"{name} requires evorl {config['version']}, but evorl {installed} is installed: install that version, or "
+            f"{name} requires evorl {version}, but evorl {installed} is installed: install that version, or "
             f"read CHANGELOG.md, adapt the app and set version: {installed}"
         )
 

@@ -53,11 +53,6 @@ _BASES: dict[str, type[PyTreeNode]] = {"archive": Archive, "optimizer": EvoOptim
 _in_file: dict[str, dict[str, Any]] = {}
 
 
-def completed_optimizer(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config with all settings of its evolutionary ``optimizer``; missing settings get their defaults."""
-    return {**config, "optimizer": completed_node(EvoOptimizer, config["optimizer"], None, "optimizer")}
-
-
 def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
     """Compose the config of a run from overrides, as ``evorl train`` does; invalid overrides raise Hydra's errors."""
     with initialize_configs():
@@ -114,7 +109,7 @@ class FileConfigSource(file_config_source.FileConfigSource):
         if group in AGENT_PARTS:
             result.header["package"] = None
         if isinstance(result.config, DictConfig) and ("workflow" in result.config or group.endswith("evolution")):
-            result.config = _completed(result.config, package)
+            result.config = OmegaConf.create(_completed(plain(result.config, resolve=False), package))
         if group == "env":
             _settle_factory(result)
         if config_path == "config":
@@ -172,16 +167,15 @@ def _names_a_setting(config_path: str) -> bool:
     return bool(name) and _NAMED.fullmatch(group) is not None
 
 
-def _completed(config: DictConfig, package: str) -> DictConfig:
-    """Add class defaults to a file's config, and its archive, optimizer and short forms to its defaults list."""
-    settings = plain(config, resolve=False)
+def _completed(settings: dict[str, Any], package: str) -> dict[str, Any]:
+    """Add class defaults to a file's settings, and its archive, optimizer and short forms to its defaults list."""
     defaults = [_entry_below(package, entry) for entry in settings.pop("defaults", [])]
     if "workflow" in settings:
         complete = complete_config(workflow_class(settings["workflow"]), settings)
         left_out = set(_OF_THE_RUN) - set(settings) if package else set()
         complete = {name: value for name, value in complete.items() if name not in left_out}
     else:
-        complete = completed_optimizer(settings)
+        complete = settings | {"optimizer": completed_node(EvoOptimizer, settings["optimizer"], None, "optimizer")}
     for setting, base in _BASES.items():
         _in_file.pop(f"{package}{setting}", None)
         kind = complete.get(setting, {}).get("name")
@@ -195,7 +189,7 @@ def _completed(config: DictConfig, package: str) -> DictConfig:
     named = [name for name, value in complete.items() if _NAMED.fullmatch(name) and "name" in value]
     short = [{f"/{package}{name}@_global_.{package}{name}": None} for name in named]
     self_last = [] if "_self_" in defaults else ["_self_"]
-    return OmegaConf.create({"defaults": [*defaults, *self_last, *short], **complete})
+    return {"defaults": [*defaults, *self_last, *short], **complete}
 
 
 def _entry_below(package: str, entry: Any) -> Any:

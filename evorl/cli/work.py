@@ -45,9 +45,10 @@ def work_from_arguments(arguments: Sequence[str]) -> Worked:
         if options["trust"] is not True:
             distrust(f"the server at {address}")
         check_worker_config(config, address, options["trust"])
-        prepare_for(RunSpec.from_config(config))
+        spec = RunSpec.from_config(config)
+        prepare_for(spec)
         settings = {"worker": worker, "token": token, "tls": tls, "profile_dir": options["profile_dir"]}
-        worked = work_for(config, address, options["serve"], should_stop=should_stop, **settings)
+        worked = work_for(spec, address, options["serve"], should_stop=should_stop, **settings)
     print(
         f"Worker {worker}: {worked.accepted:,} of {worked.pushes:,} pushes accepted; the server is at "
         f"{worked.step:,} steps.",

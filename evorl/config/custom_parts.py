@@ -93,19 +93,24 @@ def _is_outside(error: BaseException) -> bool:
     return not modules & set(USER_MODULES) and not any(name.partition(".")[0] == "evorl" for name in modules)
 
 
-def custom_part(config: Any, setting: str, num_inputs: int = 0) -> CustomPart:
-    """Import the function or class that a config names, and check its settings.
+def name_and_options(value: Any) -> tuple[Any, dict[str, Any]]:
+    """Split a value, a name or a mapping with ``name`` and options, into both; a missing name is ``None``."""
+    options = dict(value) if isinstance(value, Mapping) else {"name": value}
+    return options.pop("name", None), options
+
+
+def custom_part(name: str, options: Mapping[str, Any], setting: str, num_inputs: int = 0) -> CustomPart:
+    """Import a user-defined function or class, and check its settings.
 
     Args:
-        config: the name, or a mapping with ``name`` and settings.
-        setting: path of the setting, for messages.
+        name: ``"package.module:name"``.
+        options: values of its settings.
+        setting: path of the setting that names it, for messages.
         num_inputs: number of leading arguments that evorl passes; they are not settings.
 
     Raises:
         ValueError: the function cannot be imported, a setting is unknown, or a required setting is missing.
     """
-    options = dict(config) if isinstance(config, Mapping) else {"name": config}
-    name = options.pop("name")
     function = load_named(name, setting)
     parameters, takes_any = setting_names(function, num_inputs)
     for option in options:

@@ -12,7 +12,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from evorl.config.custom_parts import custom_class
+from evorl.config.custom_parts import custom_class, name_and_options
 from evorl.config.names import is_custom_name, load_named, no_such
 from evorl.config.values import check_names, checked_mapping, checked_value, declared_ranges, field_types, plain
 from evorl.ops.schedules import ExponentialScheduleSpec, Schedule
@@ -25,11 +25,12 @@ class Variants(NamedTuple):
     """Lookup of the classes that a config selects by ``name`` in place of a base class.
 
     Attributes:
-        choose: called with the base class, a mapping and its path; returns the class and the settings of its fields.
+        choose: called with the base class, a ``name`` (``None`` if missing) and the path of the mapping; returns the
+            class, and the settings that the name implies.
         name_of: returns the config name of a node.
     """
 
-    choose: Callable[[Any, Mapping[str, Any], str], tuple[Any, dict[str, Any]]]
+    choose: Callable[[Any, Any, str], tuple[Any, dict[str, Any]]]
     name_of: Callable[[Any], str]
 
 
@@ -147,9 +148,13 @@ def described_node(cls: type[PyTreeNode], config: Any, where: str) -> tuple[type
     variants = variants_of(cls)
     is_name = isinstance(config, str) and (has_name(cls) or is_custom_name(config))
     settings = checked_mapping({"name": config} if is_name else config, where)
-    if is_custom_name(settings.get("name")) and (variants is not None or not has_name(cls)):
-        return custom_class(settings["name"], cls, f"{where}.name"), {k: v for k, v in settings.items() if k != "name"}
-    return (cls, settings) if variants is None else variants.choose(cls, settings, where)
+    name, options = name_and_options(settings)
+    if is_custom_name(name) and (variants is not None or not has_name(cls)):
+        return custom_class(name, cls, f"{where}.name"), options
+    if variants is None:
+        return cls, settings
+    kind, implied = variants.choose(cls, name, where)
+    return kind, options | implied
 
 
 def has_name(cls: type[PyTreeNode]) -> bool:
@@ -238,14 +243,3 @@ def plain_value(value: Any, names: Mapping[str, Any] | None = None) -> Any:
 def _fields(cls: type[PyTreeNode]) -> tuple[dataclasses.Field, ...]:
     """Return the fields that are constructor arguments; derived fields are not settings."""
     return tuple(field for field in dataclasses.fields(cls) if field.init)
-
-
-def merged(defaults: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge ``config`` into ``defaults`` recursively; values that are not mappings replace the default."""
-    result = dict(defaults)
-    for name, value in config.items():
-        default = result.get(name)
-        if isinstance(value, Mapping) and isinstance(default, Mapping):
-            value = merged(default, value)
-        result[name] = value
-    return result

@@ -41,7 +41,7 @@ class EnvOptions:
         observed: indices of the components of a flat observation that the agent sees; ``None`` for all.
         goal_setter: method that chooses goals, see ``make_goal_setter``; ``None`` for the environment's own goals.
         randomization: ranges of the physics parameters sampled at the start of each episode, by field name, see
-            ``ranges_from_config``; ``None`` keeps the environment's own values.
+            ``randomized``; ``None`` keeps the environment's own values.
         skills: number of skills; observations include the skill that each episode samples; ``None`` for no skills.
         skill: index of the skill of all episodes, from 0, see ``SkillWrapper``; ``None`` samples a skill per episode.
 

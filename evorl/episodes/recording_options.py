@@ -1,14 +1,12 @@
-"""Checks the section ``evaluation`` of a config, and adapts the options in it to an environment."""
+"""Checks the settings of recorded evaluations, and adapts them to an environment."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 import jax
 
-from evorl.config.values import check_names, checked_mapping
 from evorl.envs.space import Box, DictSpace
 from evorl.envs.vector import VectorEnv
 from evorl.evaluators.episodes import DEFAULT_MAX_EPISODE_STEPS
@@ -18,22 +16,19 @@ MAX_BYTES = 8 * 10**9  # size limit of the observations that an evaluation recor
 
 
 def make_recording_options(
-    config: Any, env: VectorEnv, num_episodes: int, plays_as_all: bool
+    keeping: EvaluationRecords, env: VectorEnv, num_episodes: int, plays_as_all: bool
 ) -> EvaluationRecords | None:
-    """Build recording options from the section ``evaluation`` of a config; ``None`` if nothing is recorded.
+    """Adapt recording options to an environment; return ``None`` if nothing is recorded.
 
     Args:
-        config: section ``evaluation`` of a config.
+        keeping: the options.
         env: evaluation environments; if episodes are saved, their states include the physics from now on.
         num_episodes: number of episodes per evaluation.
         plays_as_all: True if the workflow does not override ``Workflow.evaluation``; overrides record no episodes.
 
     Raises:
-        ValueError: a setting is unknown, invalid, or not supported by the environment or the workflow.
+        ValueError: an option is not supported by the environment or the workflow.
     """
-    config = checked_mapping(config, "evaluation")
-    check_names(config, [field.name for field in dataclasses.fields(EvaluationRecords)], "key of evaluation")
-    keeping = EvaluationRecords(**config)
     for name in ("save_episodes", "plot_episodes"):
         number = getattr(keeping, name)
         if number is not None and number > num_episodes:

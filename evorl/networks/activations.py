@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.config.custom_parts import CustomPart, custom_class, custom_part
+from evorl.config.custom_parts import CustomPart, custom_class, custom_part, name_and_options
 from evorl.config.names import did_you_mean, is_custom_name, load_named, no_such
 from evorl.config.values import LONGEST_AXIS, checked_value, whole_number
 
@@ -135,10 +135,9 @@ def build_activation(config: Any, where: str = "activation") -> Activation:
     """
     if isinstance(config, KernelActivation | CustomPart):
         return config
-    options = dict(config) if isinstance(config, Mapping) else {"name": config}
-    name = options.pop("name", None)
+    name, options = name_and_options(config)
     if is_custom_name(name):
-        return custom_network_part(config, where)
+        return custom_network_part(name, options, where)
     if name not in (*ACTIVATIONS, _NAME):
         raise ValueError(f"{where}: {no_such('activation', name, (*ACTIVATIONS, _NAME))}")
     names = [field.name for field in dataclasses.fields(KernelActivation)] if name == _NAME else []
@@ -149,17 +148,16 @@ def build_activation(config: Any, where: str = "activation") -> Activation:
     return KernelActivation(**options) if name == _NAME else name
 
 
-def custom_network_part(config: Any, setting: str) -> CustomPart:
+def custom_network_part(name: str, options: Mapping[str, Any], setting: str) -> CustomPart:
     """Import a user-defined function of an array, or a Flax module; see ``evorl.config.custom_parts.custom_part``.
 
     Raises:
         ValueError: the class is not a Flax module, or ``custom_part`` rejects it.
     """
-    name = config["name"] if isinstance(config, Mapping) else config
     is_module = isinstance(load_named(name, setting), type)
     if is_module:
         custom_class(name, nn.Module, setting)
-    return custom_part(config, setting, num_inputs=0 if is_module else 1)
+    return custom_part(name, options, setting, num_inputs=0 if is_module else 1)
 
 
 def apply_custom_part(part: CustomPart, x: jax.Array) -> jax.Array:

@@ -7,14 +7,14 @@ also for a cell that computes in bfloat16: the cell rounds only the operands of 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from evorl.config.custom_parts import custom_class, custom_part
+from evorl.config.custom_parts import custom_class, custom_part, name_and_options
 from evorl.config.names import is_custom_name, no_such
 from evorl.config.values import whole_number
 from evorl.networks.gated_transformer import GTrXL, linear
@@ -233,8 +233,7 @@ def build_cell(config: Any) -> Cell | None:
     """
     if config is None:
         return None
-    options = dict(config) if isinstance(config, Mapping) else {"name": config}
-    kind = options.pop("name", None)
+    kind, options = name_and_options(config)
     if is_custom_name(kind):
         cls = custom_class(kind, nn.Module, f"{_SETTING}.name")
         if missing := [name for name in ("initial_state", "inputs", "__call__") if not hasattr(cls, name)]:
@@ -242,7 +241,7 @@ def build_cell(config: Any) -> Cell | None:
                 f"{_SETTING}.name={kind} lacks {' and '.join(missing)}: a cell has the methods initial_state, inputs "
                 "and __call__, as in evorl.networks.recurrent.GRU."
             )
-        return custom_part(config, _SETTING).call()
+        return custom_part(kind, options, _SETTING).call()
     if not isinstance(kind, str) or kind not in _CELLS:
         raise ValueError(f"{_SETTING}: {no_such('recurrent cell', kind, _CELLS)}")
     names = [f.name for f in dataclasses.fields(_CELLS[kind]) if f.name not in ("dtype", "parent", "name")]

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import flax.linen as nn
 import jax
 
-from evorl.config.custom_parts import CustomPart
+from evorl.config.custom_parts import CustomPart, name_and_options
 from evorl.config.names import is_custom_name, no_such
 from evorl.config.synonyms import convert_layer
 from evorl.config.values import LONGEST_AXIS, check_names, checked_value, whole_number
@@ -296,8 +296,9 @@ def build_layers(layers: Any, where: str, keeps_statistics: bool = False) -> tup
 def _layer(layer: Any, where: str) -> Layer:
     if isinstance(layer, (*_LAYERS.values(), CustomPart)):
         return layer
-    if is_custom_name(layer.get("name") if isinstance(layer, Mapping) else layer):
-        return custom_network_part(layer, where)
+    name, options = name_and_options(layer)
+    if is_custom_name(name):
+        return custom_network_part(name, options, where)
     if layer in ("batch_norm", "batch_renorm"):
         return BatchRenormalization() if layer == "batch_renorm" else BatchRenormalization(warmup=None)
     if isinstance(layer, Mapping):

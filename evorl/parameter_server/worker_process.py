@@ -12,30 +12,31 @@ from typing import Any
 
 from evorl.assembly import workflow_from_config
 from evorl.config.command_lines import as_arguments
-from evorl.config.values import checked_mapping, checked_value, seed_number
+from evorl.config.values import checked_mapping, checked_value
 from evorl.parameter_server.service import shared_limits
 from evorl.parameter_server.training import Worked, work
 from evorl.parameter_server.worker import check_supported
+from evorl.runs.spec import RunSpec
 from evorl.runs.trust import foreign_names
 from evorl.serving.serve_settings import serve_settings
 from evorl.serving.training_server import TrainingServer
 
 
-def work_for(config: Mapping[str, Any], address: str, serve: Any, **settings: Any) -> Worked:
-    """Run ``work(**settings)`` with a server's ``config``; ``serve`` sets up a ``TrainingServer`` if ``env=remote``."""
-    settings["seed"] = seed_number(config.get("seed", 0))
-    workflow = workflow_from_config(config)
+def work_for(spec: RunSpec, address: str, serve: Any, **settings: Any) -> Worked:
+    """Run ``work(**settings)`` for a server's run; ``serve`` sets up a ``TrainingServer`` if ``env=remote``."""
+    settings["seed"] = spec.seed
+    workflow = workflow_from_config(spec.workflow_config())
     check_supported(workflow)
     if not workflow.env.is_remote:
         if serve:
             raise ValueError(
                 f"serve applies only to simulators that connect over the network, but the training at {address} uses "
-                f"{workflow.env.title or config['env']}: remove serve, or start that training with env=remote."
+                f"{workflow.env.title or spec.workflow['env']}: remove serve, or start that training with env=remote."
             )
         return work(workflow, address, **settings)
     # The address comes from the worker's options, never from the server's config.
     serving = serve_settings(
-        shared_limits(checked_mapping(config.get("serve"), "serve")) | dict(checked_mapping(serve, "serve"))
+        shared_limits(checked_mapping(spec.serve, "serve")) | dict(checked_mapping(serve, "serve"))
     )
     with contextlib.closing(TrainingServer(workflow, serving)) as collector:
         return work(workflow, address, collector=collector, message=functools.partial(print, flush=True), **settings)

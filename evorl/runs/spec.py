@@ -15,7 +15,6 @@ from typing import Any, Literal, Self, TypeAlias
 from evorl.config.values import MAX_SEED, checked_value, plain, seed_number, set_at
 from evorl.runs.privacy import shareable
 from evorl.runs.spec_parts import (
-    EVALUATION,
     CheckpointSettings,
     EvaluationRecords,
     Part,
@@ -39,6 +38,7 @@ _NOT_OF_LEARNING = {
     *"best_checkpoints_kept best_over checkpoint_seconds".split(),
     *"checkpoints_kept compilation_cache devices env_chunk deterministic checkpoint_interval log_interval".split(),
 }
+_EVALUATION = EvaluationRecords(goals=True)
 
 
 class RunKind(enum.Enum):
@@ -106,7 +106,11 @@ class RunSpec(Part):
     stop: StopSettings = setting(StopSettings(), part=StopSettings, read=read_stop, names_no_code=True)
     render_interval: float = setting(0, read=read_seconds_or_steps("environment steps"))
     evaluation: EvaluationRecords | None = setting(
-        EVALUATION, part=EvaluationRecords, read=read_evaluation, builds=True, evaluates=True
+        _EVALUATION,
+        part=EvaluationRecords,
+        read=lambda value, _: read_evaluation(value, _EVALUATION),
+        builds=True,
+        evaluates=True,
     )
     recorders: RecorderSettings = setting(
         RecorderSettings(), part=RecorderSettings, read=read_recorders, names_no_code=True, shared=True

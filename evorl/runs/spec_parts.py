@@ -147,16 +147,21 @@ class EvaluationRecords:
         return {"keep_goals": self.goals, "keep_steps": self.num_steps}
 
 
-def read_evaluation(value: Any, name: str) -> EvaluationRecords | None:
-    """Read the section ``evaluation``, with the defaults of a run; ``None`` disables all records."""
+def read_evaluation(value: Any, default: EvaluationRecords) -> EvaluationRecords | None:
+    """Read the section ``evaluation`` of a config; ``None`` disables all records.
+
+    Args:
+        value: mapping, ``EvaluationRecords`` or ``None``.
+        default: values of missing settings.
+
+    Raises:
+        ValueError: ``value`` is not a mapping, a setting is unknown, or its value is invalid.
+    """
     if value is None or isinstance(value, EvaluationRecords):
         return value
-    value = checked_mapping(value, name)
-    check_names(value, [field.name for field in dataclasses.fields(EvaluationRecords)], f"key of {name}")
-    return dataclasses.replace(EVALUATION, **value)
-
-
-EVALUATION = EvaluationRecords(goals=True)
+    settings = checked_mapping(value, "evaluation")
+    check_names(settings, [field.name for field in dataclasses.fields(EvaluationRecords)], "key of evaluation")
+    return dataclasses.replace(default, **settings)
 
 
 class Part:

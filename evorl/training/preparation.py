@@ -10,7 +10,7 @@ import jax
 
 from evorl.assembly import workflow_from_config
 from evorl.config.command_lines import is_address
-from evorl.config.custom_parts import custom_class, custom_part
+from evorl.config.custom_parts import custom_class, custom_part, name_and_options
 from evorl.config.gate import admit
 from evorl.envs.libraries import HOST_LIBRARIES
 from evorl.execution import programs
@@ -160,7 +160,8 @@ def own_recorders(spec: RunSpec) -> list[Any]:
     Raises:
         ValueError: a recorder does not exist, is not a ``Recorder``, or has an unknown or missing setting.
     """
-    parts = [custom_part(recorder, "recorders.own", num_inputs=1) for recorder in spec.recorders.own]
+    own = map(name_and_options, spec.recorders.own)
+    parts = [custom_part(name, options, "recorders.own", num_inputs=1) for name, options in own]
     for part in parts:
         if isinstance(part.function, type):
             custom_class(part.name, Recorder, "recorders.own")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evorl.config.nodes import completed, completed_node, merged, node_from_config, plain_value
+from evorl.config.nodes import completed, completed_node, node_from_config, plain_value
 from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.optimizers import OpenES
 from evorl.ops.optimization import Optimizer
@@ -49,10 +49,3 @@ def test_a_part_of_another_kind_has_the_values_of_its_own_class() -> None:
     assert "mirror_sampling" not in other
     with raises_naming(ValueError, "optimizer", "'cmaess'", "'cmaes'"):
         completed_node(EvoOptimizer, {"name": "cmaess"}, usual, "optimizer")
-
-
-def test_one_mapping_over_another() -> None:
-    below = {"a": {"b": 1, "c": 2}, "d": 3}
-    assert merged(below, {"a": {"b": 5}, "d": {"e": 6}}) == {"a": {"b": 5, "c": 2}, "d": {"e": 6}}
-    assert merged(below, {"a": None}) == {"a": None, "d": 3}
-    assert below == {"a": {"b": 1, "c": 2}, "d": 3}

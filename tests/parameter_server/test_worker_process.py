@@ -8,6 +8,7 @@ import pytest
 
 from evorl.parameter_server.service import worker_config
 from evorl.parameter_server.worker_process import check_worker_config, work_for
+from evorl.runs.spec import RunSpec
 from evorl.serving.serve_settings import ServeSettings
 from tests.support.config_files import spec_of
 from tests.support.errors import raises_naming
@@ -24,13 +25,13 @@ def test_where_a_worker_listens_is_its_own_affair(monkeypatch: pytest.MonkeyPatc
         lambda *_, collector, **__: found.append(collector.settings),
     )
     for serve in ({}, {"max_clients": 5, "bind": "127.0.0.1:0"}):
-        work_for(config, "127.0.0.1:7000", serve)
+        work_for(RunSpec.from_config(config), "127.0.0.1:7000", serve)
     assert [(each.bind, each.token, each.max_clients) for each in found] == [
         ("127.0.0.1:7001", None, 3),
         ("127.0.0.1:0", None, 5),
     ]
     with raises_naming(ValueError, "serve", "mapping"):
-        work_for(config, "127.0.0.1:7000", 7)
+        work_for(RunSpec.from_config(config), "127.0.0.1:7000", 7)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -13,7 +14,6 @@ from evorl.agent import Agent
 from evorl.assembly import complete_config, workflow_class
 from evorl.cli.composition import compose_config
 from evorl.cli.config_tree import AGENT_PARTS, config_folder
-from evorl.config.nodes import merged
 from evorl.envs.action_spaces import ActionSpaces
 from evorl.runs.spec import RunSpec
 
@@ -33,6 +33,17 @@ def composed(*overrides: str) -> DictConfig:
 @functools.cache
 def _composed(*overrides: str) -> DictConfig:
     return compose_config(["devices=1", *overrides])
+
+
+def merged(defaults: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge ``config`` into ``defaults`` recursively; values that are not mappings replace the default."""
+    result = dict(defaults)
+    for name, value in config.items():
+        default = result.get(name)
+        if isinstance(value, Mapping) and isinstance(default, Mapping):
+            value = merged(default, value)
+        result[name] = value
+    return result
 
 
 def said_by(file: str, part: str = "") -> dict[str, Any]:

@@ -18,9 +18,10 @@ from benchmarks.learning.page import with_learning
 from benchmarks.results import load
 from evorl.cli.command_table import COMMANDS
 from evorl.cli.commands import help_of
-from evorl.cli.composition import completed_optimizer
 from evorl.cli.settings import as_yaml, commented_settings, run_comments, workflow_settings
 from evorl.config.descriptions import Setting, described_settings
+from evorl.config.nodes import completed_node
+from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.runs.spec import RunSpec
 from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
 
@@ -63,7 +64,8 @@ def settings_table(file: Path) -> str:
 
 def optimizer_settings(config: Mapping[str, Any]) -> Iterator[Setting]:
     """Return path, value and description of an evolutionary optimizer's settings, from ``configs/evolution``."""
-    return described_settings(EvolutionGuidedWorkflow, completed_optimizer(config))
+    optimizer = completed_node(EvoOptimizer, config["optimizer"], None, "optimizer")
+    return described_settings(EvolutionGuidedWorkflow, {**config, "optimizer": optimizer})
 
 
 def settings(file: Path) -> Iterator[Setting]:

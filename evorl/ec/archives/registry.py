@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from evorl.config.names import no_such, path_of
@@ -19,16 +18,15 @@ ARCHIVES: dict[str, type[Archive]] = {
 }
 
 
-def named_archive(cls: type[Archive], config: Mapping[str, Any], where: str) -> tuple[type[Archive], dict[str, Any]]:
-    """Return the class that the ``name`` in an archive's config selects, and the config without ``name``.
+def named_archive(cls: type[Archive], name: Any, where: str) -> tuple[type[Archive], dict[str, Any]]:
+    """Return the class of the archive with a name, and no implied settings.
 
     Raises:
         ValueError: the name is missing or unknown; the message contains ``where`` and valid names.
     """
-    name = config.get("name")
     if not isinstance(name, str) or name not in ARCHIVES:
         raise ValueError(no_such(f"value of {where}.name", name, ARCHIVES))
-    return ARCHIVES[name], {key: value for key, value in config.items() if key != "name"}
+    return ARCHIVES[name], {}
 
 
 def archive_name(archive: Archive) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from evorl.config.names import no_such, path_of
@@ -14,10 +13,8 @@ from evorl.ec.optimizers import MULTI_OBJECTIVE_OPTIMIZERS, OPTIMIZERS, MultiObj
 _EVOSAX = "evosax/"
 
 
-def named_optimizer(
-    cls: type[EvoOptimizer], config: Mapping[str, Any], where: str
-) -> tuple[type[EvoOptimizer], dict[str, Any]]:
-    """Return the class that ``name`` in an optimizer's config selects, and the settings of its fields.
+def named_optimizer(cls: type[EvoOptimizer], name: Any, where: str) -> tuple[type[EvoOptimizer], dict[str, Any]]:
+    """Return the class of the optimizer with a name, and the settings that the name implies.
 
     The class is ``cls`` or a subclass. The name is optional if ``cls`` is a concrete optimizer. Multi-objective
     optimizers are valid only if ``cls`` is one. ``where`` is the path of the config, for messages.
@@ -25,14 +22,13 @@ def named_optimizer(
     Raises:
         ValueError: the name is missing or unknown, or its class is not a ``cls``; the message lists valid names.
     """
-    settings = dict(config)
-    name = settings.pop("name", None)
+    implied: dict[str, Any] = {}
     is_multi_objective = issubclass(cls, MultiObjectiveOptimizer)
     names = MULTI_OBJECTIVE_OPTIMIZERS if is_multi_objective else OPTIMIZERS
     if name is None and cls not in (EvoOptimizer, MultiObjectiveOptimizer):
         optimizer = cls
     elif isinstance(name, str) and name.startswith(_EVOSAX) and not is_multi_objective:
-        optimizer, settings["strategy"] = EvosaxStrategy, name.removeprefix(_EVOSAX)
+        optimizer, implied = EvosaxStrategy, {"strategy": name.removeprefix(_EVOSAX)}
     elif isinstance(name, str) and name in names:
         optimizer = names[name]
     else:
@@ -42,7 +38,7 @@ def named_optimizer(
     if not issubclass(optimizer, cls):
         alternatives = [name for name, kind in names.items() if issubclass(kind, cls)]
         raise ValueError(f"{where}.name={name} is not a {cls.__name__}: choose {', '.join(alternatives)}.")
-    return optimizer, settings
+    return optimizer, implied
 
 
 def optimizer_name(optimizer: EvoOptimizer) -> str:

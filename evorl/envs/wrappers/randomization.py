@@ -78,7 +78,7 @@ class RandomizedPhysicsWrapper(Wrapper):
 
     Args:
         env: a ``PhysicsEnv``, or a user's environment that wraps one.
-        ranges: distributions of the fields of its model, see ``ranges_from_config``.
+        ranges: distributions of the fields of its model, see ``range_of_field``.
 
     Raises:
         ValueError: the environment has no model; or a field has no effect in its physics, or is read by Python code.
@@ -135,14 +135,22 @@ def randomized(env: Env, config: Any) -> Env:
 
     Args:
         env: an environment without wrappers.
-        config: see ``ranges_from_config``, or ``None``. The entry ``in_evaluation``, a bool, has no effect here.
+        config: settings of each field by its dotted or nested name, see ``range_of_field``; or ``None``. The entry
+            ``in_evaluation``, a bool, has no effect here.
 
     Raises:
         ValueError: the environment has no physics model or no such field, or a range is invalid.
     """
     settings = {str(name): value for name, value in checked_mapping(config, "env.randomization").items()}
     checked_value(settings.pop(IN_EVALUATION, True), bool, f"env.randomization.{IN_EVALUATION}")
-    return RandomizedPhysicsWrapper(env, ranges_from_config(settings, physics_of(env))) if settings else env
+    if not settings:
+        return env
+    physics = physics_of(env)
+    fields = dict(model_fields(physics.physics_model))
+    by_field = _by_field(settings, "", fields, physics)
+    return RandomizedPhysicsWrapper(
+        env, [range_of_field(name, setting, np.asarray(fields[name])) for name, setting in by_field]
+    )
 
 
 def physics_of(env: Env) -> PhysicsEnv:
@@ -158,24 +166,6 @@ def physics_of(env: Env) -> PhysicsEnv:
             "or define your environment as a PhysicsEnv."
         )
     return physics
-
-
-def ranges_from_config(config: Mapping[str, Any], physics: PhysicsEnv) -> list[FieldRange]:
-    """Return the distributions of the randomized fields of a model.
-
-    Args:
-        config: for each field, by its dotted or nested name, a mapping with ``scale``, ``shift`` or both (pairs of
-            bounds), and optionally ``each`` (false) and ``entries`` (a list of indices); see ``FieldRange``.
-        physics: environment with the model.
-
-    Raises:
-        ValueError: a field or setting is unknown, or a range is invalid or allows values that the quantity cannot have.
-    """
-    fields = dict(model_fields(physics.physics_model))
-    return [
-        _field_range(name, setting, np.asarray(fields[name]))
-        for name, setting in _by_field(config, "", fields, physics)
-    ]
 
 
 def model_fields(model: Any) -> Iterator[tuple[str, Any]]:
@@ -200,7 +190,18 @@ def _by_field(
             raise ValueError(f"env.randomization: {no_such(f'field of the physics of {physics!r}', name, fields)}")
 
 
-def _field_range(name: str, setting: Any, value: np.ndarray) -> FieldRange:
+def range_of_field(name: str, setting: Any, value: np.ndarray) -> FieldRange:
+    """Return the distribution of a field of a physics model.
+
+    Args:
+        name: dotted name of the field.
+        setting: mapping with ``scale``, ``shift`` or both (pairs of bounds), and optionally ``each`` (false) and
+            ``entries`` (a list of indices); see ``FieldRange``.
+        value: value of the field in the model, of any shape.
+
+    Raises:
+        ValueError: a setting is unknown, or a range is invalid or allows values that the quantity cannot have.
+    """
     where = f"env.randomization.{name}"
     settings = checked_mapping(setting, where)
     check_names(settings, _KEYS, f"setting of {where}")

@@ -17,9 +17,9 @@ class MyGrid(GridArchive):
 
 
 def test_a_config_names_the_archive() -> None:
-    assert named_archive(Archive, {"name": "grid", "bins": [2]}, "archive") == (GridArchive, {"bins": [2]})
+    assert named_archive(Archive, "grid", "archive") == (GridArchive, {})
     with pytest.raises(ValueError, match="centroid"):
-        named_archive(Archive, {"name": "centroids"}, "archive")
+        named_archive(Archive, "centroids", "archive")
 
 
 def test_an_archive_has_the_name_that_selects_it() -> None:
@@ -31,4 +31,4 @@ def test_an_archive_has_the_name_that_selects_it() -> None:
 @pytest.mark.parametrize("name", [["grid"], {"grid": 1}, 3, None, True], ids=str)
 def test_a_name_that_is_no_text_is_refused(name: Any) -> None:
     with raises_naming(ValueError, "archive.name", "grid, centroid"):
-        named_archive(Archive, {"name": name}, "archive")
+        named_archive(Archive, name, "archive")

@@ -73,4 +73,4 @@ def test_what_there_is_not_is_refused_in_words(config: dict[str, Any], parts: tu
 
 def test_an_optimizer_of_another_kind() -> None:
     with raises_naming(ValueError, "cmaes", "GaussianStrategy", "ars, openes, sepcem"):
-        named_optimizer(GaussianStrategy, {"name": "cmaes", "pop_size": 8}, "member")
+        named_optimizer(GaussianStrategy, "cmaes", "member")

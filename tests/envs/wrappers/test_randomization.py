@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -21,7 +20,7 @@ from evorl.envs.wrappers.randomization import (
     RandomizedPhysicsWrapper,
     model_fields,
     randomized,
-    ranges_from_config,
+    range_of_field,
 )
 from evorl.ops.trees import with_leaves
 from evorl.types import PyTreeDict
@@ -222,8 +221,7 @@ def test_an_environment_of_ones_own_may_have_a_model() -> None:
     ],
 )
 def test_names_that_contain_a_positive_quantity_may_be_negative(field: str, value: np.ndarray, limit: float) -> None:
-    physics: Any = SimpleNamespace(physics_model={field: jnp.asarray(value)})
-    (field_range,) = ranges_from_config({field: {"shift": [-limit, 0.0], "each": True}}, physics)
+    field_range = range_of_field(field, {"shift": [-limit, 0.0], "each": True}, value)
     drawn = jax.vmap(lambda key: field_range.draw(jnp.asarray(value), key))(jax.random.split(jax.random.key(0), 20))
     assert (drawn < 0).any()
 
