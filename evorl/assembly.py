@@ -73,34 +73,37 @@ def complete_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[str, 
     return {**workflow, **complete, **others}
 
 
-def refuse_replay(cls: WorkflowClass, config: Mapping[str, Any]) -> None:
-    """Raise an error if the config has ``replay`` but the workflow has no replay buffer.
+def refuse_replay(cls: WorkflowClass, replay: Any) -> None:
+    """Raise an error for the settings ``replay`` in the config of a workflow without a replay buffer.
 
     Raises:
         ValueError: ``replay`` is invalid here; the message names the key of an inner workflow, if any, to set instead.
     """
-    if "replay" not in config or "replay" in config_keys(cls):
+    if "replay" in config_keys(cls):
         return
     names = {field.name for field in dataclasses.fields(cls)}
     part = next((name for name in ("learner", "inner") if name in names), None)
     if part is None:
         instead = "remove it, or choose an off-policy algorithm"
     else:
-        replay = config["replay"] if isinstance(config["replay"], Mapping) else {}
-        settings = [f"{part}.replay.{name}={value}" for name, value in replay.items() if value is not None]
+        entries = replay.items() if isinstance(replay, Mapping) else ()
+        settings = [f"{part}.replay.{name}={value}" for name, value in entries if value is not None]
         instead = (
             "its inner workflow may have a buffer, which you configure with "
             f"{' '.join(settings) or f'{part}.replay.hindsight=future'}"
         )
-    raise ValueError(f"replay={config['replay']} is set, but {cls.__name__} has no replay buffer: {instead}.")
+    raise ValueError(f"replay={replay} is set, but {cls.__name__} has no replay buffer: {instead}.")
 
 
 def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the constructor arguments of ``cls`` that a config describes; for errors see ``build_from_config``."""
     seed = config.get("seed", 0)
     config = {key: value for key, value in plain(config).items() if key not in RUN_KEYS}
+    build_learner = getattr(cls, "build_learner", None)
+    if build_learner is not None:
+        config["learner"] = build_learner(config)
     if "replay" in config:
-        refuse_replay(cls, config)
+        refuse_replay(cls, config["replay"])
     check_names(config, config_keys(cls) | RUN_KEYS, "config key")
     if "env" not in config:
         raise ValueError("The config has no environment: set env, e.g. {'library': 'gymnax', 'name': 'CartPole-v1'}.")
@@ -108,7 +111,9 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
     config = {key: value if key == "env" else with_shares(value, total, key) for key, value in config.items()}
     settings = {key: value for key, value in config.items() if key not in BUILD_KEYS}
     fields = fields_from_config(cls, settings, "")
-    num_envs, autoreset_mode = cls.training_rows(config, fields)
+    num_envs, autoreset_mode = cls.training_rows(
+        fields, config.get("num_envs", cls.default_num_envs), config.get("autoreset_mode", AutoresetMode.NORMAL)
+    )
     actors = None
     if config.get("actors") is not None:
         actors, num_envs = _make_actors(cls, config, num_envs)
@@ -136,7 +141,10 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
     if keeping is not None:
         is_standard = cls.evaluation.__module__ == "evorl.workflows.workflow"
         keeping = make_recording_options(keeping, eval_env, eval_episodes, is_standard)
-    agent = cls.make_agent(checked_mapping(config.get("agent"), "agent"), env)
+    if build_learner is None:
+        agent = cls.make_agent(checked_mapping(config.get("agent"), "agent"), env)
+    else:
+        agent = config["learner"].agent
     check_image_networks(agent, env.obs_space, env.action_space)
     execution = dataclasses.replace(execution, collector=actors)
     parts = {"env": env, "eval_env": eval_env, "agent": agent, "execution": execution, "env_chunk": env_chunk}

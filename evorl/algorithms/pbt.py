@@ -98,7 +98,8 @@ class PBTWorkflow(Workflow[PopulationState]):
     def _from_config(cls, config: Mapping[str, Any]) -> Self:
         """Build the members' workflow from ``inner``, a config with a ``workflow`` key, and their population."""
         config = {key: value for key, value in plain(config).items() if key not in RUN_KEYS}
-        refuse_replay(cls, config)
+        if "replay" in config:
+            refuse_replay(cls, config["replay"])
         check_names(config, config_keys(cls) | RUN_KEYS, "config key")
         names = config_keys(cls) - {*BUILD_KEYS, *_SHARED, "inner", "search_space"}
         settings = fields_from_config(cls, {name: config[name] for name in names if name in config}, "")

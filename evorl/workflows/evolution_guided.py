@@ -5,18 +5,14 @@ from __future__ import annotations
 import functools
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import Agent
-from evorl.agents.random_actions import RandomAgent
 from evorl.ec import EvoOptimizer
 from evorl.ec.optimizers import with_injection
 from evorl.ec.optimizers.breeding import BreedingOptimizer
-from evorl.envs import AutoresetMode
-from evorl.envs.vector import VectorEnv
 from evorl.evaluators.episodes import EpisodeOutcomes, episode_keys, longest_episode, play_episodes, transition_rows
 from evorl.evaluators.population_evaluator import join_action_fns, population_action_fn, with_policy
 from evorl.execution.plan import PlanRules
@@ -27,7 +23,7 @@ from evorl.types import Key, PyTreeDict, pytree_field
 from evorl.workflows.evolution import initial_best, update_best
 from evorl.workflows.generational import GenerationalState, GenerationalWorkflow, generation_metrics
 from evorl.workflows.nested_learner import (
-    read_config_with_learner,
+    build_learner,
     require_room_for,
     row_of,
     updates_for_steps,
@@ -77,6 +73,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
     foreign_keys: ClassVar[tuple[str, ...]] = (*GenerationalWorkflow.foreign_keys, "agent", "eval_chunk")
     plan_rules: ClassVar[PlanRules] = PlanRules(evenly=False)  # default min_bytes: learners exchange gradients
     evaluation_entries: ClassVar[tuple[str, ...]] = ("agent_state", "learners", "eval_key", "iterations")
+    build_learner = staticmethod(build_learner)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,28 +99,10 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
         require_room_for(self.max_timesteps_per_iteration, self.learner)
 
     @classmethod
-    def _from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Build the workflow, and its learner from the section ``learner``, which has a ``workflow`` key.
-
-        Raises:
-            ValueError: a key is unknown (the message suggests the closest valid key), or a value is invalid.
-        """
-        return cls(**read_config_with_learner(cls, config))
-
-    @classmethod
-    def make_agent(cls, config: Mapping[str, Any], env: VectorEnv) -> Agent:
-        """Return a placeholder agent, which is replaced by the learner's agent."""
-        return RandomAgent()
-
-    @classmethod
-    def training_rows(cls, config: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[int, AutoresetMode]:
-        """Return the population's number of episodes and ``DISABLED``; raise ``ValueError`` without ``optimizer``."""
+    def individuals(cls, fields: Mapping[str, Any]) -> int:
+        """Return the size of the optimizer's population; raise ``ValueError`` without ``optimizer``."""
         if "optimizer" not in fields:
             raise ValueError("optimizer is missing: set the evolutionary optimizer, for example {name: ga}.")
-        return super().training_rows(config, fields)
-
-    @classmethod
-    def individuals(cls, fields: Mapping[str, Any]) -> int:
         return fields["optimizer"].pop_size
 
     @property

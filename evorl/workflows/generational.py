@@ -79,7 +79,7 @@ class GenerationalWorkflow(Workflow[G]):
         """Return the number of individuals per generation, given the workflow's fields from a config."""
 
     @classmethod
-    def training_rows(cls, config: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[int, AutoresetMode]:
+    def training_rows(cls, fields: Mapping[str, Any], num_envs: Any, autoreset_mode: Any) -> tuple[int, AutoresetMode]:
         """Return the number of episodes of a generation, one per environment, and ``AutoresetMode.DISABLED``."""
         episodes = fields.get("episodes_per_individual", cls.episodes_per_individual)
         return cls.individuals(fields) * episodes, AutoresetMode.DISABLED

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState, policy_improvers
-from evorl.assembly import inner_workflow, read_workflow_config, workflow_class
-from evorl.config.values import checked_mapping, field_types, plain, short_repr
+from evorl.assembly import inner_workflow, workflow_class
+from evorl.config.values import checked_mapping, field_types, short_repr
 from evorl.metrics import WideCounter
 from evorl.ops.normalization import update_statistics
 from evorl.ops.platform import on_cpu
@@ -28,9 +28,13 @@ UPDATES_AT_ONCE = 64  # number of updates whose batches are in memory at a time
 def build_learner(config: Mapping[str, Any]) -> OffPolicyWorkflow:
     """Build the learner from the section ``learner`` of a config, with the run's environment.
 
+    A workflow class with this function as attribute acts with its learner's agent, see ``read_workflow_config``.
+
     Raises:
         ValueError: the section is invalid, or ``checked_learner`` rejects the learner.
     """
+    if config.get("agent"):
+        raise ValueError("agent is a setting of the learner here: set learner.agent instead.")
     part = checked_mapping(config.get("learner"), "learner")
     if "workflow" in part:  # checked before its settings are read, because an unsuitable class may lack them
         chosen = workflow_class(part["workflow"], "learner.workflow")
@@ -43,17 +47,6 @@ def build_learner(config: Mapping[str, Any]) -> OffPolicyWorkflow:
     part = {"num_envs": 1, **part}
     run_settings = ("devices", "num_seeds", "env_chunk", "evaluation")
     return checked_learner(inner_workflow({**config, "learner": part}, "learner", ("env",), run_settings))
-
-
-def read_config_with_learner(cls: type[Workflow], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the constructor arguments of a workflow that acts with its learner's agent; see ``read_workflow_config``.
-
-    Raises:
-        ValueError: the learner's section, or a key or value of the workflow itself, is invalid.
-    """
-    config = plain(config)
-    learner = build_learner(config)
-    return {**read_workflow_config(cls, {**config, "learner": learner}), "agent": learner.agent}
 
 
 def checked_learner(learner: Workflow) -> OffPolicyWorkflow:

@@ -113,10 +113,9 @@ class Workflow(PyTreeNode, Generic[S]):
         return workflow
 
     @classmethod
-    def training_rows(cls, config: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[int, AutoresetMode]:
-        """Return number and autoreset mode of training environments; ``fields`` are the fields that ``config`` sets."""
-        num_envs = positive(config.get("num_envs", cls.default_num_envs), "num_envs")
-        return num_envs, training_mode(config.get("autoreset_mode", AutoresetMode.NORMAL))
+    def training_rows(cls, fields: Mapping[str, Any], num_envs: Any, autoreset_mode: Any) -> tuple[int, AutoresetMode]:
+        """Return number and autoreset mode of training environments; ``fields`` are the fields that the config sets."""
+        return positive(num_envs, "num_envs"), training_mode(autoreset_mode)
 
     @classmethod
     def make_agent(cls, config: Mapping[str, Any], env: VectorEnv) -> Agent:

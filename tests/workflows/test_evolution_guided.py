@@ -198,6 +198,7 @@ def test_evaluations_read_little() -> None:
         ),
         ({"optimiser": {}}, ("'optimizer'",)),
         ({"agent": {}}, ("'agent'",)),
+        ({"agent": {"network": {}}}, ("learner.agent",)),
         ({"episodes_per_individual": 0}, ("episodes_per_individual",)),
     ],
 )
