@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,15 +83,13 @@ def sweep_to_resume(arguments: Sequence[str]) -> tuple[Path | None, bool]:
     return folder, stored_run_settings(arguments).trust
 
 
-def read_changes(
-    config: Mapping[str, Any], arguments: Sequence[str], allowed: Collection[str] | None
-) -> dict[str, Any]:
+def read_changes(known: Collection[str], arguments: Sequence[str], allowed: Collection[str] | None) -> dict[str, Any]:
     """Read the changes that a command line makes to the config of a stored run.
 
     A string for a mapping with an entry ``name`` changes this entry only. The algorithm and environment are fixed.
 
     Args:
-        config: config of the run, as plain data.
+        known: dotted keys of the run's settings.
         arguments: command-line arguments; Hydra settings and fields of ``StoredRun``, such as ``run``, are skipped.
         allowed: settings that can be changed; ``None`` for all settings of the run.
 
@@ -102,7 +100,6 @@ def read_changes(
         ValueError: the run does not have a setting, the setting cannot be changed, or it has several values.
     """
     changes: dict[str, Any] = {}
-    known = dotted_keys(config)
     for override in refuse_sweeps(arguments):
         key, value = override.key_or_group, override.value()
         if key in _STORED_RUN or key.startswith(("hydra.", "hydra/")):
@@ -141,5 +138,5 @@ def changed_spec(
     stored = StoredConfig.read(folder)
     if allowed is not None:
         allowed = (*allowed, *map(settable, foreign_names(stored.config)))
-    changes = read_changes(stored.config, arguments, allowed)
+    changes = read_changes(dotted_keys(stored.config), arguments, allowed)
     return stored.spec(trust, changes), changes.keys()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +62,10 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
     folder = find_run(settings["run"], settings["runs_folder"])
     changes = {"devices": 1, "evaluation": None, "actors": None}
     spec = StoredConfig.read(folder).spec(settings["trust"], changes, can_be_overridden=False)
-    env = spec.workflow["env"]
-    if _library_of(env) != "pettingzoo":  # its batch rows are agents, and rendering creates its own copy
+    if spec.env.get("library") != "pettingzoo":  # its batch rows are agents, and rendering creates its own copy
         spec = spec.changed({"eval_episodes": settings["episodes"]})
     folder.refuse_links()
-    _prepare_to_draw(env, settings["format"])
+    _prepare_to_draw(spec.env, settings["format"])
     prepare_for(spec)
     workflow = workflow_from_config(spec.workflow_config())
     checkpointer = RunCheckpointer(folder.checkpoints)
@@ -110,25 +109,21 @@ def refuse_large_pictures(episodes: int, frames: int, size: int) -> None:
         )
 
 
-def _prepare_to_draw(env: Any, kind: str) -> None:
-    """Configure headless rendering for a config ``env`` and a format ``kind``, before anything else imports MuJoCo.
+def _prepare_to_draw(env: Mapping[str, Any], kind: str) -> None:
+    """Configure headless rendering for settings ``env`` and a format ``kind``, before anything else imports MuJoCo.
 
     Gymnasium renders with pygame, which also needs dummy drivers for video and audio.
     """
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-    library = _library_of(env)
+    library = env.get("library")
     if kind == "html" and library in _OF_BODIES:
         os.environ["MUJOCO_GL"] = "disable"  # a page needs no renderer, and a missing one would raise an error
     elif library != "gymnax":
         by_mujoco = library in _OF_BODIES or (library == "gymnasium" and is_drawn_by_mujoco(str(env.get("name"))))
         with _pages_explained(kind, library):
             draw_without_screen(by_mujoco)
-
-
-def _library_of(env: Any) -> str | None:
-    return env.get("library") if hasattr(env, "get") else None
 
 
 @contextlib.contextmanager
@@ -151,7 +146,7 @@ def _draw(
     key = state.eval_key if settings["seed"] is None else jax.random.key(settings["seed"])
     # A population derives its evaluation keys from the iterations of its members.
     counter = state.iterations.times(getattr(workflow, "iterations_per_generation", 1))
-    env_config = seeded(as_paid_by_the_environment(spec.workflow["env"]), spec.seed + 1)
+    env_config = seeded(as_paid_by_the_environment(spec.env), spec.seed + 1)
     of_seed = "" if settings["seed"] is None else f"_seed_{settings['seed']}"
     of_number = "" if settings["seed_number"] == BEST else f"_seed_number_{shown_seed.number}"
     of_elites = "_elites" if len(players) > 1 else ""
@@ -169,7 +164,7 @@ def _draw(
         num_steps=settings["steps"],
         as_bodies=settings["format"] != "html",
     )
-    with _pages_explained(settings["format"], _library_of(spec.workflow["env"])), episodes as shown:
+    with _pages_explained(settings["format"], spec.env.get("library")), episodes as shown:
         _write(settings, target, title, shown, workflow)
         captions = [f"  {each.caption(each.length)}\n" for each in shown]
     print(f"{title}:\n{''.join(captions)}{target}")

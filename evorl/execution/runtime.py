@@ -7,7 +7,6 @@ import functools
 import gc
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import jax
@@ -86,11 +85,10 @@ def prepare_runtime(
 
 def prepare_for(spec: RunSpec) -> None:
     """Set up JAX for the run ``spec``, see ``prepare_runtime``; set ``long_programs`` for brax environments."""
-    env = spec.workflow.get("env")
     prepare_runtime(
         spec.devices,
         spec.compilation_cache,
-        long_programs=isinstance(env, Mapping) and env.get("library") == "brax",
+        long_programs=spec.env.get("library") == "brax",
         deterministic=spec.deterministic,
         precision=spec.precision,
     )

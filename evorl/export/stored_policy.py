@@ -106,13 +106,11 @@ def stored_policy(
         if sample:
             agent_state = agent.at_progress(agent_state, jax.numpy.float32(1.0))
         widened, options = in_float32(agent), (agent_state, workflow.eval_env, sample)
-        env = spec.workflow["env"]
-        env = dict(env) if isinstance(env, Mapping) else {"name": env}
         return StoredPolicy(
             policy=portable_policy(agent, *options),
             folder=folder.path,
             env=workflow.eval_env,
-            env_config=env,
+            env_config=dict(spec.env),
             title=workflow.eval_env.title or "",
             algorithm=type(workflow).__name__.removesuffix("Workflow"),
             timesteps=int(progress["timesteps"]),

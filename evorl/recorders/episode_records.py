@@ -33,9 +33,8 @@ def episode_recorders(
     if keeping.goals and of_training:
         recorders.append(GoalTableRecorder(folder.eval_goals))
     if keeping.save_episodes:
-        env = as_paid_by_the_environment(spec.workflow["env"])
-        env = {"name": env} if isinstance(env, str) else dict(env)
-        about = {"library": env.get("library"), "name": env.get("name"), "env": env, "seed": spec.seed}
+        named = {name: spec.env.get(name) for name in ("library", "name")}
+        about = {**named, "env": as_paid_by_the_environment(spec.env), "seed": spec.seed}
         recorders.append(EpisodeRecorder(folder.episodes, about, keeping.save_episodes, suffix))
     if keeping.plot_episodes:
         projection = (keeping.plot_episodes, keeping.plot_of, keeping.plot_dimensions)

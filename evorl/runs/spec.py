@@ -184,9 +184,13 @@ class RunSpec(Part):
         for kind in (RunKind.SWEEP, RunKind.SEARCH, RunKind.PARAMETER_SERVER):
             if getattr(self, kind.value) is not None:
                 return kind
-        env = self.workflow.get("env")
-        is_remote = isinstance(env, Mapping) and env.get("library") == "remote"
-        return RunKind.REMOTE if is_remote else RunKind.TRAINING
+        return RunKind.REMOTE if self.env.get("library") == "remote" else RunKind.TRAINING
+
+    @property
+    def env(self) -> Mapping[str, Any]:
+        """Settings of the environment; a name alone becomes the entry ``name``."""
+        env = self.workflow.get("env", {})
+        return env if isinstance(env, Mapping) else {"name": env}
 
     def as_config(self) -> dict[str, Any]:
         """Return the complete config as plain data: run settings (``parameters`` only if set) and workflow settings."""

@@ -65,7 +65,7 @@ def prepare_training(spec: RunSpec, resumed: RunFolder | None) -> Prepared:
         ValueError: the settings are inconsistent, the state does not fit in memory, or no update would ever happen.
         RunFolderError: the run that ``init_from`` names cannot be read.
     """
-    refuse_hopeless_sizes(spec.as_config())
+    refuse_hopeless_sizes(spec)
     if spec.recorders.own:
         own_recorders(spec)  # raises before a folder is created
     prepare_for(spec)
@@ -96,14 +96,15 @@ def _prepared(spec: RunSpec, workflow: Workflow, resumed: RunFolder | None) -> P
     return Prepared(spec, workflow, served, beginning)
 
 
-def refuse_hopeless_sizes(config: Mapping[str, Any]) -> None:
-    """Reject sizes in a config that exceed the memory in any environment, 32-bit indices, or ``MAX_SIMULATORS``.
+def refuse_hopeless_sizes(spec: RunSpec) -> None:
+    """Reject sizes of a run that exceed the memory in any environment, 32-bit indices, or ``MAX_SIMULATORS``.
 
     Raises:
         ValueError: a size is too large; the message states the setting, its value, and a limit.
     """
-    parts = [(name, config.get(name)) for name in ("inner", "learner")]
-    for above, node in [("", config), *((f"{name}.", part) for name, part in parts if isinstance(part, Mapping))]:
+    settings = spec.workflow
+    parts = [(name, settings.get(name)) for name in ("inner", "learner")]
+    for above, node in [("", settings), *((f"{name}.", part) for name, part in parts if isinstance(part, Mapping))]:
         capacity, rollout, num_envs, episodes = (
             _number(node.get(name)) for name in ("replay_capacity", "rollout_length", "num_envs", "eval_episodes")
         )
@@ -115,12 +116,12 @@ def refuse_hopeless_sizes(config: Mapping[str, Any]) -> None:
             )
         _refuse_bytes(f"{above}rollout_length", rollout, MIN_TRANSITION_BYTES * max(1, num_envs), "transitions")
         _refuse_bytes(f"{above}eval_episodes", episodes, MIN_TRANSITION_BYTES, "episodes")
-    _refuse_bytes("num_seeds", _number(config.get("num_seeds")), MIN_SEED_BYTES, "seeds")
-    _refuse_bytes("pop_size", _number(config.get("pop_size")), MIN_SEED_BYTES, "members")
-    optimizer = config.get("optimizer")
+    _refuse_bytes("num_seeds", spec.num_seeds, MIN_SEED_BYTES, "seeds")
+    _refuse_bytes("pop_size", _number(settings.get("pop_size")), MIN_SEED_BYTES, "members")
+    optimizer = settings.get("optimizer")
     if isinstance(optimizer, Mapping):
         _refuse_bytes("optimizer.pop_size", _number(optimizer.get("pop_size")), MIN_INDIVIDUAL_BYTES, "individuals")
-    _refuse_many_simulators(config.get("env"), config.get("num_envs"))
+    _refuse_many_simulators(spec.env.get("library"), _number(settings.get("num_envs")))
 
 
 def _refuse_bytes(name: str, number: int, bytes_of_each: int, what: str) -> None:
@@ -138,13 +139,12 @@ def _refuse_bytes(name: str, number: int, bytes_of_each: int, what: str) -> None
     )
 
 
-def _refuse_many_simulators(env: Any, num_envs: Any) -> None:
+def _refuse_many_simulators(library: Any, num_envs: int) -> None:
     """Raise ``ValueError`` for more than ``MAX_SIMULATORS`` simulators of a library outside JAX."""
-    library, number = env.get("library") if isinstance(env, Mapping) else None, _number(num_envs)
-    if number > MAX_SIMULATORS and isinstance(library, str) and library in HOST_LIBRARIES:
+    if num_envs > MAX_SIMULATORS and isinstance(library, str) and library in HOST_LIBRARIES:
         raise ValueError(
-            f"num_envs={number:,} simulators of {library} are too many, because each one is started separately: choose "
-            f"at most {MAX_SIMULATORS:,}, or an environment in JAX."
+            f"num_envs={num_envs:,} simulators of {library} are too many, because each one is started separately: "
+            f"choose at most {MAX_SIMULATORS:,}, or an environment in JAX."
         )
 
 

@@ -27,14 +27,14 @@ STORED = {
 
 def test_a_stored_run_is_changed() -> None:
     arguments = ["resume=x", "total_timesteps=2e3", "optimizer=sgd", "learner.actor_optimizer=radam", "+env.size=3"]
-    assert read_changes(STORED, arguments, allowed=None) == {
+    assert read_changes(dotted_keys(STORED), arguments, allowed=None) == {
         "total_timesteps": 2000.0,
         "optimizer.name": "sgd",
         "learner.actor_optimizer.name": "radam",
         "env.size": 3,
     }
-    assert read_changes(STORED, ["optimizer={name: ars}"], allowed=None) == {"optimizer": {"name": "ars"}}
-    assert read_changes(STORED, ['+title="a,b"'], allowed=None) == {"title": "a,b"}
+    assert read_changes(dotted_keys(STORED), ["optimizer={name: ars}"], allowed=None) == {"optimizer": {"name": "ars"}}
+    assert read_changes(dotted_keys(STORED), ['+title="a,b"'], allowed=None) == {"title": "a,b"}
 
 
 @pytest.mark.parametrize(
@@ -52,16 +52,16 @@ def test_a_stored_run_is_changed() -> None:
 )
 def test_what_a_stored_run_has_not_is_refused(argument: str, parts: tuple[str, ...]) -> None:
     with raises_naming(ValueError, *parts):
-        read_changes(STORED, [argument], allowed=None)
+        read_changes(dotted_keys(STORED), [argument], allowed=None)
 
 
 def test_a_schedule_of_a_stored_run_accepts_other_entries() -> None:
     stored = {**STORED, "optimizer": {"learning_rate": {"start": 1e-3, "end": 0.0}}}
-    changes = read_changes(stored, ["optimizer.learning_rate.steps=100"], allowed=None)
+    changes = read_changes(dotted_keys(stored), ["optimizer.learning_rate.steps=100"], allowed=None)
     assert changes == {"optimizer.learning_rate.steps": 100}
     for argument in ("optimizer.steps=100", "steps=100", "optimizer.learning_rate.end.steps=100"):
         with raises_naming(ValueError, "setting of the run", argument.partition("=")[0]):
-            read_changes(stored, [argument], allowed=None)
+            read_changes(dotted_keys(stored), [argument], allowed=None)
 
 
 def test_which_run_is_meant() -> None:
@@ -97,7 +97,7 @@ def test_no_wrong_value_of_any_setting_ends_in_a_traceback(overrides: list[str])
             try:
                 OmegaConf.update(config, key, value, merge=False)
                 spec = RunSpec.from_config(config)
-                refuse_hopeless_sizes(spec.as_config())
+                refuse_hopeless_sizes(spec)
                 workflow_from_config(spec.workflow_config()).env.close()
             except ValueError as error:
                 sentences.append(str(error))

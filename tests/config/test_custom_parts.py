@@ -172,6 +172,10 @@ def test_nested_settings_may_be_of_a_class_below_ours(my_parts: Any) -> None:
             ("recorders.own=my_parts:Gated", "Recorder"),
         ),
         (
+            lambda: own_recorders(OmegaConf.create({"recorders": {"own": [{"size": 3}]}})),
+            ("recorders.own", "package.module:function", "None"),
+        ),
+        (
             lambda: NeuroevolutionWorkflow.build_from_config({**CARTPOLE, "optimizer": "my_parts:Gated"}),
             ("my_parts:Gated", "EvoOptimizer"),
         ),

@@ -50,6 +50,12 @@ def test_the_kind_follows_from_the_settings(config: dict[str, Any], kind: RunKin
     assert RunSpec.from_config(config).kind is kind
 
 
+def test_a_name_alone_is_a_mapping_of_the_environment() -> None:
+    assert RunSpec(workflow={"env": "CartPole-v1"}).env == {"name": "CartPole-v1"}
+    assert RunSpec(workflow={"env": {"library": "brax"}}).env == {"library": "brax"}
+    assert RunSpec().env == {}
+
+
 def test_a_run_is_of_one_kind() -> None:
     with raises_naming(ValueError, "sweep and search"):
         assert RunSpec.from_config({"sweep": {"a": [1]}, "search": {"trials": 1}}).kind

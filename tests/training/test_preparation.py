@@ -196,12 +196,12 @@ def test_no_run_is_nothing_and_a_resume_refuses_one() -> None:
 def test_a_hopeless_replay_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, above: str) -> None:
     monkeypatch.setattr(preparation, "available_bytes", lambda: 16 * 10**9)
     node = {"replay_capacity": 1e12}
-    config = {above.rstrip("."): node} if above else node
+    spec = RunSpec(workflow={above.rstrip("."): node} if above else node)
     fits = "fit is 800,000,000, at the minimum of 16 bytes for each of the transitions"
     with raises_naming(ValueError, f"{above}replay_capacity=1,000,000,000,000 ", "16 GB of memory", fits):
-        refuse_hopeless_sizes(config)
+        refuse_hopeless_sizes(spec)
     for capacity in (1e8, 1_000_000, None, "x"):
-        refuse_hopeless_sizes({"replay_capacity": capacity})
+        refuse_hopeless_sizes(RunSpec(workflow={"replay_capacity": capacity}))
 
 
 @pytest.mark.parametrize("above", ["", "inner.", "learner."])
@@ -220,41 +220,41 @@ def test_hopeless_sizes_are_refused_with_the_number_and_the_limit(
 ) -> None:
     monkeypatch.setattr(preparation, "available_bytes", lambda: 16 * 10**9)
     with raises_naming(ValueError, f"{above}{parts[0]}") as error:
-        refuse_hopeless_sizes({above.rstrip("."): sizes} if above else sizes)
+        refuse_hopeless_sizes(RunSpec(workflow={above.rstrip("."): sizes} if above else sizes))
     assert all(part in str(error.value) for part in parts)
-    refuse_hopeless_sizes(dict.fromkeys(sizes, 100))
-    refuse_hopeless_sizes(dict.fromkeys(sizes, "abc") | {"env": "x"})
+    refuse_hopeless_sizes(RunSpec(workflow=dict.fromkeys(sizes, 100)))
+    refuse_hopeless_sizes(RunSpec(workflow=dict.fromkeys(sizes, "abc") | {"env": "x"}))
 
 
 @pytest.mark.parametrize(
-    ("config", "part"),
+    ("spec", "part"),
     [
         (
-            {"num_seeds": 1e9},
+            RunSpec(num_seeds=10**9),
             ("num_seeds=1,000,000,000", "fit is 50,000,000,", "of the seeds"),
         ),
         (
-            {"pop_size": 1e9},
+            RunSpec(workflow={"pop_size": 1e9}),
             ("pop_size=1,000,000,000", "fit is 50,000,000,", "of the members"),
         ),
         (
-            {"optimizer": {"pop_size": 1e12}},
+            RunSpec(workflow={"optimizer": {"pop_size": 1e12}}),
             ("optimizer.pop_size=1,000,000,000,000", "fit is 800,000,000,", "individ"),
         ),
     ],
 )
 def test_hopeless_numbers_of_seeds_and_individuals_are_refused(
-    monkeypatch: pytest.MonkeyPatch, config: dict, part: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch, spec: RunSpec, part: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(preparation, "available_bytes", lambda: 16 * 10**9)
     with raises_naming(ValueError, *part):
-        refuse_hopeless_sizes(config)
-    refuse_hopeless_sizes({"num_seeds": 100, "pop_size": 100, "optimizer": {"pop_size": 100}})
-    refuse_hopeless_sizes({"optimizer": "sgd", "pop_size": None})
+        refuse_hopeless_sizes(spec)
+    refuse_hopeless_sizes(RunSpec(num_seeds=100, workflow={"pop_size": 100, "optimizer": {"pop_size": 100}}))
+    refuse_hopeless_sizes(RunSpec(workflow={"optimizer": "sgd", "pop_size": None}))
 
 
 @pytest.mark.parametrize("library", ["gymnasium", "envpool", "host", "pettingzoo"])
 def test_many_simulators_are_refused_before_the_first_is_started(library: str) -> None:
     with raises_naming(ValueError, "num_envs=1,000,000", f"simulators of {library}", "at most 20,000"):
-        refuse_hopeless_sizes({"num_envs": 1e6, "env": {"library": library, "name": "x"}})
-    refuse_hopeless_sizes({"num_envs": 1e6, "env": {"library": "brax", "name": "x"}})
+        refuse_hopeless_sizes(RunSpec(workflow={"num_envs": 1e6, "env": {"library": library, "name": "x"}}))
+    refuse_hopeless_sizes(RunSpec(workflow={"num_envs": 1e6, "env": {"library": "brax", "name": "x"}}))
