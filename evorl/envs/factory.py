@@ -36,8 +36,12 @@ def create_env(
         ValueError: a name or value is invalid; for an unknown name, the message suggests the closest valid name.
         ImportError: a package that the environment needs is not installed.
     """
+    named = {"name": config} if isinstance(config, str) else {} if config is None else config
+    if not hasattr(named, "items"):
+        raise ValueError(f"An environment config must be a name or a mapping, got {type(config).__name__}.")
     explicit = {"library": library, "name": name, **options}
-    settings = _settings(config) | {key: value for key, value in explicit.items() if value is not None}
+    entries = [*named.items(), *explicit.items()]
+    settings = {str(key): value for key, value in entries if value is not None}
     with distrusting(config):
         env, env.title = _made_as_configured(settings)
     return env
@@ -68,16 +72,6 @@ def _create(library: str, name: str, settings: dict[str, Any]) -> VectorEnv:
 
 def _without(settings: Mapping[str, Any], key: str) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name != key}
-
-
-def _settings(config: Mapping[str, Any] | str | None) -> dict[str, Any]:
-    if config is None:
-        return {}
-    if isinstance(config, str):
-        return {"name": config}
-    if not isinstance(config, Mapping) and not hasattr(config, "items"):
-        raise ValueError(f"An environment config must be a name or a mapping, got {type(config).__name__}.")
-    return {str(key): value for key, value in config.items() if value is not None}
 
 
 def _resolve(library: str | None, name: str | None) -> tuple[str, str]:
