@@ -93,12 +93,6 @@ def _is_outside(error: BaseException) -> bool:
     return not modules & set(USER_MODULES) and not any(name.partition(".")[0] == "evorl" for name in modules)
 
 
-def name_and_options(value: Any) -> tuple[Any, dict[str, Any]]:
-    """Split a value, a name or a mapping with ``name`` and options, into both; a missing name is ``None``."""
-    options = dict(value) if isinstance(value, Mapping) else {"name": value}
-    return options.pop("name", None), options
-
-
 def custom_part(name: str, options: Mapping[str, Any], setting: str, num_inputs: int = 0) -> CustomPart:
     """Import a user-defined function or class, and check its settings.
 

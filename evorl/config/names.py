@@ -9,7 +9,7 @@ import pkgutil
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -102,6 +102,12 @@ def name_of(function: str | Callable[..., object]) -> str:
 def is_custom_name(value: Any) -> bool:
     """Return True if a value names a user-defined part: a string with a colon between module and name."""
     return isinstance(value, str) and ":" in value
+
+
+def name_and_options(value: Any) -> tuple[Any, dict[str, Any]]:
+    """Split a value, a name or a mapping with ``name`` and options, into both; a missing name is ``None``."""
+    options = dict(value) if isinstance(value, Mapping) else {"name": value}
+    return options.pop("name", None), options
 
 
 def load_named(path: Any, setting: str, shipped: str | None = None) -> Callable[..., Any]:

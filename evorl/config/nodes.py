@@ -12,8 +12,8 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from evorl.config.custom_parts import custom_class, name_and_options
-from evorl.config.names import is_custom_name, load_named, no_such
+from evorl.config.custom_parts import custom_class
+from evorl.config.names import is_custom_name, load_named, name_and_options, no_such
 from evorl.config.values import check_names, checked_mapping, checked_value, declared_ranges, field_types, plain
 from evorl.ops.schedules import ExponentialScheduleSpec, Schedule
 from evorl.types import PyTreeDict, PyTreeNode

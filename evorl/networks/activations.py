@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.config.custom_parts import CustomPart, custom_class, custom_part, name_and_options
-from evorl.config.names import did_you_mean, is_custom_name, load_named, no_such
+from evorl.config.custom_parts import CustomPart, custom_class, custom_part
+from evorl.config.names import did_you_mean, is_custom_name, load_named, name_and_options, no_such
 from evorl.config.values import LONGEST_AXIS, checked_value, whole_number
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {

@@ -14,8 +14,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from evorl.config.custom_parts import custom_class, custom_part, name_and_options
-from evorl.config.names import is_custom_name, no_such
+from evorl.config.custom_parts import custom_class, custom_part
+from evorl.config.names import is_custom_name, name_and_options, no_such
 from evorl.config.values import whole_number
 from evorl.networks.gated_transformer import GTrXL, linear
 from evorl.networks.heads import torso_output

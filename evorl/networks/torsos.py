@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeAlias
 import flax.linen as nn
 import jax
 
-from evorl.config.custom_parts import CustomPart, name_and_options
-from evorl.config.names import is_custom_name, no_such
+from evorl.config.custom_parts import CustomPart
+from evorl.config.names import is_custom_name, name_and_options, no_such
 from evorl.config.synonyms import convert_layer
 from evorl.config.values import LONGEST_AXIS, check_names, checked_value, whole_number
 from evorl.networks import blocks

@@ -10,8 +10,9 @@ import jax
 
 from evorl.assembly import workflow_from_config
 from evorl.config.command_lines import is_address
-from evorl.config.custom_parts import custom_class, custom_part, name_and_options
+from evorl.config.custom_parts import custom_class, custom_part
 from evorl.config.gate import admit
+from evorl.config.names import name_and_options
 from evorl.envs.libraries import HOST_LIBRARIES
 from evorl.execution import programs
 from evorl.execution.first_update import refuse_idle_training
