@@ -37,7 +37,7 @@ BARS: dict[str, float] = {
     "files of the functions that a PPO step enters": 26,
     "lines of the functions that a SAC step enters": 1470,
     "files of the functions that a SAC step enters": 31,
-    "lines of the functions that evorl train enters before a step": 5519,
+    "lines of the functions that evorl train enters before a step": 5532,
     "files of the functions that evorl train enters before a step": 102,
     "files that the import of algorithms/ppo.py reads": 127,
     "lines of configs/agent that stand in another of its files, %": 48.5,
@@ -47,8 +47,8 @@ BARS: dict[str, float] = {
     "circles of imports": 0,
     "classes of ours in the longest line of workflows": 4,
     "circles of imports, with names that strings load late": 0,
-    "functions with a parameter config": 81,
-    "functions with a parameter of type DictConfig": 6,
+    "functions with a parameter config": 53,
+    "functions with a parameter of type DictConfig": 5,
     "imports inside functions": 135,
     "strings that load a name late, in tables": 44,
     "strings that load a name late, outside of tables": 0,
@@ -56,7 +56,7 @@ BARS: dict[str, float] = {
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 7,
-    "lines of the package": 75213,
+    "lines of the package": 75152,
     "breaches of the rules of English": 0,
 }
 # Target values of measures.

@@ -148,14 +148,9 @@ class EvaluationRecords:
 
 
 def read_evaluation(value: Any, default: EvaluationRecords) -> EvaluationRecords | None:
-    """Read the section ``evaluation`` of a config; ``None`` disables all records.
+    """Read the section ``evaluation``; missing settings are as in ``default``, and ``None`` disables all records.
 
-    Args:
-        value: mapping, ``EvaluationRecords`` or ``None``.
-        default: values of missing settings.
-
-    Raises:
-        ValueError: ``value`` is not a mapping, a setting is unknown, or its value is invalid.
+    Raises ``ValueError`` if the section is not a mapping, or a setting is unknown or invalid.
     """
     if value is None or isinstance(value, EvaluationRecords):
         return value
