@@ -17,7 +17,7 @@ from evorl.reports.recorded_run import find_runs, named
 from evorl.reports.run_list import Filters, readable
 from evorl.reports.summary_table import as_csv
 from evorl.reports.swept_setting import settings_or_itself
-from evorl.runs.files import RunFolderError, make_folder, write_text, writing_to
+from evorl.runs.files import RunFolderError, make_folder, sibling, write_text, writing_to
 from evorl.runs.folder import RunFolder
 
 
@@ -48,7 +48,7 @@ def write_page(report: Report, settings: Mapping[str, Any], places: Sequence[str
     page = Path(settings["to"] or folder / "report.html")
     outputs = {page: report.to_html(settings["pictures"])}
     if settings["csv"] is not None:
-        outputs[Path(settings["csv"] or page.with_suffix(".csv"))] = as_csv(report.groups)
+        outputs[Path(settings["csv"] or sibling(page, ".csv", ".html"))] = as_csv(report.groups)
     # Names of folders may contain bytes that are not UTF-8.
     outputs = {path: content.encode(errors="backslashreplace").decode() for path, content in outputs.items()}
     for path, content in outputs.items():

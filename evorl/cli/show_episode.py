@@ -20,7 +20,7 @@ from evorl.episodes.saved_episode import SavedEpisode
 from evorl.recorders.projection_recorder import draw_episodes
 from evorl.rendering.animation import frames_of, write_animation
 from evorl.runs.best_run import find_run
-from evorl.runs.files import RunFolderError
+from evorl.runs.files import RunFolderError, sibling
 from evorl.runs.trust import refuse_foreign_code
 
 
@@ -55,10 +55,10 @@ def show_episode_from_arguments(arguments: Sequence[str]) -> Path:
     env = create_env(dict(episode.about["env"]), parallel=1, autoreset_mode="disabled")
     try:
         if physics_of(episode) is None:
-            target = Path(settings["to"] or path.with_suffix(".png"))
+            target = Path(settings["to"] or sibling(path, ".png", ".npz", ".json"))
             _draw(target, path, episode, env)
         else:
-            target = Path(settings["to"] or path.with_suffix(".gif"))
+            target = Path(settings["to"] or sibling(path, ".gif", ".npz", ".json"))
             write_animation(target, frames_of(episode, env, settings["frames"], settings["size"]))
     finally:
         env.close()

@@ -17,8 +17,8 @@ import numpy as np
 
 from evorl.config.command_lines import user_path
 from evorl.config.values import short_repr
-from evorl.runs.files import RunFolderError, make_folder, open_to_write, writing_to
-from evorl.runs.npz_file import read_npz
+from evorl.runs.files import RunFolderError, make_folder, open_to_write, sibling, writing_to
+from evorl.runs.npz_file import read_npz, storable
 
 FORMAT = 1
 _PER_STEP = ("action", "reward", "termination", "success")  # arrays ``[T, ...]``; all others are ``[T + 1, ...]``
@@ -44,8 +44,8 @@ class SavedEpisode:
         Raises:
             RunFolderError: the folder cannot be written.
         """
-        shapes = {name: {"shape": list(x.shape), "dtype": str(x.dtype)} for name, x in self.arrays.items()}
-        arrays: dict[str, Any] = dict(self.arrays)
+        arrays: dict[str, Any] = {name: storable(x) for name, x in self.arrays.items()}
+        shapes = {name: {"shape": list(x.shape), "dtype": str(x.dtype)} for name, x in arrays.items()}
         text = json.dumps({"format": FORMAT, **self.about, "arrays": shapes}, indent=2) + "\n"
         with writing_to(path.parent):
             make_folder(path.parent)
@@ -80,8 +80,7 @@ class SavedEpisode:
 
 def _files_of(path: Path) -> tuple[Path, Path]:
     """Return the description and the arrays of an episode, given either path, or their common path without suffix."""
-    whole = path.with_suffix("") if path.suffix in (".npz", ".json") else path  # the name may have dots: lr_0.5
-    return whole.with_name(f"{whole.name}.json"), whole.with_name(f"{whole.name}.npz")
+    return sibling(path, ".json", ".npz", ".json"), sibling(path, ".npz", ".npz", ".json")
 
 
 def _problem_of(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str | None:

@@ -96,7 +96,7 @@ def with_recorded_steps(workflow: Any, state: S) -> S:
         columns = _wrap_observations(learner.env, columns, named)
     _check_columns(spec, columns, named)
     _check_choices(learner.env.action_space, columns["actions"], named)
-    steps = _as_batch(spec, columns)
+    steps = _as_batch(spec, columns, named)
     num_envs = learner.num_stored_envs
     num_rows = len(columns["rewards"]) // num_envs
     rows = jax.tree.map(lambda x: _time_major(x, num_rows, num_envs), steps)
@@ -205,8 +205,7 @@ def _wrap_observations(env: VectorEnv, columns: dict[str, np.ndarray], named: st
         return columns
     spec = SampleBatch(obs=row.obs_space.spec, next_obs=row.obs_space.spec)
     _check_columns(spec, columns, named)
-    leaves = [columns[name].astype(leaf.dtype) for name, leaf in _named_leaves(spec)]
-    recorded = jax.tree.unflatten(jax.tree.structure(spec), leaves)
+    recorded = _converted(spec, columns, named)
     starts = np.append(True, columns["termination"] | columns["truncation"])[:-1]
     obs, next_obs = jax.device_get(row.seen_steps(recorded.obs, recorded.next_obs, starts))
     others = {name: x for name, x in columns.items() if name in COLUMNS}
@@ -265,11 +264,30 @@ def _check_choices(space: Space, actions: np.ndarray, named: str) -> None:
         )
 
 
-def _as_batch(spec: SampleBatch, columns: Mapping[str, np.ndarray]) -> SampleBatch:
+def _converted(spec: SampleBatch, columns: Mapping[str, np.ndarray], named: str) -> SampleBatch:
+    """Return the columns in the structure and with the dtypes of ``spec``, leaves ``[N, ...]``.
+
+    Raises:
+        ReplayFileError: a number is out of the range of its dtype.
+    """
+    leaves = []
+    for name, leaf in _named_leaves(spec):
+        column = columns[name]
+        with np.errstate(over="ignore", invalid="ignore"):
+            leaves.append(column.astype(leaf.dtype))
+        is_lost = leaves[-1] != column if leaf.dtype.kind in "iub" else ~np.isfinite(leaves[-1])
+        if is_lost.any():
+            at = np.unravel_index(np.argmax(is_lost), is_lost.shape)
+            raise ReplayFileError(
+                f"{name} in row {at[0]} of {named} is {column[at]}, out of the range of the environment's "
+                f"{leaf.dtype}: scale the recorded numbers, or choose a file that was recorded in this environment."
+            )
+    return jax.tree.unflatten(jax.tree.structure(spec), leaves)
+
+
+def _as_batch(spec: SampleBatch, columns: Mapping[str, np.ndarray], named: str) -> SampleBatch:
     """Convert columns to the transitions that ``take_in`` stores, leaves ``[N, ...]``."""
-    columns = {**columns, "dones": columns["termination"] | columns["truncation"]}
-    leaves = [columns[name].astype(leaf.dtype) for name, leaf in _named_leaves(spec)]
-    stored = jax.tree.unflatten(jax.tree.structure(spec), leaves)
+    stored = _converted(spec, {**columns, "dones": columns["termination"] | columns["truncation"]}, named)
     others = {name: leaf for name, leaf in stored.extras.items() if name != "termination"}
     extras = PyTreeDict(env_extras=PyTreeDict(termination=stored.extras.termination), **others)
     return stored.replace(extras=extras)

@@ -22,7 +22,7 @@ from evorl.export.parity import NotTheSame, Parity, Recorded, compared, recorded
 from evorl.export.portable_policy import PortablePolicy
 from evorl.export.stored_policy import StoredPolicy
 from evorl.export.trace import traced_graph
-from evorl.runs.files import make_folder, refuse_link, writing_to
+from evorl.runs.files import make_folder, refuse_link, sibling, writing_to
 
 
 class Written(NamedTuple):
@@ -58,7 +58,7 @@ def export_policy(stored: StoredPolicy, formats: Sequence[str], to: str | Path |
         source = sources[name]
         content, extra = _content(name, source)
         parity = _checked_content(name, content, source, recorded[id(source.policy)])
-        _write({path: content} | {path.with_suffix(suffix): data for suffix, data in extra.items()})
+        _write({path: content} | {sibling(path, suffix, f".{FORMATS[name]}"): data for suffix, data in extra.items()})
         print(f"{name}: {path}, {len(content):,} bytes, {parity.describe() if parity else _UNCHECKED}")
         written.append(Written(path, parity))
     widened = [name for name, source in sources.items() if source is not stored]

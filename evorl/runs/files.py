@@ -64,6 +64,11 @@ def writing_to(folder: Path | str) -> Iterator[None]:
         ) from error
 
 
+def sibling(path: Path, suffix: str, *replaced: str) -> Path:
+    """Return ``path`` with ``suffix``, which replaces only a suffix in ``replaced``: names may have dots (lr_0.5)."""
+    return path.with_name((path.stem if path.suffix in replaced else path.name) + suffix)
+
+
 def refuse_link(path: Path) -> None:
     """Raise ``RunFolderError`` if ``path`` is a symbolic link."""
     if path.is_symlink():

@@ -7,6 +7,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,12 @@ _DAMAGE += (tokenize.TokenError, zipfile.BadZipFile, zlib.error)
 
 class NpzError(ValueError):
     """Raised for a file of arrays that cannot be read; the message is a clause, to be embedded in a sentence."""
+
+
+def storable(array: Any) -> np.ndarray:
+    """Return ``array`` for a file; floats that NumPy cannot read back, such as bfloat16, become float32, exactly."""
+    array = np.asarray(array)
+    return array.astype(np.float32) if array.dtype.kind == "V" and array.dtype.names is None else array
 
 
 def read_npz(path: Path, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:

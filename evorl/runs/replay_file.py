@@ -20,8 +20,8 @@ import numpy as np
 
 from evorl.config.command_lines import as_arguments, user_path
 from evorl.config.values import short_repr
-from evorl.runs.files import open_to_write, refuse_link, writing_to
-from evorl.runs.npz_file import NpzError, read_npz
+from evorl.runs.files import open_to_write, refuse_link, sibling, writing_to
+from evorl.runs.npz_file import NpzError, read_npz, storable
 
 FORMAT = 1
 COLUMNS = ("actions", "rewards", "termination", "truncation")  # in every file, in addition to observations
@@ -32,22 +32,26 @@ class ReplayFileError(ValueError):
     """Raised for a file of transitions that is missing, corrupted or incompatible; the message states the reason."""
 
 
-def write_replay_file(path: Path, columns: Mapping[str, np.ndarray], env: str | None) -> dict[str, Any]:
+def write_replay_file(path: Path | str, columns: Mapping[str, Any], env: str | None) -> dict[str, Any]:
     """Write ``<path>.npz`` and ``<path>.json``, each atomically, and return the content of the ``.json``.
 
     Args:
-        path: path without suffix.
+        path: path with or without suffix.
         columns: arrays ``[N, ...]`` by column name, see the module; at least ``COLUMNS``.
         env: name of the environment, with its library, such as ``gymnasium/Hopper-v5``; ``None`` if unknown.
 
     Raises:
+        ReplayFileError: a column is missing, has another length or a wrong type, or is not finite.
         RunFolderError: the files cannot be written.
     """
+    path, columns = user_path(path), {name: storable(x) for name, x in columns.items()}
+    _require_columns(columns, path)
+    _check_values(columns, path)
     facts = {"format": FORMAT, "env": env, "num_steps": len(columns["rewards"]), **episode_facts(columns)}
     facts["columns"] = {name: {"dtype": str(x.dtype), "shape": list(x.shape[1:])} for name, x in columns.items()}
     with writing_to(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        arrays, described = path.with_suffix(".npz"), path.with_suffix(".json")
+        arrays, described = (sibling(path, suffix, ".npz", ".json") for suffix in (".npz", ".json"))
         for file in (arrays, described):
             refuse_link(file)
         with _replacing(arrays) as part, open_to_write(part, "wb") as file:
@@ -127,10 +131,29 @@ def read_replay_facts(path: Path) -> dict[str, Any]:
     for name, value, fits, expected in checked:
         if not fits:
             raise ReplayFileError(f"{described}: {name} must be {expected}, got {short_repr(value)}.")
-    missing = [name for name in COLUMNS if name not in facts["columns"]]
-    if missing:
-        raise ReplayFileError(f"{path} has no column {missing[0]!r}; it has {', '.join(facts['columns'])}.")
+    _require_columns(facts["columns"], path)
     return facts
+
+
+def _require_columns(columns: Mapping[str, Any], path: Path) -> None:
+    missing = [name for name in COLUMNS if name not in columns]
+    if missing:
+        raise ReplayFileError(f"{path} has no column {missing[0]!r}; it has {', '.join(columns)}.")
+
+
+def _check_values(columns: Mapping[str, np.ndarray], path: Path) -> None:
+    """Raise ``ReplayFileError`` unless all columns have one entry per step, of the right type, all finite."""
+    num_steps = columns["rewards"].size
+    for name, x in columns.items():
+        shown = f"{name} in {path} is {x.dtype}{list(x.shape)}"
+        if x.dtype.kind not in "biuf":
+            entries = "a dict observation has a column for each entry, such as obs.position"
+            raise ReplayFileError(f"{shown}, but must be numbers: {entries}.")
+        if name in _PER_STEP and (x.ndim != 1 or x.dtype.kind not in _PER_STEP[name]):
+            raise ReplayFileError(f"{shown}, but must be one {'number' if name == 'rewards' else 'bool'} per step.")
+        if x.shape[:1] != (num_steps,) or not num_steps:
+            raise ReplayFileError(f"{shown}, but must have an entry for each of {num_steps} steps, at least one.")
+    refuse_not_finite(columns, str(path), "remove or correct this row.")
 
 
 def _is_size(value: Any) -> bool:
@@ -159,12 +182,10 @@ def read_columns(path: Path, facts: Mapping[str, Any]) -> dict[str, np.ndarray]:
         raise ReplayFileError(f"{path} cannot be read: {error}.") from error
     for name, described in facts["columns"].items():
         found, expected = columns[name], [facts["num_steps"], *described["shape"]]
-        shown = f"{name} in {path} is {found.dtype}{list(found.shape)}"
         if list(found.shape) != expected or str(found.dtype) != described["dtype"]:
+            shown = f"{name} in {path} is {found.dtype}{list(found.shape)}"
             raise ReplayFileError(f"{shown}, but its description states {described['dtype']}{expected}.")
-        if name in _PER_STEP and (found.ndim != 1 or found.dtype.kind not in _PER_STEP[name]):
-            raise ReplayFileError(f"{shown}, but must be one {'number' if name == 'rewards' else 'bool'} per step.")
-    refuse_not_finite(columns, str(path), "remove or correct this row.")
+    _check_values(columns, path)
     return columns
 
 

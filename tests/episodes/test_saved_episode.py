@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -51,6 +52,13 @@ def test_names_with_dots_are_different_episodes(suffix: str, tmp_path: Path) -> 
     for number, name in enumerate(names):
         for ending in ("", ".npz", ".json"):
             assert SavedEpisode.load(tmp_path / f"{name}{ending}").about["return"] == number
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float16", "uint8"])
+def test_floats_that_numpy_cannot_read_keep_their_values(dtype: str, tmp_path: Path) -> None:
+    obs = jnp.arange(8).reshape(4, 2).astype(dtype)
+    SavedEpisode(EPISODE.about, {**ARRAYS, "obs": np.asarray(obs)}).save(tmp_path / "low")
+    np.testing.assert_array_equal(SavedEpisode.load(tmp_path / "low").arrays["obs"], obs.astype(jnp.float32))
 
 
 def test_what_is_missing_or_damaged_is_told(path: Path, tmp_path: Path) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import hypothesis
+import hypothesis.strategies as st
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -14,13 +17,15 @@ from evorl.envs.space import Box
 from evorl.execution.collector import iterate
 from evorl.execution.recorded_steps import (
     _check_choices,
+    _converted,
     _wrap_observations,
     check_recorded_steps,
     save_recorded_steps,
 )
 from evorl.runs.replay_file import ReplayFileError, read_columns, read_replay_facts, write_replay_file
+from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict, State
-from tests.support.errors import raises_naming
+from tests.support.errors import assert_names, raises_naming
 from tests.support.recorded_pendulum import NUM_STEPS, TITLE, pendulum_columns, recorded_pendulum
 from tests.support.small_workflows import small
 from tests.support.toy_envs import CHOICES
@@ -233,6 +238,37 @@ def test_actions_beyond_the_bounds_of_agents_are_refused(tmp_path: Path) -> None
     _check_choices(half, np.array([[1.0, 50.0], [-1.0, -50.0]]), "half")
     with raises_naming(ReplayFileError, "row 1", "is 2.0"):
         _check_choices(half, np.array([[1.0, 50.0], [2.0, 0.0]]), "half")
+
+
+@hypothesis.given(st.sampled_from(["uint8", "int32", "bool", "float32", "float16", "bfloat16"]), st.data())
+def test_numbers_out_of_range_are_refused(dtype: str, data: st.DataObject) -> None:
+    """A recording may be wider than the buffer; its numbers either keep their value or are an error, never others."""
+    stored, recorded = jnp.dtype(dtype), np.dtype(np.float64 if "float" in dtype else np.int64)
+    largest = 70_000 if dtype == "float16" else 1e39
+    number = st.floats(-largest, largest) if recorded.kind == "f" else st.integers(-(2**62), 2**62)
+    column = np.array(data.draw(st.lists(number | st.sampled_from([0, 1, 255]), min_size=1, max_size=4)), recorded)
+    spec = SampleBatch(obs=jax.ShapeDtypeStruct((), stored))
+    limits = jnp.finfo(stored) if recorded.kind == "f" else jnp.iinfo(stored) if dtype != "bool" else None
+    low, high = (0, 1) if limits is None else (float(limits.min), float(limits.max))
+    beyond = (column < low) | (column > high)
+    try:
+        converted = _converted(spec, {"obs": column}, "wide").obs
+    except ReplayFileError as error:
+        assert_names(str(error), f"obs in row {np.argmax(beyond)} of wide", column[np.argmax(beyond)], dtype)
+        assert beyond.any()
+    else:
+        assert converted.dtype == stored
+        tolerance = {"rtol": 0 if recorded.kind == "i" else 1e-2, "atol": 1e-6}
+        np.testing.assert_allclose(converted.astype(recorded), column, **tolerance)
+
+
+def test_rewards_beyond_the_buffer_are_refused(tmp_path: Path) -> None:
+    columns = pendulum_columns()
+    columns["rewards"] = columns["rewards"].astype(np.float64)
+    columns["rewards"][7] = 1e39
+    write_replay_file(tmp_path / "large", columns, TITLE)
+    with raises_naming(ReplayFileError, "rewards in row 7", "1e+39", "float32"):
+        _loading(str(tmp_path / "large")).init(0)
 
 
 @pytest.mark.parametrize("choice", [-1, 3])

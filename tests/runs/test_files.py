@@ -6,6 +6,8 @@ import errno
 import os
 from pathlib import Path
 
+import hypothesis
+import hypothesis.strategies as st
 import pytest
 
 from evorl.runs.files import (
@@ -14,6 +16,7 @@ from evorl.runs.files import (
     make_private_folder,
     open_to_write,
     refuse_link,
+    sibling,
     write_text,
     writing_to,
 )
@@ -33,6 +36,18 @@ from tests.support.errors import raises_naming
 def test_failures_to_write_become_one_sentence(error: Exception, parts: tuple[str, ...]) -> None:
     with raises_naming(RunFolderError, "write to here", *parts), writing_to("here"):
         raise error
+
+
+NAMES = st.text(st.sampled_from("a0.-_"), min_size=1).filter(lambda name: name.strip("."))
+
+
+@hypothesis.given(NAMES, NAMES)
+def test_files_next_to_different_files_are_different(first: str, second: str) -> None:
+    """Names may have dots: ``Path.with_suffix`` would give lr_0.1 and lr_0.2 the same file."""
+    files = {sibling(Path(name), ".csv", ".html") for name in (first, second)}
+    assert len(files) == len({first, second})
+    assert sibling(Path(f"{first}.html"), ".csv", ".html") == Path(f"{first}.csv")
+    assert first.endswith(".html") or sibling(Path(first), ".csv", ".html") == Path(f"{first}.csv")
 
 
 def test_other_errors_pass_unchanged() -> None:

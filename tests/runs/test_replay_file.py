@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -54,6 +56,10 @@ def test_files_are_found_by_their_names(path: Path, tmp_path: Path) -> None:
     assert find_replay_file(str(path)) == path
     assert find_replay_file(str(path.with_suffix(""))) == path
     write_replay_file(tmp_path / "run" / "replay", pendulum_columns(), TITLE)
+    for name, num_steps in {"lr_0.1": 16, "lr_0.2": 32, "lr_0.3.npz": 48}.items():  # dots in names
+        write_replay_file(tmp_path / name, pendulum_columns(num_steps), TITLE)
+    for name, num_steps in {"lr_0.1": 16, "lr_0.2": 32, "lr_0.3": 48}.items():
+        assert read_replay_facts(find_replay_file(str(tmp_path / name)))["num_steps"] == num_steps
     assert find_replay_file(str(tmp_path / "run")) == tmp_path / "run" / "replay.npz"
     with raises_naming(ReplayFileError, "no replay.npz", "evorl save-replay run="):
         find_replay_file(str(path.parent))
@@ -87,7 +93,7 @@ def _describe(path: Path, **changes: object) -> None:
 def _with_nan(path: Path) -> None:
     columns = pendulum_columns()
     columns["rewards"][5] = np.nan
-    write_replay_file(path.with_suffix(""), columns, TITLE)
+    np.savez(path, **columns)
 
 
 @pytest.mark.parametrize("kind", BROKEN)
@@ -106,11 +112,47 @@ def test_nothing_is_executed(path: Path) -> None:
         read_columns(path, read_replay_facts(path))
 
 
-def test_an_old_file_stays_where_the_new_one_cannot_be_written(path: Path) -> None:
+INVALID: dict[str, tuple[dict[str, object], tuple[str, ...]]] = {
+    "a column less": ({"termination": None}, ("column 'termination'",)),
+    "a shorter column": ({"rewards": np.zeros(NUM_STEPS - 1, np.float32)}, ("float32[256", "255 steps")),
+    "no steps": ({name: x[:0] for name, x in pendulum_columns().items()}, ("0 steps",)),
+    "numbers as flags": ({"truncation": np.zeros(NUM_STEPS)}, ("truncation", "float64", "bool")),
+    "a matrix of rewards": ({"rewards": np.zeros((NUM_STEPS, 1))}, ("rewards", "[256, 1]", "number")),
+    "objects": ({"obs": np.array([{"a": 1}] * NUM_STEPS, object)}, ("obs", "object", "numbers")),
+    "a dict of arrays": ({"obs": {"a": np.zeros((NUM_STEPS, 2))}}, ("obs", "column for each entry")),
+    "a scalar": ({"obs": 0.0}, ("obs", "256 steps")),
+    "not finite": ({"obs": np.full((NUM_STEPS, 3), np.inf)}, ("obs", "not finite", "row 0")),
+}
+
+
+@pytest.mark.parametrize("kind", INVALID)
+def test_what_could_not_be_read_is_not_written(path: Path, kind: str) -> None:
+    changes, message = INVALID[kind]
     before = path.read_bytes()
-    columns = {**pendulum_columns(), "obs": np.array([{"a": 1}] * NUM_STEPS, object)}
-    with pytest.raises(ValueError, match="Object arrays cannot"):
-        write_replay_file(path.with_suffix(""), columns, TITLE)
+    columns = {name: x for name, x in {**pendulum_columns(), **changes}.items() if x is not None}
+    with raises_naming(ReplayFileError, *message):
+        write_replay_file(path, columns, TITLE)
+    assert path.read_bytes() == before
+
+
+def test_lists_and_arrays_of_jax_are_columns(tmp_path: Path) -> None:
+    low = jnp.asarray(pendulum_columns()["obs"], jnp.bfloat16)
+    rewards = [float(x) for x in pendulum_columns()["rewards"]]
+    write_replay_file(str(tmp_path / "data"), {**pendulum_columns(), "obs": low, "rewards": rewards}, TITLE)
+    columns = read_columns(tmp_path / "data.npz", read_replay_facts(tmp_path / "data.npz"))
+    np.testing.assert_array_equal(columns["obs"], low.astype(jnp.float32))  # NumPy's files have no bfloat16
+    np.testing.assert_array_equal(columns["rewards"], rewards)
+
+
+def _full_disk(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_an_old_file_stays_where_the_new_one_cannot_be_written(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = path.read_bytes()
+    with monkeypatch.context() as patched, pytest.raises(RunFolderError):
+        patched.setattr(np, "savez", _full_disk)
+        write_replay_file(path.with_suffix(""), pendulum_columns(), TITLE)
     assert path.read_bytes() == before
     assert sorted(p.name for p in path.parent.iterdir()) == ["pendulum.json", "pendulum.npz"]
     link = path.with_name("link.npz")
