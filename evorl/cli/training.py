@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 
@@ -16,14 +17,20 @@ from evorl.cli.run_names import choices, has_general_defaults, origin_of_setting
 from evorl.config.gate import scope
 from evorl.parameter_server.service import settle_parameters
 from evorl.runs.folder import RunFolder
+from evorl.runs.learning_settings import learning_settings
 from evorl.runs.run_state import refuse_running
 from evorl.runs.spec import RunKind, RunSpec
 from evorl.runs.spec_parts import StoredRun
+from evorl.runs.stored import read_stored
+from evorl.runs.trust import foreign_names, settable
 from evorl.sweeps.search import check_search, search_settings
 from evorl.sweeps.sweep import sweep_groups, sweep_settings
 from evorl.training.preparation import check_build
 from evorl.training.run import train
 from evorl.training.start import RunPlace, RunStart, Trained
+
+# Options of sweeps and searches that a resume may change.
+_OF_A_RESUME = {"sweep.at_once", "sweep.memory", "search.trials", "search.pruner"}
 
 
 @scope()
@@ -79,7 +86,33 @@ def _stored_run(which: str, stored: StoredRun, overrides: Sequence[str]) -> tupl
     folder.refuse_links()
     refuse_running(folder.state)
     refuse_with_resume(overrides)
-    return changed_spec(folder, stored.trust, overrides)[0], folder
+    spec, _ = changed_spec(folder, stored.trust, overrides)
+    _refuse_other_comparison(read_stored(folder), spec.as_config())
+    return spec, folder
+
+
+def _refuse_other_comparison(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` if a change of a sweep or search would attribute results to other settings.
+
+    The results of its finished runs stay. Neither can a single run become a sweep or search in the same folder.
+
+    Args:
+        before: stored config.
+        after: config with the changes of the command line.
+    """
+    kinds, settings = ("sweep", "search"), []
+    for config in (before, after):
+        compared = {f"{kind}.{name}": x for kind in kinds for name, x in (config.get(kind) or {}).items()}
+        compared = {name: x for name, x in compared.items() if name not in _OF_A_RESUME}
+        settings.append(compared | learning_settings(config))
+    old, new = settings
+    changed = [name for name in (old | new) if old.get(name) != new.get(name)]
+    changed = [name for name in changed if name not in map(settable, foreign_names(before))]  # modules may move
+    if changed and any(config.get(kind) is not None for kind in kinds for config in (before, after)):
+        raise ValueError(
+            f"{', '.join(changed)}: a resume cannot change what a sweep or search compares, nor turn a run into one: "
+            f"remove {'it' if len(changed) == 1 else 'them'}, or start a new run without resume."
+        )
 
 
 def refuse_with_resume(overrides: Sequence[str]) -> None:

@@ -24,12 +24,22 @@ def restore(
         seed: any seed, because only the shapes of the initial state are used.
         which: ``latest``, ``best``, or an iteration.
         entries: names of the state's entries to read, such as ``workflow.evaluation_entries``; ``None`` for all.
+
+    Raises:
+        ValueError: all entries are read, to continue the training, but iterations had another number of steps.
     """
     template = jax.eval_shape(programs.initial_state, workflow, jax.random.key(seed))
     if entries is not None:
         template = _entries_of(template, entries)
     template = programs.laid_out(workflow, template)
     state, progress = checkpointer.restore(template, which, partial=entries is not None)
+    steps, (iterations, timesteps) = workflow.timesteps_per_iteration, (progress["iterations"], progress["timesteps"])
+    if entries is None and steps and timesteps != iterations * steps:
+        raise ValueError(
+            f"an iteration would have {steps:,} steps instead of the {timesteps / iterations:,.6g} of the checkpoint, "
+            "so that all steps would be miscounted: remove the change of rollout_length, or of another setting that "
+            "changes the length of an iteration, or start a new run."
+        )
     return programs.place(workflow, state), progress
 
 

@@ -56,8 +56,8 @@ def search_settings(
     settings = check_search(spec, check_build)
     over, num_trials = settings.over, settings.trials
     folder = start.folder(spec)
-    start.record(folder)
     with HeldState(folder.state):
+        start.record(folder, spec)
         study = OptunaStudy(folder.path / "study.log", over, spec.seed, _make_pruner(settings, spec))
         command = start.resume_command(folder, spec)
         _write(folder.search_table, study, over)

@@ -59,9 +59,7 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
         checkpointer = _checkpointer(watched, spec)
         restores = resumed and not served
         state, progress = restore(workflow, checkpointer, spec.seed, "latest") if restores else (None, None)
-        if resumed:
-            resumed.update_config(spec.as_config())  # a later resume uses the changed config
-        start.record(folder)
+        start.record(folder, spec)
         recorder = _recorder(folder, workflow, spec)
         resources.callback(_close_recorder, recorder, watched)
         with stop_on_signals(command) as should_stop, _noticing_removal(watched):

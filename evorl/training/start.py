@@ -87,8 +87,10 @@ class RunStart:
         """
         return self.resumed or RunFolder.create(self.place.root, spec.as_config(), self.place.name)
 
-    def record(self, folder: RunFolder) -> None:
-        """Record the command, the devices and the versions in ``about.json``; only the first process writes."""
+    def record(self, folder: RunFolder, spec: RunSpec) -> None:
+        """Store the changed config of a resumed run, and the command, devices and versions; only one process writes."""
+        if self.resumed:
+            self.resumed.update_config(spec.as_config())  # a later resume uses the changed config
         if is_first():
             start = describe_start(train_command(), self.overrides, describe_devices(), self.source)
             add_start(folder.about, {**self.names, **start})

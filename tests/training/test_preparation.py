@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import hypothesis
+import hypothesis.strategies as st
 import jax
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ import pytest
 from evorl.assembly import workflow_from_config
 from evorl.cli import main as cli
 from evorl.cli.arguments import overrides_first
-from evorl.cli.training import refuse_with_resume
+from evorl.cli.training import _refuse_other_comparison, refuse_with_resume
 from evorl.execution.restoration import restore
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
@@ -179,6 +181,38 @@ def test_values_that_make_no_sense(given: Any, message: str, tmp_path: Path) -> 
         spec = RunSpec.from_config({"init_from": given, "runs_folder": str(tmp_path)})
         warm_start_from(str(spec.init_from.run), spec, workflow)
     assert message in str(error.value)
+
+
+STORED = {"discount": 0.9, "agent": {"network": {"torso": [64]}}, "env": {"factory": "here:Walk"}, "devices": 1}
+KINDS: tuple[dict[str, Any], ...] = (
+    {"sweep": None, "search": None},
+    {"sweep": {"discount": [0.9, 0.99]}},
+    {"sweep": {"over": {"discount": [0.9, 0.99]}, "draws": 3}},
+    {"search": {"over": {"discount": [0.9, 0.99]}, "trials": 3}},
+)
+HARMLESS: tuple[dict[str, Any], ...] = ({}, {"devices": 2}, {"checkpoints_kept": 9}, {"env": {"factory": "there:Walk"}})
+OF_LEARNING: tuple[dict[str, Any], ...] = (
+    {"discount": 0.5},
+    {"agent": {"network": {"torso": [32]}}},
+    {"total_timesteps": 5},
+)
+
+
+@hypothesis.given(st.sampled_from(KINDS), st.sampled_from(KINDS), st.sampled_from(HARMLESS + OF_LEARNING))
+def test_a_resume_keeps_what_sweeps_and_searches_compare(
+    before: dict[str, Any], after: dict[str, Any], change: dict[str, Any]
+) -> None:
+    """The table would attribute returns to settings that were never trained; a single run may change its settings."""
+    of_one_run = KINDS[0] in (before, after) and before is after
+    if of_one_run or (before is after and change in HARMLESS):
+        _refuse_other_comparison(STORED | before, STORED | after | change)
+    else:
+        with raises_naming(ValueError, "sweep or search", "without resume"):
+            _refuse_other_comparison(STORED | before, STORED | after | change)
+    for name in ("sweep.at_once", "sweep.memory", "search.trials", "search.pruner"):
+        kind, _, option = name.partition(".")
+        if before.get(kind):
+            _refuse_other_comparison(STORED | before, STORED | {kind: {**before[kind], option: 7}})
 
 
 def test_no_run_is_nothing_and_a_resume_refuses_one() -> None:

@@ -26,12 +26,22 @@ def test_a_new_run_gets_a_folder_and_a_resumed_one_has_it(start: RunStart, tmp_p
 
 
 def test_every_start_is_recorded(start: RunStart, tmp_path: Path) -> None:
-    folder = start.folder(spec_of("agent=ppo", "env=cartpole"))
-    start.record(folder)
-    start.record(folder)
+    spec = spec_of("agent=ppo", "env=cartpole")
+    folder = start.folder(spec)
+    start.record(folder, spec)
+    start.record(folder, spec)
     first, second = read_starts(folder.about)
     assert first["agent"] == second["agent"] == "ppo"
     assert first["command"].endswith(" seed=3")
+
+
+def test_a_changed_config_is_stored_for_the_next_resume(start: RunStart, tmp_path: Path) -> None:
+    """Of every kind of run: a search that is stopped again has to remember its new number of trials."""
+    old, new = spec_of("agent=ppo", "env=cartpole"), spec_of("agent=ppo", "env=cartpole", "search={trials: 7}")
+    folder = start.folder(old)
+    RunStart(RunPlace(tmp_path, None), folder, "", [], {}, tmp_path).record(folder, new)
+    assert folder.load_config().search.trials == 7
+    assert (folder.path / "config.1.yaml").is_file()
 
 
 def test_a_run_is_resumed_by_its_folder_and_a_job_by_its_sweep(start: RunStart, tmp_path: Path) -> None:
