@@ -38,11 +38,11 @@ class RecorderGroup(Recorder):
 
     def write(self, row: Row) -> None:
         for recorder in self.recorders:
-            recorder.write(row)
+            recorder.write(dict(row))  # a user's recorder may change its copy
 
     def progress(self, timesteps: int, steps_per_second: float, latest: Row) -> None:
         for recorder in self.recorders:
-            recorder.progress(timesteps, steps_per_second, latest)
+            recorder.progress(timesteps, steps_per_second, dict(latest))
 
     def message(self, text: str) -> None:
         for recorder in self.recorders:

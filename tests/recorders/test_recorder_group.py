@@ -58,3 +58,22 @@ def test_importing_recorders_imports_no_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+class Emptying(Recorder):
+    def write(self, row) -> None:
+        row.clear()
+
+    def progress(self, timesteps: int, steps_per_second: float, latest) -> None:
+        latest.clear()
+
+
+def test_a_recorder_that_changes_its_row_changes_no_other_row() -> None:
+    """Recorders of users come before TensorBoard, trackers and the screen; ``latest`` belongs to the session."""
+    calls: list = []
+    group = RecorderGroup([Emptying(), Noting(calls, "a")])
+    row, latest = make_row(1), {"timesteps": 3}
+    group.write(row)
+    group.progress(100, 1.0, latest)
+    assert calls == [("a", "write", 1)]
+    assert (row, latest) == (make_row(1), {"timesteps": 3})
