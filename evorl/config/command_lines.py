@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +92,9 @@ def as_override(value: Any) -> str:
         return "{" + ", ".join(f"{name}: {as_override(each)}" for name, each in value.items()) + "}"
     if isinstance(value, str | Path) or callable(value):
         return as_text(name_of(value) if callable(value) else str(value))
-    if isinstance(value, Sequence) or getattr(value, "ndim", 0):  # arrays of NumPy and JAX have ndim
+    is_array = hasattr(value, "ndim")  # of NumPy or JAX; a number of theirs has 0 axes
+    if (isinstance(value, Sequence) and not isinstance(value, bytes)) or getattr(value, "ndim", 0):
         return "[" + ", ".join(map(as_override, value)) + "]"
-    if value is None:
-        return "null"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if not (is_array or value is None or isinstance(value, Real)):
+        raise ValueError(f"a setting is a number, text, list, mapping or None, not {type(value).__name__}: {value!r}.")
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -327,3 +327,10 @@ def test_types_of_options_are_those_of_the_commands(types: type, options: dict, 
 )
 def test_values_are_written_as_on_the_command_line(value: object, written: str) -> None:
     assert as_override(value) == written
+
+
+@pytest.mark.parametrize("value", [{0.9, 0.99}, {"sweep": {0.9}}, [b"text"], 1 + 2j, object(), re])
+def test_values_that_no_setting_has_are_rejected(value: object) -> None:
+    """A set would end in an error of Hydra's parser, bytes would be a list of numbers, an object its address."""
+    with raises_naming(ValueError, "a setting is a number, text, list"):
+        as_override(value)
