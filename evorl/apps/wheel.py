@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 from evorl.distribution import DISTRIBUTION
+from evorl.runs.files import replacing
 
 _IGNORED = "__pycache__"
 _BEGINNING_OF_ZIP = (1980, 1, 1, 0, 0, 0)  # the format's earliest date; a fixed date makes the bytes reproducible
@@ -49,11 +50,9 @@ def write_wheel(folder: Path, configs: Path) -> Path:
     content[record] = "\n".join([*lines, f"{record},,", ""]).encode()
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{stem}-py3-none-any.whl"
-    unfinished = path.with_name(f"{path.name}.new")
-    with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
+    with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in content.items():
             archive.writestr(zipfile.ZipInfo(name, _BEGINNING_OF_ZIP), data, zipfile.ZIP_DEFLATED)
-    unfinished.replace(path)
     return path
 
 

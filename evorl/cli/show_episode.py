@@ -54,11 +54,11 @@ def show_episode_from_arguments(arguments: Sequence[str]) -> Path:
         refuse_foreign_code({"env": episode.about["env"]}, path.parent, can_be_overridden=False)
     env = create_env(dict(episode.about["env"]), parallel=1, autoreset_mode="disabled")
     try:
-        if physics_of(episode) is None:
-            target = Path(settings["to"] or sibling(path, ".png", ".npz", ".json"))
+        is_plot = physics_of(episode) is None
+        target = Path(settings["to"] or sibling(path, ".png" if is_plot else ".gif", ".npz", ".json"))
+        if is_plot:
             _draw(target, path, episode, env)
         else:
-            target = Path(settings["to"] or sibling(path, ".gif", ".npz", ".json"))
             write_animation(target, frames_of(episode, env, settings["frames"], settings["size"]))
     finally:
         env.close()

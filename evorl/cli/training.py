@@ -92,22 +92,18 @@ def _stored_run(which: str, stored: StoredRun, overrides: Sequence[str]) -> tupl
 
 
 def _refuse_other_comparison(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` if a change of a sweep or search would attribute results to other settings.
+    """Raise ``ValueError`` if a change would attribute results of a sweep or search to other settings.
 
-    The results of its finished runs stay. Neither can a single run become a sweep or search in the same folder.
-
-    Args:
-        before: stored config.
-        after: config with the changes of the command line.
+    Neither can a single run become a sweep or search in the same folder.
     """
-    kinds, settings = ("sweep", "search"), []
-    for config in (before, after):
-        compared = {f"{kind}.{name}": x for kind in kinds for name, x in (config.get(kind) or {}).items()}
-        compared = {name: x for name, x in compared.items() if name not in _OF_A_RESUME}
-        settings.append(compared | learning_settings(config))
-    old, new = settings
+    kinds = ("sweep", "search")
+    old, new = (
+        learning_settings(config)
+        | {f"{kind}.{name}": x for kind in kinds for name, x in (config.get(kind) or {}).items()}
+        for config in (before, after)
+    )
     changed = [name for name in (old | new) if old.get(name) != new.get(name)]
-    changed = [name for name in changed if name not in map(settable, foreign_names(before))]  # modules may move
+    changed = [name for name in changed if name not in {*_OF_A_RESUME, *map(settable, foreign_names(before))}]
     if changed and any(config.get(kind) is not None for kind in kinds for config in (before, after)):
         raise ValueError(
             f"{', '.join(changed)}: a resume cannot change what a sweep or search compares, nor turn a run into one: "

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
 from evorl.config.command_lines import user_path
 from evorl.config.values import short_repr
-from evorl.runs.files import RunFolderError, make_folder, open_to_write, sibling, writing_to
+from evorl.runs.files import RunFolderError, make_folder, replacing, sibling, write_atomically, writing_to
 from evorl.runs.npz_file import read_npz, storable
 
 FORMAT = 1
@@ -50,8 +49,9 @@ class SavedEpisode:
         with writing_to(path.parent):
             make_folder(path.parent)
             described, stored = _files_of(path)
-            _put(stored, lambda file: np.savez_compressed(file, **arrays))
-            _put(described, lambda file: file.write(text.encode()))
+            with replacing(stored) as file:
+                np.savez_compressed(file, **arrays)
+            write_atomically(described, text)
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
@@ -103,11 +103,3 @@ def _problem_of(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> s
         if x.shape[:1] != (rows,):
             return f"{name} has the shape {list(x.shape)}, expected {rows} rows for an episode of {length} steps"
     return None
-
-
-def _put(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Write a file atomically: under a temporary name in the same folder, then renamed."""
-    new = path.with_name(path.name + ".new")
-    with open_to_write(new, "wb") as file:
-        write(file)
-    os.replace(new, path)

@@ -91,15 +91,20 @@ def with_recorded_steps(workflow: Any, state: S) -> S:
         return state
     check_recorded_steps(learner)
     named, spec = learner.replay.load, _stored_spec(learner)
-    columns = _read(named, learner.env.action_space)
     if named.startswith("minari:"):
+        columns = minari_columns(open_minari_dataset(named.removeprefix("minari:")), learner.env.action_space)
         columns = _wrap_observations(learner.env, columns, named)
+    else:
+        path = find_replay_file(named)
+        columns = read_columns(path, read_replay_facts(path))
     _check_columns(spec, columns, named)
     _check_choices(learner.env.action_space, columns["actions"], named)
-    steps = _as_batch(spec, columns, named)
+    stored = _converted(spec, {**columns, "dones": columns["termination"] | columns["truncation"]}, named)
+    others = {name: leaf for name, leaf in stored.extras.items() if name != "termination"}
+    extras = PyTreeDict(env_extras=PyTreeDict(termination=stored.extras.termination), **others)
     num_envs = learner.num_stored_envs
     num_rows = len(columns["rewards"]) // num_envs
-    rows = jax.tree.map(lambda x: _time_major(x, num_rows, num_envs), steps)
+    rows = jax.tree.map(lambda x: _time_major(x, num_rows, num_envs), stored.replace(extras=extras))
     rows.dones[-1] = True  # the true successor of a piece's last step is not stored
     _check_slots(learner, rows.dones, named)
     at_once = max(1, MAX_AT_ONCE // num_envs)
@@ -185,13 +190,6 @@ def _check_slots(workflow: OffPolicyWorkflow, dones: np.ndarray, named: str) -> 
             f"but replay.overwrite=random with replay_capacity={workflow.replay_capacity:,} has only "
             f"{buffer.slots_per_env:,}: set replay_capacity={needed * steps * buffer.num_envs} or more."
         )
-
-
-def _read(named: str, action_space: Space) -> dict[str, np.ndarray]:
-    if named.startswith("minari:"):
-        return minari_columns(open_minari_dataset(named.removeprefix("minari:")), action_space)
-    path = find_replay_file(named)
-    return read_columns(path, read_replay_facts(path))
 
 
 def _wrap_observations(env: VectorEnv, columns: dict[str, np.ndarray], named: str) -> dict[str, np.ndarray]:
@@ -283,14 +281,6 @@ def _converted(spec: SampleBatch, columns: Mapping[str, np.ndarray], named: str)
                 f"{leaf.dtype}: scale the recorded numbers, or choose a file that was recorded in this environment."
             )
     return jax.tree.unflatten(jax.tree.structure(spec), leaves)
-
-
-def _as_batch(spec: SampleBatch, columns: Mapping[str, np.ndarray], named: str) -> SampleBatch:
-    """Convert columns to the transitions that ``take_in`` stores, leaves ``[N, ...]``."""
-    stored = _converted(spec, {**columns, "dones": columns["termination"] | columns["truncation"]}, named)
-    others = {name: leaf for name, leaf in stored.extras.items() if name != "termination"}
-    extras = PyTreeDict(env_extras=PyTreeDict(termination=stored.extras.termination), **others)
-    return stored.replace(extras=extras)
 
 
 def _time_major(column: np.ndarray, num_rows: int, num_envs: int) -> np.ndarray:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
-from evorl.runs.files import RunFolderError, make_folder, open_to_write, refuse_link, writing_to
+from evorl.runs.files import RunFolderError, make_folder, open_to_write, refuse_link, replacing, writing_to
 from evorl.runs.recorder import Recorder, Row, RunPlan
 
 TIMED = "time/"
@@ -121,11 +121,8 @@ class RowFile:
         """Replace all lines atomically: if the process is killed, the file is either the old or the new one."""
         was_open = self._file is not None
         self.close()
-        written = self.path.with_name(self.path.name + ".new")
-        with writing_to(self.path.parent):
-            with open_to_write(written) as file:
-                file.writelines(line + "\n" for line in lines)
-            os.replace(written, self.path)
+        with writing_to(self.path.parent), replacing(self.path, "w") as file:
+            file.writelines(line + "\n" for line in lines)
         if was_open:
             self.open()
 

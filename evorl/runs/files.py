@@ -113,10 +113,21 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         RunFolderError: ``path``, or the temporary file in the same folder, is a symbolic link.
         OSError: the file cannot be written.
     """
+    with replacing(path, "wb" if isinstance(content, bytes) else "w") as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
+    """Context manager that yields a file which replaces ``path`` at the end, see ``write_atomically``."""
     refuse_link(path)
     new = path.with_name(f".{path.name}.new")
-    with open_to_write(new, "wb" if isinstance(content, bytes) else "w") as file:
-        file.write(content)
+    with open_to_write(new, mode) as file:
+        try:
+            yield file
+        except BaseException:
+            new.unlink()
+            raise
     new.replace(path)
 
 

@@ -20,8 +20,8 @@ from evorl.runs.files import (
     make_folder,
     open_to_write,
     refuse_link,
+    replacing,
     write_atomically,
-    write_text,
     writing_to,
 )
 from evorl.runs.manifest import MANIFEST
@@ -206,14 +206,12 @@ class RunFolder:
         text = _as_yaml(config)
         if not is_first() or text == _as_yaml(self.load_config(trust=True)):
             return
-        with writing_to(self.path):
-            new = self.path / ".config.yaml.new"
-            write_text(new, text)
+        with writing_to(self.path), replacing(self.config, "w") as new:  # if killed, the old config or the new one remains
+            new.write(text)
             used = [path.stem.removeprefix("config.") for path in self.path.glob("config.[0-9]*.yaml")]
             number = max((int(text) for text in used if text.isdigit()), default=0) + 1
             with open_to_write(self.path / f"config.{number}.yaml", "wb") as file:
                 file.write(self.config.read_bytes())
-            new.replace(self.config)  # atomic: if killed, the old config or the new one remains
 
     def load_config(self, trust: bool = False) -> Any:
         """Return the stored config as an OmegaConf node without interpolations, which were resolved before storing.

@@ -72,17 +72,12 @@ def download_from_hub(address: str) -> Path:
         content = download(pinned, file.size, hub.utils.build_hf_headers())
         if len(content) != file.size:
             raise RunFolderError(f"{address} was cut off after {len(content):,} of {file.size:,} bytes: try again.")
-        _store(path, content)
+        with writing_to(path.parent):
+            new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+            with open_to_write(new, "wb") as file:
+                file.write(content)
+            new.replace(path)  # complete
     return path
-
-
-def _store(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name, and rename it when it is complete."""
-    with writing_to(path.parent):
-        new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-        with open_to_write(new, "wb") as file:
-            file.write(content)
-        new.replace(path)
 
 
 def upload_to_hub(address: str, files: Mapping[str, bytes], message: str) -> str:

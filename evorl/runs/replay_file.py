@@ -8,10 +8,8 @@ episode, the last transition is a truncation. ``numpy.load`` can read the arrays
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ import numpy as np
 
 from evorl.config.command_lines import as_arguments, user_path
 from evorl.config.values import short_repr
-from evorl.runs.files import open_to_write, refuse_link, sibling, writing_to
+from evorl.runs.files import refuse_link, replacing, sibling, write_atomically, writing_to
 from evorl.runs.npz_file import NpzError, read_npz, storable
 
 FORMAT = 1
@@ -52,24 +50,11 @@ def write_replay_file(path: Path | str, columns: Mapping[str, Any], env: str | N
     with writing_to(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         arrays, described = (sibling(path, suffix, ".npz", ".json") for suffix in (".npz", ".json"))
-        for file in (arrays, described):
-            refuse_link(file)
-        with _replacing(arrays) as part, open_to_write(part, "wb") as file:
+        refuse_link(described)
+        with replacing(arrays) as file:
             np.savez(file, allow_pickle=False, **columns)
-        with _replacing(described) as part, open_to_write(part) as file:
-            file.write(json.dumps(facts, indent=2) + "\n")
+        write_atomically(described, json.dumps(facts, indent=2) + "\n")
     return facts
-
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Any:
-    """Yield a temporary path; on success its file replaces ``path``."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        yield part
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def episode_facts(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -147,8 +132,7 @@ def _check_values(columns: Mapping[str, np.ndarray], path: Path) -> None:
     for name, x in columns.items():
         shown = f"{name} in {path} is {x.dtype}{list(x.shape)}"
         if x.dtype.kind not in "biuf":
-            entries = "a dict observation has a column for each entry, such as obs.position"
-            raise ReplayFileError(f"{shown}, but must be numbers: {entries}.")
+            raise ReplayFileError(f"{shown}, not numbers: a dict observation has a column for each entry (obs.speed).")
         if name in _PER_STEP and (x.ndim != 1 or x.dtype.kind not in _PER_STEP[name]):
             raise ReplayFileError(f"{shown}, but must be one {'number' if name == 'rewards' else 'bool'} per step.")
         if x.shape[:1] != (num_steps,) or not num_steps:

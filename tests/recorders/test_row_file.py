@@ -14,6 +14,7 @@ import pytest
 
 from evorl.recorders import CsvRecorder, JsonlRecorder, row_file
 from evorl.recorders.row_file import RowFile, as_number
+from evorl.runs import files
 from evorl.runs.files import RunFolderError
 from tests.support.errors import raises_naming
 from tests.support.recorded_runs import NUM_ITERATIONS, make_plan, make_row, record, record_until_killed
@@ -55,7 +56,7 @@ def test_numbers_keep_their_kind() -> None:
     assert [repr(as_number("x", value)) for value in (1, 2.0, True, 2**70)] == ["1", "2.0", "1", str(2**70)]
 
 
-@pytest.mark.parametrize("name", ["rows.txt", "rows.txt.new"])
+@pytest.mark.parametrize("name", ["rows.txt", ".rows.txt.new"])
 def test_nothing_is_written_through_a_link(tmp_path: Path, name: str) -> None:
     target = tmp_path / "target"
     target.write_text("precious\nand torn")
@@ -169,7 +170,8 @@ def test_a_full_or_read_only_disk_is_told_in_words(
         raise OSError(number, "cannot")
 
     with monkeypatch.context() as patch:
-        patch.setattr(row_file, "open_to_write", fail)
+        for module in (row_file, files):
+            patch.setattr(module, "open_to_write", fail)
         with raises_naming(RunFolderError, tmp_path, reason):
             CsvRecorder(path).start(make_plan())
         with raises_naming(RunFolderError, tmp_path, reason):  # a new column rewrites the file

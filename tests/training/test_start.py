@@ -36,7 +36,7 @@ def test_every_start_is_recorded(start: RunStart, tmp_path: Path) -> None:
 
 
 def test_a_changed_config_is_stored_for_the_next_resume(start: RunStart, tmp_path: Path) -> None:
-    """Of every kind of run: a search that is stopped again has to remember its new number of trials."""
+    """A search that is stopped a second time has to remember its new number of trials."""
     old, new = spec_of("agent=ppo", "env=cartpole"), spec_of("agent=ppo", "env=cartpole", "search={trials: 7}")
     folder = start.folder(old)
     RunStart(RunPlace(tmp_path, None), folder, "", [], {}, tmp_path).record(folder, new)
