@@ -17,11 +17,10 @@ from evorl.cli.run_names import choices, has_general_defaults, origin_of_setting
 from evorl.config.gate import scope
 from evorl.parameter_server.service import settle_parameters
 from evorl.runs.folder import RunFolder
-from evorl.runs.learning_settings import learning_settings
 from evorl.runs.run_state import refuse_running
-from evorl.runs.spec import RunKind, RunSpec
+from evorl.runs.spec import RunKind, RunSpec, learning_settings
 from evorl.runs.spec_parts import StoredRun
-from evorl.runs.stored import read_stored
+from evorl.runs.stored import StoredConfig
 from evorl.runs.trust import foreign_names, settable
 from evorl.sweeps.search import check_search, search_settings
 from evorl.sweeps.sweep import sweep_groups, sweep_settings
@@ -87,7 +86,7 @@ def _stored_run(which: str, stored: StoredRun, overrides: Sequence[str]) -> tupl
     refuse_running(folder.state)
     refuse_with_resume(overrides)
     spec, _ = changed_spec(folder, stored.trust, overrides)
-    _refuse_other_comparison(read_stored(folder), spec.as_config())
+    _refuse_other_comparison(StoredConfig.read(folder).config, spec.as_config())
     return spec, folder
 
 

@@ -206,7 +206,7 @@ class RunFolder:
         text = _as_yaml(config)
         if not is_first() or text == _as_yaml(self.load_config(trust=True)):
             return
-        with writing_to(self.path), replacing(self.config, "w") as new:  # if killed, the old config or the new one remains
+        with writing_to(self.path), replacing(self.config, "w") as new:  # atomic, even if the process is killed
             new.write(text)
             used = [path.stem.removeprefix("config.") for path in self.path.glob("config.[0-9]*.yaml")]
             number = max((int(text) for text in used if text.isdigit()), default=0) + 1

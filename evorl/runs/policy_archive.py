@@ -246,7 +246,7 @@ def _check_manifest(contents: Mapping[str, bytes]) -> None:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ValueError(f"{MANIFEST} does not describe a policy")
     if manifest.get("version") != VERSION:
-        raise ValueError(f"it has version {manifest.get('version')!r:.20}, but this evorl version reads {VERSION}")
+        raise ValueError(f"it has version {manifest.get('version')!r:.20}, but this program reads version {VERSION}")
     digests = {name: entry["sha256"] for name, entry in manifest["files"].items()}
     names = contents.keys() - {MANIFEST}
     missing = sorted((_REQUIRED | digests.keys()) - names) or sorted(names - digests.keys())
