@@ -58,7 +58,7 @@ def new_from_arguments(arguments: Sequence[str]) -> Path:
     named = without_flags(arguments, {flag: name for flag, name in _FLAGS.items() if name != "file"})
     settings, names = read_options(named, NEW, "evorl new", unnamed="folder")
     if len(names) != 1:
-        raise ValueError(f"expected one folder for the app, got {' '.join(names) or 'none'}: evorl new my-app")
+        raise ValueError(f"expected one folder for the app, got {' '.join(names) or 'none'}: use evorl new my-app.")
     folder = Path(names[0])
     kind_name, _, environment = settings["env"].partition("/")
     _check_kind(kind_name)

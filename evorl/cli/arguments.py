@@ -98,7 +98,7 @@ def check_overrides(overrides: Iterable[str], config_folders: Iterable[Path]) ->
         key = override.partition("=")[0]
         name = key.lstrip("~+")
         if key.startswith("~") and name.partition("@")[0] not in groups:
-            raise ValueError(f"{override}: a setting cannot be removed. Set it to a value, or, if valid, {name}=null.")
+            raise ValueError(f"{override}: a setting cannot be removed. Set a value, or null if allowed: {name}=null.")
         if name == "experiment" and not key.startswith("~") and (value := given_text(override)) not in ("", "null"):
             known = [option for folder in folders for option in config_names(folder / "experiment")]
             if value not in known:

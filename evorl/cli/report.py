@@ -36,7 +36,7 @@ def write_report(arguments: Sequence[str]) -> Path:
     """
     settings, places = read_options(_without_flag(arguments), REPORT, "evorl report", unnamed="run")
     if not places:
-        raise ValueError("no runs were given: pass run folders, folders of runs, or latest: evorl report runs")
+        raise ValueError("no runs were given: pass run folders, folders of runs or latest, as in evorl report runs.")
     checked_value(settings["pictures"], bool, "pictures")
     return write_page(report_of(places, settings), settings, places)
 

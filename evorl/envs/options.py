@@ -100,7 +100,7 @@ def check_options(env_name: str, names: Iterable[str], valid: Iterable[str]) -> 
 
 
 def takes_any_name(function: Any) -> bool:
-    """Return True if a class or function accepts arguments of any name: if it has ``**kwargs``."""
+    """Return True if a class or function accepts arguments of any name, that is, if it has ``**kwargs``."""
     return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
 
 

@@ -1,6 +1,6 @@
 """Intervals between metric rows, evaluations and checkpoints, independent of time and of the speed of the machine.
 
-Settings are in environment steps. If all iterations have equally many steps, an interval is a number of iterations.
+Settings are in environment steps. With a fixed number of steps per iteration, an interval is a number of iterations.
 Otherwise, an event is due after each iteration in which the steps reach another multiple of the interval.
 """
 

@@ -190,7 +190,7 @@ def compile_ahead(workflow: Trainable, key: Key) -> CompileThread:
 
 
 def lowered_training(workflow: Trainable, key: Key) -> Any:
-    """Return the lowered training program; once compiled, training reuses it. Raise the errors of ``compile_ahead``."""
+    """Return the lowered training program, which training reuses. Raise the errors of ``compile_ahead``."""
     state = laid_out(workflow, state_shapes(workflow, key))
     return training_program(workflow.execution.in_order).lower(workflow, state, 1)
 

@@ -22,7 +22,7 @@ from evorl.metrics import EvaluationMetrics
 def play_on_host(env: Any, agent: Any, num_episodes: int, seed: int = 0, keep_steps: int = 0) -> EvaluationMetrics:
     """Play ``num_episodes`` episodes with ``agent.eval_step``; return episode returns, lengths and recorded steps.
 
-    The simulators of a ``HostVectorEnv`` play equally many episodes, or one more, so that short ones are not favored.
+    Each simulator of a ``HostVectorEnv`` plays an equal share of the episodes, so that short ones are not favored.
 
     Args:
         env: environment with Gymnasium's interface, or a ``HostVectorEnv``; no other code may step it at the same time.

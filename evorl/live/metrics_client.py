@@ -111,7 +111,7 @@ class MetricsClient:
             return bool(self._enabled["metrics"].get(name, self._enabled["enable_unknown_metrics"]))
         except (TypeError, KeyError, AttributeError) as error:
             self._enabled = None
-            raise ConnectionError(f"{self._address} does not answer like evorl watch: check the address.") from error
+            raise ConnectionError(f"the server at {self._address} is not evorl watch: check the address.") from error
 
     def _ask(self, path: str, body: Any = None) -> Any:
         """Send a request and return the JSON response; ``None`` if the server cannot be reached or requests a retry."""

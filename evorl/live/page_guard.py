@@ -130,8 +130,8 @@ class RateLimit:
             wait = (min(number, self.burst) - left) / self.rate
             raise Refused(
                 429,
-                f"The rate limit of this page is {self.rate:g} per second and {self.burst:g} at once, which {number:g} "
-                f"more would exceed. Retry in {wait:.1f} s with at most {self.burst:g}.",
+                f"Too many points: the rate limit per client is {self.rate:g} per second and {self.burst:g} at once, "
+                f"and this request adds {number:g}. Retry in {wait:.1f} s with at most {self.burst:g}.",
             )
 
 

@@ -58,7 +58,7 @@ class RunSpec(Part):
     Attributes:
         seed: seed of all random numbers of the run
         title: title in the terminal and in plots; null composes it from algorithm, environment and seed
-        num_seeds: number of seeds trained in parallel in one program, counted up from seed
+        num_seeds: number of seeds trained in parallel in one program: seed, seed + 1, and so on
         devices: number of devices (on a CPU: cores) that share the work; auto uses as many as speed up training
         env_chunk: number of environments stepped at a time; null for all, auto for as many as fit into the cache of a
             CPU core (on a GPU, all)

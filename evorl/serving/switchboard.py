@@ -234,7 +234,7 @@ class Switchboard:
             self._loop.call_soon_threadsafe(self._schedule)
 
     def wait_for_batch(self, should_stop: Callable[[], bool]) -> tuple[list[np.ndarray], np.ndarray, float] | None:
-        """Wait for a batch and return it as ``Segments.take`` does; ``None`` if ``should_stop()`` is True first.
+        """Wait for a batch and return it as ``Segments.take`` does; ``None`` if ``should_stop()`` returns True first.
 
         Raises:
             RuntimeError: the inference failed.

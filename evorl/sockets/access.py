@@ -75,7 +75,7 @@ def tls_context(cert: Path | str | None, key: Path | str | None, names: str = "c
     of_cert, of_key = names.split(", ")
     if cert is None or key is None:
         unset = of_cert if cert is None else of_key
-        raise ValueError(f"{unset} is missing: TLS needs both files, {of_cert}=<file> and {of_key}=<file>, or neither.")
+        raise ValueError(f"{unset} is missing: TLS needs both files. Set {of_cert}=<file> and {of_key}=<file>.")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:

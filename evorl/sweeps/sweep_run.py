@@ -29,7 +29,7 @@ from evorl.workflows.side_by_side import SideBySideWorkflow
 
 FEW_ROWS = 16  # up to this number of rows, a program takes about as long as with a single row
 _AT_ONCE = "at_once.csv"
-MAX_IDLE = 7  # maximum number of padding settings, added so that all devices have equally many rows
+MAX_IDLE = 7  # maximum number of padding settings, added so that all devices have the same number of rows
 
 
 @dataclasses.dataclass

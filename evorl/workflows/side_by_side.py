@@ -171,7 +171,7 @@ class SideBySideWorkflow(Workflow):
     def evaluation(self, state: State) -> PyTreeDict:
         """Return the metrics of an evaluation by the row's workflow.
 
-        The return is NaN if a parameter of an agent is not finite: the argmax of NaN logits is still an action.
+        ``episode_return`` is NaN if an agent has a non-finite parameter, because even NaN logits yield an action.
         """
         metrics = self.row(state.numbers).evaluation(State({k: x for k, x in state.items() if k != "numbers"}))
         nodes = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, AgentState))

@@ -68,7 +68,7 @@ class GoalTask:
 
 
 def is_goal_space(space: Space) -> bool:
-    """Return True if observations have goals: if ``space`` is a dict space with exactly the keys ``GOAL_KEYS``."""
+    """Return True if observations have goals: ``space`` is a dict space with exactly the keys ``GOAL_KEYS``."""
     return isinstance(space, DictSpace) and set(space.spaces) == GOAL_KEYS
 
 

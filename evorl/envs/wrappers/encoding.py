@@ -92,7 +92,7 @@ def _with_channels_last(space: Space) -> Space:
 
 
 def has_choices(space: Space) -> bool:
-    """Return True if ``encoded`` changes observations of ``space``: if a discrete entry must be one-hot encoded."""
+    """Return True if ``encoded`` changes observations of ``space``, because it has discrete entries to encode."""
     if isinstance(space, DictSpace | TupleSpace):
         return any(has_choices(member) for _, member in _encoded_entries(space))
     return isinstance(space, Discrete | MultiDiscrete)
