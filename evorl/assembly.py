@@ -300,6 +300,6 @@ def as_paid_by_the_environment(config: Mapping[str, Any] | str) -> Mapping[str, 
 
 
 def eval_rows(num_episodes: int, multiple_of: int = 1, at_most: int = 128) -> int:
-    """Return the smallest multiple of ``multiple_of`` of environments that needs as few rounds as ``at_most`` would."""
+    """Return the smallest multiple of ``multiple_of`` that needs as few rounds as ``at_most`` environments would."""
     rounds = math.ceil(num_episodes / at_most)
     return math.ceil(num_episodes / rounds / multiple_of) * multiple_of

@@ -124,9 +124,9 @@ WATCH = {
 }
 
 REPORT = {
-    "to": Option(None, "output file; null for report.html in the given folder (if one) or the current one", path=True),
+    "to": Option(None, "output file; null for report.html in the only given folder, else here", path=True),
     "by": Option(
-        None, "group by agent, env, run or settings such as optimizer.name; null: agent and differing ones", text=True
+        None, "group by agent, env, run or settings such as optimizer.name; null for agent and what differs", text=True
     ),
     "metric": Option(None, "column of metrics.csv to compare, such as eval/success; null for the return", text=True),
     "csv": Option(

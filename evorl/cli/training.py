@@ -86,7 +86,8 @@ def _stored_run(which: str, stored: StoredRun, overrides: Sequence[str]) -> tupl
     refuse_running(folder.state)
     refuse_with_resume(overrides)
     spec, _ = changed_spec(folder, stored.trust, overrides)
-    _refuse_other_comparison(StoredConfig.read(folder).config, spec.as_config())
+    before = RunSpec.from_config(StoredConfig.read(folder).config)
+    _refuse_other_comparison(before.as_config(), spec.as_config())
     return spec, folder
 
 
@@ -105,7 +106,7 @@ def _refuse_other_comparison(before: Mapping[str, Any], after: Mapping[str, Any]
     changed = [name for name in changed if name not in {*_OF_A_RESUME, *map(settable, foreign_names(before))}]
     if changed and any(config.get(kind) is not None for kind in kinds for config in (before, after)):
         raise ValueError(
-            f"{', '.join(changed)}: a resume cannot change what a sweep or search compares, nor turn a run into one: "
+            f"{', '.join(changed)}: a resumed sweep or search keeps its settings, and a run cannot become one: "
             f"remove {'it' if len(changed) == 1 else 'them'}, or start a new run without resume."
         )
 

@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -92,9 +93,10 @@ def as_override(value: Any) -> str:
         return "{" + ", ".join(f"{name}: {as_override(each)}" for name, each in value.items()) + "}"
     if isinstance(value, str | Path) or callable(value):
         return as_text(name_of(value) if callable(value) else str(value))
-    is_array = hasattr(value, "ndim")  # of NumPy or JAX; a number of theirs has 0 axes
-    if (isinstance(value, Sequence) and not isinstance(value, bytes)) or getattr(value, "ndim", 0):
+    binary = isinstance(value, bytes | bytearray | memoryview)
+    is_array = hasattr(value, "ndim") and not binary  # of NumPy or JAX; a number of theirs has 0 axes
+    if not binary and (isinstance(value, Sequence) or (is_array and value.ndim)):
         return "[" + ", ".join(map(as_override, value)) + "]"
-    if not (is_array or value is None or isinstance(value, Real)):
+    if not (is_array or value is None or isinstance(value, Real | Decimal)):
         raise ValueError(f"a setting is a number, text, list, mapping or None, not {type(value).__name__}: {value!r}.")
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -23,7 +23,7 @@ Range = tuple[float, float]
 
 
 class Draws(Protocol):
-    """Interface of a random number generator, a part of ``numpy.random.Generator``: each call returns new numbers."""
+    """Random number generator with some methods of ``numpy.random.Generator``: each call returns new numbers."""
 
     def uniform(self, low: Any, high: Any, size: Any) -> Array:
         """Return samples of the uniform distribution on ``[low, high)``, of shape ``size``."""

@@ -41,15 +41,15 @@ def export_policy(stored: StoredPolicy, formats: Sequence[str], to: str | Path |
     """Export to folder ``to`` (default: the run's ``export``) or to a file.
 
     Raises:
-        ValueError: ``to`` is a .json file, the suffix of the description of a StableHLO file.
+        ValueError: ``to`` is a .json file, but the only format is jax, whose file has the suffix .stablehlo.
         NotTheSame: the outputs of a file differ from the policy's; this file is not written, nor are those after it.
     """
     folder = stored.folder / "export" if to is None else Path(to)
     paths = {name: folder / f"policy.{FORMATS[name]}" for name in formats}
     if to is not None and len(formats) == 1 and folder.suffix and not folder.is_dir():
         paths = {formats[0]: folder}
-        if formats == ["jax"] and folder.suffix == ".json":  # the name of the description next to the file
-            raise ValueError(f"to={to} would be overwritten by the description of the file: use the suffix .stablehlo.")
+        if formats == ["jax"] and folder.suffix == ".json":  # the suffix of the description next to the file
+            raise ValueError(f"to={to} is a .json file, but a policy in the format jax needs the suffix .stablehlo.")
     sources = {name: _source(stored, name) for name in formats}
     policies = {id(source.policy): source.policy for source in sources.values()}
     recorded = {key: recorded_steps(policy) for key, policy in policies.items()}

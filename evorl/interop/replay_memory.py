@@ -272,7 +272,7 @@ class ReplayMemory:
         first = batch.keys() if self.state is None else self.state.data.keys()
         if batch.keys() != first:
             raise ValueError(
-                f"all transitions must have the same entries: additional are {sorted(batch.keys() - first)}, missing "
+                f"all transitions must have the same entries: unexpected {sorted(batch.keys() - first)}, missing "
                 f"{sorted(first - batch.keys())}. List entries that only some transitions have in extra_columns."
             )
         return batch

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from evorl.config.names import no_such
+from evorl.config.names import did_you_mean, listed, no_such
 from evorl.ops.terminal_text import aligned, escaped
 from evorl.recorders.learning_curve import format_steps
 from evorl.reports.recorded_run import RecordedRun
@@ -46,9 +46,9 @@ class Filters(NamedTuple):
                 continue
             fitting = [run for run in selected if _fits(run, name, requested.lower())]
             if not fitting:
-                raise ValueError(
-                    f"no run matches: {no_such(name, requested, sorted({getattr(run, name) for run in selected}))}"
-                )
+                present = sorted({getattr(run, name) for run in selected})
+                hint = did_you_mean(requested, present)
+                raise ValueError(f"no run matches {name}={requested}.{hint} Available: {listed(present)}.")
             selected = fitting
         return [run for run in selected if self.state in (None, run.state.state)]
 

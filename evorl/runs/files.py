@@ -122,13 +122,14 @@ def replacing(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     """Context manager that yields a file which replaces ``path`` at the end, see ``write_atomically``."""
     refuse_link(path)
     new = path.with_name(f".{path.name}.new")
-    with open_to_write(new, mode) as file:
-        try:
+    file = open_to_write(new, mode)
+    try:
+        with file:  # closing writes the rest, which may fail
             yield file
-        except BaseException:
-            new.unlink()
-            raise
-    new.replace(path)
+        new.replace(path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
 
 
 def make_folder(path: Path, mode: int = 0o777) -> None:

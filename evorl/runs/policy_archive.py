@@ -104,7 +104,7 @@ def read_archive(file: IO[bytes], source: Path | str) -> dict[str, bytes]:
     except _DAMAGE as error:
         reason = str(error).rstrip(".")[:200] or type(error).__name__
         raise RunFolderError(
-            f"{source} is not a valid file of evorl pack: {reason}. Pack it with this version, or download it again."
+            f"{source} is not a valid file of evorl pack: {reason}. Pack the run again, or download it again."
         ) from error
     del contents[MANIFEST]
     return contents

@@ -42,7 +42,13 @@ def write_replay_file(path: Path | str, columns: Mapping[str, Any], env: str | N
         ReplayFileError: a column is missing, has another length or a wrong type, or is not finite.
         RunFolderError: the files cannot be written.
     """
-    path, columns = user_path(path), {name: storable(x) for name, x in columns.items()}
+    path = user_path(path)
+    if not isinstance(env, str | None):
+        raise ReplayFileError(f"{path}: env must be a name or None, got {env!r}.")
+    try:
+        columns = {name: storable(x) for name, x in columns.items()}
+    except (TypeError, ValueError) as error:
+        raise ReplayFileError(f"{path}: each column must be an array of numbers: {error}") from error
     _require_columns(columns, path)
     _check_values(columns, path)
     facts = {"format": FORMAT, "env": env, "num_steps": len(columns["rewards"]), **episode_facts(columns)}
@@ -132,7 +138,8 @@ def _check_values(columns: Mapping[str, np.ndarray], path: Path) -> None:
     for name, x in columns.items():
         shown = f"{name} in {path} is {x.dtype}{list(x.shape)}"
         if x.dtype.kind not in "biuf":
-            raise ReplayFileError(f"{shown}, not numbers: a dict observation has a column for each entry (obs.speed).")
+            advice = ": a dict observation has a column for each entry (obs.speed)" if x.dtype.kind == "O" else ""
+            raise ReplayFileError(f"{shown}, not numbers{advice}.")
         if name in _PER_STEP and (x.ndim != 1 or x.dtype.kind not in _PER_STEP[name]):
             raise ReplayFileError(f"{shown}, but must be one {'number' if name == 'rewards' else 'bool'} per step.")
         if x.shape[:1] != (num_steps,) or not num_steps:

@@ -75,7 +75,7 @@ class HeldState:
             self._file = file
 
     def write(self, state: RunState) -> None:
-        """Acquire the lock, see ``hold``, and replace the stored state. If killed in between, the file may be empty."""
+        """Acquire the lock, see ``hold``, and replace the stored state. The file is empty for a moment."""
         self.hold()
         assert self._file is not None, "hold() opens the file"
         with writing_to(self.path.parent):

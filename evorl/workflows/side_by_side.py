@@ -92,7 +92,7 @@ class SideBySideWorkflow(Workflow):
         if inner.env.steps_on_host or not inner.collector.is_one_program:
             raise ValueError(
                 "Training settings in parallel needs one compiled program, but the environments or actors of this run "
-                "are outside of JAX: use -m to run one training run after another."
+                "are outside of JAX: use -m to train one run after another."
             )
         # A number of devices needs to divide only the rows; ``auto`` avoids numbers that divide nothing.
         rules = dataclasses.replace(inner.plan_rules, evenly=devices == "auto")

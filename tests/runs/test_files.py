@@ -16,6 +16,7 @@ from evorl.runs.files import (
     make_private_folder,
     open_to_write,
     refuse_link,
+    replacing,
     sibling,
     write_text,
     writing_to,
@@ -47,7 +48,7 @@ def test_files_next_to_different_files_are_different(first: str, second: str) ->
     files = {sibling(Path(name), ".csv", ".html") for name in (first, second)}
     assert len(files) == len({first, second})
     assert sibling(Path(f"{first}.html"), ".csv", ".html") == Path(f"{first}.csv")
-    assert first.endswith(".html") or sibling(Path(first), ".csv", ".html") == Path(f"{first}.csv")
+    assert sibling(Path(first), ".csv", ".html") == Path(f"{first}.csv")
 
 
 def test_other_errors_pass_unchanged() -> None:
@@ -109,3 +110,19 @@ def test_a_private_folder_is_closed_to_others(tmp_path: Path, monkeypatch: pytes
         folder.chmod(0o777)
     with raises_naming(RunFolderError, folder, "another user"):
         make_private_folder(folder)
+
+
+@pytest.mark.parametrize("failure", ["error", "removed", "end"])
+def test_a_failed_replacement_keeps_the_file_and_the_error(failure: str, tmp_path: Path) -> None:
+    """Also if the temporary file is gone, and if the rest cannot be written when the file is closed."""
+    path = tmp_path / "metrics.csv"
+    path.write_bytes(b"old")
+    with pytest.raises(OSError if failure == "end" else KeyError), replacing(path) as file:
+        file.write(b"new")
+        if failure == "end":
+            os.close(file.fileno())
+        else:
+            if failure == "removed":
+                (tmp_path / ".metrics.csv.new").unlink()
+            raise KeyError("of the caller")
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {"metrics.csv": b"old"}

@@ -179,7 +179,7 @@ def test_a_run_folder_is_its_users_alone(tmp_path: Path) -> None:
         assert folder.path.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("place", ["run.log", "metrics.csv.new", "checkpoints", "checkpoints/3", "tensorboard/events"])
+@pytest.mark.parametrize("place", ["run.log", ".metrics.csv.new", "checkpoints", "checkpoints/3", "tensorboard/events"])
 def test_links_are_found_before_a_run_goes_on(tmp_path: Path, place: str) -> None:
     folder = RunFolder.create(tmp_path, {})
     folder.refuse_links()

@@ -100,7 +100,7 @@ START = "2026-01-01 00:00:00  PPOWorkflow: 1,000 environment steps.\n"
 @pytest.mark.parametrize(
     ("log", "state"),
     [
-        (START + "x  Results are in runs/a (4 s in total)\n", FINISHED),
+        (START + "x  Results are in runs/a (4 s in all)\n", FINISHED),
         (START + "x  Stopping early at 5 of 9 steps.\nx  Results are in runs/a (4 s in total)\n", STOPPED),
         (START + "x  policy_loss became nan in iteration 3. Recorded data is in runs/a.\n", FAILED),
         (START + "x  10 steps: evaluation return 3\n", STOPPED),

@@ -15,11 +15,12 @@ import pytest
 from evorl.assembly import workflow_from_config
 from evorl.cli import main as cli
 from evorl.cli.arguments import overrides_first
-from evorl.cli.training import _refuse_other_comparison, refuse_with_resume
+from evorl.cli.training import _refuse_other_comparison, _stored_run, refuse_with_resume
 from evorl.execution.restoration import restore
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
+from evorl.runs.spec_parts import StoredRun
 from evorl.runs.sweep_folder import SweepFolder
 from evorl.training import preparation
 from evorl.training.preparation import refuse_hopeless_sizes, warm_start_from
@@ -35,7 +36,7 @@ from tests.support.errors import raises_naming
         (["-m", "num_minibatches=2,7,4"], ["num_minibatches=7", "divisor of 64"]),
         (["-m", "seed=0,1", "num_minibatches=64,1"], ["num_minibatches=64", "one sample"]),
         (["-m", "init_from=nowhere,null"], ["nowhere"]),
-        (["-m", "agent=ppo,sac"], ["unknown config key 'num_epochs'"]),
+        (["-m", "agent=ppo,sac"], ["Unknown config key 'num_epochs'"]),
         (["-m", "env.max_episode_steps=10,-1"], ["max_episode_steps"]),
         (["-m", "optimizer=adam,adamm"], ["adamm"]),
         (["-m", "seed=0,-1"], ["seed must be"]),
@@ -213,6 +214,15 @@ def test_a_resume_keeps_what_sweeps_and_searches_compare(
         kind, _, option = name.partition(".")
         if before.get(kind):
             _refuse_other_comparison(STORED | before, STORED | {kind: {**before[kind], option: 7}})
+
+
+def test_a_sweep_of_an_older_version_is_resumed_unchanged(tmp_path: Path) -> None:
+    """Its config lacks settings that were added later: their defaults are no change."""
+    config = spec_of("agent=ppo", "env=cartpole", "sweep={discount: [0.9, 0.99]}").as_config()
+    del config["init_from"]["which"], config["deterministic"]
+    folder = RunFolder.create(tmp_path, config)
+    spec, found = _stored_run(str(folder.path), StoredRun(resume=str(folder.path)), [])
+    assert (spec.init_from.which, found) == ("best", folder)
 
 
 def test_no_run_is_nothing_and_a_resume_refuses_one() -> None:

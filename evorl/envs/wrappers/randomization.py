@@ -119,8 +119,8 @@ class RandomizedPhysicsWrapper(Wrapper):
             read = dict(zip(sorted(values), _used_arguments(jax.make_jaxpr(episode)(values, jax.random.key(0)).jaxpr)))
         except jax.errors.JAXTypeError as error:
             raise ValueError(
-                f"env.randomization: Python code of {physics!r} needs the concrete value of a traced field (one of "
-                f"{', '.join(values)}): do not randomize this field. {str(error).splitlines()[0]}"
+                f"env.randomization: Python code of {physics!r} needs the value of a randomized field (one of "
+                f"{', '.join(values)}), which only the program knows: do not randomize it. {str(error).splitlines()[0]}"
             ) from error
         if unread := [name for name in values if not read[name]]:
             raise ValueError(
