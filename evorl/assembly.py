@@ -17,7 +17,7 @@ from evorl.config.names import SHIPPED_WORKFLOWS, load_class
 from evorl.config.nodes import completed, default_of, fields_from_config, named_section
 from evorl.config.values import check_names, checked_mapping, checked_value, field_types, plain, positive
 from evorl.envs import AutoresetMode, create_env
-from evorl.envs.options import as_autoreset_mode
+from evorl.envs.env import as_autoreset_mode
 from evorl.episodes.recording_options import make_recording_options
 from evorl.evaluators.episodes import longest_episode
 from evorl.execution.plan import plan_execution

@@ -91,7 +91,7 @@ def test_figures_of_the_front_page_are_measured() -> None:
     ratios = {name: f"{verdict.value:.1f}" for (name, _), verdict in measured_ratios(speed).items()}
     sweep = medians_of(readings_by_side(speed["ppo_cartpole_sweep"]["readings"]))
     text = " ".join(INDEX.split())
-    assert f"[{ratios['ppo_cartpole_8seeds']} times the steps per second of rejax](benchmarks.md#ppo_ca" in text
+    assert f"[{ratios['ppo_cartpole_8seeds']} times as many steps per second as rejax](benchmarks.md#ppo_ca" in text
     assert f"[{ratios['host_ppo_cartpole_sb3']} times as many as Stable-Baselines3](benchmarks.md#host_ppo_ca" in text
     together, apart = (sweep[side]["seconds"] for side in ("one program", "one after another"))
     assert f"[take {together:.0f} s instead of {apart:.0f} s one after another]" in text

@@ -9,12 +9,13 @@ from __future__ import annotations
 import abc
 import enum
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
 
+from evorl.config.names import no_such
 from evorl.envs.space import Space
 from evorl.ops.trees import tree_where
 from evorl.types import Action, ByValue, Key, Observation, PyTreeData, PyTreeDict, pytree_field
@@ -39,6 +40,15 @@ class AutoresetMode(enum.Enum):
     FAST = "fast"
     DISABLED = "disabled"
     ENVPOOL = "envpool"
+
+
+def as_autoreset_mode(mode: AutoresetMode | str, valid: Iterable[AutoresetMode] = AutoresetMode) -> AutoresetMode:
+    """Return a mode by its name, in upper or lower case; for others raise ``ValueError``, which suggests ``valid``."""
+    if isinstance(mode, AutoresetMode):
+        return mode
+    if str(mode).upper() not in AutoresetMode.__members__:
+        raise ValueError(no_such("autoreset_mode", mode, [member.value for member in valid]))
+    return AutoresetMode[str(mode).upper()]
 
 
 class EnvState(PyTreeData):

@@ -82,15 +82,6 @@ def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
     return shared, {name: value for name, value in options.items() if name not in OPTION_NAMES}
 
 
-def as_autoreset_mode(mode: AutoresetMode | str, valid: Iterable[AutoresetMode] = AutoresetMode) -> AutoresetMode:
-    """Return a mode by its name, in upper or lower case; for others raise ``ValueError``, which suggests ``valid``."""
-    if isinstance(mode, AutoresetMode):
-        return mode
-    if str(mode).upper() not in AutoresetMode.__members__:
-        raise ValueError(no_such("autoreset_mode", mode, [member.value for member in valid]))
-    return AutoresetMode[str(mode).upper()]
-
-
 def check_options(env_name: str, names: Iterable[str], valid: Iterable[str]) -> None:
     """Raise ``ValueError`` if one of ``names`` is neither in ``valid`` nor a field of ``EnvOptions``."""
     valid = [*sorted(valid), *OPTION_NAMES]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from evorl.envs.action_conversion import action_conversion
-from evorl.envs.env import Env
+from evorl.envs.env import Env, as_autoreset_mode
 from evorl.envs.env_check import check_env
 from evorl.envs.goals.setters import make_goal_setter
-from evorl.envs.options import EnvOptions, as_autoreset_mode, check_options
+from evorl.envs.options import EnvOptions, check_options
 from evorl.envs.vector import VECTOR_ENVS, VectorEnv
 from evorl.envs.wrappers.action import ActionConversionWrapper, ActionRepeatWrapper
 from evorl.envs.wrappers.clock import EpisodeWrapper

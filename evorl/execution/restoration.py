@@ -33,7 +33,8 @@ def restore(
         template = _entries_of(template, entries)
     template = programs.laid_out(workflow, template)
     state, progress = checkpointer.restore(template, which, partial=entries is not None)
-    steps, (iterations, timesteps) = workflow.timesteps_per_iteration, (progress["iterations"], progress["timesteps"])
+    steps, iterations = workflow.timesteps_per_iteration, progress["iterations"]
+    timesteps = progress.get("timesteps", iterations * steps)
     if entries is None and steps and timesteps != iterations * steps:
         raise ValueError(
             f"an iteration would have {steps:,} steps instead of the {timesteps / iterations:,.6g} of the checkpoint, "

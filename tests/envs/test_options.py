@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from evorl.envs import AutoresetMode, create_env
+from evorl.envs.env import as_autoreset_mode
 from evorl.envs.options import (
     EnvOptions,
-    as_autoreset_mode,
     as_hashable,
     check_options,
     from_hashable,

@@ -285,8 +285,8 @@ def test_what_does_not_fit_is_refused_in_words() -> None:
     memory.store(_transitions(0, 4))
     batch = _transitions(4, 2)
     wrong = {
-        ("additional ['a']", "missing []"): lambda: memory.store({**batch, "a": np.zeros(2)}),
-        ("additional []", "missing ['logp']"): lambda: memory.store({k: v for k, v in batch.items() if k != "logp"}),
+        ("unexpected ['a']", "missing []"): lambda: memory.store({**batch, "a": np.zeros(2)}),
+        ("unexpected []", "missing ['logp']"): lambda: memory.store({k: v for k, v in batch.items() if k != "logp"}),
         ("axes [N]", "shapes {'obs': (2, 5), 'actions': (1,)"): lambda: memory.store(
             {**batch, "actions": np.zeros(1, np.int32)}
         ),

@@ -65,7 +65,7 @@ def test_three_scalars_as_the_metrics_server_has_them(tmp_path: Path) -> None:
             (histogram,) = (await answer.json())["histograms"]
             assert (histogram["x"], sum(histogram["counts"])) == (700.0, 3)
         for address in ("/api/scalars?name=w", "/api/scalars", "/api/histograms?name=loss"):
-            assert "there is no" in (await refused(await client.get(address), 404)).lower()
+            assert "unknown" in (await refused(await client.get(address), 404)).lower()
 
     ask(conversation, store=MetricsStore(tmp_path / "metrics"))
     events = read_events(tmp_path / "metrics/tensorboard")

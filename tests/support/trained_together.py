@@ -50,7 +50,9 @@ def train(folder: Path, name: str) -> None:
     workflow.learn(key=SEED, recorder=recorder, checkpointer=checkpointer)
     # Checkpoints saved by several processes are also read by several.
     state, progress = restore(workflow, checkpointer, SEED, "latest")
-    checkpointer.save(state, {**progress, "iterations": progress["iterations"] + 1})
+    steps = workflow.timesteps_per_iteration
+    later = {"iterations": progress["iterations"] + 1, "timesteps": progress["timesteps"] + steps}
+    checkpointer.save(state, {**progress, **later})
     recorder.close()
 
 

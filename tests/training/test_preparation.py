@@ -16,6 +16,7 @@ from evorl.assembly import workflow_from_config
 from evorl.cli import main as cli
 from evorl.cli.arguments import overrides_first
 from evorl.cli.training import _refuse_other_comparison, _stored_run, refuse_with_resume
+from evorl.config.gate import scope
 from evorl.execution.restoration import restore
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
@@ -221,7 +222,8 @@ def test_a_sweep_of_an_older_version_is_resumed_unchanged(tmp_path: Path) -> Non
     config = spec_of("agent=ppo", "env=cartpole", "sweep={discount: [0.9, 0.99]}").as_config()
     del config["init_from"]["which"], config["deterministic"]
     folder = RunFolder.create(tmp_path, config)
-    spec, found = _stored_run(str(folder.path), StoredRun(resume=str(folder.path)), [])
+    with scope():
+        spec, found = _stored_run(str(folder.path), StoredRun(resume=str(folder.path)), [])
     assert (spec.init_from.which, found) == ("best", folder)
 
 

@@ -18,11 +18,11 @@ import numpy as np
 from jax.experimental import io_callback
 
 from evorl.config.names import no_such
-from evorl.envs.env import AutoresetMode, Env, EnvState, compiled, freeze_ended
+from evorl.envs.env import AutoresetMode, Env, EnvState, as_autoreset_mode, compiled, freeze_ended
 from evorl.envs.host.host_row import HostRow
 from evorl.envs.host.host_vector_env import HostVectorEnv
 from evorl.envs.host.simulators import Simulators, joined_bytes
-from evorl.envs.options import EnvOptions, as_autoreset_mode
+from evorl.envs.options import EnvOptions
 from evorl.envs.stack import put_wrappers
 from evorl.envs.vector import VectorEnv, outer_state
 from evorl.envs.wrappers.action import ActionRepeatWrapper
