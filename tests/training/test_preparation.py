@@ -218,7 +218,7 @@ def test_a_resume_keeps_what_sweeps_and_searches_compare(
 
 
 def test_a_sweep_of_an_older_version_is_resumed_unchanged(tmp_path: Path) -> None:
-    """Its config lacks settings that were added later: their defaults are no change."""
+    """Its config lacks settings that were added later; their defaults change nothing."""
     config = spec_of("agent=ppo", "env=cartpole", "sweep={discount: [0.9, 0.99]}").as_config()
     del config["init_from"]["which"], config["deterministic"]
     folder = RunFolder.create(tmp_path, config)
