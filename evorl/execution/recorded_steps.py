@@ -266,7 +266,7 @@ def _converted(spec: SampleBatch, columns: Mapping[str, np.ndarray], named: str)
     """Return the columns in the structure and with the dtypes of ``spec``, leaves ``[N, ...]``.
 
     Raises:
-        ReplayFileError: a number is out of the range of its dtype.
+        ReplayFileError: a number cannot be stored in the dtype of its entry.
     """
     leaves = []
     for name, leaf in _named_leaves(spec):
@@ -277,7 +277,7 @@ def _converted(spec: SampleBatch, columns: Mapping[str, np.ndarray], named: str)
         if is_lost.any():
             at = np.unravel_index(np.argmax(is_lost), is_lost.shape)
             raise ReplayFileError(
-                f"{name} in row {at[0]} of {named} is {column[at]}, out of the range of the environment's "
+                f"{name} in row {at[0]} of {named} is {column[at]}, which cannot be stored in the environment's "
                 f"{leaf.dtype}: scale the recorded numbers, or choose a file that was recorded in this environment."
             )
     return jax.tree.unflatten(jax.tree.structure(spec), leaves)

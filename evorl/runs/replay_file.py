@@ -144,7 +144,7 @@ def _check_values(columns: Mapping[str, np.ndarray], path: Path) -> None:
             raise ReplayFileError(f"{shown}, but must be one {'number' if name == 'rewards' else 'bool'} per step.")
         if x.shape[:1] != (num_steps,) or not num_steps:
             raise ReplayFileError(f"{shown}, but must have an entry for each of {num_steps} steps, at least one.")
-    refuse_not_finite(columns, str(path), "remove or correct this row.")
+    refuse_not_finite(columns, str(path), "all recorded numbers must be finite.")
 
 
 def _is_size(value: Any) -> bool:
