@@ -301,7 +301,7 @@ def test_members_whose_iterations_differ_in_length() -> None:
         ({"search_space": {}}, ("search_space", "empty")),
         (
             {"search_space": {"total_timesteps": {"low": 1, "high": 2}}},
-            ("no number", "'total_timesteps'"),
+            ("unknown numeric setting", "'total_timesteps'"),
         ),
         ({"shared_replay": True}, ("shared_replay=true", "off-policy", "PPOWorkflow")),
         ({"devices": 3}, ("4 members", "3 devices", "pop_size")),
