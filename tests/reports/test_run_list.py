@@ -67,11 +67,8 @@ def test_filters(runs: list[RecordedRun], filters: Filters, names: str) -> None:
     ("filters", "parts"),
     [
         (Filters(state="finish"), ("'finish'", "'finished'")),
-        (
-            Filters(algorithm="pop"),
-            ("'pop'", "'ppo'", "ppo, sac"),
-        ),
-        (Filters(env="hopper"), ("env 'hopper'",)),
+        (Filters(algorithm="pop"), ("algorithm=pop", "'ppo'", "ppo, sac")),
+        (Filters(env="hopper"), ("env=hopper",)),
     ],
 )
 def test_what_there_is_not_is_told(runs: list[RecordedRun], filters: Filters, parts: tuple[str, ...]) -> None:
