@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+TIMES_KEPT = 100_000  # number of latest ticks whose times a report keeps, so that a loop can run without end
 Observe = Callable[[], "tuple[Any, float]"]  # the latest observation, and its time in seconds of the loop's clock
 
 
@@ -63,7 +65,7 @@ class OnnxPolicy:
 
 @dataclass
 class Report:
-    """Measurements of a loop, in seconds.
+    """Measurements of a loop, in seconds; times are those of the latest ``TIMES_KEPT`` ticks.
 
     Attributes:
         ticks: number of ticks.
@@ -79,8 +81,8 @@ class Report:
     late: int = 0
     missed: int = 0
     faults: dict[str, int] = field(default_factory=dict)
-    compute: list[float] = field(default_factory=list)
-    jitter: list[float] = field(default_factory=list)
+    compute: deque[float] = field(default_factory=lambda: deque(maxlen=TIMES_KEPT))
+    jitter: deque[float] = field(default_factory=lambda: deque(maxlen=TIMES_KEPT))
     stopped: str = ""
 
     def describe(self) -> str:
@@ -104,7 +106,7 @@ class ControlLoop:
         deadline: share of the period in which the action has to be computed; a later one is not sent.
         max_age: maximum age of an observation, in seconds. Times further in the future, as of another clock, and NaN
             are rejected as well.
-        max_faults: number of faults in a row after which the loop stops.
+        max_faults: number of faults in a row after which the loop stops, at least 1.
         now: clock in seconds.
         sleep: waits for a number of seconds.
     """
@@ -130,6 +132,8 @@ class ControlLoop:
                 f"safe_action is {self._safe.tolist()}, but it must have the shape {list(policy.low.shape)} and lie "
                 f"within {policy.low.tolist()} and {policy.high.tolist()}."
             )
+        if max_faults < 1:
+            raise ValueError(f"max_faults is {max_faults}: the loop stops after that many faults in a row, at least 1.")
         self._period, self._deadline = 1.0 / hz, deadline / hz
         self._max_age, self._max_faults = max_age, max_faults
         self._now, self._sleep = now, sleep
@@ -198,7 +202,7 @@ class ControlLoop:
         return self._action_sent, ""
 
 
-def percentiles(seconds: Sequence[float]) -> str:
+def percentiles(seconds: Collection[float]) -> str:
     """Return the median, the 99th percentile and the maximum of times, in milliseconds."""
     if not seconds:
         return "not measured"

@@ -14,7 +14,7 @@ import pytest
 import evorl
 from evorl.export.artifacts import export_policy
 from tests.support.command_line import QUIET
-from tests.support.errors import assert_names
+from tests.support.errors import assert_names, raises_naming
 from tests.support.optional_packages import need
 from tests.support.portable import stored
 
@@ -92,7 +92,7 @@ def test_actions_are_clipped_and_sent_at_the_rate(robot: Callable[[str], Any]) -
 def test_jitter_does_not_add_up(robot: Callable[[str], Any]) -> None:
     setup = Setup(robot, Clock(oversleep=0.003))
     report = setup.loop.run(100)
-    assert np.allclose(report.jitter[1:], 0.003)
+    assert np.allclose(list(report.jitter)[1:], 0.003)
     assert setup.sent[99][0] == pytest.approx(100.0 + 99 * 0.02 + 0.004)
     assert_names(report.describe(), "100 ticks", "no faults", "median 3.000 ms")
 
@@ -189,6 +189,21 @@ def test_one_fault_is_survived(robot: Callable[[str], Any]) -> None:
     report = setup.loop.run(10)
     assert (report.ticks, report.stopped, report.faults) == (10, "", {"invalid action": 5})
     assert [action for _, action in setup.sent[:3]] == [[0.5, 2.0], SAFE, [1.0, 1.0]]
+
+
+@pytest.mark.parametrize("max_faults", [0, -1])
+def test_max_faults_below_one_is_rejected(max_faults: int, robot: Callable[[str], Any]) -> None:
+    with raises_naming(ValueError, "max_faults", str(max_faults), "at least 1"):
+        Setup(robot, max_faults=max_faults)
+
+
+def test_a_loop_without_an_end_keeps_a_bounded_number_of_times(
+    robot: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(robot("control_loop"), "TIMES_KEPT", 10)
+    report = Setup(robot).loop.run(25)
+    assert report.ticks == 25
+    assert len(report.compute) == len(report.jitter) == 10
 
 
 def test_an_exception_leaves_the_robot_safe(robot: Callable[[str], Any]) -> None:
