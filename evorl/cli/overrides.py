@@ -10,16 +10,16 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
-from evorl.cli.arguments import given_values
+from evorl.cli.arguments import given_values, names_a_run
 from evorl.cli.config_tree import AGENT_PARTS
-from evorl.config.command_lines import shell_word, user_path
+from evorl.config.command_lines import shell_word
 from evorl.config.names import did_you_mean, no_such
 from evorl.config.values import dotted_keys
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import EvaluationRecords, StoredRun
 from evorl.runs.stored import StoredConfig
-from evorl.runs.sweep_folder import SweepFolder
+from evorl.runs.sweep_folder import SweepFolder, find_to_resume
 from evorl.runs.trust import foreign_names, settable
 
 _STORED_RUN = tuple(field.name for field in dataclasses.fields(StoredRun))
@@ -67,12 +67,13 @@ def sweep_to_resume(arguments: Sequence[str]) -> tuple[Path | None, bool]:
 
     Raises:
         ValueError: there are other arguments, which would change the runs of the sweep; or ``trust`` is not a boolean.
+        RunFolderError: there is no such run or sweep.
     """
     values = given_values(arguments)
-    name, root = values.get("resume"), values.get("runs_folder", StoredRun().runs_folder)
-    candidates = () if name is None else (user_path(name), user_path(root) / name)
-    folder = next((path for path in candidates if SweepFolder.exists(path)), None)
-    if folder is None:
+    if not names_a_run(arguments, "resume"):
+        return None, False
+    folder = find_to_resume(values["resume"], values.get("runs_folder", StoredRun().runs_folder))
+    if not SweepFolder.exists(folder):
         return None, False
     others = [argument for argument in arguments if not argument.startswith(("resume=", "runs_folder=", "trust="))]
     if others:

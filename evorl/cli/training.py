@@ -21,6 +21,7 @@ from evorl.runs.run_state import refuse_running
 from evorl.runs.spec import RunKind, RunSpec, learning_settings
 from evorl.runs.spec_parts import StoredRun
 from evorl.runs.stored import StoredConfig
+from evorl.runs.sweep_folder import find_to_resume
 from evorl.runs.trust import foreign_names, settable
 from evorl.sweeps.search import check_search, search_settings
 from evorl.sweeps.sweep import sweep_groups, sweep_settings
@@ -81,7 +82,7 @@ def _stored_run(which: str, stored: StoredRun, overrides: Sequence[str]) -> tupl
         ValueError: an override cannot be applied to a stored run.
         RunFolderError: the run does not exist, is corrupted, not trusted, or in training.
     """
-    folder = RunFolder.find(which, stored.runs_folder)
+    folder = RunFolder(find_to_resume(which, stored.runs_folder))
     folder.refuse_links()
     refuse_running(folder.state)
     refuse_with_resume(overrides)

@@ -243,3 +243,26 @@ def _folder_name(number: str, setting: Mapping[str, str]) -> str:
     """Return a name such as ``3-agent_ppo-seed_1``, free of characters with a special meaning in a shell or Hydra."""
     parts = [f"{name.rpartition('.')[2]}_{value}" for name, value in setting.items()]
     return "-".join([number, *(re.sub(r"[^\w.+]+", "_", part).strip("_") for part in parts)])[:_LONGEST_NAME]
+
+
+def find_to_resume(which: Path | str, root: Path | str) -> Path:
+    """Return the folder that ``resume=<which>`` names: a run, or the sweep or search that contains the newest run.
+
+    ``latest`` and a folder of runs name the run with the most recent checkpoint. If it belongs to a sweep or search,
+    that is resumed as a whole: to resume a part alone, name its own folder.
+
+    Raises:
+        RunFolderError: see ``RunFolder.find``.
+    """
+    named = {user_path(which).resolve(), user_path(Path(root) / which).resolve()}
+    if sweep := next((path for path in named if SweepFolder.exists(path)), None):
+        return sweep
+    found = RunFolder.find(which, root).path
+    while found not in named and _is_of_many(found.parent):
+        found = found.parent
+    return found
+
+
+def _is_of_many(path: Path) -> bool:
+    folder = RunFolder(path)
+    return SweepFolder.exists(path) or folder.sweep_table.is_file() or folder.search_table.is_file()

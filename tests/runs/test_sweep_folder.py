@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from evorl.runs.files import RunFolderError
-from evorl.runs.sweep_folder import SweepFolder
+from evorl.runs.folder import RunFolder
+from evorl.runs.sweep_folder import SweepFolder, find_to_resume
 from tests.support.errors import raises_naming
+from tests.support.run_folders import with_checkpoint
 
 JOBS = [(["agent=ppo", f"seed={seed}", "x={a: 1}"], {"agent": "ppo", "seed": str(seed)}) for seed in range(11)]
 
@@ -56,3 +58,30 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     with raises_naming(RunFolderError, "symbolic link"):
         sweep.save()
     assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize("of_many", ["sweep.csv", "search.csv", "sweep.json"])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_the_latest_run_is_resumed_with_the_sweep_or_search_that_contains_it(
+    tmp_path: Path, of_many: str, depth: int
+) -> None:
+    whole = RunFolder.create(tmp_path, {}, "whole").path
+    (whole / of_many).touch()
+    inner = RunFolder.create(whole, {}, "inner").path
+    if depth == 2:
+        (inner / "sweep.csv").touch()
+    part = inner if depth == 1 else RunFolder.create(inner, {}, "best").path
+    for path in {inner, part}:
+        with_checkpoint(RunFolder(path))
+    assert find_to_resume("latest", tmp_path) == whole.resolve()
+    assert find_to_resume(tmp_path, tmp_path) == whole.resolve()
+    for named in (whole, inner, part):
+        assert find_to_resume(named, tmp_path) == named.resolve()
+        assert find_to_resume(str(named.relative_to(tmp_path)), tmp_path) == named.resolve()
+
+
+def test_the_latest_run_outside_of_sweeps_is_resumed_alone(tmp_path: Path) -> None:
+    run = with_checkpoint(RunFolder.create(tmp_path / "group", {}, "run"))
+    assert find_to_resume("latest", tmp_path) == run.path.resolve()
+    with raises_naming(RunFolderError, "no run"):
+        find_to_resume("latest", tmp_path / "nothing")
