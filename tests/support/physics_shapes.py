@@ -75,7 +75,7 @@ def _with_physics(env: Env) -> Env:
 def let_bodies_be_still(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let brax and Playground environments be created without physics from now on, and Pendulum replace dm_control.
 
-    Starts of their episodes are computed when they would be with physics. dm_control cannot be installed on Python 3.13.
+    Starts of their episodes are computed when they would be with physics. Python 3.13 has no dm_control to install.
     """
     make_brax, make_playground = brax.make_brax_adapter, playground._make_adapter
     resets_are_cheap = starts._resets_are_cheap
