@@ -84,8 +84,7 @@ def warm_start(
         CheckpointError: the checkpoint does not exist or is corrupted.
     """
     checkpointer = RunCheckpointer(Path(run) / "checkpoints")
-    if which == "best" and checkpointer.best_step is None:
-        which = "latest"
+    which = checkpointer.available(which)
     here = _shapes_here(workflow)
     there, seeds_there = _shapes_there(checkpointer, which, Path(run))
     if seeds_there not in (None, workflow.execution.num_seeds):

@@ -93,7 +93,7 @@ def evaluate_run(named: RunSpec, overrides: Sequence[str] = ()) -> Evaluation:
     folder, spec, changes = named_run(named, overrides, "evaluate")
     workflow = workflow_from_config(spec.workflow_config())
     checkpointer = RunCheckpointer(folder.checkpoints)
-    which = "latest" if checkpointer.best_step is None else "best"
+    which = checkpointer.available("best")
     state, progress = restore(workflow, checkpointer, spec.seed, which, workflow.evaluation_entries)
     if "seed" in changes:
         eval_key = programs.seed_keys(workflow.execution, jax.random.key(spec.seed))

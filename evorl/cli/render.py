@@ -69,8 +69,7 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
     prepare_for(spec)
     workflow = workflow_from_config(spec.workflow_config())
     checkpointer = RunCheckpointer(folder.checkpoints)
-    has_none = settings["checkpoint"] == "best" and checkpointer.best_step is None
-    which = "latest" if has_none else settings["checkpoint"]
+    which = checkpointer.available(settings["checkpoint"])
     try:
         state, progress = restore(workflow, checkpointer, spec.seed, which, played_entries(workflow))
         for notice in checkpointer.notices:

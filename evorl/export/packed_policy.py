@@ -126,7 +126,7 @@ def _checkpoint(folder: RunFolder, which: str | int, trust: bool) -> tuple[dict[
     workflow = workflow_from_config(spec.workflow_config())
     try:
         checkpointer = RunCheckpointer(folder.checkpoints)
-        chosen: Any = "latest" if which == "best" and checkpointer.best_step is None else which
+        chosen = checkpointer.available(which)
         state, progress = restore(workflow, checkpointer, spec.seed, chosen, played_entries(workflow))
     finally:
         workflow.close()

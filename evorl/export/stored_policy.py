@@ -98,7 +98,7 @@ def stored_policy(
     workflow = workflow_from_config(spec.workflow_config())
     try:
         checkpointer = RunCheckpointer(folder.checkpoints)
-        which: Any = "latest" if checkpoint == "best" and checkpointer.best_step is None else checkpoint
+        which = checkpointer.available(checkpoint)
         state, progress = restore(workflow, checkpointer, spec.seed, which, workflow.evaluation_entries)
         requested = seed_choice(seed_number)
         seed = choose_seed(folder.path, workflow.execution.num_seeds, int(progress["timesteps"]), requested)

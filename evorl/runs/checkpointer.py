@@ -99,6 +99,10 @@ class RunCheckpointer:
         """Evaluation score of the best checkpoint; ``None`` if no checkpoint has a score."""
         return next((score for score, _ in self._scored()), None)
 
+    def available(self, which: str | int) -> str | int:
+        """Return ``which``, but ``latest`` instead of ``best`` if no checkpoint has a score."""
+        return "latest" if which == "best" and self.best_step is None else which
+
     def wants(self, score: float | None) -> bool:
         """Return True if a save is due by ``seconds``, or if ``best_to_keep`` > 1 and ``score`` exceeds a kept one."""
         if self.seconds > 0.0 and self._clock() - self._last_save >= self.seconds:

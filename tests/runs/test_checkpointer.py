@@ -145,6 +145,8 @@ def test_so_many_of_the_best_are_kept(tmp_path: Path) -> None:
     checkpointer.save(SMALL, {"iterations": 7}, None)
     assert checkpointer.steps == (2, 4, 6, 7)
     assert checkpointer.best_step == 2
+    assert [checkpointer.available(which) for which in ("best", "latest", 4)] == ["best", "latest", 4]
+    assert RunCheckpointer(tmp_path / "empty").available("best") == "latest"
     assert not checkpointer.wants(None)
     assert not checkpointer.wants(float("nan"))
     assert not RunCheckpointer(tmp_path).has_rules
