@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -21,6 +22,7 @@ from evorl.config.command_lines import shell_word
 from evorl.config.names import no_such
 from evorl.config.synonyms import names_for_synonym
 from evorl.config.values import dotted_keys, plain
+from evorl.config.yaml_text import inline_yaml
 
 _MAX_AGENTS = 8
 _GROUPS = {"agent", "env", "experiment", "inner", "learner", "evolution", "replay", "parameters"}
@@ -37,8 +39,9 @@ def describe_unknown_key(key: str, error: BaseException | None, folder: Path) ->
     if (argument := _mapping_with_own_name(key)) is not None:
         return f"settings of your own class are added with a plus: {shell_word(f'+{argument}')}"
     config = _composed(key, error)
-    if (off := _setting_that_is_off(key, config)) is not None:
-        return f"{key} cannot be set, because {off} is null. {_example(off, key, folder)}"
+    if (off := _setting_without_entries(key, config)) is not None:
+        value = functools.reduce(lambda node, name: (node or {}).get(name), off.split("."), plain(_chosen(key)))
+        return f"there is no setting {key}: {off} is {inline_yaml(value)}. {_example(off, key, folder)}"
     if (argument := _argument_of_factory(key, config.get("env"))) is not None:
         return argument
     keys = dotted_keys(config)
@@ -89,10 +92,10 @@ def _chosen(key: str) -> Any:
         return compose_config()
 
 
-def _setting_that_is_off(key: str, node: Any) -> str | None:
-    """Return the parent setting of the key if it is null, so that it has no entries; else ``None``.
+def _setting_without_entries(key: str, node: Any) -> str | None:
+    """Return the parent setting of the key if it is a single value or null, without entries; else ``None``.
 
-    An empty mapping counts as null, because Hydra creates one while it resolves the key.
+    So is an empty mapping, because Hydra replaces the value by one while it resolves the key.
     """
     path: list[str] = []
     for name in key.split(".")[:-1]:
@@ -104,7 +107,7 @@ def _setting_that_is_off(key: str, node: Any) -> str | None:
 
 
 def _example(off: str, key: str, folder: Path) -> str:
-    """Return an example that sets ``off``, a setting that is null, to a mapping, and the description of ``off``."""
+    """Return an example that sets ``off``, a setting without entries, to a mapping, and the description of ``off``."""
     name = key.removeprefix(f"{off}.")
     whole = f"Set {off} as a whole, as in {off}='{{{name}: ...}}'"
     options = folder / "env" / "_options.yaml"

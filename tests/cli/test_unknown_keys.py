@@ -44,6 +44,7 @@ from tests.support.errors import assert_names
         (["env=user", "env.factory=mine:Env", "env.max_episode_step=2"], ("'env.max_episode_steps'",)),
         (["algo=ppo"], ("config key 'algo'", "'agent'")),
         (["actors.count=2"], ("actors.count", "actors is null")),
+        (["agent=ppo", "discount.start=0.9"], ("discount.start", "discount is 0.99", "discount='{start: ...}'")),
         (["replay.capacity=2"], ("config key 'replay.capacity'", "Available: seed, title, num_seeds,")),
     ],
 )
