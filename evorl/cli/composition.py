@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,6 +52,7 @@ _BASES: dict[str, type[PyTreeNode]] = {"archive": Archive, "optimizer": EvoOptim
 
 # By config path: kind-specific settings of the file that Hydra read last; ``_settings_of_kind`` uses them afterwards.
 _in_file: dict[str, dict[str, Any]] = {}
+_in_turn = threading.RLock()
 
 
 def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
@@ -68,15 +70,19 @@ def initialize_configs() -> Iterator[None]:
 
 @contextmanager
 def hydra_of_evorl() -> Iterator[None]:
-    """Context manager that resets Hydra and adds class defaults to config files; restores a user's own Hydra app."""
-    Plugins.instance()  # registers Hydra's own sources first
-    sources = SourcesRegistry.instance().types
-    before = GlobalHydra.instance().hydra, VersionBase.instance().version_base, sources["file"]
-    GlobalHydra.instance().hydra, sources["file"] = None, FileConfigSource
-    try:
-        yield
-    finally:
-        GlobalHydra.instance().hydra, VersionBase.instance().version_base, sources["file"] = before
+    """Context manager that resets Hydra and adds class defaults to config files; restores a user's own Hydra app.
+
+    Hydra's state is that of the process: another thread waits until the context ends.
+    """
+    with _in_turn:
+        Plugins.instance()  # registers Hydra's own sources first
+        sources = SourcesRegistry.instance().types
+        before = GlobalHydra.instance().hydra, VersionBase.instance().version_base, sources["file"]
+        GlobalHydra.instance().hydra, sources["file"] = None, FileConfigSource
+        try:
+            yield
+        finally:
+            GlobalHydra.instance().hydra, VersionBase.instance().version_base, sources["file"] = before
 
 
 class FileConfigSource(file_config_source.FileConfigSource):

@@ -16,8 +16,10 @@ from evorl.envs.action_conversion import refusal_of
 from evorl.envs.env import Env
 from evorl.envs.env_check import env_problems
 from evorl.envs.env_trial import Trial, try_env
+from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.envs.options import parameter_names
 from evorl.envs.user import made_by
+from evorl.execution.host_errors import translate_host_errors
 
 
 def check_env_from_arguments(arguments: Sequence[str]) -> Trial:
@@ -61,7 +63,10 @@ def _check(factory: str, settings: dict[str, Any]) -> Trial:
         _refuse(factory, [f"No agent can act in its action space: {refusal}"] if refusal else [])
         if single is not None:
             print(f"  contract      satisfied, traced in {1000 * seconds:.0f} ms")
-        trial = try_env(env, settings["steps"], jax.random.key(settings["seed"]))
+        with translate_host_errors():
+            trial = try_env(env, settings["steps"], jax.random.key(settings["seed"]))
+    except HostEnvError as error:
+        raise ValueError(f"{factory}: {error}") from error
     finally:
         env.close()
     print(f"  played        {trial.num_steps:,} random steps, {len(trial.returns):,} episodes ended")

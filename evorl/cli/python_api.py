@@ -31,6 +31,7 @@ from evorl.cli.option_types import (
     ReportOptions,
 )
 from evorl.cli.overrides import stored_run_settings, sweep_to_resume
+from evorl.cli.run_names import composed
 from evorl.cli.train import train_sweep
 from evorl.cli.training import train_run
 from evorl.config.command_lines import as_override
@@ -302,14 +303,15 @@ def _trained(arguments: Sequence[str]) -> Trained:
 
 @contextmanager
 def _composed(arguments: Sequence[str]) -> Iterator[RunSpec]:
-    """Context manager that yields the settings composed from overrides; ``HydraConfig`` describes the config files."""
+    """Context manager that yields the settings composed from overrides; ``composed`` describes the config files."""
     with initialize_configs():
         config = compose("config", overrides=list(arguments), return_hydra_config=True)
-    before = HydraConfig.instance().cfg
-    HydraConfig.instance().set_config(config)
+    holder = object.__new__(HydraConfig)  # a second one: that of the process belongs to all threads
+    holder.set_config(config)
     with open_dict(config):
         del config["hydra"]
+    token = composed.set(holder.cfg.hydra)
     try:
         yield RunSpec.from_config(config)
     finally:
-        HydraConfig.instance().cfg = before
+        composed.reset(token)

@@ -104,8 +104,8 @@ def _refuse_the_other(arguments: Sequence[str], other: str, command: str) -> Non
 
 def with_hydra(arguments: Sequence[str], job: Callable[[DictConfig], Any]) -> None:
     """Call ``job`` with the config that Hydra composes; ``arguments`` replace the arguments in ``sys.argv``."""
-    sys.argv[1:] = [*map(as_hydra_override, arguments)]
     with hydra_of_evorl():
+        sys.argv[1:] = [*map(as_hydra_override, arguments)]
         hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(job)()
 
 

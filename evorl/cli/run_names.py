@@ -6,6 +6,7 @@ Hydra's own settings ``hydra.run.dir`` and ``hydra.sweep.dir`` name the folder o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,17 @@ _NAMED = {"title": "title", RUN: "folder"}
 _UNTUNED = "General defaults"
 
 
+composed: ContextVar[Any] = ContextVar("composed", default=None)  # Hydra's settings in ``evorl.train``, one per thread
+
+
+def hydra_settings() -> Any:
+    """Return Hydra's settings of the composed config, ``hydra.*``; ``None`` if Hydra composed no config."""
+    return composed.get() or (HydraConfig.get() if HydraConfig.initialized() else None)
+
+
 def choices() -> Mapping[str, Any]:
-    """Return the chosen option of each config group; empty if Hydra composed no config, as for a stored run."""
-    return HydraConfig.get().runtime.choices if HydraConfig.initialized() else {}
+    """Return the chosen option of each config group; empty if Hydra composed no config."""
+    return {} if (hydra := hydra_settings()) is None else hydra.runtime.choices
 
 
 def folder_of_runs(runs_folder: str, chosen: Mapping[str, Any]) -> Path:
@@ -66,7 +75,7 @@ def origin_of_settings(chosen: Mapping[str, Any]) -> str | None:
     """
     if "agent" not in chosen:
         return None
-    folders = [Path(source.path) for source in HydraConfig.get().runtime.config_sources if source.schema == "file"]
+    folders = [Path(source.path) for source in hydra_settings().runtime.config_sources if source.schema == "file"]
     groups = [f"experiment@{part}" for part in AGENT_PARTS] + ["experiment"]
     pairs = [str(chosen[group]) for group in groups if chosen.get(group)]
     names = {settings_file(pair, folder, folders) for pair in pairs for folder in folders}
@@ -135,8 +144,7 @@ def place_of_run(runs_folder: str, kind: str = "") -> tuple[Path, str | None]:
         runs_folder: default folder of all runs.
         kind: suffix of the folder for this agent and environment, as in ``ppo-cartpole-sweep``.
     """
-    if HydraConfig.initialized():
-        hydra = HydraConfig.get()
+    if (hydra := hydra_settings()) is not None:
         if hydra.mode is RunMode.MULTIRUN:
             if hydra.sweep.subdir != ".":
                 folder = Path(hydra.sweep.dir) / hydra.sweep.subdir

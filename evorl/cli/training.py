@@ -8,12 +8,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hydra.core.hydra_config import HydraConfig
-
 from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import failure_text
 from evorl.cli.overrides import changed_spec
-from evorl.cli.run_names import choices, has_general_defaults, origin_of_settings, place_of_run, title_of
+from evorl.cli.run_names import choices, has_general_defaults, hydra_settings, origin_of_settings, place_of_run, title_of
 from evorl.config.gate import scope
 from evorl.parameter_server.service import settle_parameters
 from evorl.runs.folder import RunFolder
@@ -122,10 +120,11 @@ def refuse_with_resume(overrides: Sequence[str]) -> None:
 def _start(spec: RunSpec, resumed: RunFolder | None, overrides: Sequence[str], place: RunPlace | None) -> RunStart:
     """Return the start of a run; if Hydra composed the settings, its job defines the overrides, names and folder."""
     suffix = spec.kind.value if spec.kind in (RunKind.SWEEP, RunKind.SEARCH) else ""
-    chosen, names = choices(), {}
-    if HydraConfig.initialized() and not overrides:
+    hydra = None if resumed else hydra_settings()
+    chosen, names = choices() if hydra else {}, {}
+    if hydra and not overrides:
         names = {group: str(chosen.get(group, default)) for group, default in (("agent", "run"), ("env", "env"))}
-        overrides = list(HydraConfig.get().overrides.task)
+        overrides = list(hydra.overrides.task)
     origin = origin_of_settings(chosen)
     return RunStart(
         place=place or RunPlace(*place_of_run(spec.stored.runs_folder, suffix)),

@@ -14,6 +14,7 @@ from evorl.config.values import positive
 from evorl.envs.gymnasium_spaces import action_space_of, batch_rows, space_of
 from evorl.envs.host.answers import (
     as_flag,
+    as_metric,
     as_reward,
     as_start,
     as_step,
@@ -142,7 +143,9 @@ class PettingZooVectorEnv(HostVectorEnv):
                 if not is_absent and agent in observations:
                     self._put(batch, copy, i, observations[agent])
                 for name in metrics if agent in acting else ():
-                    metrics[name][copy, i] = self._metric(copy, agent, info, name)
+                    metrics[name][copy, i] = self._checked(
+                        copy, agent, functools.partial(as_metric, name=name), info.get(agent) or {}
+                    )
         flat = {name: value.reshape(-1) for name, value in metrics.items()}
         return batch, rewards.reshape(-1), termination.reshape(-1), truncation.reshape(-1), flat
 
@@ -205,12 +208,6 @@ class PettingZooVectorEnv(HostVectorEnv):
             return check(value)
         except HostEnvError as error:
             raise HostEnvError(f"{agent} in copy {copy}: {error}") from error
-
-    def _metric(self, copy: int, agent: Any, info: Mapping[Any, Any], name: str) -> Any:
-        known = info.get(agent, {})
-        if name not in known:
-            raise HostEnvError(f"env.metrics: info of {agent} in copy {copy} has no {name!r}, only {sorted(known)}.")
-        return known[name]
 
 
 def make_pettingzoo_simulators(

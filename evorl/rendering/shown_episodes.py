@@ -23,6 +23,7 @@ from evorl.episodes.physics import physics_in
 from evorl.episodes.replay import Player, episode_title, replay_episodes
 from evorl.episodes.saved_episode import SavedEpisode
 from evorl.evaluators.episodes import episode_keys, most_steps
+from evorl.execution.host_errors import translate_host_errors
 from evorl.rendering.line_drawings import drawing_of
 from evorl.rendering.tiles import Shown
 from evorl.rollout import ActionFn, env_step, with_recurrent_state
@@ -69,11 +70,14 @@ def shown_episodes(
         single = _rendering_env(env, env_config)
         try:
             look = drawn_by_user(single, size) if has_own_render else drawn_by_simulator(single, size)
-            yield seen_live(single, action_fn, players, key, look, num_frames=num_frames, num_steps=longest)
+            with translate_host_errors():
+                seen = seen_live(single, action_fn, players, key, look, num_frames=num_frames, num_steps=longest)
+            yield seen
         finally:
             single.close()
         return
-    episodes = replay_episodes(env, action_fn, players, key)
+    with translate_host_errors():
+        episodes = replay_episodes(env, action_fn, players, key)
     with contextlib.ExitStack() as stack:
         if env.mujoco_model is None:
             shown = drawn_by_lines(episodes, size)

@@ -43,6 +43,19 @@ class HostActions(gymnasium.Env):
         return np.zeros(1, np.float32), 1.0, False, False, {}
 
 
+class FaultySteps(HostActions):
+    """A simulator whose ``step`` returns other values than a reward, two flags and a dict."""
+
+    def __init__(self, reward: Any = 1.0, terminated: Any = False, fails: bool = False) -> None:
+        self.action_space = spaces.Discrete(2)
+        self._outcome, self._fails = (reward, terminated), fails
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, bool, dict[str, Any]]:
+        if self._fails:
+            raise ZeroDivisionError("no ground")
+        return np.zeros(1, np.float32), *self._outcome, False, {}
+
+
 def jax_actions(space: str) -> ActionEnv:
     """An environment in JAX with one of the action spaces of ``OURS``."""
     return ActionEnv(OURS[space])
@@ -80,6 +93,22 @@ def test_a_sound_one_is_described(capsys: pytest.CaptureFixture[str]) -> None:
 def test_faults_are_told(arguments: list[str], parts: tuple[str, ...]) -> None:
     with raises_naming(ValueError, *parts):
         check_env_from_arguments(arguments)
+
+
+@pytest.mark.parametrize(
+    ("fault", "parts"),
+    [
+        ("reward: one", ("reward", "single number", "'one'")),
+        ("reward: [1.0]", ("reward", "single number")),
+        ("reward: .nan", ("reward", "not finite")),
+        ("terminated: maybe", ("terminated", "True or False", "'maybe'")),
+        ("fails: true", ("environment 0", "failed in step", "ZeroDivisionError: no ground")),
+    ],
+)
+def test_a_fault_of_a_simulator_is_one_line(fault: str, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, f"{__name__}:FaultySteps: ", *parts) as error:
+        check_env_from_arguments([f"{__name__}:FaultySteps", f"arguments={{{fault}}}", *FEW])
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -295,7 +295,20 @@ def test_a_cut_episode_needs_its_last_observations() -> None:
 def test_unknown_metric_is_told() -> None:
     env = make_pettingzoo_simulators(GAME, 3, metrics=["tme"])
     env.reset(SEEDS)
-    with raises_naming(HostEnvError, "info of walker_0", "copy 0", "'tme'"):
+    with raises_naming(HostEnvError, "walker_0", "copy 0", "info has no 'tme'"):
+        env.step(WALK)
+
+
+@pytest.mark.parametrize("value", ["3.5", None, np.zeros(1), [1.0]])
+def test_a_metric_must_be_a_number(value: Any) -> None:
+    class Odd(WalkGame):
+        def step(self, actions: dict) -> tuple[dict, dict, dict, dict, dict]:
+            answer = super().step(actions)
+            return *answer[:4], {agent: {"time": value} for agent in answer[4]}
+
+    env = PettingZooVectorEnv(Odd, 3, metrics=["time"])
+    env.reset(SEEDS)
+    with raises_naming(HostEnvError, "walker_0", "copy 0", "'time' of info", "single number"):
         env.step(WALK)
 
 
