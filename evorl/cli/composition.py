@@ -44,7 +44,7 @@ from evorl.types import PyTreeNode
 # Settings that the sections of ``AGENT_PARTS`` do not have, because they apply to the whole run.
 _OF_THE_RUN = ("total_timesteps", "log_interval", "eval_interval", "checkpoint_interval", "eval_episodes")
 # Mappings with a ``name``, which the command line can set by that name alone: ``optimizer=sgd``.
-_NAMED = re.compile(r"(?:\w+\.)*(?:\w*optimizer|archive)")
+NAMED = re.compile(r"(?:\w+\.)*(?:\w*optimizer|archive)")
 # Config folder of each group inside ``inner`` and ``learner``.
 _FOLDERS = dict.fromkeys(AGENT_PARTS, "agent") | {f"{part}.evolution": "evolution" for part in AGENT_PARTS}
 # Base classes of archives and evolutionary optimizers, by name of the setting that chooses a class.
@@ -120,7 +120,7 @@ class FileConfigSource(file_config_source.FileConfigSource):
             _settle_factory(result)
         if config_path == "config":
             result.config = OmegaConf.create({**RunSpec().as_config(), **plain(result.config, resolve=False)})
-        _open_schedules(result.config)
+        _open_mappings(result.config)
         return result
 
     def _read(self, config_path: str) -> ConfigResult:
@@ -136,7 +136,7 @@ class FileConfigSource(file_config_source.FileConfigSource):
 
     def is_group(self, config_path: str) -> bool:
         """Return True if the path is a folder, or a short form without its value."""
-        return super().is_group(self._file_of(config_path)) or _NAMED.fullmatch(config_path) is not None
+        return super().is_group(self._file_of(config_path)) or NAMED.fullmatch(config_path) is not None
 
     def is_config(self, config_path: str) -> bool:
         """Return True if the path is a file, a short form with a value, or an environment of a library."""
@@ -170,7 +170,7 @@ def _config_folders() -> list[Path]:
 
 def _names_a_setting(config_path: str) -> bool:
     group, _, name = config_path.partition("/")
-    return bool(name) and _NAMED.fullmatch(group) is not None
+    return bool(name) and NAMED.fullmatch(group) is not None
 
 
 def _completed(settings: dict[str, Any], package: str) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def _completed(settings: dict[str, Any], package: str) -> dict[str, Any]:
         _in_file[f"{package}{setting}"] = {n: value for n, value in complete[setting].items() if n not in shared}
         complete[setting] = {n: value for n, value in complete[setting].items() if n in shared}
         defaults = [{f"/{package}{setting}@_global_.{package}{setting}": kind}, *defaults]
-    named = [name for name, value in complete.items() if _NAMED.fullmatch(name) and "name" in value]
+    named = [name for name, value in complete.items() if NAMED.fullmatch(name) and "name" in value]
     short = [{f"/{package}{name}@_global_.{package}{name}": None} for name in named]
     self_last = [] if "_self_" in defaults else ["_self_"]
     return {"defaults": [*defaults, *self_last, *short], **complete}
@@ -215,12 +215,12 @@ def _settle_factory(result: ConfigResult) -> None:
                 env[name] = None
 
 
-def _open_schedules(node: Any) -> None:
-    """Allow new entries in schedules on the command line, such as ``steps`` instead of ``share``."""
+def _open_mappings(node: Any, name: Any = None) -> None:
+    """Allow new entries in ``optimizer.options``, and in schedules, such as ``steps`` instead of ``share``."""
     if isinstance(node, DictConfig):
-        for _, value in node.items_ex(resolve=False):
-            _open_schedules(value)
-        if "start" in node and set(node) <= OF_SCHEDULES:
+        for key, value in node.items_ex(resolve=False):
+            _open_mappings(value, key)
+        if name == "options" or ("start" in node and set(node) <= OF_SCHEDULES):
             OmegaConf.set_struct(node, False)
 
 

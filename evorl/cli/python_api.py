@@ -18,7 +18,7 @@ from evorl.cli.arguments import check_overrides, names_a_run, overrides_first
 from evorl.cli.command_table import COMMANDS
 from evorl.cli.commands import run as command
 from evorl.cli.compare import compare as compare_agents
-from evorl.cli.composition import compose_config, initialize_configs
+from evorl.cli.composition import NAMED, compose_config, initialize_configs
 from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import config_errors
 from evorl.cli.evaluation import Evaluation, evaluate_run
@@ -249,8 +249,17 @@ def pack(run: str | Path = "latest", **options: Unpack[PackOptions]) -> Path:
 
 
 def as_overrides(settings: Mapping[str, Any]) -> list[str]:
-    """Return settings as overrides: ``["num_seeds=2"]`` for ``{"num_seeds": 2}``."""
-    return [f"{name}={as_override(value)}" for name, value in settings.items()]
+    """Return settings as overrides: ``["num_seeds=2"]`` for ``{"num_seeds": 2}``.
+
+    A mapping for an archive or optimizer first chooses the kind, which determines the other entries.
+    """
+    entries: list[tuple[str, Any]] = []
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and "name" in value and NAMED.fullmatch(key):
+            entries += [(key, value["name"]), *((f"{key}.{name}", x) for name, x in value.items() if name != "name")]
+        else:
+            entries.append((key, value))
+    return [f"{name}={as_override(value)}" for name, value in entries]
 
 
 def _training_overrides(settings: Mapping[str, Any]) -> list[str]:

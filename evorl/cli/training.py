@@ -11,7 +11,14 @@ from typing import Any
 from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import failure_text
 from evorl.cli.overrides import changed_spec
-from evorl.cli.run_names import choices, has_general_defaults, hydra_settings, origin_of_settings, place_of_run, title_of
+from evorl.cli.run_names import (
+    choices,
+    has_general_defaults,
+    hydra_settings,
+    origin_of_settings,
+    place_of_run,
+    title_of,
+)
 from evorl.config.gate import scope
 from evorl.parameter_server.service import settle_parameters
 from evorl.runs.folder import RunFolder

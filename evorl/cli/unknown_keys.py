@@ -44,7 +44,9 @@ def describe_unknown_key(key: str, error: BaseException | None, folder: Path) ->
         return f"there is no setting {key}: {off} is {inline_yaml(value)}. {_example(off, key, folder)}"
     if (argument := _argument_of_factory(key, config.get("env"))) is not None:
         return argument
-    keys = dotted_keys(config)
+    keys, above = dotted_keys(config), key.removesuffix(".name")
+    if above not in {key, *_GROUPS} and any(known.startswith(f"{above}.") for known in keys):
+        return f"unknown config key {key!r}. A class of your own is added with a plus: +{key}=module:Class"
     is_near = names_for_synonym(key, keys) or any(known.endswith(f".{key}") for known in keys)
     agents = () if is_near else tuple(_agents_with(key, folder))
     if not agents:

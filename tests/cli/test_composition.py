@@ -65,6 +65,18 @@ def test_an_environment_has_the_same_settings_by_each_of_its_names() -> None:
     assert inner.agent.entropy_coefficient == 0.001
 
 
+@pytest.mark.parametrize(
+    "options",
+    ["optimizer.options={momentum: 0.9}", "optimizer.options.momentum=0.9", "optimizer={options: {momentum: 0.9}}"],
+)
+@pytest.mark.parametrize("agent", ["agent=ppo", "agent=meta/pbt inner=ppo", "agent=td3"])
+def test_arguments_of_an_optimizer_need_no_plus(agent: str, options: str) -> None:
+    """The guide "Command line" sets ``optimizer.options`` in this way."""
+    part = {"agent=ppo": "", "agent=td3": "actor_"}.get(agent, "inner.")
+    config = compose_config([*agent.split(), f"{part}{options}"])
+    assert OmegaConf.select(config, f"{part}optimizer.options") == {"momentum": 0.9}
+
+
 def test_a_folder_of_ones_own_is_completed_likewise(tmp_path: Path) -> None:
     """Configs in a custom folder (``--config-dir``) are completed like shipped ones."""
     (tmp_path / "agent").mkdir()

@@ -32,6 +32,8 @@ from tests.support.errors import assert_names
             ["agent=td3", "env=pendulum", "agent.noise={name: my_parts:Noise, width: 3}"],
             ("'+agent.noise={name: my_parts:Noise, width: 3}'",),
         ),
+        (["agent=qd/map_elites", "variation.name=parts:Mine"], ("'variation.name'", "plus: +variation.name=")),
+        (["agent=ec/ga", "optimizer.mutation.name=parts:Mine"], ("plus: +optimizer.mutation.name=",)),
         (["agent=ppo", "optimizer.lr=1e-3"], ("config key 'optimizer.lr'", "'optimizer.learning_rate'")),
         (
             ["agent=ppo", "optimizer={lr: 1e-3}"],
