@@ -9,16 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from evorl.apps import app_files
 from evorl.apps.app_config import APP_FILE, AppConfig, read_app
-from evorl.apps.app_files import (
-    APP_ALGORITHMS,
-    environment_entry,
-    make_app,
-    training_entry,
-    write_algorithm,
-    write_containers,
-    write_environment,
-)
 from evorl.apps.app_text import in_one_line, with_entry, with_values
 from evorl.apps.backups import replace_text, replaced, set_aside
 from evorl.apps.kinds import KINDS, default_training
@@ -69,7 +61,7 @@ def new_from_arguments(arguments: Sequence[str]) -> Path:
     agent = settings["algorithm"] or KINDS[kind_name].agent
     facts = agent_facts(agent)
     training = default_training(agent, kind_name, facts.is_off_policy)
-    written = make_app(folder, kind_name, agent, training, facts.in_boxes)
+    written = app_files.make_app(folder, kind_name, agent, training, facts.in_boxes)
     try:
         if environment:
             _fill_spaces(folder / APP_FILE, kind_name, environment)
@@ -104,26 +96,28 @@ def generate_from_arguments(arguments: Sequence[str]) -> list[Path]:
     if settings["env"]:
         kind = KINDS[_check_kind(settings["env"])]
         in_boxes = settings["algorithm"] is not None and agent_facts(settings["algorithm"]).in_boxes
-        text = with_entry(text, "environment", environment_entry(kind, in_boxes))
+        text = with_entry(text, "environment", app_files.environment_entry(kind, in_boxes))
         with replaced(app.folder / "environment", backups):
-            write_environment(app.folder, kind)
+            app_files.write_environment(app.folder, kind)
     if settings["algorithm"]:
         facts = agent_facts(settings["algorithm"])
-        with replaced(app.folder / APP_ALGORITHMS, backups):
-            name_in_app = write_algorithm(app.folder, facts.source, facts.file)
-        entry = f"agent: {name_in_app} # a file of {APP_ALGORITHMS}/agent, which names the workflow class"
+        folder = app.folder / app_files.APP_ALGORITHMS
+        with replaced(folder, backups):
+            name_in_app = app_files.write_algorithm(app.folder, facts.source, facts.file)
+        entry = f"agent: {name_in_app} # a file of {app_files.APP_ALGORITHMS}/agent, which names the workflow class"
         text = with_entry(text, "agent", entry)
-        text = with_entry(text, "algorithm", f"algorithm:\n  path: {APP_ALGORITHMS} # folder of the app's algorithms")
+        entry = f"algorithm:\n  path: {app_files.APP_ALGORITHMS} # folder of the app's algorithms"
+        text = with_entry(text, "algorithm", entry)
         if settings["algorithm"] != app.agent:
             default = default_training(settings["algorithm"], _kind_of(read_app(file)) or "", facts.is_off_policy)
-            text = with_entry(text, "training", training_entry(default))
-        print(f"{name_in_app} is your copy: {facts.source.name} and its settings, in {app.folder / APP_ALGORITHMS}.")
+            text = with_entry(text, "training", app_files.training_entry(default))
+        print(f"{name_in_app} is your copy: {facts.source.name} and its settings, in {folder}.")
     if settings["docker"]:
         for name in ("Dockerfile", "compose.yaml", ".dockerignore"):
             backups.append(set_aside(app.folder / name))
         kind_name = settings["env"] or _kind_of(app)
         packages = KINDS[kind_name].packages if kind_name else ()
-        write_containers(app.folder, config_folder(), app.parameters is not None, packages)
+        app_files.write_containers(app.folder, config_folder(), app.parameters is not None, packages)
     backups.append(replace_text(file, text))
     return _report(backups, read_app(file), facts)
 
@@ -155,10 +149,10 @@ def config_from_arguments(arguments: Sequence[str]) -> list[str] | list[Path]:
         facts = agent_facts(agent)
         default = default_training(agent, kind_name or "", facts.is_off_policy) if tuned is None else tuned
         text = with_entry(text, "agent", f"agent: {agent} # the algorithm: evorl config lists them")
-        text = with_entry(text, "training", training_entry(default))
+        text = with_entry(text, "training", app_files.training_entry(default))
     if settings["env"]:
         in_boxes = agent_facts(app.agent).in_boxes if facts is None and app.agent in served_agents() else False
-        entry = environment_entry(KINDS[settings["env"]], facts.in_boxes if facts else in_boxes)
+        entry = app_files.environment_entry(KINDS[settings["env"]], facts.in_boxes if facts else in_boxes)
         text = with_entry(text, "environment", entry)
         if not (app.folder / "environment" / f"{KINDS[settings['env']].script}.py").exists():
             print(f"The simulator has no script yet: evorl generate -e {settings['env']}")
@@ -201,7 +195,7 @@ def _kind_of(app: AppConfig) -> str | None:
 def _fill_spaces(file: Path, kind_name: str, environment: str) -> None:
     """Write an environment's name and spaces into ``app.yaml``; if its script fails, only the name, and print why."""
     text = file.read_text(encoding="utf-8")
-    entry = environment_entry(KINDS[kind_name], False, {"name": in_one_line(environment)})
+    entry = app_files.environment_entry(KINDS[kind_name], False, {"name": in_one_line(environment)})
     file.write_text(with_entry(text, "environment", entry), encoding="utf-8")
     script = Path("environment") / f"{KINDS[kind_name].script}.py"
     command = [sys.executable, str(script), "--spaces"]

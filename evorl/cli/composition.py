@@ -70,10 +70,7 @@ def initialize_configs() -> Iterator[None]:
 
 @contextmanager
 def hydra_of_evorl() -> Iterator[None]:
-    """Context manager that resets Hydra and adds class defaults to config files; restores a user's own Hydra app.
-
-    Hydra's state is that of the process: another thread waits until the context ends.
-    """
+    """Context manager: Hydra reads files with class defaults, in one thread at a time; restores a user's Hydra app."""
     with _in_turn:
         Plugins.instance()  # registers Hydra's own sources first
         sources = SourcesRegistry.instance().types

@@ -253,13 +253,14 @@ def as_overrides(settings: Mapping[str, Any]) -> list[str]:
 
     A mapping for an archive or optimizer first chooses the kind, which determines the other entries.
     """
-    entries: list[tuple[str, Any]] = []
+    overrides = []
     for key, value in settings.items():
         if isinstance(value, Mapping) and "name" in value and NAMED.fullmatch(key):
-            entries += [(key, value["name"]), *((f"{key}.{name}", x) for name, x in value.items() if name != "name")]
+            overrides.append(f"{key}={as_override(value['name'])}")
+            overrides += [f"{key}.{name}={as_override(x)}" for name, x in value.items() if name != "name"]
         else:
-            entries.append((key, value))
-    return [f"{name}={as_override(value)}" for name, value in entries]
+            overrides.append(f"{key}={as_override(value)}")
+    return overrides
 
 
 def _training_overrides(settings: Mapping[str, Any]) -> list[str]:

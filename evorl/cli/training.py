@@ -11,14 +11,7 @@ from typing import Any
 from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import failure_text
 from evorl.cli.overrides import changed_spec
-from evorl.cli.run_names import (
-    choices,
-    has_general_defaults,
-    hydra_settings,
-    origin_of_settings,
-    place_of_run,
-    title_of,
-)
+from evorl.cli.run_names import has_general_defaults, hydra_settings, origin_of_settings, place_of_run, title_of
 from evorl.config.gate import scope
 from evorl.parameter_server.service import settle_parameters
 from evorl.runs.folder import RunFolder
@@ -128,7 +121,7 @@ def _start(spec: RunSpec, resumed: RunFolder | None, overrides: Sequence[str], p
     """Return the start of a run; if Hydra composed the settings, its job defines the overrides, names and folder."""
     suffix = spec.kind.value if spec.kind in (RunKind.SWEEP, RunKind.SEARCH) else ""
     hydra = None if resumed else hydra_settings()
-    chosen, names = choices() if hydra else {}, {}
+    chosen, names = hydra.runtime.choices if hydra else {}, {}
     if hydra and not overrides:
         names = {group: str(chosen.get(group, default)) for group, default in (("agent", "run"), ("env", "env"))}
         overrides = list(hydra.overrides.task)

@@ -18,16 +18,7 @@ from evorl.envs.gymnasium_atari import with_lives_as_episodes
 from evorl.envs.gymnasium_goals import ROBOTICS, goal_task_of, register_robotics
 from evorl.envs.gymnasium_repeat import with_repeated_actions
 from evorl.envs.gymnasium_spaces import action_space_of, batch_rows, space_of
-from evorl.envs.host.answers import (
-    as_flag,
-    as_metric,
-    as_reward,
-    as_start,
-    as_step,
-    blank_observations,
-    failure_of,
-    put_observation,
-)
+from evorl.envs.host import answers
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
 from evorl.envs.host.seed_bits import fold_seeds
 
@@ -196,37 +187,38 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
         return self._restarted(np.flatnonzero(mask), seeds)
 
     def _restarted(self, numbers: Any, seeds: np.ndarray) -> Any:
-        batch = blank_observations(self.obs_space, self.num_envs)
+        batch = answers.blank_observations(self.obs_space, self.num_envs)
         seeds = fold_seeds(seeds, self.seed_bits)
         for i in numbers:
             try:
                 options = {name: value[i] for name, value in self._arguments.items()} or None
-                start = as_start(self._envs[i].reset(seed=int(seeds[i]), options=options))
-                put_observation(self.obs_space, batch, i, self._observed(start))
+                start = answers.as_start(self._envs[i].reset(seed=int(seeds[i]), options=options))
+                answers.put_observation(self.obs_space, batch, i, self._observed(start))
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # also SystemExit of an environment
-                raise failure_of(f"environment {i}", "reset", error) from error
+                raise answers.failure_of(f"environment {i}", "reset", error) from error
         return batch
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         num_envs, converted = self.num_envs, batch_rows(self.action_space, self._convert_actions(actions))
-        batch = blank_observations(self.obs_space, num_envs)
+        batch = answers.blank_observations(self.obs_space, num_envs)
         reward = np.zeros(num_envs, np.float32)
         termination, truncation = np.zeros(num_envs, np.bool_), np.zeros(num_envs, np.bool_)
         metrics = {name: np.zeros(num_envs, np.float32) for name in self._metrics}
         for i, env in enumerate(self._envs):
             try:
-                obs, paid, terminated, truncated, info = as_step(env.step(converted[i]))
-                put_observation(self.obs_space, batch, i, self._observed(obs))
-                reward[i] = as_reward(paid)
-                termination[i], truncation[i] = as_flag(terminated, "terminated"), as_flag(truncated, "truncated")
+                obs, paid, terminated, truncated, info = answers.as_step(env.step(converted[i]))
+                answers.put_observation(self.obs_space, batch, i, self._observed(obs))
+                reward[i] = answers.as_reward(paid)
+                termination[i] = answers.as_flag(terminated, "terminated")
+                truncation[i] = answers.as_flag(truncated, "truncated")
                 for name in self._metrics:
-                    metrics[name][i] = as_metric(info, name)
+                    metrics[name][i] = answers.as_metric(info, name)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # also SystemExit of an environment
-                raise failure_of(f"environment {i}", "step", error) from error
+                raise answers.failure_of(f"environment {i}", "step", error) from error
         return batch, reward, termination, truncation, metrics
 
     def physics(self) -> dict[str, np.ndarray]:

@@ -6,15 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from evorl.envs.gymnasium_spaces import space_of
-from evorl.envs.host.answers import (
-    as_flag,
-    as_metric,
-    as_reward,
-    as_start,
-    as_step,
-    blank_observations,
-    put_observation,
-)
+from evorl.envs.host import answers
 
 
 class CheckedAnswers:
@@ -37,17 +29,17 @@ class CheckedAnswers:
     def reset(self, **arguments: Any) -> tuple[Any, Any]:
         """Return observation and ``info`` of a new episode. Raises ``HostEnvError`` if they are invalid."""
         answer = self._env.reset(**arguments)
-        self._check(as_start(answer))
+        self._check(answers.as_start(answer))
         return answer
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Any]:
         """Return the result of a step, with plain floats and bools. Raises ``HostEnvError`` if it is invalid."""
-        obs, reward, terminated, truncated, info = as_step(self._env.step(action))
+        obs, reward, terminated, truncated, info = answers.as_step(self._env.step(action))
         self._check(obs)
-        info = {**info, **{name: as_metric(info, name) for name in self._metrics}}
-        return obs, as_reward(reward), as_flag(terminated, "terminated"), as_flag(truncated, "truncated"), info
+        info = {**info, **{name: answers.as_metric(info, name) for name in self._metrics}}
+        terminated, truncated = answers.as_flag(terminated, "terminated"), answers.as_flag(truncated, "truncated")
+        return obs, answers.as_reward(reward), terminated, truncated, info
 
     def _check(self, obs: Any) -> None:
-        put_observation(
-            self._space, blank_observations(self._space, 1), 0, obs if self._obs_key is None else obs[self._obs_key]
-        )
+        obs = obs if self._obs_key is None else obs[self._obs_key]
+        answers.put_observation(self._space, answers.blank_observations(self._space, 1), 0, obs)

@@ -12,16 +12,7 @@ from evorl.config.gate import admit_arguments
 from evorl.config.names import explain_missing_package, load_named, no_such
 from evorl.config.values import positive
 from evorl.envs.gymnasium_spaces import action_space_of, batch_rows, space_of
-from evorl.envs.host.answers import (
-    as_flag,
-    as_metric,
-    as_reward,
-    as_start,
-    as_step,
-    blank_observations,
-    failure_of,
-    put_observation,
-)
+from evorl.envs.host import answers
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
 from evorl.envs.host.seed_bits import fold_seeds
 
@@ -91,10 +82,10 @@ class PettingZooVectorEnv(HostVectorEnv):
         masks, num_agents = mask.reshape(self._has_ended.shape), len(self._agents)
         if (masks.any(axis=1) != masks.all(axis=1)).any():
             raise ValueError(f"the {num_agents} rows of a copy start together: the mask must be equal for all of them.")
-        batch, seeds = blank_observations(self.obs_space, self.num_envs), fold_seeds(seeds)
+        batch, seeds = answers.blank_observations(self.obs_space, self.num_envs), fold_seeds(seeds)
         for copy in np.flatnonzero(masks[:, 0]).tolist():
             seed = int(seeds[copy * num_agents])
-            observations = self._called(copy, "reset", lambda env, seed=seed: as_start(env.reset(seed=seed)))
+            observations = self._called(copy, "reset", lambda env, seed=seed: answers.as_start(env.reset(seed=seed)))
             self._check_agents(copy, self._envs[copy].agents, observations=observations)
             for i, agent in enumerate(self._agents):
                 if agent in observations:
@@ -108,7 +99,7 @@ class PettingZooVectorEnv(HostVectorEnv):
         rewards = np.zeros(self._has_ended.shape, np.float32)
         termination, truncation = np.zeros_like(self._has_ended), np.zeros_like(self._has_ended)
         metrics = {name: np.zeros(self._has_ended.shape, np.float32) for name in self.info_spec}
-        batch = blank_observations(self.obs_space, self.num_envs)
+        batch = answers.blank_observations(self.obs_space, self.num_envs)
         for copy, env in enumerate(self._envs):
             if not self._was_reset[copy]:
                 raise HostEnvError(f"environment copy {copy} was stepped before its first reset: call reset first.")
@@ -116,7 +107,7 @@ class PettingZooVectorEnv(HostVectorEnv):
             rows = {agent: converted[copy * len(self._agents) + i] for i, agent in enumerate(self._agents)}
             sent = {agent: rows[agent] for agent in acting}
             observations, agent_rewards, terminated, truncated, info = self._called(
-                copy, "step", lambda env, sent=sent: as_step(env.step(sent))
+                copy, "step", lambda env, sent=sent: answers.as_step(env.step(sent))
             )
             remaining = [agent for agent in acting if agent in env.agents]
             self._check_agents(
@@ -138,13 +129,13 @@ class PettingZooVectorEnv(HostVectorEnv):
             termination[copy], truncation[copy] = is_over & self._has_ended[copy], is_over & ~self._has_ended[copy]
             for i, agent in enumerate(self._agents):
                 if agent in acting:
-                    rewards[copy, i] = self._checked(copy, agent, as_reward, agent_rewards.get(agent, 0.0))
+                    rewards[copy, i] = self._checked(copy, agent, answers.as_reward, agent_rewards.get(agent, 0.0))
                 is_absent = agent not in acting or (self._has_ended[copy, i] and not is_over)
                 if not is_absent and agent in observations:
                     self._put(batch, copy, i, observations[agent])
                 for name in metrics if agent in acting else ():
                     metrics[name][copy, i] = self._checked(
-                        copy, agent, functools.partial(as_metric, name=name), info.get(agent) or {}
+                        copy, agent, functools.partial(answers.as_metric, name=name), info.get(agent) or {}
                     )
         flat = {name: value.reshape(-1) for name, value in metrics.items()}
         return batch, rewards.reshape(-1), termination.reshape(-1), truncation.reshape(-1), flat
@@ -178,7 +169,7 @@ class PettingZooVectorEnv(HostVectorEnv):
         except BaseException as error:  # also SystemExit of an environment
             first = copy * len(self._agents)
             subject = f"environments {first} to {first + len(self._agents) - 1} (copy {copy})"
-            raise failure_of(subject, method, error) from error
+            raise answers.failure_of(subject, method, error) from error
 
     @staticmethod
     def _check_agents(copy: int, agents: Sequence[Any], **parts: Any) -> None:
@@ -195,12 +186,13 @@ class PettingZooVectorEnv(HostVectorEnv):
 
     def _put(self, batch: Any, copy: int, number: int, observations: Any) -> None:
         row = copy * len(self._agents) + number
-        put = functools.partial(put_observation, self.obs_space, batch, row)
+        put = functools.partial(answers.put_observation, self.obs_space, batch, row)
         self._checked(copy, self._agents[number], put, observations)
 
     def _flags(self, copy: int, acting: list[Any], name: str, flags: Mapping[Any, Any]) -> dict[Any, bool]:
         return {
-            agent: self._checked(copy, agent, lambda x: as_flag(x, name), flags.get(agent, False)) for agent in acting
+            agent: self._checked(copy, agent, lambda x: answers.as_flag(x, name), flags.get(agent, False))
+            for agent in acting
         }
 
     def _checked(self, copy: int, agent: Any, check: Callable[[Any], Any], value: Any) -> Any:

@@ -10,16 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from evorl.ops.terminal_text import raw_stream
-from evorl.recorders.run_status import (
-    EVALUATION,
-    TRAINING,
-    RunStatus,
-    format_duration,
-    format_number,
-    format_return,
-    losses,
-    sparkline,
-)
+from evorl.recorders import run_status
 from evorl.recorders.screen import print_line, printable
 from evorl.runs.recorder import Recorder, Row, RunPlan
 
@@ -43,7 +34,7 @@ class Panel(Recorder, ABC):
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._status: RunStatus | None = None
+        self._status: run_status.RunStatus | None = None
         self._next_frame = 0.0
 
     @abstractmethod
@@ -51,7 +42,7 @@ class Panel(Recorder, ABC):
         """Show the current status."""
 
     def start(self, plan: RunPlan) -> None:
-        self._status = RunStatus(plan, self._clock)
+        self._status = run_status.RunStatus(plan, self._clock)
 
     def write(self, row: Row) -> None:
         if self._status is not None:
@@ -131,7 +122,7 @@ class LivePanel(Panel):
         return Panel(Group(*parts), title=title, title_align="left", width=WIDTH, box=box.ROUNDED)
 
 
-def _bar(status: RunStatus) -> list[RenderableType]:
+def _bar(status: run_status.RunStatus) -> list[RenderableType]:
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
@@ -140,47 +131,47 @@ def _bar(status: RunStatus) -> list[RenderableType]:
     grid.add_column(ratio=1)
     grid.add_column(justify="right")
     grid.add_row(ProgressBar(total=1.0, completed=status.fraction), f"[bold]{status.fraction:.0%}")
-    left = "done" if status.fraction >= 1 else f"{format_duration(status.seconds_left)} left"
+    left = "done" if status.fraction >= 1 else f"{run_status.format_duration(status.seconds_left)} left"
     speed = f"{status.steps_per_second:,.0f}" if status.steps_per_second else "-"
     counts = f"[bold]{status.timesteps:,}[/] of {status.plan.total_timesteps:,} steps"
     return [grid, Text.from_markup(f"{counts}   [bold]{speed}[/] steps/s   [bold]{left}[/]")]
 
 
-def _returns(status: RunStatus, encoding: str | None) -> list[RenderableType]:
+def _returns(status: run_status.RunStatus, encoding: str | None) -> list[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
     row, side_by_side = status.latest, status.plan.side_by_side
-    if EVALUATION not in row and TRAINING not in row:
+    if run_status.EVALUATION not in row and run_status.TRAINING not in row:
         return []
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_row("", "", "")
-    if EVALUATION in row:
-        returns = format_return(row, EVALUATION, side_by_side)
+    if run_status.EVALUATION in row:
+        returns = run_status.format_return(row, run_status.EVALUATION, side_by_side)
         width = HISTORY if len(returns) < SHORT_RETURN else HISTORY // 2
         history = printable(_history(status, width), encoding)
         grid.add_row("evaluation return", Text(printable(returns, encoding), "bold green"), history)
-    if TRAINING in row:
+    if run_status.TRAINING in row:
         length = row.get("train/episode_length")
         length = f"[dim]length {length:,.0f}" if length is not None else ""
-        returns = format_return(row, TRAINING, side_by_side)
+        returns = run_status.format_return(row, run_status.TRAINING, side_by_side)
         grid.add_row("training return", Text(printable(returns, encoding), "bold"), length)
     return [grid]
 
 
-def _history(status: RunStatus, width: int) -> str:
+def _history(status: run_status.RunStatus, width: int) -> str:
     best = f" [dim]best {status.best:,.1f}" if len(status.evaluations) > 1 and math.isfinite(status.best) else ""
-    return f"[green]{sparkline(status.evaluations, width)}[/]{best}"
+    return f"[green]{run_status.sparkline(status.evaluations, width)}[/]{best}"
 
 
-def _losses(status: RunStatus, encoding: str | None) -> list[RenderableType]:
+def _losses(status: run_status.RunStatus, encoding: str | None) -> list[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
-    shown = losses(status.latest)[:MAX_LOSSES]
+    shown = run_status.losses(status.latest)[:MAX_LOSSES]
     if not shown:
         return []
-    cells = [(printable(name, encoding), format_number(value)) for name, value in shown]
+    cells = [(printable(name, encoding), run_status.format_number(value)) for name, value in shown]
     columns = next((n for n in (3, 2) if _table_width(cells, n) <= WIDTH - 4), 1)
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_row("")

@@ -9,18 +9,7 @@ from importlib import resources
 
 from evorl.config.names import did_you_mean
 from evorl.ops.terminal_text import counted
-from evorl.reports import comparison_charts, curve_charts
-from evorl.reports.comparison import (
-    SEEDS_FOR_INTERVAL,
-    Group,
-    default_metric,
-    differing_settings,
-    grouped,
-    settings_of,
-    short_names,
-    values_in,
-    varied_settings,
-)
+from evorl.reports import comparison, comparison_charts, curve_charts
 from evorl.reports.elements import Content, Element, as_html, element, table, without_folders
 from evorl.reports.media import figures
 from evorl.reports.recorded_run import RecordedRun
@@ -56,7 +45,7 @@ class Report:
     """
 
     runs: tuple[RecordedRun, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[comparison.Group, ...]
     title: str | None = None
     notes: tuple[str, ...] = ()
     by: tuple[str, ...] = ()
@@ -70,7 +59,7 @@ class Report:
         Raises:
             ValueError: no run has recorded the metric, or an entry of ``by`` is not a setting of any run.
         """
-        requested, metric = metric, metric or default_metric(runs)
+        requested, metric = metric, metric or comparison.default_metric(runs)
         recorded = [run for run in runs if run.by_seed(metric)]
         if not recorded:
             known = sorted({metric for run in runs for metric in run.curves if not _OF_SEED.search(metric)})
@@ -81,7 +70,7 @@ class Report:
             )
         without = [run.name for run in runs if not run.by_seed(metric)]
         notes = [f"Omitted, because they have not recorded {metric}: {_listed(without)}."] if without else []
-        return cls(tuple(recorded), tuple(grouped(recorded, by, metric)), title, tuple(notes), tuple(by))
+        return cls(tuple(recorded), tuple(comparison.grouped(recorded, by, metric)), title, tuple(notes), tuple(by))
 
     @property
     def labels(self) -> list[str]:
@@ -150,7 +139,7 @@ class Report:
         charts = [curve_charts.draw_returns(groups, self.styles, f"returns{i}") for i, groups in enumerate(of_env)]
         several = any(len(group.scores) > 1 for group in self.groups)
         note = "Thick: interquartile mean of the seeds; thin: each seed; shaded: 95 % interval of the mean"
-        note += f", for at least {SEEDS_FOR_INTERVAL} seeds."
+        note += f", for at least {comparison.SEEDS_FOR_INTERVAL} seeds."
         return _section(
             "Learning curves", self._legend(), charts, element("p", note, class_="note") if several else None
         )
@@ -179,22 +168,28 @@ class Report:
         return _section("Comparison", self._legend(), profiles, note, chart, numbers if pairs else None)
 
     def _settings(self) -> Element | None:
-        varied = varied_settings(self.runs)
-        shared = set.intersection(*(set(settings_of(run)) for run in self.runs))  # others: one algorithm only
-        names = [*varied, *(n for n in differing_settings(self.runs) if n in shared and n not in varied)]
+        varied = comparison.varied_settings(self.runs)
+        shared = set.intersection(
+            *(set(comparison.settings_of(run)) for run in self.runs)
+        )  # others: one algorithm only
+        names = [*varied, *(n for n in comparison.differing_settings(self.runs) if n in shared and n not in varied)]
         content: list[Content] = []
         if names and len(self.groups) <= MAX_COLUMNS:
             heading = ["setting", *(f"{g.label} ({g.env})" if len(self.envs) > 1 else g.label for g in self.groups)]
-            rows = [[name, *(values_in(group, name) for group in self.groups)] for name in names]
+            rows = [[name, *(comparison.values_in(group, name) for group in self.groups)] for name in names]
             content.append(table(heading, rows, left=len(heading)))
         elif names:
             some = (varied or names)[:MAX_COLUMNS]
-            rows = [[group.env, group.label, *(values_in(group, name) for name in some)] for group in self.groups]
-            content.append(table(["environment", "group", *short_names(some).values()], rows, left=len(some) + 2))
+            rows = [
+                [group.env, group.label, *(comparison.values_in(group, name) for name in some)] for group in self.groups
+            ]
+            content.append(
+                table(["environment", "group", *comparison.short_names(some).values()], rows, left=len(some) + 2)
+            )
         for i, env in enumerate(self.envs):
             for algorithm in dict.fromkeys(run.algorithm for run in self.runs):
                 runs = [run for run in self.runs if run.env == env and run.algorithm == algorithm]
-                axes = varied_settings(runs)
+                axes = comparison.varied_settings(runs)
                 if axes and len(runs) > 2:
                     metric = self.groups[0].metric
                     chart = comparison_charts.draw_sweep(runs, axes, metric, f"sweep{i}-{algorithm.replace('/', '-')}")
@@ -203,7 +198,7 @@ class Report:
                         chart,
                     ]
         if len(self.runs) == 1:
-            rows = [[name, without_folders(value)] for name, value in settings_of(self.runs[0]).items()]
+            rows = [[name, without_folders(value)] for name, value in comparison.settings_of(self.runs[0]).items()]
             content.append(element("details", element("summary", "All settings"), table(["setting", "value"], rows, 2)))
         return _section("Hyperparameters", *content) if content else None
 

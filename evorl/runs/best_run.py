@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,8 @@ def _best_run(sweep: SweepFolder) -> RunFolder:
     evaluated = [run for run in sweep.runs if run.best_return is not None and sweep.folder_of(run).config.is_file()]
     of_settings: dict[tuple[str, ...], RunFolder] = {}  # by the values of settings that may choose an environment
     for run in sorted(evaluated, key=lambda run: -(run.best_return or 0.0)):
-        of_settings.setdefault(_env_settings(run.setting), sweep.folder_of(run))
+        env = tuple(x for name, x in run.setting.items() if name in ("env", "experiment") or name.startswith("env."))
+        of_settings.setdefault(env, sweep.folder_of(run))
     if not of_settings:
         raise _without_best(sweep.path)
     runs = list(of_settings.values())
@@ -67,10 +67,6 @@ def _best_run(sweep: SweepFolder) -> RunFolder:
             f"best run of each environment: {named}."
         )
     return runs[0]
-
-
-def _env_settings(setting: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(x for name, x in setting.items() if name in ("env", "experiment") or name.startswith("env."))
 
 
 def _env_of(run: RunFolder) -> str | None:

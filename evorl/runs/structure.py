@@ -132,7 +132,8 @@ def unpack(spec: LeafSpec, template: Any, arrays: dict[str, Any], offset: int | 
     Raises:
         CheckpointError: a small leaf extends beyond the end of the common array.
     """
-    stored = _key_data_shape(spec, template.dtype) if spec.is_key else jax.ShapeDtypeStruct(spec.shape, spec.dtype)
+    stored = jax.ShapeDtypeStruct(spec.shape, template.dtype if spec.is_key else spec.dtype)
+    stored = jax.eval_shape(jax.random.key_data, stored) if spec.is_key else stored
     if spec.is_empty:
         plain = np.zeros(stored.shape, stored.dtype)
     elif offset is None:
@@ -142,7 +143,9 @@ def unpack(spec: LeafSpec, template: Any, arrays: dict[str, Any], offset: int | 
         data = arrays[SMALL][offset : offset + size]
         if data.size != size:
             raise CheckpointError(f"The checkpoint is corrupted: {spec.path} is not within its file.")
-        plain = _placed(data.copy().view(stored.dtype).reshape(stored.shape), getattr(template, "sharding", None))
+        plain = data.copy().view(stored.dtype).reshape(stored.shape)
+        if (sharding := getattr(template, "sharding", None)) is not None:
+            plain = jax.make_array_from_callback(plain.shape, sharding, plain.__getitem__)
     if spec.is_key:
         return jax.random.wrap_key_data(jnp.asarray(plain), impl=_key_implementation(spec, template.dtype))
     return type(template)(plain) if isinstance(template, bool | int | float) else plain
@@ -157,14 +160,6 @@ def _shape_and_dtype(leaf: Any) -> tuple[tuple[int, ...], str]:
     if isinstance(leaf, bool | int | float):
         return (), str(jnp.result_type(leaf))
     return tuple(leaf.shape), str(leaf.dtype)
-
-
-def _placed(plain: np.ndarray, sharding: Any) -> Any:
-    return plain if sharding is None else jax.make_array_from_callback(plain.shape, sharding, lambda i: plain[i])
-
-
-def _key_data_shape(spec: LeafSpec, dtype: Any) -> jax.ShapeDtypeStruct:
-    return jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(spec.shape, dtype))
 
 
 def _key_implementation(spec: LeafSpec, dtype: Any) -> Any:

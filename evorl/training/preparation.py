@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +26,7 @@ from evorl.runs.folder import RunFolder
 from evorl.runs.recorder import Recorder
 from evorl.runs.shared_policy import SUFFIX
 from evorl.runs.spec import RunKind, RunSpec
+from evorl.runs.stored import StoredConfig
 from evorl.serving.remote_run import refuse_serve_settings, with_training_server
 from evorl.workflows.workflow import Workflow
 
@@ -188,7 +189,21 @@ def warm_start_from(run: str, spec: RunSpec, workflow: Workflow) -> tuple[RunSpe
     folder = find_run(run, spec.stored.runs_folder)
     spec = replace(spec, init_from=replace(chosen, run=str(folder.path)))
     parts = None if chosen.parts is None else list(chosen.parts)
-    return spec, warm_start(workflow, folder.path, parts, chosen.which)
+    beginning = warm_start(workflow, folder.path, parts, chosen.which)
+    remarks = _differing_activations(spec.workflow, StoredConfig.read(folder).config, folder)
+    return spec, replace(beginning, messages=(*beginning.messages, *remarks))
+
+
+def _differing_activations(here: Mapping[str, Any], there: Mapping[str, Any], folder: RunFolder) -> Iterator[str]:
+    """Yield a message for each activation that differs from the other run's: shapes do not depend on it."""
+    before, after = (config.get("agent") or {} for config in (there, here))
+    for part in (name for name, node in before.items() if isinstance(node, Mapping) and "activation" in node):
+        old, new = (dict(node.get(part) or before[part]).get("activation") for node in (before, after))
+        if old != new:
+            yield (
+                f"agent.{part}.activation is {old} in {folder.path} but {new} here, so that the network computes other "
+                "outputs from the same parameters: repeat the setting of that run to continue from its policy."
+            )
 
 
 def with_fixed_source(spec: RunSpec) -> RunSpec:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -129,3 +130,35 @@ class Blind:
 def test_a_simulator_that_draws_nothing_is_told(picture: Any, kind: type[Exception], parts: tuple[str, ...]) -> None:
     with raises_naming(kind, *parts):
         drawn_by_simulator(Blind(picture), 8)(None)  # pyright: ignore[reportArgumentType]
+
+
+class Stumbling(gymnasium.Env):
+    """A simulator whose third step fails."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:
+        self._steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._steps += 1
+        if self._steps == 3:
+            raise ZeroDivisionError("no ground")
+        return np.zeros(1, np.float32), 1.0, False, False, {}
+
+    def render(self) -> Any:
+        return np.zeros((4, 4, 3), np.uint8)
+
+
+def test_a_failing_simulator_is_told_in_one_line() -> None:
+    config = {"factory": f"{MODULE}:Stumbling", "max_episode_steps": 5}
+    env = create_env(config, parallel=1, autoreset_mode="disabled")
+    players = [Player("", SOMEBODY, 1)]
+    with (
+        raises_naming(HostEnvError, "environment 0", "failed in step", "ZeroDivisionError: no ground") as error,
+        shown_episodes(env, config, lean_left_or_right, players, KEY, size=8, num_frames=3),
+    ):
+        pass
+    assert "\n" not in str(error.value)

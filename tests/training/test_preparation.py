@@ -28,7 +28,7 @@ from evorl.training.preparation import refuse_hopeless_sizes, warm_start_from
 from evorl.workflows.workflow import Workflow
 from tests.support.command_line import SMALL
 from tests.support.config_files import spec_of
-from tests.support.errors import raises_naming
+from tests.support.errors import assert_names, raises_naming
 
 
 @pytest.mark.parametrize(
@@ -162,9 +162,26 @@ def test_a_run_is_fine_tuned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     log = second.log.read_text()
     assert f"Starts from {first.path}, checkpoint of 128 steps: policy (" in log
     assert "Newly initialized: value, optimizers" in log
+    assert "activation" not in log
     stored = second.load_config()
     assert stored.init_from == {"run": str(first.path), "parts": ["policy"], "which": "latest"}
     assert RunCheckpointer(second.checkpoints).steps[-1] == 2
+
+
+ACTIVATIONS = st.sampled_from(["tanh", "relu", None, {"name": "kaf", "kernel": "rbf2d"}, "my_parts:snake"])
+NETWORKS = st.fixed_dictionaries({"network": ACTIVATIONS, "critic_network": ACTIVATIONS})
+
+
+@hypothesis.settings(deadline=None)
+@hypothesis.given(here=NETWORKS, there=NETWORKS)
+def test_another_activation_is_told(here: dict[str, Any], there: dict[str, Any]) -> None:
+    """Shapes do not depend on activations: parameters of another network were loaded without a remark."""
+    configs = [{"agent": {part: {"activation": x} for part, x in each.items()}} for each in (here, there)]
+    messages = list(preparation._differing_activations(*configs, RunFolder("runs/other")))
+    differing = [part for part in there if here[part] != there[part]]
+    assert len(messages) == len(differing)
+    for message, part in zip(messages, differing, strict=True):
+        assert_names(message, f"agent.{part}.activation is", str(there[part]), str(here[part]), "runs/other")
 
 
 @pytest.mark.parametrize(
