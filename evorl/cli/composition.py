@@ -72,8 +72,7 @@ def initialize_configs() -> Iterator[None]:
 def hydra_of_evorl() -> Iterator[None]:
     """Context manager: Hydra reads files with class defaults, in one thread at a time; restores a user's Hydra app."""
     with _in_turn:
-        Plugins.instance()  # registers Hydra's own sources first
-        sources = SourcesRegistry.instance().types
+        _, sources = Plugins.instance(), SourcesRegistry.instance().types  # Plugins registers Hydra's own sources
         before = GlobalHydra.instance().hydra, VersionBase.instance().version_base, sources["file"]
         GlobalHydra.instance().hydra, sources["file"] = None, FileConfigSource
         try:

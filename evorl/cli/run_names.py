@@ -38,11 +38,6 @@ def hydra_settings() -> Any:
     return composed.get() or (HydraConfig.get() if HydraConfig.initialized() else None)
 
 
-def choices() -> Mapping[str, Any]:
-    """Return the chosen option of each config group; empty if Hydra composed no config."""
-    return {} if (hydra := hydra_settings()) is None else hydra.runtime.choices
-
-
 def folder_of_runs(runs_folder: str, chosen: Mapping[str, Any]) -> Path:
     """Return the parent folder of all runs of this agent in this environment, such as ``runs/ppo-cartpole``."""
     agent, env = (str(chosen.get(*choice)).replace("/", "-") for choice in (("agent", "run"), ("env", "env")))
@@ -71,7 +66,7 @@ def origin_of_settings(chosen: Mapping[str, Any]) -> str | None:
     """Describe the origin of the settings: tuned for the environment, for its family, or general defaults.
 
     The recorded result of shipped settings is added, except for settings of a part of the agent, such as the members
-    of a population. ``None`` if ``chosen``, the result of ``choices``, contains no agent.
+    of a population. ``None`` if ``chosen``, the options of the config groups, contains no agent.
     """
     if "agent" not in chosen:
         return None
@@ -144,7 +139,7 @@ def place_of_run(runs_folder: str, kind: str = "") -> tuple[Path, str | None]:
         runs_folder: default folder of all runs.
         kind: suffix of the folder for this agent and environment, as in ``ppo-cartpole-sweep``.
     """
-    if (hydra := hydra_settings()) is not None:
+    if hydra := hydra_settings():
         if hydra.mode is RunMode.MULTIRUN:
             if hydra.sweep.subdir != ".":
                 folder = Path(hydra.sweep.dir) / hydra.sweep.subdir
@@ -153,7 +148,7 @@ def place_of_run(runs_folder: str, kind: str = "") -> tuple[Path, str | None]:
         elif hydra.run.dir != ".":
             folder = user_path(hydra.run.dir).resolve()
             return folder.parent, folder.name
-    runs = folder_of_runs(runs_folder, choices())
+    runs = folder_of_runs(runs_folder, hydra.runtime.choices if hydra else {})
     return (runs.with_name(f"{runs.name}-{kind}") if kind else runs), None
 
 

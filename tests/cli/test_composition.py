@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import threading
 from pathlib import Path
+from typing import Any, cast
 
+import hypothesis
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import ConfigCompositionException
 from hydra.version import getbase
+from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from evorl.assembly import workflow_from_config
+from evorl.cli import python_api, training
 from evorl.cli.composition import compose_config, initialize_configs
+from evorl.cli.python_api import as_overrides
 from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.optimizers import OpenES
 from tests.support.errors import raises_naming
@@ -154,3 +162,61 @@ def test_a_gradient_optimizer_is_its_name_alone() -> None:
 def test_a_search_that_does_not_exist_is_refused() -> None:
     with raises_naming(ValueError, "'no_such_module'", "PYTHONPATH"):
         compose_config(["agent=ec/openes", "optimizer=no_such_module:X"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "overrides"),
+    [
+        ({"num_seeds": 2}, ["num_seeds=2"]),
+        ({"archive": {"num_centroids": 64, "name": "centroid"}}, ["archive=centroid", "archive.num_centroids=64"]),
+        ({"learner.actor_optimizer": {"name": "sgd"}}, ["learner.actor_optimizer=sgd"]),
+        ({"optimizer": {"learning_rate": 0.1}}, ["optimizer={learning_rate: 0.1}"]),
+        ({"archive": {"name": OwnSearch, "low": [0]}}, [f"archive={__name__}:OwnSearch", "archive.low=[0]"]),
+        ({"env": {"name": "x", "library": "y"}}, ["env={name: x, library: y}"]),
+    ],
+)
+def test_a_mapping_with_a_name_chooses_an_archive_or_optimizer(settings: dict, overrides: list[str]) -> None:
+    assert as_overrides(settings) == overrides
+
+
+def test_a_mapping_may_have_settings_that_only_its_kind_has() -> None:
+    mapping = {"name": "centroid", "num_centroids": 64, "low": [0.0], "high": [2.0]}
+    archive = compose_config(["agent=qd/map_elites", *as_overrides({"archive": mapping})]).archive
+    assert {**archive, **mapping} == archive
+    assert "bins" not in archive
+    sgd = {"name": "sgd", "options": {"momentum": 0.9}}
+    optimizer = compose_config(["agent=ppo", *as_overrides({"optimizer": sgd})]).optimizer
+    assert {**optimizer, **sgd} == optimizer
+
+
+AGENTS = ("ppo", "dqn", "sac", "ec/openes", "qd/map_elites")
+
+
+@hypothesis.settings(max_examples=4, deadline=None)
+@hypothesis.given(chosen=st.lists(st.sampled_from(AGENTS), min_size=2, max_size=4), resumes=st.booleans())
+def test_threads_compose_their_own_configs(chosen: list[str], resumes: bool) -> None:
+    """Hydra has one state per process, which concurrent trainings replaced: they failed, or had names of another."""
+    together = threading.Barrier(len(chosen))
+
+    def composed(number: int) -> tuple[Any, ...]:
+        arguments = [f"agent={chosen[number]}", "env=cartpole", f"seed={number}"]
+        together.wait(timeout=60)
+        with python_api._composed(arguments) as spec:
+            together.wait(timeout=60)
+            start = training._start(spec, None, (), None)
+            stored = training._start(spec, cast(Any, "folder"), (), None) if resumes else None
+            return (
+                start.names["agent"],
+                list(start.overrides),
+                start.place.root.name,
+                spec.seed,
+                stored and stored.names,
+            )
+
+    with concurrent.futures.ThreadPoolExecutor(len(chosen)) as pool:
+        results = list(pool.map(composed, range(len(chosen))))
+    for number, (agent, result) in enumerate(zip(chosen, results, strict=True)):
+        arguments = [f"agent={agent}", "env=cartpole", f"seed={number}"]
+        folder = f"{agent.replace('/', '-')}-cartpole"
+        assert result == (agent, arguments, folder, number, {} if resumes else None)
+    assert not HydraConfig.initialized()

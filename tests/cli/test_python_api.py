@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import logging
 import os
 import re
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast, get_type_hints
+from typing import Any, get_type_hints
 
 import flax.linen as nn
 import hydra
@@ -25,10 +23,10 @@ from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
 import evorl
-from evorl.cli import compare, option_types, options, python_api, train, training
+from evorl.cli import compare, option_types, options, python_api, train
 from evorl.cli.command_options import read_options
 from evorl.cli.composition import compose_config
-from evorl.cli.python_api import as_override, as_overrides
+from evorl.cli.python_api import as_override
 from evorl.cli.train import train_from_spec
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
@@ -91,64 +89,6 @@ def test_a_run_goes_on_and_is_watched_compared_and_taken_away() -> None:
     assert "CartPole" in evorl.report(folder, to="page.html").read_text()
     (policy,) = evorl.export_policy(run=folder, format="numpy")
     assert policy.is_file()
-
-
-@pytest.mark.parametrize(
-    ("settings", "overrides"),
-    [
-        ({"num_seeds": 2}, ["num_seeds=2"]),
-        ({"archive": {"num_centroids": 64, "name": "centroid"}}, ["archive=centroid", "archive.num_centroids=64"]),
-        ({"learner.actor_optimizer": {"name": "sgd"}}, ["learner.actor_optimizer=sgd"]),
-        ({"optimizer": {"learning_rate": 0.1}}, ["optimizer={learning_rate: 0.1}"]),
-        ({"archive": {"name": Narrow, "low": [0]}}, [f"archive={__name__}:Narrow", "archive.low=[0]"]),
-        ({"env": {"name": "x", "library": "y"}}, ["env={name: x, library: y}"]),
-    ],
-)
-def test_a_mapping_with_a_name_chooses_an_archive_or_optimizer(settings: dict, overrides: list[str]) -> None:
-    assert as_overrides(settings) == overrides
-
-
-def test_a_mapping_may_have_settings_that_only_its_kind_has() -> None:
-    mapping = {"name": "centroid", "num_centroids": 64, "low": [0.0], "high": [2.0]}
-    archive = compose_config(["agent=qd/map_elites", *as_overrides({"archive": mapping})]).archive
-    assert {**archive, **mapping} == archive
-    assert "bins" not in archive
-    sgd = {"name": "sgd", "options": {"momentum": 0.9}}
-    optimizer = compose_config(["agent=ppo", *as_overrides({"optimizer": sgd})]).optimizer
-    assert {**optimizer, **sgd} == optimizer
-
-
-AGENTS = ("ppo", "dqn", "sac", "ec/openes", "qd/map_elites")
-
-
-@hypothesis.settings(max_examples=4, deadline=None)
-@hypothesis.given(chosen=st.lists(st.sampled_from(AGENTS), min_size=2, max_size=4), resumes=st.booleans())
-def test_threads_compose_their_own_configs(chosen: list[str], resumes: bool) -> None:
-    """Hydra has one state per process, which concurrent trainings replaced: they failed, or had names of another."""
-    together = threading.Barrier(len(chosen))
-
-    def composed(number: int) -> tuple[Any, ...]:
-        arguments = [f"agent={chosen[number]}", "env=cartpole", f"seed={number}"]
-        together.wait(timeout=60)
-        with python_api._composed(arguments) as spec:
-            together.wait(timeout=60)
-            start = training._start(spec, None, (), None)
-            stored = training._start(spec, cast(Any, "folder"), (), None) if resumes else None
-            return (
-                start.names["agent"],
-                list(start.overrides),
-                start.place.root.name,
-                spec.seed,
-                stored and stored.names,
-            )
-
-    with concurrent.futures.ThreadPoolExecutor(len(chosen)) as pool:
-        results = list(pool.map(composed, range(len(chosen))))
-    for number, (agent, result) in enumerate(zip(chosen, results, strict=True)):
-        arguments = [f"agent={agent}", "env=cartpole", f"seed={number}"]
-        folder = f"{agent.replace('/', '-')}-cartpole"
-        assert result == (agent, arguments, folder, number, {} if resumes else None)
-    assert not HydraConfig.initialized()
 
 
 def test_a_sweep_gives_its_folder() -> None:

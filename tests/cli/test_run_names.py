@@ -12,9 +12,9 @@ from evorl.cli import main as cli
 from evorl.cli import run_names
 from evorl.cli.composition import initialize_configs
 from evorl.cli.run_names import (
-    choices,
     folder_of_runs,
     has_general_defaults,
+    hydra_settings,
     named_folder,
     origin_of_settings,
     refuse_other_names,
@@ -75,7 +75,7 @@ def test_the_origin_of_settings(overrides: list[str], expected: str, monkeypatch
     results = {"ppo/cartpole": "500 after 100k steps", "ppo/pendulum": "of PPO, not of a population"}
     monkeypatch.setattr(run_names, "recorded_result", results.get)
     compose_with(overrides, monkeypatch)
-    assert origin_of_settings(choices()) == expected
+    assert origin_of_settings(hydra_settings().runtime.choices) == expected
     assert has_general_defaults(expected) == expected.startswith("General defaults")
     assert not has_general_defaults(None)
 
@@ -86,7 +86,7 @@ def test_a_recorded_result_is_not_of_settings_of_a_user(monkeypatch: pytest.Monk
     settings.parent.mkdir(parents=True)
     settings.write_text("# @package _global_\nnum_epochs: 1\n")
     compose_with(["experiment=ppo/my_cartpole", f"hydra.searchpath=[file://{tmp_path}]"], monkeypatch)
-    assert origin_of_settings(choices()) == "Tuned settings: ppo/my_cartpole."
+    assert origin_of_settings(hydra_settings().runtime.choices) == "Tuned settings: ppo/my_cartpole."
     settings.rename(settings.with_name("cartpole.yaml"))
     with raises_naming(ValueError, "cartpole.yaml would be ignored"):
         compose_with([f"hydra.searchpath=[file://{tmp_path}]"], monkeypatch)
