@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from evorl.actors.actor_loop import Actors
-from evorl.actors.actor_settings import actor_settings
+from evorl.actors.actor_settings import ActorSettings
 from evorl.agents.flat_images import check_image_networks
 from evorl.agents.intrinsic_kinds import make_intrinsic
 from evorl.config.gate import distrusting, grant
 from evorl.config.names import SHIPPED_WORKFLOWS, load_class
-from evorl.config.nodes import completed, default_of, fields_from_config, named_section
+from evorl.config.nodes import completed, default_of, fields_from_config, named_section, node_from_config
 from evorl.config.values import check_names, checked_mapping, checked_value, field_types, plain, positive
 from evorl.envs import AutoresetMode, create_env
 from evorl.envs.env import as_autoreset_mode
@@ -73,14 +73,16 @@ def complete_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[str, 
     return {**workflow, **complete, **others}
 
 
-def refuse_replay(cls: WorkflowClass, replay: Any) -> None:
-    """Raise an error for the settings ``replay`` in the config of a workflow without a replay buffer.
+def check_keys(cls: WorkflowClass, spec: RunSpec) -> None:
+    """Raise ``ValueError`` for a key in ``spec.workflow`` that the workflow does not have."""
+    valid = config_keys(cls)
+    if "replay" in spec.workflow and "replay" not in valid:
+        _refuse_replay(cls, spec.workflow["replay"])
+    check_names(spec.workflow, valid | RUN_KEYS, "config key")
 
-    Raises:
-        ValueError: ``replay`` is invalid here; the message names the key of an inner workflow, if any, to set instead.
-    """
-    if "replay" in config_keys(cls):
-        return
+
+def _refuse_replay(cls: WorkflowClass, replay: Any) -> None:
+    """Raise ``ValueError`` for ``replay``; with an inner workflow, the message names the key to set instead."""
     names = {field.name for field in dataclasses.fields(cls)}
     part = next((name for name in ("learner", "inner") if name in names), None)
     if part is None:
@@ -95,76 +97,73 @@ def refuse_replay(cls: WorkflowClass, replay: Any) -> None:
     raise ValueError(f"replay={replay} is set, but {cls.__name__} has no replay buffer: {instead}.")
 
 
-def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the constructor arguments of ``cls`` that a config describes; for errors see ``build_from_config``."""
-    seed = config.get("seed", 0)
-    config = {key: value for key, value in plain(config).items() if key not in RUN_KEYS}
+def build_settings(config: Mapping[str, Any]) -> RunSpec:
+    """Read the config of a workflow; unlike commands, it defaults to one device and evaluations without records."""
+    config, ignored = plain(config), RUN_KEYS - {"workflow", "seed"}
+    settings = {key: value for key, value in config.items() if key not in ignored}
+    settings["evaluation"] = read_evaluation(config.get("evaluation"), EvaluationRecords())
+    return RunSpec.from_config({"devices": 1, **settings})
+
+
+def workflow_fields(cls: WorkflowClass, spec: RunSpec) -> dict[str, Any]:
+    """Return the constructor arguments of ``cls`` for the settings of a run; for errors see ``build_from_config``."""
+    settings = dict(spec.workflow)
     build_learner = getattr(cls, "build_learner", None)
     if build_learner is not None:
-        config["learner"] = build_learner(config)
-    if "replay" in config:
-        refuse_replay(cls, config["replay"])
-    check_names(config, config_keys(cls) | RUN_KEYS, "config key")
-    if "env" not in config:
+        settings["learner"] = build_learner(spec)
+    check_keys(cls, spec)
+    if "env" not in settings:
         raise ValueError("The config has no environment: set env, e.g. {'library': 'gymnax', 'name': 'CartPole-v1'}.")
-    total = config.get("total_timesteps", getattr(cls, "total_timesteps", None))
-    config = {key: value if key == "env" else with_shares(value, total, key) for key, value in config.items()}
-    settings = {key: value for key, value in config.items() if key not in BUILD_KEYS}
-    fields = fields_from_config(cls, settings, "")
+    total = settings.get("total_timesteps", getattr(cls, "total_timesteps", None))
+    settings = {key: value if key == "env" else with_shares(value, total, key) for key, value in settings.items()}
+    fields = fields_from_config(cls, {k: v for k, v in settings.items() if k not in BUILD_KEYS | RUN_KEYS}, "")
     num_envs, autoreset_mode = cls.training_rows(
-        fields, config.get("num_envs", cls.default_num_envs), config.get("autoreset_mode", AutoresetMode.NORMAL)
+        fields, settings.get("num_envs", cls.default_num_envs), settings.get("autoreset_mode", AutoresetMode.NORMAL)
     )
     actors = None
-    if config.get("actors") is not None:
-        actors, num_envs = _make_actors(cls, config, num_envs)
-    env = create_env(seeded(config["env"], seed), parallel=num_envs, autoreset_mode=autoreset_mode)
+    if spec.actors is not None:
+        actors, num_envs = _make_actors(cls, spec, num_envs)
+    env = create_env(seeded_env(spec), parallel=num_envs, autoreset_mode=autoreset_mode)
     if fields.get("intrinsic") is not None:
         fields["intrinsic"] = make_intrinsic(fields["intrinsic"], env, on_policy=hasattr(cls, "restarts_episodes"))
-    eval_config = seeded(as_paid_by_the_environment(config["env"]), seed + 1)
-    eval_episodes = positive(config.get("eval_episodes", 20), "eval_episodes")
-    make_eval_env = partial(create_env, eval_config, autoreset_mode=AutoresetMode.DISABLED)
+    eval_episodes = positive(settings.get("eval_episodes", 20), "eval_episodes")
+    make_eval_env = partial(create_env, seeded_env(spec, evaluates=True), autoreset_mode=AutoresetMode.DISABLED)
     eval_env = make_eval_env(parallel=eval_rows(eval_episodes, env.num_agents))
-    execution, env_chunk = plan_execution(
-        env,
-        devices=config.get("devices", 1),
-        num_seeds=positive(config.get("num_seeds", 1), "num_seeds"),
-        env_chunk=config.get("env_chunk", "auto"),
-        rules=cls.plan_rules,
-    )
+    execution, env_chunk = plan_execution(env, spec.devices, spec.num_seeds, spec.env_chunk, rules=cls.plan_rules)
     multiple = env.num_agents * execution.num_devices
     if execution.num_devices > 1 and eval_env.num_envs % multiple:
         eval_env = make_eval_env(parallel=eval_rows(eval_episodes, multiple))
     plays_episodes = fields.get("eval_interval", 1.0) or autoreset_mode is AutoresetMode.DISABLED
     if plays_episodes and eval_env.max_episode_steps is None and not eval_env.is_remote:
         longest_episode(eval_env)  # raises now instead of at the first evaluation or generation
-    keeping = read_evaluation(config.get("evaluation"), EvaluationRecords())
+    keeping = spec.evaluation
     if keeping is not None:
         is_standard = cls.evaluation.__module__ == "evorl.workflows.workflow"
         keeping = make_recording_options(keeping, eval_env, eval_episodes, is_standard)
     if build_learner is None:
-        agent = cls.make_agent(checked_mapping(config.get("agent"), "agent"), env)
+        agent = cls.make_agent(checked_mapping(settings.get("agent"), "agent"), env)
     else:
-        agent = config["learner"].agent
+        agent = settings["learner"].agent
     check_image_networks(agent, env.obs_space, env.action_space)
     execution = dataclasses.replace(execution, collector=actors)
     parts = {"env": env, "eval_env": eval_env, "agent": agent, "execution": execution, "env_chunk": env_chunk}
     return {**fields, **parts, "keeping": keeping}
 
 
-def with_shares(config: Any, total_timesteps: Any, where: str) -> Any:
-    """Return a config with ``share``, a fraction of training, in place of the environment ``steps`` of schedules.
+def with_shares(value: Any, total_timesteps: Any, where: str) -> Any:
+    """Return a setting with ``share``, a fraction of training, in place of the environment ``steps`` of schedules.
 
     Args:
-        config: any value of a config; values other than mappings are returned unchanged.
+        value: any setting; values other than mappings are returned unchanged.
         total_timesteps: environment steps of the whole training run; ``None`` if unknown.
-        where: dotted path of ``config``, for messages.
+        where: dotted path of the setting, for messages.
 
     Raises:
         ValueError: ``steps`` is not a positive number, or ``total_timesteps`` is unknown or not a positive number.
     """
-    if not isinstance(config, Mapping):
-        return config
-    result = {name: with_shares(value, total_timesteps, f"{where}.{name}") for name, value in config.items()}
+    if not isinstance(value, Mapping):
+        return value
+    result = {name: with_shares(entry, total_timesteps, f"{where}.{name}") for name, entry in value.items()}
     if "steps" not in result or not set(result) <= OF_SCHEDULES:
         return result
     steps = result.pop("steps")
@@ -182,26 +181,25 @@ def with_shares(config: Any, total_timesteps: Any, where: str) -> Any:
     return result | {"share": steps / total}
 
 
-def _make_actors(cls: WorkflowClass, config: Mapping[str, Any], num_envs: int) -> tuple[Any, int]:
-    """Build the actors of a config; return the actors and the number of environments per iteration of the learner.
+def _make_actors(cls: WorkflowClass, spec: RunSpec, num_envs: int) -> tuple[Any, int]:
+    """Build the actors of a run; return the actors and the number of environments per iteration of the learner.
 
     Raises:
         ValueError: the environments cannot be divided evenly among the actors, or a setting is invalid.
     """
-    settings = actor_settings(config["actors"])
+    settings = node_from_config(ActorSettings, spec.actors, "actors")
     if num_envs % settings.count:
         raise ValueError(
             f"num_envs={num_envs} environments cannot be divided evenly among actors.count={settings.count}: choose a "
             f"multiple of {settings.count}."
         )
     envs_per_actor, path = num_envs // settings.count, f"{cls.__module__}.{cls.__qualname__}"
-    actor_config = {**config, "workflow": path, "num_envs": envs_per_actor, "eval_episodes": 1}
     grant(path)  # the class has already passed the gate, possibly under another path
-    for name in ("actors", "num_seeds", "devices", "evaluation"):
-        actor_config.pop(name, None)
+    workflow = {**spec.workflow, "workflow": path, "num_envs": envs_per_actor, "eval_episodes": 1}
     if "num_minibatches" in config_keys(cls):
-        actor_config["num_minibatches"] = 1  # the learner's number may not divide an actor's part of the batch
-    return Actors(settings, actor_config), envs_per_actor if settings.is_async else num_envs
+        workflow["num_minibatches"] = 1  # the learner's number may not divide an actor's part of the batch
+    of_actor = {"actors": None, "num_seeds": 1, "devices": 1, "evaluation": None, "workflow": workflow}
+    return Actors(settings, dataclasses.replace(spec, **of_actor)), envs_per_actor if settings.is_async else num_envs
 
 
 def workflow_from_config(config: Mapping[str, Any], name: str = "workflow") -> Workflow:
@@ -237,33 +235,32 @@ def workflow_class(path: Any, name: str = "workflow") -> WorkflowClass:
     return cls
 
 
-def inner_workflow(
-    config: Mapping[str, Any], name: str, shared: tuple[str, ...], not_its_own: tuple[str, ...]
-) -> Workflow:
-    """Build the inner workflow that a section of a config describes.
+def inner_workflow(spec: RunSpec, name: str, shared: tuple[str, ...], not_its_own: tuple[str, ...]) -> Workflow:
+    """Build the inner workflow that a section of the settings describes.
 
     Args:
-        config: config of the outer workflow.
-        name: key of the section, a mapping with a ``workflow`` key.
+        spec: settings of the outer workflow.
+        name: key of the section in ``spec.workflow``, a mapping with a ``workflow`` key.
         shared: settings of the outer workflow that also apply to the inner workflow.
         not_its_own: settings of the outer workflow that do not apply to the inner workflow.
 
     Raises:
         ValueError: the section contains a setting in ``shared`` or ``not_its_own``, or is invalid; or actors are set.
     """
-    part = checked_mapping(config.get(name), name)
+    part = checked_mapping(spec.workflow.get(name), name)
     for setting in (*shared, *not_its_own):
         if setting in part:
             raise ValueError(f"{name}.{setting} is a setting of the whole run: set {setting} instead.")
-    for key, section in {"actors": config, f"{name}.actors": part}.items():
-        if section.get("actors") is not None:
+    for key, actors in {"actors": spec.actors, f"{name}.actors": part.get("actors")}.items():
+        if actors is not None:
             raise ValueError(
-                f"{key}={section['actors']} would have no effect, because an algorithm with a section {name} steps all "
+                f"{key}={actors} would have no effect, because an algorithm with a section {name} steps all "
                 f"environments in its own program: remove {key}."
             )
     if "total_timesteps" not in {*part, *shared}:
         with_shares({key: value for key, value in part.items() if key != "env"}, None, name)  # raises for steps
-    part = {**part, **{key: config[key] for key in shared if key in config}}
+    outer = {**spec.workflow, "env_chunk": spec.env_chunk, "evaluation": spec.evaluation}
+    part = {**part, **{key: outer[key] for key in shared if key in outer}}
     with named_section(name, *shared):
         return workflow_from_config(part, f"{name}.workflow")
 
@@ -282,21 +279,18 @@ def training_mode(mode: str | AutoresetMode) -> AutoresetMode:
     return mode
 
 
-def seeded(config: Mapping[str, Any] | str, seed: int) -> Mapping[str, Any] | str:
-    """Return an environment's config; with ``host=compiled``, add ``seed`` as the simulators' seed if it is not set."""
-    if not isinstance(config, Mapping) or config.get("host") != "compiled":
-        return config
-    return {"seed": seed, **config}
+def seeded_env(spec: RunSpec, evaluates: bool = False) -> Mapping[str, Any]:
+    """Return the settings of the environment for training or evaluation; with ``host=compiled`` they have a seed."""
+    env, seed = (evaluation_env(spec), spec.seed + 1) if evaluates else (spec.env, spec.seed)
+    return {"seed": seed, **env} if env.get("host") == "compiled" else env
 
 
-def as_paid_by_the_environment(config: Mapping[str, Any] | str) -> Mapping[str, Any] | str:
-    """Return an environment's config for evaluations, without training-only options, such as reward scaling."""
-    if not isinstance(config, Mapping):
-        return config
-    excluded = set(TRAINING_OPTIONS)
-    if isinstance(config.get("randomization"), Mapping) and config["randomization"].get("in_evaluation") is False:
+def evaluation_env(spec: RunSpec) -> dict[str, Any]:
+    """Return the settings of the environment for evaluations, without training-only options, such as reward scaling."""
+    excluded, randomization = set(TRAINING_OPTIONS), spec.env.get("randomization")
+    if isinstance(randomization, Mapping) and randomization.get("in_evaluation") is False:
         excluded.add("randomization")
-    return {key: value for key, value in config.items() if key not in excluded}
+    return {key: value for key, value in spec.env.items() if key not in excluded}
 
 
 def eval_rows(num_episodes: int, multiple_of: int = 1, at_most: int = 128) -> int:

@@ -11,11 +11,12 @@ import pytest
 
 from evorl.algorithms.ppo import PPOWorkflow
 from evorl.algorithms.sac import SACWorkflow
-from evorl.assembly import as_paid_by_the_environment, eval_rows, training_mode
+from evorl.assembly import eval_rows, evaluation_env, seeded_env, training_mode
 from evorl.config.values import plain
 from evorl.envs import AutoresetMode
 from evorl.ops.optimization import Optimizer
 from evorl.ops.schedules import value_at
+from evorl.runs.spec import RunSpec
 from tests.support.errors import raises_naming
 from tests.support.small_workflows import contract_of, inner_config, small
 
@@ -37,7 +38,7 @@ def test_evaluation_reports_what_the_environment_pays() -> None:
         "sparse_reward_interval": 4,
     }
     workflow = small("ppo", env)
-    assert as_paid_by_the_environment("hopper") == "hopper"
+    assert evaluation_env(RunSpec(workflow={"env": "hopper"})) == {"name": "hopper"}
     assert workflow.eval_env == small("ppo").eval_env
     state = workflow.env.step(workflow.env.reset(jax.random.key(0)), jnp.zeros(workflow.env.num_envs, jnp.int32))
     assert not state.reward.any()  # rewards for training only
@@ -47,9 +48,20 @@ def test_evaluation_reports_what_the_environment_pays() -> None:
 
 def test_evaluation_draws_the_physics_too_unless_told_otherwise() -> None:
     env = {"name": "mjx/hopper", "randomization": {"body_mass": {"scale": [0.5, 2.0]}}}
-    assert as_paid_by_the_environment(env) == env
+    spec = RunSpec(workflow={"env": env})
+    assert evaluation_env(spec) == env
     env["randomization"]["in_evaluation"] = False  # pyright: ignore[reportIndexIssue]
-    assert as_paid_by_the_environment(env) == {"name": "mjx/hopper"}
+    assert evaluation_env(spec) == {"name": "mjx/hopper"}
+
+
+def test_only_compiled_simulators_have_a_seed_of_their_own() -> None:
+    spec = RunSpec(seed=5, workflow={"env": {"name": "Pong", "reward_scale": 0.1}})
+    assert seeded_env(spec) == spec.env
+    spec = RunSpec(seed=5, workflow={"env": {**spec.env, "host": "compiled"}})
+    assert seeded_env(spec) == {"seed": 5, **spec.env}
+    assert seeded_env(spec, evaluates=True) == {"seed": 6, "name": "Pong", "host": "compiled"}
+    spec = RunSpec(seed=5, workflow={"env": {**spec.env, "seed": 1}})
+    assert seeded_env(spec, evaluates=True)["seed"] == 1
 
 
 def test_a_schedule_may_be_by_environment_steps() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ from evorl.actors.supervisor import Supervisor
 from evorl.actors.worker import Worker, acting_template, leaves_of, tree_of
 from evorl.execution.collector import PROGRAM, end_episodes
 from evorl.ops.trees import copied
+from evorl.runs.spec import RunSpec
 from evorl.sample_batch import SampleBatch
 from evorl.types import ByValue, PyTreeDict, State
 
@@ -26,11 +27,11 @@ class Actors(ByValue):
 
     Args:
         settings: number and kind of actors, and how the learner waits for them.
-        config: config of a workflow with the environments of one actor.
+        spec: settings of a workflow with the environments of one actor.
     """
 
-    def __init__(self, settings: ActorSettings, config: Mapping[str, Any]) -> None:
-        self.settings, self._config = settings, dict(config)
+    def __init__(self, settings: ActorSettings, spec: RunSpec) -> None:
+        self.settings, self._spec = settings, spec
         self._supervisor: Supervisor | None = None
         self._templates: Any = None
         self._requested_at: dict[int, int] = {}  # number of updates at the time of the request, by actor
@@ -52,8 +53,7 @@ class Actors(ByValue):
                 "actors do not support env.host=compiled, because all would play the same episodes: use env.host=loop, "
                 "or remove actors."
             )
-        options = self._config["env"]
-        if self.settings.kind == "process" and isinstance(options, Mapping) and options.get("vectorization") == "async":
+        if self.settings.kind == "process" and self._spec.env.get("vectorization") == "async":
             raise ValueError(
                 "env.vectorization=async starts more processes, which would outlive an actor that is killed: set "
                 "env.vectorization=in_process, and a larger actors.count for more processes."
@@ -99,7 +99,7 @@ class Actors(ByValue):
 
     def _started(self, workflow: Any, message: Callable[[str], None]) -> Supervisor:
         if self._supervisor is None:
-            pool = make_pool(self.settings.kind, Worker, lambda number: self._config)
+            pool = make_pool(self.settings.kind, Worker, lambda number: self._spec)
             self._supervisor = Supervisor(pool, self.settings.count, self.settings.timeout, message)
             self._templates = acting_template(workflow)
             workflow.env.close()  # only needed for setup: the actors run the simulators afterwards

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from evorl.config.names import no_such
-from evorl.config.nodes import node_from_config
-from evorl.config.values import checked_mapping, require_positive
+from evorl.config.values import require_positive
 from evorl.fields import Within
 from evorl.types import PyTreeNode, pytree_field
 
@@ -49,12 +48,3 @@ class ActorSettings(PyTreeNode):
     def is_async(self) -> bool:
         """True if the learner may use rollouts of older policies."""
         return self.mode == "async"
-
-
-def actor_settings(config: Any) -> ActorSettings:
-    """Return the settings in the section ``actors`` of a config.
-
-    Raises:
-        ValueError: a key is unknown, or a value is invalid.
-    """
-    return node_from_config(ActorSettings, checked_mapping(config, "actors"), "actors")

@@ -5,7 +5,7 @@ Learner and actors exchange lists of NumPy arrays: the leaves of trees whose str
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ from evorl.config.names import SHIPPED_WORKFLOWS, load_class
 from evorl.execution.env_faults import refuse_faulty_rollout
 from evorl.execution.host_errors import translate_host_errors
 from evorl.rollout import rollout, with_recurrent_state
+from evorl.runs.spec import RunSpec
 from evorl.sample_batch import SampleBatch
 
 Leaves = list[np.ndarray]
@@ -72,15 +73,16 @@ class Worker:
     """Environments and policy of an actor.
 
     Args:
-        config: config of a workflow with only the environments of this actor.
+        spec: settings of a workflow with only the environments of this actor.
 
     Raises:
-        ValueError: the config is inconsistent.
+        ValueError: the settings are inconsistent.
         HostEnvError: the simulators cannot be created.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self.workflow = load_class(config["workflow"], "workflow", SHIPPED_WORKFLOWS).build_from_config(config)
+    def __init__(self, spec: RunSpec) -> None:
+        cls = load_class(spec.workflow["workflow"], "workflow", SHIPPED_WORKFLOWS)
+        self.workflow = cls.build_from_config(spec.workflow_config())
         self._acting, self._env_state, _ = acting_template(self.workflow)
         self._local_state: Any = None  # state of the environments, unless the learner stores it
         self._uses_host_loop = not self.workflow.collector.is_one_program

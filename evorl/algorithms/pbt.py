@@ -7,15 +7,15 @@ generation the worst members copy states and hyperparameters of the best, and pe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
 
-from evorl.assembly import BUILD_KEYS, RUN_KEYS, config_keys, inner_workflow, refuse_replay
+from evorl.assembly import BUILD_KEYS, check_keys, config_keys, inner_workflow
 from evorl.config.nodes import fields_from_config
 from evorl.config.search_space import SearchSpace
-from evorl.config.values import check_names, plain, positive, require_positive
+from evorl.config.values import require_positive
 from evorl.execution.env_faults import watched_step
 from evorl.execution.plan import plan_execution
 from evorl.execution.programs import side_by_side
@@ -29,6 +29,7 @@ from evorl.ops.multi_frequency import check_sub_populations, multi_frequency_inh
 from evorl.ops.selection import Inheritance, best_member, clones, inheritance_of_clones
 from evorl.ops.trees import with_leaves
 from evorl.runs.recorder import Chart, for_each_seed
+from evorl.runs.spec import RunSpec
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, State, pytree_field
 from evorl.workflows.population import (
@@ -95,21 +96,18 @@ class PBTWorkflow(Workflow[PopulationState]):
             check_sub_populations(self.pop_size, self.frequencies, self.explore)
 
     @classmethod
-    def _from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Build the members' workflow from ``inner``, a config with a ``workflow`` key, and their population."""
-        config = {key: value for key, value in plain(config).items() if key not in RUN_KEYS}
-        if "replay" in config:
-            refuse_replay(cls, config["replay"])
-        check_names(config, config_keys(cls) | RUN_KEYS, "config key")
+    def _from_spec(cls, spec: RunSpec) -> Self:
+        """Build the members' workflow from ``inner``, a section with a ``workflow`` key, and their population."""
+        check_keys(cls, spec)
         names = config_keys(cls) - {*BUILD_KEYS, *_SHARED, "inner", "search_space"}
-        settings = fields_from_config(cls, {name: config[name] for name in names if name in config}, "")
-        members = inner_workflow(config, "inner", (*_SHARED, "evaluation"), ("devices", "num_seeds"))
+        settings = fields_from_config(cls, {name: spec.workflow[name] for name in names if name in spec.workflow}, "")
+        members = inner_workflow(spec, "inner", (*_SHARED, "evaluation"), ("devices", "num_seeds"))
         pop_size = settings.get("pop_size", cls.pop_size)
-        num_seeds, devices = positive(config.get("num_seeds", 1), "num_seeds"), config.get("devices", 1)
-        execution, _ = plan_execution(members.env, devices, num_seeds, members.env_chunk, num_members=pop_size)
+        env, env_chunk = members.env, members.env_chunk
+        execution, _ = plan_execution(env, spec.devices, spec.num_seeds, env_chunk, num_members=pop_size)
         members = as_member(members, pop_size if settings.get("shared_replay") else 1)
         member_fields = {name: getattr(members, name) for name in ("agent", "eval_env", "keeping", *_SHARED)}
-        space = SearchSpace.from_config(config.get("search_space"), members, OF_THE_LOOP)
+        space = SearchSpace.from_config(spec.workflow.get("search_space"), members, OF_THE_LOOP)
         return cls(inner=members, search_space=space, execution=execution, **member_fields, **settings)
 
     @property

@@ -8,9 +8,10 @@ from typing import Any
 
 from evorl.cli.command_options import read_options
 from evorl.cli.options import ACT
+from evorl.config.nodes import node_from_config
 from evorl.execution.signals import stop_on_signals
 from evorl.export.policy_server import PolicyServer
-from evorl.serving.serve_settings import serve_settings
+from evorl.serving.serve_settings import ServeSettings
 from evorl.sockets.access import tls_context
 
 _SERVER_OPTIONS = ("bind", "web", "token", "cert", "key", "max_clients", "max_frame", "idle_seconds")
@@ -33,7 +34,7 @@ def act_from_arguments(arguments: Sequence[str]) -> None:
     tls_context(options["cert"], options["key"])  # otherwise an error would name settings of ``serve``
     follow = options["follow"]
     try:
-        settings = serve_settings({name: options[name] for name in _SERVER_OPTIONS})
+        settings = node_from_config(ServeSettings, {name: options[name] for name in _SERVER_OPTIONS}, "serve")
     except ValueError as error:  # in the config of a run, these settings are in ``serve``
         raise ValueError(str(error).replace("serve.", "")) from error
     make = PolicyServer.of_file if options["policy"] else PolicyServer.of_run

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from evorl.assembly import as_paid_by_the_environment, seeded, workflow_from_config
+from evorl.assembly import seeded_env, workflow_from_config
 from evorl.cli.command_options import read_options
 from evorl.cli.options import RENDER, RENDER_FORMATS
 from evorl.config.gate import scope
@@ -145,7 +145,7 @@ def _draw(
     key = state.eval_key if settings["seed"] is None else jax.random.key(settings["seed"])
     # A population derives its evaluation keys from the iterations of its members.
     counter = state.iterations.times(getattr(workflow, "iterations_per_generation", 1))
-    env_config = seeded(as_paid_by_the_environment(spec.env), spec.seed + 1)
+    env_config = seeded_env(spec, evaluates=True)
     of_seed = "" if settings["seed"] is None else f"_seed_{settings['seed']}"
     of_number = "" if settings["seed_number"] == BEST else f"_seed_number_{shown_seed.number}"
     of_elites = "_elites" if len(players) > 1 else ""

@@ -110,22 +110,21 @@ def name_and_options(value: Any) -> tuple[Any, dict[str, Any]]:
     return options.pop("name", None), options
 
 
-def load_named(path: Any, setting: str, shipped: str | None = None) -> Callable[..., Any]:
+def load_named(path: Any, setting: str) -> Callable[..., Any]:
     """Import the function or class that a setting names, if ``evorl.config.gate`` admits the name.
 
     Args:
         path: value of the setting, ``"package.module:function"``.
         setting: name of the setting, for messages.
-        shipped: package of evorl whose functions any source may name in this setting; ``None`` for none.
 
     Raises:
         ValueError: ``path`` is not like ``"package.module:function"``, cannot be imported, or names no callable.
-        ForeignCodeError: an untrusted source names it, and neither ``shipped`` nor the user allows it.
+        ForeignCodeError: an untrusted source names it, and the user does not allow it.
     """
     module_name, colon, name = str(path).partition(":")
     if not (isinstance(path, str) and module_name and colon and name):
         raise ValueError(f"{setting} must be like package.module:function, got {path!r}.")
-    admit(path, setting, shipped)
+    admit(path, setting)
     module = _import_for(module_name, f"{setting}={path}")
     function = getattr(module, name, None)
     if module_name == _MAIN and not hasattr(module, name):

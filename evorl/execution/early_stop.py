@@ -52,7 +52,7 @@ class EarlyStop:
 
         Args:
             timesteps: environment steps before the evaluation, per seed.
-            score: score of the evaluation; NaN, if no episode ended, does not count for ``patience``.
+            score: score of the evaluation; NaN (no episode ended) does not count towards ``patience``.
             is_best: True if the score exceeds all earlier scores.
         """
         self.num_worse = 0 if is_best else self.num_worse + (not math.isnan(score))

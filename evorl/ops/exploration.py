@@ -41,19 +41,14 @@ def epsilon_greedy(key: Key, q_values: jax.Array, epsilon: jax.Array | float) ->
 
 
 def add_gaussian_noise(
-    key: Key,
-    actions: jax.Array,
-    scale: jax.Array | float,
-    noise_bound: jax.Array | float = jnp.inf,
-    low: jax.Array | float = -1.0,
-    high: jax.Array | float = 1.0,
+    key: Key, actions: jax.Array, scale: jax.Array | float, noise_bound: jax.Array | float = jnp.inf
 ) -> jax.Array:
-    """Return ``clip(actions + clip(scale * N(0, 1), -noise_bound, noise_bound), low, high)``, shaped as ``actions``.
+    """Return ``clip(actions + clip(scale * N(0, 1), -noise_bound, noise_bound), -1, 1)``, shaped as ``actions``.
 
     A finite ``noise_bound`` gives target policy smoothing (Fujimoto et al. 2018, eq. 14).
     """
     noise = jnp.clip(scale * draw(jax.random.normal, key, actions.shape), -noise_bound, noise_bound)
-    return jnp.clip(actions + noise, low, high)
+    return jnp.clip(actions + noise, -1.0, 1.0)
 
 
 def ou_noise_step(

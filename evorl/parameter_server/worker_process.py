@@ -12,13 +12,14 @@ from typing import Any
 
 from evorl.assembly import workflow_from_config
 from evorl.config.command_lines import as_arguments
+from evorl.config.nodes import node_from_config
 from evorl.config.values import checked_mapping, checked_value
 from evorl.parameter_server.service import shared_limits
 from evorl.parameter_server.training import Worked, work
 from evorl.parameter_server.worker import check_supported
 from evorl.runs.spec import RunSpec
 from evorl.runs.trust import foreign_names
-from evorl.serving.serve_settings import serve_settings
+from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.training_server import TrainingServer
 
 
@@ -35,9 +36,8 @@ def work_for(spec: RunSpec, address: str, serve: Any, **settings: Any) -> Worked
             )
         return work(workflow, address, **settings)
     # The address comes from the worker's options, never from the server's config.
-    serving = serve_settings(
-        shared_limits(checked_mapping(spec.serve, "serve")) | dict(checked_mapping(serve, "serve"))
-    )
+    limits = shared_limits(checked_mapping(spec.serve, "serve")) | dict(checked_mapping(serve, "serve"))
+    serving = node_from_config(ServeSettings, limits, "serve")
     with contextlib.closing(TrainingServer(workflow, serving)) as collector:
         return work(workflow, address, collector=collector, message=functools.partial(print, flush=True), **settings)
 

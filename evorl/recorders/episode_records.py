@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evorl.assembly import as_paid_by_the_environment
+from evorl.assembly import evaluation_env
 from evorl.episodes.recorder import EpisodeRecorder
 from evorl.recorders.goal_table import GoalTableRecorder
 from evorl.recorders.projection_recorder import ProjectionRecorder
@@ -34,7 +34,7 @@ def episode_recorders(
         recorders.append(GoalTableRecorder(folder.eval_goals))
     if keeping.save_episodes:
         named = {name: spec.env.get(name) for name in ("library", "name")}
-        about = {**named, "env": as_paid_by_the_environment(spec.env), "seed": spec.seed}
+        about = {**named, "env": evaluation_env(spec), "seed": spec.seed}
         recorders.append(EpisodeRecorder(folder.episodes, about, keeping.save_episodes, suffix))
     if keeping.plot_episodes:
         projection = (keeping.plot_episodes, keeping.plot_of, keeping.plot_dimensions)

@@ -118,7 +118,7 @@ class RowFile:
                 raise
 
     def replace(self, lines: Iterable[str]) -> None:
-        """Replace all lines atomically: if the process is killed, the file is either the old or the new one."""
+        """Replace all lines atomically: if the process is killed, the file has either the old or the new lines."""
         was_open = self._file is not None
         self.close()
         with writing_to(self.path.parent), replacing(self.path, "w") as file:

@@ -39,10 +39,10 @@ class WatchedFolder:
         """True if the run folder, or its config, is no longer at its path; always False except in the first process."""
         return is_first() and not self.folder.config.is_file()
 
-    def refuse_missing(self, advice: str = "Start again.") -> None:
+    def refuse_missing(self) -> None:
         """Raise ``FolderMissing``, see ``error``, if the folder is missing; all processes must call this method."""
         if any_says(self.is_missing):
-            raise self.error(advice)
+            raise self.error()
 
     def error(self, advice: str = "Start again.") -> FolderMissing:
         """Return the error for a folder that was moved or removed, with its new path, if known, and ``advice``."""

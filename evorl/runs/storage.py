@@ -187,7 +187,7 @@ def _plain_path(path: Path) -> Iterator[Path]:
     if not _SYNTAX & set(str(path)):
         yield path
         return
-    if are_several():  # processes synchronize by the path
+    if are_several():  # they synchronize on the path, which must be the same
         raise RunFolderError(
             f"{path} cannot be a checkpoint of several processes: choose a runs_folder, or rename its folder, without "
             f"any of {' '.join(sorted(_SYNTAX))} in the path."

@@ -114,11 +114,11 @@ class BatchedInference:
                 shapes = jax.eval_shape(answer, self._workflow, acting, before, unpack_requests(inputs))
                 self.step_template = jax.eval_shape(pack, shapes[2])
 
-    def compile_all(self, exploit: Sequence[bool] = (False, True)) -> None:
+    def compile_all(self) -> None:
         """Compile for every batch size and value of ``exploit``, so that no client waits; call ``publish`` before."""
-        for greedy in exploit:
+        for exploit in (False, True):
             for size in bucket_sizes(min(self._num_slots, MAX_BATCH)):
-                self.ask([self._padding_request(greedy)] * size)
+                self.ask([self._padding_request(exploit)] * size)
 
     def _padding_request(self, exploit: bool) -> ActionRequest:
         spec = self._workflow.env.simulators.main.obs_space.spec

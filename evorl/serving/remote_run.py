@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import cast
 
 from evorl.config.command_lines import as_arguments
+from evorl.config.nodes import node_from_config
 from evorl.execution.trainable import collected_by
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
 from evorl.serving.client_metrics import ClientMetrics
-from evorl.serving.serve_settings import serve_settings
+from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.training_server import TrainingServer
 from evorl.workflows.workflow import Workflow
 
@@ -31,7 +32,7 @@ def with_training_server(workflow: Workflow, spec: RunSpec) -> Workflow:
         raise ValueError(
             "actors step local environments, but simulators of env=remote connect by themselves: remove actors."
         )
-    return collected_by(workflow, TrainingServer(workflow, serve_settings(spec.serve or {})))
+    return collected_by(workflow, TrainingServer(workflow, node_from_config(ServeSettings, spec.serve or {}, "serve")))
 
 
 def refuse_serve_settings() -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any
+from typing import Annotated
 
-from evorl.config.nodes import node_from_config
-from evorl.config.values import checked_mapping, require_positive
+from evorl.config.values import require_positive
 from evorl.fields import Within
 from evorl.sockets.access import host_and_port, require_token_beyond_this_machine
 from evorl.sockets.socket_server import REQUEST_SECONDS
@@ -74,12 +73,3 @@ class ServeSettings(PyTreeNode):
             if (address := getattr(self, name)) is not None:
                 host, _ = host_and_port(address, f"serve.{name}")
                 require_token_beyond_this_machine(host, self.token, f"serve.{name}={address}", _ADVICE)
-
-
-def serve_settings(config: Any) -> ServeSettings:
-    """Return the settings of a server from ``config``, the entry ``serve`` of a run config.
-
-    Raises:
-        ValueError: a key is unknown or a value is invalid.
-    """
-    return node_from_config(ServeSettings, checked_mapping(config, "serve"), "serve")

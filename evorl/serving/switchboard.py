@@ -47,9 +47,9 @@ class Switchboard:
         action_space: action space of a simulator.
         max_clients: maximum number of simultaneous sessions.
         token: access token that clients must send; ``None`` for no authentication.
-        store_metric: callback ``(method, name, y, x)`` that stores a metric of a client; by default it is discarded.
 
     Attributes:
+        store_metric: callback ``(method, name, y, x)`` that stores a metric of a client; by default it is discarded.
         num_answers: number of actions sent so far.
         returns: returns of the last 100 episodes of training sessions, the newest last.
         failure: exception of a failed inference, which ends all answers; ``None`` if there was no failure.
@@ -65,10 +65,9 @@ class Switchboard:
         max_clients: int,
         *,
         token: str | None = None,
-        store_metric: StoreMetric = lambda *_: None,
     ) -> None:
         self.obs_space, self.action_space, self.token = obs_space, action_space, token
-        self.store_metric = store_metric
+        self.store_metric: StoreMetric = lambda *_: None
         self.num_answers = 0
         self.returns: collections.deque[float] = collections.deque(maxlen=100)
         self.greedy_returns: list[tuple[float, int]] = []

@@ -34,7 +34,6 @@ class TrainingServer(ByValue):
     Args:
         workflow: workflow to train, with ``env=remote``.
         settings: addresses and limits of the server.
-        should_stop: polled while the server waits for data; True ends ``iterate`` early.
 
     Attributes:
         settings: settings of the server.
@@ -44,8 +43,9 @@ class TrainingServer(ByValue):
         ValueError: remote simulators cannot train the workflow, see ``reason_not_served``.
     """
 
-    def __init__(self, workflow: Any, settings: ServeSettings, should_stop: Callable[[], bool] = lambda: False) -> None:
-        self.settings, self._should_stop = settings, should_stop
+    def __init__(self, workflow: Any, settings: ServeSettings) -> None:
+        self.settings = settings
+        self._should_stop: Callable[[], bool] = lambda: False
         self._metrics: ClientMetrics | None = None
         self._message: Callable[[str], None] = lambda _: None
         self._spans = Spans(settings.profile_dir, "training server")

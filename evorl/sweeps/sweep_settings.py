@@ -6,14 +6,17 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import jax
 import numpy as np
 
 from evorl.config.names import no_such
+from evorl.config.nodes import node_from_config
 from evorl.config.values import check_names, checked_mapping, checked_value, positive
+from evorl.fields import Within
 from evorl.runs.spec import RunSpec
+from evorl.types import PyTreeNode, pytree_field
 
 _OPTIONS = ("over", "draws", "halving", "at_once", "memory")
 _BOUNDS = ("low", "high", "scale")
@@ -25,8 +28,7 @@ def is_shared(path: str) -> bool:
     return top == "workflow" or top in RunSpec.keys("shared")
 
 
-@dataclasses.dataclass(frozen=True)
-class Halving:
+class Halving(PyTreeNode):
     """Successive halving (Jamieson and Talwalkar 2016): after each round only the best settings continue.
 
     Attributes:
@@ -34,8 +36,12 @@ class Halving:
         factor: each selection keeps 1/factor of the settings; their environment steps grow by this factor per round.
     """
 
-    first: float
-    factor: int = 3
+    first: Annotated[float, Within("(0, inf)")] = pytree_field(static=True)
+    factor: int = pytree_field(static=True, default=3)
+
+    def __post_init__(self) -> None:
+        if self.factor < 2:
+            raise ValueError(f"factor={self.factor} must be at least 2: 1/factor of the settings continue.")
 
     def rungs(self, total_timesteps: float, interval: int) -> list[float]:
         """Return the steps at which settings are selected, at evaluations every ``interval`` steps, and the total."""
@@ -87,11 +93,11 @@ class SweepSettings:
                 f"{place}.{ranges[0]} is a range to sample from: set the number of samples sweep.draws, as in "
                 f"sweep={{over: {{{ranges[0]}: {{...}}}}, draws: 30}}."
             )
-        memory = config.get("memory")
+        halving, memory = config.get("halving"), config.get("memory")
         return cls(
             over=over,
             draws=draws,
-            halving=_checked_halving(config.get("halving")),
+            halving=None if halving is None else node_from_config(Halving, halving, "sweep.halving"),
             at_once=None if config.get("at_once") is None else positive(config["at_once"], "sweep.at_once"),
             memory=None if memory is None else checked_value(memory, float, "sweep.memory", "(0, inf)"),
         )
@@ -154,19 +160,6 @@ def _checked(where: str, values: Any) -> Any:
     if any(values[i] in values[:i] for i in range(1, len(values))):
         raise ValueError(f"{where} contains a value twice: {values}. To repeat a run, use num_seeds.")
     return values
-
-
-def _checked_halving(config: Any) -> Halving | None:
-    if config is None:
-        return None
-    config = checked_mapping(config, "sweep.halving")
-    check_names(config, ("first", "factor"), "key of sweep.halving")
-    if "first" not in config:
-        raise ValueError("sweep.halving.first is missing: set it to the environment steps before the first selection.")
-    factor = positive(config.get("factor", Halving.factor), "sweep.halving.factor")
-    if factor < 2:
-        raise ValueError(f"sweep.halving.factor={factor} must be at least 2: 1/factor of the settings continue.")
-    return Halving(checked_value(config["first"], float, "sweep.halving.first", "(0, inf)"), factor)
 
 
 def _drawn(values: Any, share: float) -> Any:

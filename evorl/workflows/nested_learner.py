@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from evorl.metrics import WideCounter
 from evorl.ops.normalization import update_statistics
 from evorl.ops.platform import on_cpu
 from evorl.ops.schedules import whole_updates
+from evorl.runs.spec import RunSpec
 from evorl.types import Key, Observation, PyTreeDict
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.off_policy_state import LearnerState
@@ -25,17 +27,17 @@ Tree = TypeVar("Tree")
 UPDATES_AT_ONCE = 64  # number of updates whose batches are in memory at a time
 
 
-def build_learner(config: Mapping[str, Any]) -> OffPolicyWorkflow:
-    """Build the learner from the section ``learner`` of a config, with the run's environment.
+def build_learner(spec: RunSpec) -> OffPolicyWorkflow:
+    """Build the learner from the section ``learner`` of the settings, with the run's environment.
 
-    A workflow class with this function as attribute acts with its learner's agent, see ``read_workflow_config``.
+    A workflow class with this function as attribute acts with its learner's agent, see ``workflow_fields``.
 
     Raises:
         ValueError: the section is invalid, or ``checked_learner`` rejects the learner.
     """
-    if config.get("agent"):
+    if spec.workflow.get("agent"):
         raise ValueError("agent is a setting of the learner here: set learner.agent instead.")
-    part = checked_mapping(config.get("learner"), "learner")
+    part = checked_mapping(spec.workflow.get("learner"), "learner")
     if "workflow" in part:  # checked before its settings are read, because an unsuitable class may lack them
         chosen = workflow_class(part["workflow"], "learner.workflow")
         check_learner_class(chosen)
@@ -44,9 +46,9 @@ def build_learner(config: Mapping[str, Any]) -> OffPolicyWorkflow:
                 "learner.offline=true learns from recorded transitions alone, but a learner inside another algorithm "
                 "learns from the episodes of the population: set learner.offline=false."
             )
-    part = {"num_envs": 1, **part}
+    spec = dataclasses.replace(spec, workflow={**spec.workflow, "learner": {"num_envs": 1, **part}})
     run_settings = ("devices", "num_seeds", "env_chunk", "evaluation")
-    return checked_learner(inner_workflow({**config, "learner": part}, "learner", ("env",), run_settings))
+    return checked_learner(inner_workflow(spec, "learner", ("env",), run_settings))
 
 
 def checked_learner(learner: Workflow) -> OffPolicyWorkflow:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from evorl.actors.host_loop import HOST_LOOP
 from evorl.agent import Agent
-from evorl.assembly import read_workflow_config, training_mode
+from evorl.assembly import build_settings, training_mode, workflow_fields
 from evorl.config.gate import distrusting
 from evorl.config.names import load_all
 from evorl.config.synonyms import refuse_arguments
@@ -33,6 +33,7 @@ from evorl.metrics import EpisodeStatistics, WideCounter, episode_statistics
 from evorl.ops import collectives
 from evorl.ops.random import seed_or_key
 from evorl.runs.recorder import Chart, Recorder
+from evorl.runs.spec import RunSpec
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, PyTreeNode, State, pytree_field
 
@@ -104,11 +105,11 @@ class Workflow(PyTreeNode, Generic[S]):
         if others:
             refuse_arguments("build_from_config", others)
         with distrusting(config):
-            return cls._from_config(config)
+            return cls._from_spec(build_settings(config))
 
     @classmethod
-    def _from_config(cls, config: Mapping[str, Any]) -> Self:
-        workflow = cls(**read_workflow_config(cls, config))
+    def _from_spec(cls, spec: RunSpec) -> Self:
+        workflow = cls(**workflow_fields(cls, spec))
         workflow.collector.check(workflow)
         return workflow
 

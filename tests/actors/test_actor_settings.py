@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evorl.actors.actor_settings import ActorSettings, actor_settings
+from evorl.actors.actor_settings import ActorSettings
 from evorl.assembly import workflow_from_config
 from tests.support.errors import raises_naming
 
@@ -19,9 +19,12 @@ def build(algorithm: str, actors: dict[str, Any], **changes: Any) -> Any:
 
 
 def test_what_is_silent_is_as_usual() -> None:
-    assert dataclasses.asdict(actor_settings({"count": 3})) == dataclasses.asdict(ActorSettings(count=3))
-    assert not actor_settings({}).is_async
-    assert actor_settings({"mode": "async"}).is_async
+    def read(**actors: Any) -> ActorSettings:
+        return build("impala.IMPALAWorkflow", actors).collector.settings
+
+    assert dataclasses.asdict(read(count=4)) == dataclasses.asdict(ActorSettings(count=4))
+    assert not read().is_async
+    assert read(mode="async").is_async
 
 
 @pytest.mark.parametrize(
@@ -38,7 +41,7 @@ def test_what_is_silent_is_as_usual() -> None:
 )
 def test_settings_that_cannot_be_are_refused_in_words(config: Any, parts: tuple[str, ...]) -> None:
     with raises_naming(ValueError, *parts):
-        actor_settings(config)
+        build("ppo.PPOWorkflow", config)
 
 
 @pytest.mark.parametrize(

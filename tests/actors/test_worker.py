@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from evorl.actors.worker import Worker, acting_template, leaves_of, tree_of
-from evorl.assembly import workflow_from_config
+from evorl.assembly import build_settings, workflow_from_config
 from tests.support.small_workflows import assert_close
 
 CONFIG = {
@@ -30,7 +30,7 @@ def test_trees_are_the_same_after_the_journey() -> None:
 
 
 def test_the_learners_environments_go_on_where_the_learner_says_the_actors_own_where_they_were() -> None:
-    workflow, worker = workflow_from_config(CONFIG), Worker(CONFIG)
+    workflow, worker = workflow_from_config(CONFIG), Worker(build_settings(CONFIG))
     acting, env_template, template = acting_template(workflow)
     del acting
     state = workflow.init(0)

@@ -13,6 +13,7 @@ from evorl.actors.host_loop import HOST_LOOP, HostLoop
 from evorl.assembly import workflow_from_config
 from evorl.execution.collector import PROGRAM, ProgramCollector, iterate
 from evorl.execution.trainable import Collector, collected_by
+from evorl.runs.spec import RunSpec
 from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.training_server import TrainingServer
 from tests.support.scripted_simulator import DISCRETE, remote
@@ -33,7 +34,7 @@ def server() -> TrainingServer:
 
 def collectors() -> list[Collector]:
     """Return one collector of each kind."""
-    actors = [Actors(ActorSettings(count=1, kind=kind), {}) for kind in ("process", "ray")]
+    actors = [Actors(ActorSettings(count=1, kind=kind), RunSpec()) for kind in ("process", "ray")]
     return [PROGRAM, HOST_LOOP, *actors, server()]
 
 

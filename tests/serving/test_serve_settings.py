@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from evorl.serving.serve_settings import ServeSettings, serve_settings
+from evorl.config.nodes import node_from_config
+from evorl.serving.serve_settings import ServeSettings
 from tests.support.errors import raises_naming
 
 TOKEN = "a good long token"
@@ -50,10 +51,10 @@ def test_a_token_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch) -
 )
 def test_settings_that_cannot_be(config: Any, parts: tuple[str, ...]) -> None:
     with raises_naming(ValueError, *parts):
-        serve_settings(config)
+        node_from_config(ServeSettings, config, "serve")
 
 
 def test_settings_of_a_config() -> None:
-    settings = serve_settings({"bind": "[::1]:0", "max_policy_lag": 0, "hello_seconds": 3})
+    settings = node_from_config(ServeSettings, {"bind": "[::1]:0", "max_policy_lag": 0, "hello_seconds": 3}, "serve")
     assert (settings.bind, settings.max_policy_lag, settings.hello_seconds) == ("[::1]:0", 0, 3.0)
-    assert repr(serve_settings({})) == repr(ServeSettings())
+    assert repr(node_from_config(ServeSettings, None, "serve")) == repr(ServeSettings())
