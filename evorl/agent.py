@@ -13,7 +13,7 @@ from evorl.config.names import load_all
 from evorl.config.nodes import completed, named_section, node_from_config, node_type
 from evorl.config.values import checked_mapping, checked_value, field_types, plain
 from evorl.distributions import ActionDistribution, distribution_for
-from evorl.envs.action_conversion import ActionConversion, seen_by_agents
+from evorl.envs.action_conversion import ActionConversion, with_agent_actions
 from evorl.envs.action_spaces import ActionSpaces, bounded_dimensions, describe_kinds, kind_of, num_outputs
 from evorl.envs.env import Env
 from evorl.envs.space import Space
@@ -82,7 +82,7 @@ class Agent(PyTreeNode):
             ValueError: the action space is unsupported, a key is unknown, or a value is invalid.
         """
         env_space = getattr(env, "unwrapped", env).action_space
-        env = seen_by_agents(env)
+        env = with_agent_actions(env)
         cls.check_action_space(env.action_space, env_space)
         settings = cls.complete_config(config)
         for name, annotation in field_types(type(cls.part_settings)).items():

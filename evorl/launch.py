@@ -76,7 +76,7 @@ class Process:
         return self._child.poll()
 
     @property
-    def lost_another(self) -> bool:
+    def lost_peer(self) -> bool:
         """True if the process ended because another process had ended."""
         self._reading.join(timeout=1)
         return self._lost_another or self.status == LOST_STATUS
@@ -211,7 +211,7 @@ def _stop(processes: Sequence[Process]) -> None:
 def _first_to_fail(processes: Sequence[Process]) -> Process:
     """Return the process that caused the stop: it failed, did not respond, or lost contact with another machine."""
     failed = [process for process in processes if process.status]
-    return min(failed, key=lambda each: (each.lost_another, each.stopped_by != 0, each.stopped_by != signal.SIGKILL))
+    return min(failed, key=lambda each: (each.lost_peer, each.stopped_by != 0, each.stopped_by != signal.SIGKILL))
 
 
 def _report(first: Process, processes: Sequence[Process], settings: Sequence[str]) -> None:
@@ -225,7 +225,7 @@ def _report(first: Process, processes: Sequence[Process], settings: Sequence[str
         if line not in shown:
             print(f"[{first.info.index}] {line}", file=sys.stderr)
     message = f"{name} {first.describe_end()}, and the others were stopped."
-    if first.lost_another:
+    if first.lost_peer:
         message = f"{name} ended because another process has ended, or cannot be reached."
     if not ended_itself:
         arguments = [each for each in settings if each.startswith(("runs_folder=", "trust="))]

@@ -39,7 +39,7 @@ import hypothesis
 import jax
 import pytest
 
-from evorl.execution.runtime import collect_garbage_seldom, prepare_runtime, release_programs
+from evorl.execution.runtime import prepare_runtime, reduce_gc_frequency, release_programs
 from evorl.recorders.screen import announced
 from tests.lanes import Part, reason_for_long, unused_patterns
 
@@ -107,7 +107,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Prepare 4 devices: tests run on 1, 2 and 4 of them, and arrays are on the first unless a test places them."""
     from tests.support.compilation import keep_programs  # imported here so that its asserts are rewritten
 
-    collect_garbage_seldom()
+    reduce_gc_frequency()
     if config.getoption("--lane") == "long":
         from tests.support.jax_internals import lower_in_one_context
 

@@ -20,13 +20,13 @@ _KEYS = "agent.policy_obs_key, agent.value_obs_key, agent.obs_key or intrinsic.o
 
 
 def select_observation(obs: Observation, key: str | None) -> Observation:
-    """Return the entry ``key`` of a dict observation; ``None`` applies ``read_of_entries``, or returns an array as is.
+    """Return the entry ``key`` of a dict observation; ``None`` applies ``default_entries``, or returns an array as is.
 
     Raises:
         ValueError: the entry does not exist, the observation is not a dict, or it cannot be concatenated with its goal.
     """
     if key is None:
-        return read_of_entries(obs) if isinstance(obs, Mapping) else obs
+        return default_entries(obs) if isinstance(obs, Mapping) else obs
     if not isinstance(obs, Mapping):
         raise ValueError(f"the observation is one array: remove the observation key {key!r} ({_KEYS}).")
     if key not in obs:
@@ -35,7 +35,7 @@ def select_observation(obs: Observation, key: str | None) -> Observation:
     return entries[key]
 
 
-def read_of_entries(obs: Mapping[str, Any]) -> Observation:
+def default_entries(obs: Mapping[str, Any]) -> Observation:
     """Return the part of a dict observation that networks read by default: all entries except the action mask.
 
     Observations with goals are concatenated with the desired goal, see ``joined_with_goal``. If removing the mask

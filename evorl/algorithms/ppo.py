@@ -34,7 +34,7 @@ from evorl.ops.trees import means, tree_where
 from evorl.ops.value_distributions import returns_quantile_huber
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict, PyTreeNode, pytree_field
-from evorl.workflows.on_policy import ActorCriticWorkflow, Begin, ScheduleStep, scan_apart, scan_updates
+from evorl.workflows.on_policy import ActorCriticWorkflow, Begin, ScheduleStep, scan_separately, scan_updates
 
 _PARTS = ("policy", "value")
 
@@ -181,7 +181,7 @@ class PPOWorkflow(ActorCriticWorkflow):
             return (params, opt_state, is_near), losses
 
         rows, begin = batch if self._by_trajectory else batch.flatten(), Begin(key, progress, self._by_trajectory)
-        scan = scan_updates if self.num_value_epochs is None else scan_apart
+        scan = scan_updates if self.num_value_epochs is None else scan_separately
         (params, opt_state, _), losses = scan(self, one_minibatch, carry, rows, begin)
         metrics = means(losses) | {"explained_variance": explained_variance(batch.values, batch.targets)}
         return agent_state.replace(params=params), opt_state, metrics

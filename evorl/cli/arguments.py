@@ -99,7 +99,7 @@ def check_overrides(overrides: Iterable[str], config_folders: Iterable[Path]) ->
         name = key.lstrip("~+")
         if key.startswith("~") and name.partition("@")[0] not in groups:
             raise ValueError(f"{override}: a setting cannot be removed. Set a value, or null if allowed: {name}=null.")
-        if name == "experiment" and not key.startswith("~") and (value := given_text(override)) not in ("", "null"):
+        if name == "experiment" and not key.startswith("~") and (value := argument_text(override)) not in ("", "null"):
             known = [option for folder in folders for option in config_names(folder / "experiment")]
             if value not in known:
                 raise ValueError(sentence(no_such("experiment", value, known)))
@@ -116,14 +116,14 @@ def is_path(key: str) -> bool:
     return _OF_PARTS.sub("", key.lstrip("+")) in PATHS
 
 
-def given_text(argument: str) -> str:
+def argument_text(argument: str) -> str:
     """Return the value of ``name=value`` as text, without the quotes and escapes of ``with_literal_text``."""
     return unquote(argument.partition("=")[2]).replace(r"\${", "${")
 
 
-def given_values(arguments: Iterable[str]) -> dict[str, str]:
-    """Return the text of each ``name=value`` argument, see ``given_text``, by name."""
-    return {argument.partition("=")[0]: given_text(argument) for argument in arguments if "=" in argument}
+def argument_values(arguments: Iterable[str]) -> dict[str, str]:
+    """Return the text of each ``name=value`` argument, see ``argument_text``, by name."""
+    return {argument.partition("=")[0]: argument_text(argument) for argument in arguments if "=" in argument}
 
 
 def names_a_run(arguments: Sequence[str], setting: str) -> bool:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from evorl.cli.arguments import given_values, overrides_first, with_literal_text
+from evorl.cli.arguments import argument_values, overrides_first, with_literal_text
 from evorl.cli.command_options import read_options
 from evorl.cli.config_tree import config_folder, config_names
 from evorl.cli.options import COMPARE, REPORT
@@ -41,7 +41,7 @@ def compare(arguments: Sequence[str], train_all: Callable[[Sequence[str]], None]
         RunFolderError: the folder to resume contains no comparison, or is not trusted.
         SystemExit: a setting is invalid, or a training run failed; ``train_sweep`` raises ``ValueError`` instead.
     """
-    values = given_values(arguments)
+    values = argument_values(arguments)
     if "resume" in values:
         resumed, trust = sweep_to_resume(overrides_first(list(arguments)))
         folder, overrides = resumed or user_path(values["resume"]), list(arguments)

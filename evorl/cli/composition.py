@@ -64,12 +64,12 @@ def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
 @contextmanager
 def initialize_configs() -> Iterator[None]:
     """Context manager in which ``hydra.compose`` reads the config tree; the files are completed when they are read."""
-    with hydra_of_evorl(), initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
+    with evorl_hydra(), initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
         yield
 
 
 @contextmanager
-def hydra_of_evorl() -> Iterator[None]:
+def evorl_hydra() -> Iterator[None]:
     """Context manager: Hydra reads files with class defaults, in one thread at a time; restores a user's Hydra app."""
     with _in_turn:
         _, sources = Plugins.instance(), SourcesRegistry.instance().types  # Plugins registers Hydra's own sources

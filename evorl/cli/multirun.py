@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from evorl.cli.arguments import SWEEP, given_text, with_literal_text
+from evorl.cli.arguments import SWEEP, argument_text, with_literal_text
 from evorl.cli.combinations import combinations, describe_parallel_runs, naming_setting, split_arguments, split_launcher
 from evorl.cli.errors import failure_text
 from evorl.cli.launcher import launch
@@ -49,7 +49,7 @@ def start_sweep(
             run += with_literal_text([f"init_from.run={source}"])
     if (hint := describe_parallel_runs(combined)) and not (flags or of_launcher):
         print(hint, flush=True)
-    roots = [given_text(argument) for argument in combined[0][0] if argument.startswith("runs_folder=")]
+    roots = [argument_text(argument) for argument in combined[0][0] if argument.startswith("runs_folder=")]
     root, name = (chosen.parent, chosen.name) if chosen else (roots[-1] if roots else default, None)
     sweep, trust = SweepFolder.create(root, flags, combined, name), any(names_code)
     if of_launcher:

@@ -16,7 +16,7 @@ from evorl.reports.page import Report
 from evorl.reports.recorded_run import find_runs, named
 from evorl.reports.run_list import Filters, readable
 from evorl.reports.summary_table import as_csv
-from evorl.reports.swept_setting import settings_or_itself
+from evorl.reports.swept_setting import expand_sweep
 from evorl.runs.files import RunFolderError, make_folder, sibling, write_text, writing_to
 from evorl.runs.folder import RunFolder
 
@@ -68,7 +68,7 @@ def report_of(places: Sequence[str], settings: Mapping[str, Any]) -> Report:
         RunFolderError: a run or folder does not exist, or no run matches the filters.
     """
     found = [folder for place in places for folder in _folders(place, settings["runs_folder"])]
-    runs, notes = readable(each for run in named(found) for each in settings_or_itself(run))
+    runs, notes = readable(each for run in named(found) for each in expand_sweep(run))
     runs = Filters(settings["algorithm"], settings["env"], settings["state"]).chosen(runs)
     for note in notes:
         print_line(note)

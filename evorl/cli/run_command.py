@@ -15,15 +15,15 @@ from omegaconf import DictConfig
 
 from evorl.cli.arguments import (
     SWEEP_FLAGS,
+    argument_text,
     as_hydra_override,
     check_overrides,
-    given_text,
     names_a_run,
     overrides_first,
     own_folders,
     refuse_unknown_flags,
 )
-from evorl.cli.composition import compose_config, hydra_of_evorl
+from evorl.cli.composition import compose_config, evorl_hydra
 from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import explained_errors, print_any_character
 from evorl.cli.overrides import stored_run_settings
@@ -33,7 +33,7 @@ from evorl.config.command_lines import as_arguments
 from evorl.config.gate import scope
 from evorl.config.values import plain
 from evorl.execution.multiprocess import leaving_together
-from evorl.execution.runtime import collect_garbage_seldom
+from evorl.execution.runtime import reduce_gc_frequency
 from evorl.execution.signals import handled_signals
 from evorl.runs.spec import RunSpec
 
@@ -55,7 +55,7 @@ def run_command(
     # With this variable Hydra passes exceptions unchanged to ``explained_errors``.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     print_any_character()
-    collect_garbage_seldom()
+    reduce_gc_frequency()
     with leaving_together(), handled_signals(), explained_errors(config_folder()), scope():
         refuse_unknown_flags(arguments)
         sys.argv[1:] = arguments = overrides_first(list(arguments))
@@ -96,7 +96,7 @@ def _check_flags(overrides: Sequence[str], flags: Sequence[str]) -> bool:
 
 def _refuse_the_other(arguments: Sequence[str], other: str, command: str) -> None:
     """Raise ``ValueError`` for arguments that name a run by ``other``, a setting that only another command reads."""
-    folder = next(given_text(argument) for argument in arguments if argument.startswith(f"{other}="))
+    folder = next(argument_text(argument) for argument in arguments if argument.startswith(f"{other}="))
     resume, evaluate = (as_arguments({name: folder}) for name in ("resume", "run"))
     meant = f"evorl train {resume} resumes a run, evorl evaluate {evaluate} plays its best checkpoint"
     raise ValueError(f"evorl {command} does not accept {as_arguments({other: folder})}: {meant}.")
@@ -104,7 +104,7 @@ def _refuse_the_other(arguments: Sequence[str], other: str, command: str) -> Non
 
 def with_hydra(arguments: Sequence[str], job: Callable[[DictConfig], Any]) -> None:
     """Call ``job`` with the config that Hydra composes; ``arguments`` replace the arguments in ``sys.argv``."""
-    with hydra_of_evorl():
+    with evorl_hydra():
         sys.argv[1:] = [*map(as_hydra_override, arguments)]
         hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(job)()
 

@@ -15,7 +15,7 @@ from hydra.core.utils import setup_globals
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from evorl.cli.arguments import RUN, SWEEP, SWEEP_FLAGS, given_text
+from evorl.cli.arguments import RUN, SWEEP, SWEEP_FLAGS, argument_text
 from evorl.cli.config_tree import AGENT_PARTS, config_folder, is_own_file, recorded_result, settings_file
 from evorl.config.command_lines import as_arguments, user_path
 from evorl.envs.libraries import short_title
@@ -104,7 +104,7 @@ def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
     in_sweep = any(argument in SWEEP_FLAGS for argument in arguments)
     for argument in arguments:
         key, equals, _ = argument.partition("=")
-        key, value = key.lstrip("+~"), given_text(argument)
+        key, value = key.lstrip("+~"), argument_text(argument)
         if not equals or not key.startswith("hydra"):
             continue
         if not in_sweep and key.startswith(_OF_A_SWEEP):
@@ -164,7 +164,7 @@ def named_folder(overrides: Sequence[str], key: str) -> tuple[Path | None, list[
     Returns:
         The folder, or ``None`` if the setting is missing; and all other overrides.
     """
-    folders = [given_text(override) for override in overrides if override.startswith(f"{key}=")]
+    folders = [argument_text(override) for override in overrides if override.startswith(f"{key}=")]
     others = [override for override in overrides if not override.startswith(f"{key}=")]
     if not folders:
         return None, others

@@ -11,7 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 
 from evorl.cli import STARTED
-from evorl.cli.arguments import PLAN, given_values, is_launched_sweep, is_sweep, names_a_run, overrides_first
+from evorl.cli.arguments import PLAN, argument_values, is_launched_sweep, is_sweep, names_a_run, overrides_first
 from evorl.cli.multirun import resume_sweep, start_sweep
 from evorl.cli.overrides import sweep_to_resume
 from evorl.cli.plan import print_plan
@@ -58,7 +58,7 @@ def serve(arguments: Sequence[str]) -> None:
     Raises:
         ValueError: the run to resume has no remote simulators. (For an invalid ``env``, ``train`` exits with status 1.)
     """
-    values = given_values(arguments)
+    values = argument_values(arguments)
     if names_a_run(arguments, "resume"):
         refuse_local_run(values["resume"], values.get("runs_folder", "runs"))
         train(arguments)
@@ -70,7 +70,7 @@ def serve(arguments: Sequence[str]) -> None:
 
 def serve_parameters(arguments: Sequence[str]) -> None:
     """Run ``evorl serve-parameters``: train with ``parameters=server`` unless ``parameters`` or ``resume`` is set."""
-    values = given_values(arguments)
+    values = argument_values(arguments)
     if resumes := names_a_run(arguments, "resume"):
         refuse_ordinary_run(values["resume"], values.get("runs_folder", "runs"))
     train(arguments if resumes or "parameters" in values else ["parameters=server", *arguments])

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from evorl.config.gate import ForeignCodeError, admit
-from evorl.config.synonyms import names_for_synonym, remark_on
+from evorl.config.synonyms import advice_for, names_for_synonym
 
 SHIPPED_WORKFLOWS = "evorl.algorithms"  # package of the classes that a config may name as its workflow
 USER_MODULES: set[str] = set()  # modules outside evorl that settings named
@@ -33,7 +33,7 @@ def did_you_mean(name: object, valid: Iterable[object]) -> str:
     instead.
     """
     options = [str(option) for option in valid]
-    if remark := remark_on(str(name)):
+    if remark := advice_for(str(name)):
         return f" {remark}"
     if synonyms := names_for_synonym(str(name), options):
         return f" Did you mean {' or '.join(map(repr, synonyms[:_MAX_SYNONYMS]))}?"

@@ -208,7 +208,7 @@ def _by_synonym() -> dict[str, tuple[str, ...]]:
 _NAMES_BY_SYNONYM = _by_synonym()
 
 
-def remark_on(name: str) -> str | None:
+def advice_for(name: str) -> str | None:
     """Return advice for a setting or argument without a counterpart in evorl; ``None`` for other names."""
     return _REMARKS.get(name.rpartition(".")[2])
 
@@ -224,7 +224,7 @@ def refuse_arguments(function: str, arguments: Iterable[str]) -> None:
         TypeError: ``arguments`` is not empty.
     """
     for name in arguments:
-        remark = remark_on(name)
+        remark = advice_for(name)
         raise TypeError(f"{function}() got an unexpected keyword argument {name!r}.{f' {remark}' if remark else ''}")
 
 

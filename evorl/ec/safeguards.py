@@ -36,7 +36,7 @@ def finite_or(new: State, old: State) -> State:
     return jax.tree.map(lambda a, b: jnp.where(jnp.isfinite(a), a, b) if _is_float(a) else a, new, old)
 
 
-def power_of_two_near(size: jax.Array) -> jax.Array:
+def binary_exponent(size: jax.Array) -> jax.Array:
     """Return the exponent e, int32, with ``2^(e - 1) <= size < 2^e``; 0 for size 0. Scaling by ``2^e`` is exact."""
     return jnp.frexp(size)[1].astype(jnp.int32)
 

@@ -143,13 +143,13 @@ def refusal_of(env_space: Space) -> str:
     return ""
 
 
-def seen_by_agents(env: Any) -> Any:
+def with_agent_actions(env: Any) -> Any:
     """Return ``env`` with the ``action_space`` of agents; its ``step`` still needs actions of the original space."""
     conversion = action_conversion(env.action_space)
-    return env if conversion is None else _SeenByAgents(env, conversion.agent_space)
+    return env if conversion is None else _WithAgentActions(env, conversion.agent_space)
 
 
-class _SeenByAgents:
+class _WithAgentActions:
     def __init__(self, env: Any, action_space: Space) -> None:
         self._env, self.action_space = env, action_space
 

@@ -90,7 +90,7 @@ def check_options(env_name: str, names: Iterable[str], valid: Iterable[str]) -> 
             raise ValueError(no_such(f"option of {env_name}", name, valid))
 
 
-def takes_any_name(function: Any) -> bool:
+def takes_kwargs(function: Any) -> bool:
     """Return True if a class or function accepts arguments of any name, that is, if it has ``**kwargs``."""
     return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
 

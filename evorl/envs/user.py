@@ -16,7 +16,7 @@ from evorl.envs.gymnasium_repeat import with_repeated_actions
 from evorl.envs.host.answers import refuse_exit
 from evorl.envs.host.create import create_host_env
 from evorl.envs.host.host_vector_env import HostVectorEnv
-from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options, takes_any_name
+from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options, takes_kwargs
 from evorl.envs.stack import wrap_env
 from evorl.envs.vector import VectorEnv
 from evorl.envs.wrappers.wrapper import Wrapper
@@ -58,10 +58,10 @@ def create_wrapped_user_env(factory: str, **options: Any) -> VectorEnv:
         return create_host_env(function, factory, **options)
     shared, arguments = split_options(options)
     of_host = {"host": arguments.pop("host")} if "host" in arguments else {}
-    names = None if takes_any_name(function) else parameter_names(function)
+    names = None if takes_kwargs(function) else parameter_names(function)
     if names is not None:
         check_options(factory, arguments, names)
-    made = made_by(function, arguments)
+    made = call_checked(function, arguments)
     if hasattr(made, "observation_space") and not isinstance(made, Env):
         made.close()
         return create_host_env(functools.partial(_gymnasium_simulators, function), factory, **options)
@@ -83,7 +83,7 @@ def _gymnasium_simulators(
 
 @functools.lru_cache(maxsize=16)
 def _make_env(function: Callable[..., Env], factory: str, arguments: tuple, cls: type | None) -> UserEnv:
-    env = made_by(function, from_hashable(arguments))
+    env = call_checked(function, from_hashable(arguments))
     if not isinstance(env, Env) or isinstance(env, VectorEnv):
         raise ValueError(
             f"env.factory={factory} must return a single evorl.envs.Env or gymnasium.Env, which evorl vectorizes "
@@ -93,7 +93,7 @@ def _make_env(function: Callable[..., Env], factory: str, arguments: tuple, cls:
     return UserEnv(env, (function, arguments, cls))
 
 
-def made_by(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+def call_checked(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     """Return ``function(**arguments)``. Raises ``HostEnvError`` if the function calls ``sys.exit``.
 
     Raises:

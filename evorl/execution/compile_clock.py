@@ -54,7 +54,7 @@ class CompileClock:
         return int(_totals["programs"] - self._before["programs"])
 
     @property
-    def seconds_of_the_rest(self) -> float:
+    def other_seconds(self) -> float:
         """Seconds spent neither tracing nor compiling; an underestimate if programs are compiled in parallel."""
         return max(0.0, self.seconds - self.trace_seconds - self.compile_seconds)
 

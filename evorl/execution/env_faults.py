@@ -87,7 +87,7 @@ def _fault_of_generation(returns: jax.Array, faults: jax.Array) -> jax.Array:
     return jnp.stack([step, at, rows[at, 1]]).astype(jnp.int32)
 
 
-def without_aftermath(faults: Any, metrics: Mapping[str, Any], optional: Collection[str]) -> Any:
+def drop_later_faults(faults: Any, metrics: Mapping[str, Any], optional: Collection[str]) -> Any:
     """Return ``faults`` with ``NO_FAULT`` for those after a divergence, which result from invalid actions.
 
     Args:
@@ -171,7 +171,7 @@ def without_env_faults(
     if (faults[..., 0] == _NONE).all():
         return remaining, state  # the usual case: no other metric is transferred
     numbers = {name: processes.on_host(x)[:num_iterations] for name, x in remaining.items() if name != "episodes"}
-    faults = np.asarray(without_aftermath(faults, numbers, workflow.optional_metrics))
+    faults = np.asarray(drop_later_faults(faults, numbers, workflow.optional_metrics))
     is_bad = faults[..., 0] != _NONE
     first = int(state.iterations) - num_iterations + 1
     rows = np.argmax(is_bad, axis=0)  # the first of each, [S, P]

@@ -145,7 +145,7 @@ def describe_lost_process(error: BaseException, advice: str = "") -> str | None:
         return None
     if isinstance(error, ProcessLost):
         return str(error)
-    if not processes.tells_of_loss(error):
+    if not processes.means_lost_process(error):
         return None
     return f"Another process of this run has ended, and this process cannot continue without it.{advice}"
 

@@ -119,7 +119,7 @@ def _warn_once(folder: Path, reason: str) -> None:
     print(f"Warning: {text}. {advice}", file=sys.stderr, flush=True)
 
 
-def collect_garbage_seldom() -> None:
+def reduce_gc_frequency() -> None:
     """Make Python collect garbage about a hundred times less often. Call it only in processes that evorl starts.
 
     Tracing creates hundreds of thousands of long-lived objects, and each collection visits many of them: tracing PPO

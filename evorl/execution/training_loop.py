@@ -50,7 +50,7 @@ def run_learning(
 
 def _for_charts(state: State) -> State:
     """With several processes, return the state with whole arrays on the host, except replay buffers; else ``state``."""
-    if not processes.are_several():
+    if not processes.is_multiprocess():
         return state
 
     def fetch(node: Any) -> Any:
@@ -186,7 +186,7 @@ class LearningRun:
             )
 
     def _refuse_idle_processes(self) -> None:
-        if processes.are_several() and self.workflow.execution.axis is None:
+        if processes.is_multiprocess() and self.workflow.execution.axis is None:
             raise ValueError(
                 f"This run has {jax.process_count()} processes but uses one device, because of devices=1 or "
                 "environments outside JAX: start one process, or remove devices=1."
@@ -234,7 +234,7 @@ class LearningRun:
             if self.session.compile_times:
                 compiled = self.set_up_seconds + clock.trace_seconds + clock.compile_seconds
                 self.session.compile_times.remember(compiled)
-            started = time.perf_counter() - clock.seconds_of_the_rest
+            started = time.perf_counter() - clock.other_seconds
         metrics = processes.on_host(metrics)
         num_iterations = min(num_iterations, num_rows(metrics))
         seconds = max(time.perf_counter() - started, 1e-6)

@@ -17,7 +17,7 @@ import numpy as np
 
 from evorl.envs.vector import VectorEnv
 from evorl.export.javascript import RUNTIME, function_text
-from evorl.export.page_environment import NUM_STARTS, observations_by_chance, page_environment
+from evorl.export.page_environment import NUM_STARTS, page_environment, random_observations
 from evorl.export.parity import NotTheSame, Parity, Recorded, drawn_observations, parity_of, recorded_steps
 from evorl.export.portable_policy import PortablePolicy
 from evorl.export.trace import traced_graph
@@ -121,7 +121,7 @@ def node_command() -> str | None:
 
 def _observations(policy: PortablePolicy, env: VectorEnv) -> list[dict[str, np.ndarray]]:
     names = [port.name for port in policy.observations]
-    seen = observations_by_chance(env)
+    seen = random_observations(env)
     if seen is not None:
         return [dict(zip(names, arrays, strict=True)) for arrays in seen]
     drawn = drawn_observations(policy, np.random.default_rng(1), NUM_STARTS)

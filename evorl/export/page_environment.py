@@ -96,7 +96,7 @@ def page_environment(policy: PortablePolicy, env: VectorEnv) -> PageEnvironment 
     )
 
 
-def observations_by_chance(env: VectorEnv) -> list[list[np.ndarray]] | None:
+def random_observations(env: VectorEnv) -> list[list[np.ndarray]] | None:
     """Collect ``NUM_STARTS`` observations of a JAX environment with a random policy.
 
     Returns:

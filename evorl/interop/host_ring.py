@@ -75,7 +75,7 @@ class HostRing:
         cursor, size = np.int32(self.cursor), np.int32(self.size)
         return ReplayState(data=data, cursor=cursor, size=size)  # pyright: ignore[reportArgumentType]  # NumPy scalars
 
-    def fitting_leaves(self, transitions: Any) -> list[np.ndarray] | None:
+    def matching_leaves(self, transitions: Any) -> list[np.ndarray] | None:
         """Return the leaves of ``transitions``; ``None`` if structure, a shape or a dtype differs from the ring's.
 
         Args:

@@ -12,7 +12,7 @@ import numpy as np
 
 from evorl.config.names import no_such
 from evorl.config.values import LARGEST_FLOAT, short_repr
-from evorl.envs.host.answers import loses_numbers
+from evorl.envs.host.answers import changes_values
 from evorl.interop.host_ring import DrawsAhead, HostRing
 from evorl.ops.trees import concatenate_trees, merged, num_rows, shape_and_dtype
 from evorl.replay_buffers.episode import EpisodeReplayBuffer
@@ -104,7 +104,7 @@ class ReplayMemory:
         Raises:
             ValueError: the leading axes are wrong, or entries, shapes or dtypes differ from the first transitions.
         """
-        leaves = self._state.fitting_leaves(transitions) if isinstance(self._state, HostRing) else None
+        leaves = self._state.matching_leaves(transitions) if isinstance(self._state, HostRing) else None
         if isinstance(self._state, HostRing) and leaves is not None:
             total = len(leaves[0])
             self._state.add(leaves)
@@ -283,7 +283,7 @@ def _checked_values(name: str, leading: tuple[int, ...], storage: Any, new: Any)
     array, shape = np.asarray(new), (*leading, *storage.shape[2:])
     if array.shape != shape:
         raise ValueError(f"new values of {name} must have shape {list(shape)}, got {list(array.shape)}.")
-    if not np.can_cast(array.dtype, np.float64, "same_kind") or loses_numbers(array, storage.dtype):
+    if not np.can_cast(array.dtype, np.float64, "same_kind") or changes_values(array, storage.dtype):
         raise ValueError(f"new values of {name} must fit {storage.dtype.name}, got {short_repr(array.tolist())}.")
     return array
 

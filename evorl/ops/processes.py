@@ -34,7 +34,7 @@ def without_working_directory() -> list[str]:
     return [] if {"", os.getcwd()} & set(sys.path) else ["-P"]
 
 
-def are_several() -> bool:
+def is_multiprocess() -> bool:
     """Return True if this program has several processes."""
     if "jax" not in sys.modules:
         return False
@@ -46,7 +46,7 @@ def are_several() -> bool:
 
 def is_first() -> bool:
     """Return True in the process that writes run folders, metrics and terminal output."""
-    if not are_several():
+    if not is_multiprocess():
         return True
     import jax
 
@@ -55,7 +55,7 @@ def is_first() -> bool:
 
 def decided_by_first(decide: Callable[[], Answer]) -> Answer:
     """Call ``decide`` only in the first process, and return its JSON-serializable result in all processes."""
-    if not are_several():
+    if not is_multiprocess():
         return decide()
     text = np.frombuffer(json.dumps(decide()).encode(), np.uint8) if is_first() else np.zeros(0, np.uint8)
     length = int(_broadcast_from_first(np.int32(len(text))))
@@ -67,7 +67,7 @@ def decided_by_first(decide: Callable[[], Answer]) -> Answer:
 
 def number_of_first(number: int) -> int:
     """Return, in all processes, the ``number`` of the first process, an integer from 0 to 2^31 - 1."""
-    return int(_broadcast_from_first(np.int32(number))) if are_several() else number
+    return int(_broadcast_from_first(np.int32(number))) if is_multiprocess() else number
 
 
 def _broadcast_from_first(array: Any) -> Any:
@@ -78,7 +78,7 @@ def _broadcast_from_first(array: Any) -> Any:
 
 def any_says(answer: bool) -> bool:
     """Return True in all processes if ``answer`` is true in any process."""
-    if not are_several():
+    if not is_multiprocess():
         return answer
     from jax.experimental import multihost_utils
 
@@ -104,9 +104,9 @@ def on_host(tree: Tree) -> Tree:
         return np.asarray(x)
 
     # In a single process, device_get starts all copies before it waits for the first.
-    return jax.tree.map(fetch, tree) if are_several() else jax.device_get(tree)
+    return jax.tree.map(fetch, tree) if is_multiprocess() else jax.device_get(tree)
 
 
-def tells_of_loss(error: BaseException) -> bool:
+def means_lost_process(error: BaseException) -> bool:
     """Return True if the error means that another process of this program is unreachable."""
-    return are_several() and isinstance(error, RuntimeError | ValueError) and _LOST.search(str(error)) is not None
+    return is_multiprocess() and isinstance(error, RuntimeError | ValueError) and _LOST.search(str(error)) is not None

@@ -120,7 +120,7 @@ def returns_quantile_huber(quantiles: jax.Array, returns: jax.Array, delta: jax.
     return errors / quantiles.shape[-1]
 
 
-def without_greatest(quantiles: jax.Array, num_dropped: int) -> jax.Array:
+def drop_largest_atoms(quantiles: jax.Array, num_dropped: int) -> jax.Array:
     """Pool and sort the atoms of an ensemble, and drop the largest (TQC: Kuznetsov et al. 2020, eq. 10).
 
     Args:

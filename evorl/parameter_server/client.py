@@ -93,7 +93,7 @@ class ParameterClient:
         """Return the server's progress (``step``, ``updates``, ``stop``), and the serialized parameters.
 
         Args:
-            rest: true to append the agent's other arrays, see ``ServedParameters.rest_of``, to the parameters.
+            rest: true to append the agent's other arrays, see ``ServedParameters.other_arrays``, to the parameters.
             size: expected number of bytes; ``None`` accepts any.
 
         Raises:
@@ -108,7 +108,7 @@ class ParameterClient:
         """Send a gradient or a delta (parameter change); ``accepted`` in the response is false if the push was dropped.
 
         Args:
-            body: serialized gradient or delta, followed by the agent's other arrays, see ``ServedParameters.rest_of``.
+            body: serialized gradient or delta, followed by ``ServedParameters.other_arrays`` of the agent.
             step: ``step`` of the server in the last pull.
             updates: ``updates`` of the server in the last pull.
             steps: number of environment steps that the push covers.

@@ -74,14 +74,14 @@ def simulate_workers(
     workers = [ParameterWorker(workflow, server_settings.send, seed, i) for i in range(num_workers)]
     first = workers[0]
     for other in workers[1:]:
-        other.take_rest(first.served.rest_of(first.agent_state))
-    server = create(server_settings, first.served.taken_from(first.agent_state))
+        other.take_rest(first.served.other_arrays(first.agent_state))
+    server = create(server_settings, first.served.params_of(first.agent_state))
     starts = [0 if delays else worker - num_workers + 1 for worker in range(num_workers)]
     loop = _Ticks(server_settings, server, workers, worker_delays, starts)
     while (num_pushes is None and loop.step < server_settings.total_timesteps) or len(loop.rows) < (num_pushes or 0):
         loop.next_push()
     params, _ = pull(loop.server)
-    agent_state = first.served.put_into(first.agent_state, params)
+    agent_state = first.served.with_params(first.agent_state, params)
     eval_key = workflow.init(worker_key(seed, 0)).eval_key
     state = State(agent_state=agent_state, eval_key=eval_key, iterations=loop.server.updates)
     return Simulated(loop.rows, params, agent_state, loop.server, workflow.evaluate(state))

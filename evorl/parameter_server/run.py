@@ -56,7 +56,7 @@ class ParameterRun:
             agent_state=agent_state,
             eval_key=fresh.eval_key,
             iterations=WideCounter.create(),
-            parameter_server=create(settings, self._served.taken_from(agent_state)),
+            parameter_server=create(settings, self._served.params_of(agent_state)),
         )
         progress: dict[str, Any] = {}
         if checkpointer is not None and any(checkpointer.folder.glob("[0-9]*")):  # intact or not
@@ -66,7 +66,7 @@ class ParameterRun:
         self.commands = ParameterCommands(
             settings,
             state.parameter_server,
-            self._served.rest_of(self._agent_state),
+            self._served.other_arrays(self._agent_state),
             total_steps=float(workflow.total_timesteps),
             after_push=self._after_push,
             save=self._save if checkpointer is not None else None,
@@ -111,7 +111,7 @@ class ParameterRun:
     def agent_state(self) -> AgentState:
         """Agent with the current parameters; its other entries come from the last accepted push."""
         agent_state = self._served.with_rest(self._agent_state, [jnp.asarray(x) for x in self.commands.rest])
-        return self._served.put_into(agent_state, jax.tree.map(jnp.asarray, self.commands.parameters()))
+        return self._served.with_params(agent_state, jax.tree.map(jnp.asarray, self.commands.parameters()))
 
     def _after_push(self, pushed: Pushed) -> None:
         self._workers.add(pushed.worker)

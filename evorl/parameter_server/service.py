@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from evorl.config.command_lines import as_arguments
 from evorl.config.values import check_names, checked_mapping
-from evorl.ops.processes import are_several
+from evorl.ops.processes import is_multiprocess
 from evorl.parameter_server.training import serve_parameters
 from evorl.parameter_server.update_rules import ParameterServerSettings
 from evorl.parameter_server.worker import check_supported, settings_for
@@ -85,7 +85,7 @@ def settle_parameters(spec: RunSpec, in_sweep: bool) -> RunSpec:
     wrong = {
         "a sweep or search": in_sweep or spec.sweep is not None or spec.search is not None,
         "init_from": spec.init_from.run is not None,
-        "several JAX processes": are_several(),
+        "several JAX processes": is_multiprocess(),
         f"devices={spec.devices}": spec.devices not in ("auto", 1),
     }
     if found := [name for name, is_given in wrong.items() if is_given]:

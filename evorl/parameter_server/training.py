@@ -209,9 +209,9 @@ def work(
         local = ParameterWorker(workflow, announced["send"], seed, worker, collector, message)
         link = _Link(client, local, announced, spans)
         if collector is not None:
-            collector.stop_when(lambda: should_stop() or link.is_over_by_now())
+            collector.stop_when(lambda: should_stop() or link.poll_is_over())
         while not (link.is_over or should_stop() or link.pushes == max_pushes):
-            link.work_once()
+            link.run_iteration()
     return Worked(link.pushes, link.accepted, link.step)
 
 
@@ -223,8 +223,8 @@ class _Link:
     ) -> None:
         served = local.served
         self._client, self._local, self._spans = client, local, spans
-        self._layout = FlatArrays(served.taken_from(local.agent_state))
-        self._rest = FlatArrays(served.rest_of(local.agent_state))
+        self._layout = FlatArrays(served.params_of(local.agent_state))
+        self._rest = FlatArrays(served.other_arrays(local.agent_state))
         if (self._layout.digest, self._rest.digest) != (announced["parameters"], announced["rest"]):
             raise CommandRefused(
                 f"The server at {client.address} has parameters of a different network or algorithm: start the worker "
@@ -241,18 +241,18 @@ class _Link:
         self.step, self._updates, self.is_over = int(pulled["step"]), int(pulled["updates"]), bool(pulled["stop"])
         self._params = jax.tree.map(jnp.asarray, self._layout.from_bytes(body))
 
-    def is_over_by_now(self) -> bool:
+    def poll_is_over(self) -> bool:
         """Return True if training is over; a worker that waits asks the server at most every ``_ASK`` seconds."""
         if not self.is_over and time.monotonic() - self._asked > _ASK:
             self._asked, self.is_over = time.monotonic(), bool(self._client.n_step()["stop"])
         return self.is_over
 
-    def work_once(self) -> None:
+    def run_iteration(self) -> None:
         """Run one iteration with the pulled parameters, push its result, and pull again."""
         with self._spans.span("update"):
             done = self._local.work(self._params, self.step)
         if done.sent is not None:
-            rest = self._rest.to_bytes(self._local.served.rest_of(self._local.agent_state))
+            rest = self._rest.to_bytes(self._local.served.other_arrays(self._local.agent_state))
             body = self._layout.to_bytes(done.sent) + rest
             stands = {"step": self.step, "updates": self._updates, "steps": done.steps}
             with self._spans.span("push", steps=done.steps):

@@ -101,12 +101,12 @@ class ServedParameters:
         shapes = jax.eval_shape(lambda key: workflow.setup(key).agent_state, jax.random.key(0))
         return cls(owned_by_optimizers(workflow, shapes))
 
-    def taken_from(self, agent_state: AgentState) -> PyTreeDict:
+    def params_of(self, agent_state: AgentState) -> PyTreeDict:
         """Return the parameters of an agent that are on the server, by the name of their optimizer."""
         leaves = jax.tree.leaves(agent_state.params)
         return PyTreeDict({self._key(name): jax.tree.map(lambda i: leaves[i], x) for name, x in self.owned.items()})
 
-    def put_into(self, agent_state: AgentState, params: Mapping[str, Any]) -> AgentState:
+    def with_params(self, agent_state: AgentState, params: Mapping[str, Any]) -> AgentState:
         """Return the agent with the parameters that are on the server replaced by ``params``."""
         leaves, structure = jax.tree.flatten(agent_state.params)
         for name, tree in self.owned.items():
@@ -114,13 +114,13 @@ class ServedParameters:
                 leaves[i] = leaf
         return agent_state.replace(params=structure.unflatten(leaves))
 
-    def rest_of(self, agent_state: AgentState) -> list[Any]:
+    def other_arrays(self, agent_state: AgentState) -> list[Any]:
         """Return the arrays that are not on the server, such as target networks and statistics, but no random keys."""
         leaves, is_rest = self._split(agent_state)
         return [leaf for leaf, rest in zip(leaves, is_rest, strict=True) if rest]
 
     def with_rest(self, agent_state: AgentState, rest: list[Any]) -> AgentState:
-        """Return the agent with the arrays of ``rest_of`` replaced by ``rest``, the arrays of another agent."""
+        """Return the agent with the arrays of ``other_arrays`` replaced by ``rest``, the arrays of another agent."""
         leaves, is_rest = self._split(agent_state)
         arrays = iter(rest)
         return jax.tree.unflatten(
@@ -200,7 +200,7 @@ class ParameterWorker:
         return self._state.agent_state
 
     def take_rest(self, rest: list[Any]) -> None:
-        """Use target networks and observation statistics of another worker, from ``ServedParameters.rest_of``."""
+        """Use target networks and observation statistics of another worker, from ``ServedParameters.other_arrays``."""
         self._state = self._state.replace(agent_state=self.served.with_rest(self._state.agent_state, rest))
 
     def work(self, params: Params, step: int) -> Work:
@@ -216,7 +216,7 @@ class ParameterWorker:
         if step and not self._done:
             self._join(step)
         copies = copied(params)  # the iteration donates its state
-        state = self._state.replace(agent_state=self.served.put_into(self._state.agent_state, copies))
+        state = self._state.replace(agent_state=self.served.with_params(self._state.agent_state, copies))
         metrics, self._state = iterate(self._at(step), with_fresh_taps(state), 1, self._message)
         if metrics is None:
             return Work(None, 0, PyTreeDict())
@@ -255,11 +255,11 @@ class ParameterWorker:
                 "parameters.send=gradient needs exactly one: set parameters.send=delta, or a single update "
                 "(num_epochs=1 and num_minibatches=1, or updates_per_iteration=1)."
             )
-        (name,) = self.served.taken_from(self._state.agent_state)
+        (name,) = self.served.params_of(self._state.agent_state)
         return PyTreeDict({name: tap.gradient}) if count else None
 
     def _delta(self, before: Params) -> Params:
-        return _difference(self.served.taken_from(self._state.agent_state), before)
+        return _difference(self.served.params_of(self._state.agent_state), before)
 
 
 @jax.jit

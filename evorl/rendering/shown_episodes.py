@@ -57,7 +57,7 @@ def shown_episodes(
         players: policies; all play the same episodes.
         key: key of an evaluation; its first episodes are played again.
         size: image height, in pixels.
-        num_frames: number of images per episode, see ``seen_live``; other renderers draw any step on request.
+        num_frames: number of images per episode, see ``render_live``; other renderers draw any step on request.
         num_steps: maximum number of steps shown of each episode; ``None`` for whole episodes.
         as_bodies: for environments with a MuJoCo model, True renders the bodies; False yields no images (replay pages).
 
@@ -65,13 +65,13 @@ def shown_episodes(
         HostEnvError: no graphics library works, or a simulator failed or returned ``None`` instead of an image.
     """
     longest = most_steps(env) if num_steps is None else num_steps
-    has_own_render = draws_itself(env)
+    has_own_render = has_render(env)
     if has_own_render or (env.mujoco_model is None and env.steps_on_host and hasattr(env, "render")):
         single = _rendering_env(env, env_config)
         try:
-            look = drawn_by_user(single, size) if has_own_render else drawn_by_simulator(single, size)
+            look = user_renderer(single, size) if has_own_render else simulator_renderer(single, size)
             with translate_host_errors():
-                seen = seen_live(single, action_fn, players, key, look, num_frames=num_frames, num_steps=longest)
+                seen = render_live(single, action_fn, players, key, look, num_frames=num_frames, num_steps=longest)
             yield seen
         finally:
             single.close()
@@ -80,9 +80,9 @@ def shown_episodes(
         episodes = replay_episodes(env, action_fn, players, key)
     with contextlib.ExitStack() as stack:
         if env.mujoco_model is None:
-            shown = drawn_by_lines(episodes, size)
+            shown = draw_as_lines(episodes, size)
         elif as_bodies:
-            shown = stack.enter_context(drawn_as_bodies(episodes, env, size))
+            shown = stack.enter_context(draw_as_bodies(episodes, env, size))
         else:
             shown = [Shown(title, episode.arrays["reward"], _not_drawn, episode) for title, episode in episodes]
         yield [each.first(longest) for each in shown]
@@ -92,7 +92,7 @@ def _not_drawn(step: int) -> np.ndarray:
     raise RuntimeError(f"There is no image of step {step}: the replay page draws these episodes from their arrays.")
 
 
-def drawn_by_lines(episodes: Sequence[tuple[str, SavedEpisode]], size: int) -> list[Shown]:
+def draw_as_lines(episodes: Sequence[tuple[str, SavedEpisode]], size: int) -> list[Shown]:
     """Return titled episodes drawn from their arrays, see ``drawing_of``; ``size`` is the image height in pixels."""
     return [
         Shown(title, episode.arrays["reward"], drawing_of(episode.arrays, size), episode) for title, episode in episodes
@@ -100,7 +100,7 @@ def drawn_by_lines(episodes: Sequence[tuple[str, SavedEpisode]], size: int) -> l
 
 
 @contextlib.contextmanager
-def drawn_as_bodies(episodes: Sequence[tuple[str, SavedEpisode]], env: VectorEnv, size: int) -> Iterator[list[Shown]]:
+def draw_as_bodies(episodes: Sequence[tuple[str, SavedEpisode]], env: VectorEnv, size: int) -> Iterator[list[Shown]]:
     """Context manager that yields titled episodes, drawn by MuJoCo as images of ``size`` times ``size`` pixels.
 
     Raises:
@@ -122,7 +122,7 @@ def _bodies(renderer: BodyRenderer, episode: SavedEpisode, env: VectorEnv) -> Ca
     return lambda moment: renderer.frame_of(qpos[moment], qvel[moment])
 
 
-def seen_live(
+def render_live(
     env: VectorEnv,
     action_fn: ActionFn,
     players: Sequence[Player],
@@ -198,13 +198,13 @@ class Album:
         return self._pictures[min(self._pictures, key=lambda at: abs(at - moment))]
 
 
-def drawn_by_user(env: VectorEnv, size: int) -> Callable[[EnvState], np.ndarray]:
+def user_renderer(env: VectorEnv, size: int) -> Callable[[EnvState], np.ndarray]:
     """Return a function that renders the first row of a batched state with the user's ``render(state)``.
 
     Raises:
         ValueError: (by the returned function) the result of ``render`` is not uint8 ``[height, width, 3]``.
     """
-    render: Any = env.unwrapped.render  # pyright: ignore[reportAttributeAccessIssue]  # checked by ``draws_itself``
+    render: Any = env.unwrapped.render  # pyright: ignore[reportAttributeAccessIssue]  # checked by ``has_render``
 
     def look(env_state: EnvState) -> np.ndarray:
         picture = np.asarray(render(jax.tree.map(lambda x: x[0], env_state)))
@@ -213,12 +213,12 @@ def drawn_by_user(env: VectorEnv, size: int) -> Callable[[EnvState], np.ndarray]
     return look
 
 
-def draws_itself(env: VectorEnv) -> bool:
+def has_render(env: VectorEnv) -> bool:
     """Return True if the innermost environment has a method ``render``."""
     return callable(getattr(env.unwrapped, "render", None))
 
 
-def drawn_by_simulator(env: Any, size: int) -> Callable[[EnvState], np.ndarray]:
+def simulator_renderer(env: Any, size: int) -> Callable[[EnvState], np.ndarray]:
     """Return a function that waits for a state, then renders the current state of a simulator on the host.
 
     Raises:

@@ -55,7 +55,7 @@ def scores_by_label(groups: Sequence[Group]) -> dict[str, dict[str, np.ndarray]]
     return scores
 
 
-def on_one_scale(scores: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
+def normalized_scores(scores: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
     """Return the scores; if there are several environments, the scores in each are scaled to [0, 1] over all labels."""
     envs = list(dict.fromkeys(env for of_label in scores.values() for env in of_label))
     if len(envs) == 1:
@@ -76,7 +76,7 @@ def draw_profiles(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]]
         groups: groups with at least two different labels.
         styles: color and line style by label.
     """
-    scores = on_one_scale(scores_by_label(groups))
+    scores = normalized_scores(scores_by_label(groups))
     everything = np.concatenate([s for by_env in scores.values() for s in by_env.values()])
     margin = 0.03 * (np.ptp(everything) or 1.0)
     thresholds = np.linspace(everything.min() - margin, everything.max() + margin, 101)
@@ -105,7 +105,7 @@ def improvements(groups: Sequence[Group]) -> list[Improvement]:
     With more than ``ALL_PAIRS`` labels, only the best by interquartile mean is compared with the others, as ``better``.
     """
     scores = scores_by_label(groups)
-    scaled = on_one_scale(scores)
+    scaled = normalized_scores(scores)
     centers = {x: float(statistics.interquartile_mean_over_tasks(list(scaled[x].values()))) for x in scores}
     ranked = sorted(scores, key=lambda label: -centers[label])
     if len(ranked) > ALL_PAIRS:

@@ -84,7 +84,7 @@ class SweptSetting(RecordedRun):
         )
 
 
-def settings_or_itself(sweep: RecordedRun) -> list[RecordedRun]:
+def expand_sweep(sweep: RecordedRun) -> list[RecordedRun]:
     """Return the settings of a sweep in one program, or the run itself if it is not such a sweep.
 
     Raises:

@@ -22,7 +22,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from evorl.ops.processes import any_says, are_several, is_first, wait_for_all
+from evorl.ops.processes import any_says, is_first, is_multiprocess, wait_for_all
 from evorl.runs.files import RunFolderError
 from evorl.runs.manifest import Damage, read_verified, verify, write_manifest
 from evorl.runs.structure import SMALL, CheckpointError, LeafSpec, describe_structure, large_name, pack
@@ -187,7 +187,7 @@ def _plain_path(path: Path) -> Iterator[Path]:
     if not _SYNTAX & set(str(path)):
         yield path
         return
-    if are_several():  # they synchronize on the path, which must be the same
+    if is_multiprocess():  # they synchronize on the path, which must be the same
         raise RunFolderError(
             f"{path} cannot be a checkpoint of several processes: choose a runs_folder, or rename its folder, without "
             f"any of {' '.join(sorted(_SYNTAX))} in the path."

@@ -21,7 +21,7 @@ from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
 from evorl.sweeps.optuna_study import OptunaStudy, Pruner, Trial
 from evorl.sweeps.search_settings import PRUNERS, SearchSettings
-from evorl.sweeps.sweep import refuse_what_is_no_setting, spec_of, whole_run
+from evorl.sweeps.sweep import refuse_invalid_paths, spec_of, whole_run
 from evorl.sweeps.trained import FailureText, attempt
 from evorl.training.preparation import check_build, with_fixed_source
 from evorl.training.start import RunPlace, RunStart, Trained
@@ -117,7 +117,7 @@ def check_search(spec: RunSpec, check: Callable[[RunSpec], None]) -> SearchSetti
     """
     settings = SearchSettings.of_run(spec)
     over = dict(settings.over)
-    refuse_what_is_no_setting(over, spec)
+    refuse_invalid_paths(over, spec)
     values: dict[str, list[Any]] = {
         path: [x["low"], x["high"], x["low"] + _INNER * (x["high"] - x["low"])] if isinstance(x, Mapping) else list(x)
         for path, x in over.items()

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from evorl.config.values import check_names, checked_mapping, positive
 from evorl.runs.spec import RunSpec
-from evorl.sweeps.sweep_settings import what_is_varied
+from evorl.sweeps.sweep_settings import read_search_space
 
 PRUNERS = ("none", "median", "hyperband")
 
@@ -40,7 +40,7 @@ class SearchSettings:
             raise ValueError("search.trials is missing: set the number of trials, such as search.trials=30.")
         pruner = search.get("pruner") or PRUNERS[0]
         check_names([pruner], PRUNERS, "pruner of searches (search.pruner)")
-        over = what_is_varied(search.get("over"), "search.over")
+        over = read_search_space(search.get("over"), "search.over")
         settings = cls(over, positive(search["trials"], "search.trials"), pruner)
         interval, total = (float(spec.workflow.get(name) or 0) for name in ("eval_interval", "total_timesteps"))
         if pruner != PRUNERS[0] and interval <= 0:

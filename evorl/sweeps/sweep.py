@@ -117,7 +117,7 @@ def sweep_groups(spec: RunSpec, is_new: bool = True) -> tuple[SweepSettings, lis
         ValueError: a setting cannot be trained, or allows no update.
     """
     sweep = SweepSettings.from_config(spec.sweep)
-    refuse_what_is_no_setting(sweep.over, spec)
+    refuse_invalid_paths(sweep.over, spec)
     if is_new:
         _refuse_what_has_no_effect(sweep.over, spec)
     prepare_for(spec)
@@ -192,7 +192,7 @@ def _curves(settings: Sequence[Mapping[str, Any]], returns: Returns, ranking: Se
     return curves
 
 
-def refuse_what_is_no_setting(over: Mapping[str, Any], spec: RunSpec) -> None:
+def refuse_invalid_paths(over: Mapping[str, Any], spec: RunSpec) -> None:
     """Raise ``ValueError`` if a path is not a setting that can vary, or if evaluations are disabled."""
     keys = dotted_keys(spec.as_config())
     known = [key for key in keys if key.partition(".")[0] not in ("sweep", "search")]

@@ -85,7 +85,7 @@ class SweepSettings:
         if not set(config) & set(_OPTIONS):
             config, place = {"over": config}, "sweep"
         check_names(config, _OPTIONS, "key of sweep")
-        over = what_is_varied(config.get("over"), place)
+        over = read_search_space(config.get("over"), place)
         draws = None if config.get("draws") is None else positive(config["draws"], "sweep.draws")
         ranges = [path for path, values in over.items() if isinstance(values, Mapping)]
         if ranges and draws is None:
@@ -114,7 +114,7 @@ class SweepSettings:
         ]
 
 
-def what_is_varied(over: Any, place: str) -> dict[str, Any]:
+def read_search_space(over: Any, place: str) -> dict[str, Any]:
     """Return the search space: a list of values, or a range ``{low, high, scale}``, for each dotted path.
 
     Args:

@@ -19,7 +19,7 @@ from evorl.execution.first_update import refuse_idle_training
 from evorl.execution.memory import MEMORY_SHARE, available_bytes, rounded, shown_bytes
 from evorl.execution.multiprocess import refuse_different_settings
 from evorl.execution.runtime import prepare_for
-from evorl.ops.processes import are_several
+from evorl.ops.processes import is_multiprocess
 from evorl.parameter_server.service import ParameterService, parameter_service
 from evorl.runs.best_run import find_run
 from evorl.runs.folder import RunFolder
@@ -67,11 +67,11 @@ def prepare_training(spec: RunSpec, resumed: RunFolder | None) -> Prepared:
         ValueError: the settings are inconsistent, the state does not fit in memory, or no update would ever happen.
         RunFolderError: the run that ``init_from`` names cannot be read.
     """
-    refuse_hopeless_sizes(spec)
+    refuse_excessive_sizes(spec)
     if spec.recorders.own:
         own_recorders(spec)  # raises before a folder is created
     prepare_for(spec)
-    if are_several():
+    if is_multiprocess():
         refuse_different_settings(f"{spec} {resumed}")
     workflow = workflow_from_config(spec.workflow_config())
     try:
@@ -98,7 +98,7 @@ def _prepared(spec: RunSpec, workflow: Workflow, resumed: RunFolder | None) -> P
     return Prepared(spec, workflow, served, beginning)
 
 
-def refuse_hopeless_sizes(spec: RunSpec) -> None:
+def refuse_excessive_sizes(spec: RunSpec) -> None:
     """Reject sizes of a run that exceed the memory in any environment, 32-bit indices, or ``MAX_SIMULATORS``.
 
     Raises:

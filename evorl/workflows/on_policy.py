@@ -315,7 +315,7 @@ def scan_updates(
     return scan(one_update, carry, batch, begin.key, passes.num, workflow.num_minibatches)
 
 
-def scan_apart(workflow: Any, update: Update, carry: Any, batch: Any, begin: Begin) -> tuple[Any, Any]:
+def scan_separately(workflow: Any, update: Update, carry: Any, batch: Any, begin: Begin) -> tuple[Any, Any]:
     """Run ``workflow.num_epochs`` passes of the policy, and ``workflow.num_value_epochs`` of the value function.
 
     Common passes update both networks. Each extra pass calls ``update`` with ``part="policy"`` or ``part="value"``,

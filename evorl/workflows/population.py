@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.config.nodes import named_section
-from evorl.execution.env_faults import ENV_FAULTS, first_fault, without_aftermath
+from evorl.execution.env_faults import ENV_FAULTS, drop_later_faults, first_fault
 from evorl.execution.programs import side_by_side
 from evorl.ops.collectives import LOCAL_MEMBER_AXIS
 from evorl.types import PyTreeDict, State
@@ -49,7 +49,7 @@ def train_side_by_side(
 
     members, metrics = jax.lax.scan(one_iteration, members, length=num_iterations)
     faults = {name: metrics.pop(name) for name in (ENV_FAULTS,) if name in metrics}
-    faults = {name: without_aftermath(x, metrics, optional_metrics) for name, x in faults.items()}
+    faults = {name: drop_later_faults(x, metrics, optional_metrics) for name, x in faults.items()}
     means = _reduced(metrics, lambda x: jnp.mean(x, axis=0), True)
     if "updates" in metrics:
         weights = metrics.updates / jnp.maximum(jnp.sum(metrics.updates, axis=0), 1.0)

@@ -56,7 +56,7 @@ class PopulationHistory(PyTreeData):
         """Return the numbers ``[N]`` of the generations stored after ``num_generations`` in total, oldest first."""
         return np.arange(max(0, num_generations - self.scores.shape[0]), num_generations)
 
-    def winning_line(self, num_generations: int) -> np.ndarray:
+    def best_lineage(self, num_generations: int) -> np.ndarray:
         """Return the ancestor of the last generation's best member in each stored generation, NumPy int32 ``[N]``."""
         parents = np.asarray(self.parents)
         rows = self.generations(num_generations) % len(parents)
@@ -84,7 +84,7 @@ class PopulationHistory(PyTreeData):
             "member": members.ravel(),
             "parent": np.asarray(self.parents)[rows].ravel(),
             "score": np.asarray(self.scores)[rows].ravel(),
-            "winner": (members == self.winning_line(num_generations)[:, None]).astype(np.int32).ravel(),
+            "winner": (members == self.best_lineage(num_generations)[:, None]).astype(np.int32).ravel(),
             **{path: values[:, :, i].ravel() for i, path in enumerate(space.paths)},
         }
         x = "timesteps" if over_steps else "generation"

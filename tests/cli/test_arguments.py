@@ -13,8 +13,8 @@ from omegaconf import OmegaConf
 
 from evorl.cli.arguments import (
     PATHS,
+    argument_text,
     check_overrides,
-    given_text,
     is_path,
     overrides_first,
     refuse_unknown_flags,
@@ -112,7 +112,7 @@ def test_a_path_is_taken_literally(key: str, text: str) -> None:
     hypothesis.assume("${" not in text and not (len(text) > 1 and text[0] == text[-1] and text[0] in "'\""))
     (argument,) = with_literal_text([f"{key}={text}"])
     assert parsed(argument) == text
-    assert given_text(argument) == text
+    assert argument_text(argument) == text
 
 
 @pytest.mark.parametrize("name", NASTY)
@@ -152,7 +152,7 @@ def test_a_file_that_exists_is_named_literally(tmp_path: Path, monkeypatch: pyte
         (argument,) = with_literal_text([f"init_from.run={name}"])
         node = OmegaConf.create({"value": parsed(argument)})
         assert node.value == name
-        assert given_text(argument) == name
+        assert argument_text(argument) == name
 
 
 def test_a_folder_of_configs_may_have_an_equals_sign() -> None:

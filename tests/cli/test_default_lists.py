@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
-from evorl.cli.composition import hydra_of_evorl
+from evorl.cli.composition import evorl_hydra
 from evorl.cli.default_lists import Inclusions
 from tests.support.errors import raises_naming
 
@@ -52,7 +52,7 @@ def test_hydra_reads_no_file_that_includes_itself(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("defaults: [_self_, {agent: mine}]\n")
     (tmp_path / "agent" / "mine.yaml").write_text("# @package _global_\ndefaults:\n  - /agent: ppo\nnum_envs: 8\n")
     with (
-        hydra_of_evorl(),
+        evorl_hydra(),
         initialize_config_dir(version_base="1.3", config_dir=str(tmp_path)),
         raises_naming(ValueError, str(tmp_path / "agent" / "mine.yaml"), "'- /agent/ppo'"),
     ):

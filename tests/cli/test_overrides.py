@@ -14,7 +14,7 @@ from evorl.cli.overrides import read_changes, stored_run_settings
 from evorl.config.values import dotted_keys
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
-from evorl.training.preparation import refuse_hopeless_sizes
+from evorl.training.preparation import refuse_excessive_sizes
 from tests.support.errors import raises_naming
 
 STORED = {
@@ -97,7 +97,7 @@ def test_no_wrong_value_of_any_setting_ends_in_a_traceback(overrides: list[str])
             try:
                 OmegaConf.update(config, key, value, merge=False)
                 spec = RunSpec.from_config(config)
-                refuse_hopeless_sizes(spec)
+                refuse_excessive_sizes(spec)
                 workflow_from_config(spec.workflow_config()).env.close()
             except ValueError as error:
                 sentences.append(str(error))

@@ -26,5 +26,5 @@ def test_it_counts_programs_from_its_making_on() -> None:
     assert second.compile_seconds == 0.0
     assert 0.0 < first.compile_seconds < first.seconds
     assert 0.0 < first.trace_seconds < first.seconds
-    assert 0.0 <= first.seconds_of_the_rest < first.seconds
+    assert 0.0 <= first.other_seconds < first.seconds
     assert re.fullmatch(r"\d+\.\d s \(trace \d+\.\d s, compile \d+\.\d s, 1 program\)", first.report())

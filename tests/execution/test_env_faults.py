@@ -16,10 +16,10 @@ from evorl.execution.collector import iterate
 from evorl.execution.env_faults import (
     ENV_FAULTS,
     KeyedMessages,
+    drop_later_faults,
     env_faults,
     first_fault,
     refuse_faulty_rollout,
-    without_aftermath,
     without_env_faults,
 )
 from evorl.execution.session import TrainingDiverged
@@ -203,8 +203,8 @@ def test_a_fault_after_a_divergence_is_not_the_environments() -> None:
     """Faults in the rollout after a divergence are not attributed to the environment."""
     faults = np.array([[[NO_FAULT, 0, 0]], [[0, 3, 1]], [[2, 1, 0]]], np.int32)  # [N, S, 3]
     metrics = {"loss": np.array([[np.nan], [np.nan], [0.0]]), "maybe": np.full((3, 1), np.nan)}
-    assert (np.asarray(without_aftermath(faults, metrics, ("maybe",)))[..., 0] == NO_FAULT).all()
+    assert (np.asarray(drop_later_faults(faults, metrics, ("maybe",)))[..., 0] == NO_FAULT).all()
     metrics["loss"] = np.array([[0.0], [np.nan], [np.nan]])  # caused by the fault itself
-    left = np.asarray(without_aftermath(faults, metrics, ("maybe",)))
+    left = np.asarray(drop_later_faults(faults, metrics, ("maybe",)))
     assert left[..., 0].tolist() == [[NO_FAULT], [0], [NO_FAULT]]
     assert left[1].tolist() == faults[1].tolist()

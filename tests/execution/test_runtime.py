@@ -16,7 +16,7 @@ import pytest
 from evorl.execution import runtime
 from evorl.execution.multiprocess import PROCESS_VARIABLE, ProcessInfo
 from evorl.execution.programs import lowered_training
-from evorl.execution.runtime import _set_xla_flags, cache_folder, collect_garbage_seldom, prepare_runtime
+from evorl.execution.runtime import _set_xla_flags, cache_folder, prepare_runtime, reduce_gc_frequency
 from tests.support.errors import raises_naming
 from tests.support.small_workflows import assert_identical, one_iteration, small
 
@@ -153,7 +153,7 @@ def test_garbage_is_looked_for_seldom() -> None:
 
     before = gc.get_threshold()
     try:
-        collect_garbage_seldom()
+        reduce_gc_frequency()
         gc.collect()
         started = num_collections()
         kept = [[] for _ in range(50_000)]

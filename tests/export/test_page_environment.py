@@ -11,7 +11,7 @@ import pytest
 
 from evorl.envs import create_env
 from evorl.envs.env import EnvState
-from evorl.export.page_environment import NUM_STARTS, observations_by_chance, page_environment
+from evorl.export.page_environment import NUM_STARTS, page_environment, random_observations
 from evorl.types import Action
 from tests.support.portable import stored
 from tests.support.toy_envs import Countdown
@@ -46,7 +46,7 @@ def test_the_time_limit_is_in_environment_steps(env: Any, repeat: int, limit: in
 def test_one_that_draws_or_computes_what_has_no_rule_is_left_out(name: str, tmp_path: Path) -> None:
     policy = stored(name, tmp_path)
     assert page_environment(policy.policy, policy.env) is None
-    seen = observations_by_chance(policy.env)
+    seen = random_observations(policy.env)
     assert seen is not None
     assert len(seen) == NUM_STARTS
     assert [x.shape for x in seen[0]] == [port.shape for port in policy.policy.observations]
@@ -70,5 +70,5 @@ def test_one_without_a_form_in_javascript_is_left_out(tmp_path: Path) -> None:
 def test_a_simulator_is_left_out(tmp_path: Path) -> None:
     env = create_env("gymnasium/CartPole-v1")
     assert page_environment(stored("dqn", tmp_path).policy, env) is None
-    assert observations_by_chance(env) is None
+    assert random_observations(env) is None
     env.close()

@@ -30,7 +30,7 @@ def _transitions(*numbers: int) -> PyTreeDict:
 def test_the_newest_rows_are_in_the_ring(chunks: list[int]) -> None:
     ring, total = _ring(), 0
     for chunk in chunks:
-        leaves = ring.fitting_leaves(_transitions(*range(total, total + chunk)))
+        leaves = ring.matching_leaves(_transitions(*range(total, total + chunk)))
         assert leaves is not None
         ring.add(leaves)
         total += chunk
@@ -45,7 +45,7 @@ def test_the_newest_rows_are_in_the_ring(chunks: list[int]) -> None:
 
 def test_a_batch_is_a_copy() -> None:
     ring = _ring()
-    ring.add(ring.fitting_leaves(_transitions(1, 2)) or [])
+    ring.add(ring.matching_leaves(_transitions(1, 2)) or [])
     batch = ring.take(np.array([0], np.int32))
     batch.number[0] = 7
     assert ring.take(np.array([0], np.int32)).number[0] == 1
@@ -61,7 +61,7 @@ def test_entries_are_replaced_at_indices_of_several_environments() -> None:
 
 def test_only_arrays_of_the_stored_kinds_are_taken_as_they_are() -> None:
     ring, fitting = _ring(), _transitions(1, 2)
-    assert ring.fitting_leaves(fitting) is not None
+    assert ring.matching_leaves(fitting) is not None
     others: dict[str, Any] = {
         "no array": fitting.replace(number=[1, 2]),
         "dtype": fitting.replace(number=np.arange(2.0)),
@@ -70,10 +70,10 @@ def test_only_arrays_of_the_stored_kinds_are_taken_as_they_are() -> None:
         "scalar": fitting.replace(number=np.int32(1)),
         "structure": PyTreeDict(number=fitting.number),
     }
-    assert [name for name, other in others.items() if ring.fitting_leaves(other) is not None] == []
+    assert [name for name, other in others.items() if ring.matching_leaves(other) is not None] == []
     flat = HostRing(4, 1, PyTreeDict(a=jax.ShapeDtypeStruct((), jnp.int32)))
-    assert flat.fitting_leaves(PyTreeDict(b=np.zeros(1, np.int32))) is None
-    assert flat.fitting_leaves({"a": np.zeros(1, np.int32)}) is None
+    assert flat.matching_leaves(PyTreeDict(b=np.zeros(1, np.int32))) is None
+    assert flat.matching_leaves({"a": np.zeros(1, np.int32)}) is None
 
 
 @pytest.mark.parametrize("span", [1, 2, 3, 1000, 2**16 - 1, 2**16, 2**16 + 1, 100_003, 2**31 - 1])

@@ -12,7 +12,7 @@ from evorl.ops import processes
 
 def test_a_process_by_itself_decides() -> None:
     assert processes.is_first()
-    assert not processes.are_several()
+    assert not processes.is_multiprocess()
     answer = object()  # not serializable
     assert processes.decided_by_first(lambda: answer) is answer
     assert processes.number_of_first(2**40) == 2**40
@@ -34,7 +34,7 @@ def test_a_process_by_itself_decides() -> None:
     ],
 )
 def test_what_tells_of_a_lost_process(error: Exception, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not processes.tells_of_loss(error)  # a single process cannot lose another
+    assert not processes.means_lost_process(error)  # a single process cannot lose another
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    assert processes.tells_of_loss(error) == expected
+    assert processes.means_lost_process(error) == expected

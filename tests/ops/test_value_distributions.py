@@ -12,10 +12,10 @@ import pytest
 from evorl.ops.value_distributions import (
     categorical_losses,
     categorical_projection,
+    drop_largest_atoms,
     hl_gauss,
     quantile_huber,
     quantile_midpoints,
-    without_greatest,
 )
 from tests.support.errors import raises_naming
 
@@ -141,7 +141,7 @@ def test_targets_get_no_gradient() -> None:
 
 def test_the_greatest_atoms_are_dropped_from_the_pool() -> None:
     atoms = jnp.array([[[1.0, 5.0, 3.0]], [[4.0, 0.0, 2.0]]])  # [K, B, N]
-    np.testing.assert_array_equal(without_greatest(atoms, 2), [[0.0, 1.0, 2.0, 3.0]])
-    np.testing.assert_array_equal(without_greatest(atoms, 0), [[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]])
+    np.testing.assert_array_equal(drop_largest_atoms(atoms, 2), [[0.0, 1.0, 2.0, 3.0]])
+    np.testing.assert_array_equal(drop_largest_atoms(atoms, 0), [[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]])
     with raises_naming(ValueError, "6 of 6 atoms"):
-        without_greatest(atoms, 6)
+        drop_largest_atoms(atoms, 6)

@@ -160,7 +160,7 @@ def test_the_first_push_of_a_learner_from_sequences_is_within_the_limit() -> Non
     sizes = {"burn_in": 12, "sequence_length": 12, "replay_capacity": 512}
     workflow = small("r2d2", learning_starts=0, updates_per_iteration=1, rollout_length=1, **sizes)
     worker = ParameterWorker(workflow, "gradient")
-    params = worker.served.taken_from(worker.agent_state)
+    params = worker.served.params_of(worker.agent_state)
     iterations = (worker.work(params, 0) for _ in range(50))
     work = next((work for work in iterations if work.sent is not None), None)
     assert work is not None

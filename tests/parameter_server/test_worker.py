@@ -21,11 +21,11 @@ def test_an_agent_is_taken_apart_and_put_together(algorithm: str, env: str) -> N
     workflow = small(algorithm, env)
     one, other = workflow.init(0).agent_state, workflow.init(1).agent_state
     served = ServedParameters.of(workflow)
-    rest = served.rest_of(other)
+    rest = served.other_arrays(other)
     assert rest, "there are target networks"
-    joined = served.put_into(served.with_rest(one, rest), served.taken_from(other))
+    joined = served.with_params(served.with_rest(one, rest), served.params_of(other))
     assert_identical(joined, other)
-    halfway = served.put_into(one, served.taken_from(other))
+    halfway = served.with_params(one, served.params_of(other))
     different = {name for name, leaf in arrays(halfway).items() if not np.array_equal(leaf, arrays(one)[name])}
     assert different
     assert not any("target" in name for name in different)
@@ -40,7 +40,7 @@ def test_workers_draw_differently_and_the_first_as_an_ordinary_training() -> Non
 def test_it_sends_the_gradient_of_its_batch() -> None:
     workflow = small("a2c", optimizer={"name": "sgd", "learning_rate": 1.0, "max_grad_norm": None})
     worker = ParameterWorker(workflow, "gradient", seed=5)
-    params = worker.served.taken_from(worker.agent_state)
+    params = worker.served.params_of(worker.agent_state)
     before = jax.tree.map(jnp.copy, params)
     work = worker.work(params, 0)
     _, plain = iterate(workflow, workflow.init(5), 1)
@@ -55,7 +55,7 @@ def test_it_sends_the_gradient_of_its_batch() -> None:
 def test_it_sends_the_change_of_its_parameters() -> None:
     workflow = small("ppo")
     worker = ParameterWorker(workflow, "delta", seed=5)
-    params = worker.served.taken_from(worker.agent_state)
+    params = worker.served.params_of(worker.agent_state)
     before = jax.tree.map(jnp.copy, params)
     work = worker.work(params, 0)
     _, plain = iterate(workflow, workflow.init(5), 1)
@@ -66,7 +66,7 @@ def test_it_sends_the_change_of_its_parameters() -> None:
 def test_steps_and_episodes_before_the_first_update_come_with_the_first_push() -> None:
     workflow = small("dqn", updates_per_iteration=1, learning_starts=100)
     worker = ParameterWorker(workflow, "gradient")
-    params = worker.served.taken_from(worker.agent_state)
+    params = worker.served.params_of(worker.agent_state)
     per_iteration = workflow.timesteps_per_iteration
     silent = 0
     while (work := worker.work(params, 0)).sent is None:
@@ -88,7 +88,7 @@ def test_schedules_follow_the_steps_of_all() -> None:
     """Schedules advance by the steps of all workers: with four, four times as fast as with one."""
     workflow = small("a2c", total_timesteps=64 * 100)
     worker = ParameterWorker(workflow, "gradient")
-    params = worker.served.taken_from(worker.agent_state)
+    params = worker.served.params_of(worker.agent_state)
     for step in (0, 256, 512):
         worker.work(params, step)
     state = worker._state
@@ -103,7 +103,7 @@ def test_schedules_of_a_worker_that_joins_late_do_not_start_again() -> None:
         "a2c", total_timesteps=64 * 100, optimizer={"name": "sgd", "learning_rate": {"start": 1, "end": 0}}
     )
     worker = ParameterWorker(workflow, "delta", worker=1)
-    params = worker.served.taken_from(worker.agent_state)
+    params = worker.served.params_of(worker.agent_state)
     worker.work(params, 64 * 75)
     assert float(worker._at(64 * 90).progress(worker._state)) == pytest.approx(0.9)
     first = ParameterWorker(workflow, "delta", worker=1).work(params, 0)
@@ -115,7 +115,7 @@ def test_a_worker_that_joins_late_warms_up() -> None:
     workflow = small("dqn", updates_per_iteration=1, learning_starts=24)
     per_iteration = workflow.timesteps_per_iteration
     worker = ParameterWorker(workflow, "gradient", worker=1)
-    params = worker.served.taken_from(worker.agent_state)
+    params = worker.served.params_of(worker.agent_state)
     sent = [worker.work(params, 50 * per_iteration).sent is not None for _ in range(24 // per_iteration + 1)]
     expected = ParameterWorker(workflow, "gradient")
     assert sent == [expected.work(params, 0).sent is not None for _ in sent]
@@ -127,7 +127,7 @@ def test_several_gradient_steps_are_refused() -> None:
     workflow = small("ppo")
     worker = ParameterWorker(workflow, settings_for(workflow).send)
     with raises_naming(ValueError, "PPOWorkflow", "4 gradient steps", "send=delta"):
-        worker.work(worker.served.taken_from(worker.agent_state), 0)
+        worker.work(worker.served.params_of(worker.agent_state), 0)
 
 
 def test_several_optimizers_are_refused() -> None:

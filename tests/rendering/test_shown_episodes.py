@@ -16,7 +16,7 @@ from evorl.envs.env import EnvState
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.episodes.replay import Player
 from evorl.evaluators.evaluator import Evaluator
-from evorl.rendering.shown_episodes import Album, drawn_by_simulator, shown_episodes
+from evorl.rendering.shown_episodes import Album, shown_episodes, simulator_renderer
 from evorl.types import PyTreeDict
 from tests.support import toy_envs
 from tests.support.errors import raises_naming
@@ -129,7 +129,7 @@ class Blind:
 )
 def test_a_simulator_that_draws_nothing_is_told(picture: Any, kind: type[Exception], parts: tuple[str, ...]) -> None:
     with raises_naming(kind, *parts):
-        drawn_by_simulator(Blind(picture), 8)(None)  # pyright: ignore[reportArgumentType]
+        simulator_renderer(Blind(picture), 8)(None)  # pyright: ignore[reportArgumentType]
 
 
 class Stumbling(gymnasium.Env):

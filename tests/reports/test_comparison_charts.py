@@ -17,7 +17,7 @@ from evorl.reports.comparison_charts import (
     draw_profiles,
     draw_sweep,
     improvements,
-    on_one_scale,
+    normalized_scores,
     scores_by_label,
 )
 from evorl.reports.curve_charts import style_of
@@ -40,12 +40,12 @@ def words(chart: Element) -> list[str]:
 def test_scores_of_several_environments_are_on_one_scale(groups: list[Group]) -> None:
     scores = scores_by_label(groups)
     assert list(scores) == ["a2c", "ppo, learning_rate=0.001", "ppo, learning_rate=0.01"]
-    scaled = on_one_scale(scores)
+    scaled = normalized_scores(scores)
     everything = np.concatenate([values for of_label in scaled.values() for values in of_label.values()])
     assert (everything.min(), everything.max()) == (0.0, 1.0)
     np.testing.assert_allclose(scaled["a2c"]["gymnax/CartPole-v1"], [0.0, 1 / 17])  # 40 and 41 of 40 to 57
     one = {label: {"gymnax/CartPole-v1": of["gymnax/CartPole-v1"]} for label, of in scores.items()}
-    np.testing.assert_array_equal(on_one_scale(one)["a2c"]["gymnax/CartPole-v1"], [40.0, 41.0])
+    np.testing.assert_array_equal(normalized_scores(one)["a2c"]["gymnax/CartPole-v1"], [40.0, 41.0])
 
 
 def test_the_better_one_stands_first(groups: list[Group]) -> None:

@@ -11,7 +11,7 @@ from evorl.recorders.run_status import EVALUATION
 from evorl.reports.comparison import grouped
 from evorl.reports.page import Report
 from evorl.reports.recorded_run import RecordedRun, find_runs
-from evorl.reports.swept_setting import settings_or_itself
+from evorl.reports.swept_setting import expand_sweep
 from evorl.runs.about import add_start
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
@@ -53,7 +53,7 @@ def sweep(tmp_path: Path) -> RecordedRun:
 
 
 def test_a_setting_has_its_values_and_the_evaluations_of_its_seeds(sweep: RecordedRun, tmp_path: Path) -> None:
-    runs = settings_or_itself(sweep)
+    runs = expand_sweep(sweep)
     assert [run.name for run in runs] == [f"ppo-sweep {number}" for number in range(4)]
     assert [(run.config["discount"], run.config["agent"]["network"]) for run in runs] == [
         (0.9, None),
@@ -71,11 +71,11 @@ def test_a_setting_has_its_values_and_the_evaluations_of_its_seeds(sweep: Record
     assert {run.name for run in find_runs(tmp_path, sweeps=True)} == {"ppo", "ppo-sweep"}
     assert {run.name for run in find_runs(tmp_path)} == {"ppo", "ppo-sweep/best"}
     (ordinary,) = [run for run in find_runs(tmp_path) if run.name == "ppo"]
-    assert settings_or_itself(ordinary) == [ordinary]
+    assert expand_sweep(ordinary) == [ordinary]
 
 
 def test_a_page_compares_them_and_tells_the_sweeps_command_and_pictures_once(sweep: RecordedRun) -> None:
-    runs = settings_or_itself(sweep)
+    runs = expand_sweep(sweep)
     assert [group.label for group in grouped(runs, ["discount"])] == ["discount=0.9", "discount=0.99"]
     text = Report.of(runs).to_html()
     assert PageCheck(text).faults == []
@@ -84,7 +84,7 @@ def test_a_page_compares_them_and_tells_the_sweeps_command_and_pictures_once(swe
 
 
 def test_a_page_compares_them_by_another_metric(sweep: RecordedRun) -> None:
-    report = Report.of(settings_or_itself(sweep), ["discount"], "eval/success")
+    report = Report.of(expand_sweep(sweep), ["discount"], "eval/success")
     first, second = (sorted(group.scores.tolist()) for group in report.groups)
     assert first == pytest.approx([0.0, 0.1, 1.0, 1.0])
     assert second == pytest.approx([0.2, 0.3, 1.0, 1.0])
@@ -100,7 +100,7 @@ def test_a_page_compares_them_by_another_metric(sweep: RecordedRun) -> None:
 )
 def test_the_paths_of_a_sweep_may_be_nested(over: dict, sweep: RecordedRun) -> None:
     sweep.folder.update_config({**sweep.config, "sweep": over})
-    runs = settings_or_itself(RecordedRun(sweep.folder, sweep.name))
+    runs = expand_sweep(RecordedRun(sweep.folder, sweep.name))
     assert [(run.config["discount"], run.config["agent"]["network"]) for run in runs] == [
         (setting["discount"], setting["agent.network"]) for setting in SETTINGS
     ]
@@ -109,7 +109,7 @@ def test_the_paths_of_a_sweep_may_be_nested(over: dict, sweep: RecordedRun) -> N
 def test_a_table_of_another_sweep_is_told(sweep: RecordedRun) -> None:
     write_sweep(sweep.folder.sweep_table, [{"seed": 1}], {0: {}}, 2)
     with raises_naming(RunFolderError, "sweep.csv", "ppo-sweep"):
-        settings_or_itself(sweep)
+        expand_sweep(sweep)
 
 
 @pytest.mark.parametrize("cell", ['"${oc.env:HOME}"', "'${'", "[", "1, 2", "!!python/name:os.system", "*x", "\x1b"])
@@ -123,14 +123,14 @@ def test_a_value_that_is_no_plain_one_is_damage(cell: str, sweep: RecordedRun) -
     with table.open("w", newline="") as file:
         csv.writer(file).writerows([header, first, *others])
     with raises_naming(RunFolderError, "corrupted", "setting 0", "agent.network="):
-        _ = settings_or_itself(sweep)[0].config
+        _ = expand_sweep(sweep)[0].config
 
 
 @pytest.mark.parametrize("text", ["x,100", "0,inf", "0,-1", "0,abc", ",100"])
 def test_a_corrupted_evaluation_is_reported_with_its_table(text: str, sweep: RecordedRun) -> None:
     sweep.folder.sweep_evaluations.write_text(f"setting,timesteps,eval_return\n{text},1.0\n", encoding="utf-8")
     with raises_naming(RunFolderError, "evaluations.csv", "corrupted"):
-        _ = settings_or_itself(sweep)[0].timesteps
+        _ = expand_sweep(sweep)[0].timesteps
 
 
 @pytest.mark.parametrize("has_best", [True, False])
@@ -138,15 +138,15 @@ def test_a_sweep_in_progress_is_running(has_best: bool, sweep: RecordedRun) -> N
     if not has_best:
         shutil.rmtree(sweep.folder.path / "best")
     with HeldState(sweep.folder.state):
-        settings = settings_or_itself(RecordedRun(sweep.folder, sweep.name))
+        settings = expand_sweep(RecordedRun(sweep.folder, sweep.name))
         assert {run.state for run in settings} == {RunState(RUNNING, 200)}
         assert not any(run.can_be_resumed for run in settings)
-    assert {run.state.state for run in settings_or_itself(sweep)} == {FINISHED if has_best else STOPPED}
+    assert {run.state.state for run in expand_sweep(sweep)} == {FINISHED if has_best else STOPPED}
 
 
 def test_a_sweep_without_results_is_stopped(sweep: RecordedRun) -> None:
     shutil.rmtree(sweep.folder.path / "best")
-    assert {run.state.state for run in settings_or_itself(sweep)} == {"stopped"}
+    assert {run.state.state for run in expand_sweep(sweep)} == {"stopped"}
     sweep = RecordedRun(sweep.folder, sweep.name)  # reads the state again
     sweep.folder.log.write_text("2026-01-01 00:00:00  Stopped early. To resume: evorl train\n", encoding="utf-8")
-    assert {run.state.state for run in settings_or_itself(sweep)} == {"stopped"}
+    assert {run.state.state for run in expand_sweep(sweep)} == {"stopped"}

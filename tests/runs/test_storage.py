@@ -102,7 +102,7 @@ def test_a_folder_may_have_any_name(name: str, tmp_path: Path) -> None:
 
 
 def test_several_processes_name_a_folder_plainly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "are_several", lambda: True)
+    monkeypatch.setattr(storage, "is_multiprocess", lambda: True)
     with raises_naming(RunFolderError, "several processes", "runs_folder"):
         write_checkpoint(tmp_path / "[x]" / "1", {"w": jnp.ones(2)}, {"iterations": 1})
 
@@ -112,7 +112,7 @@ def test_several_processes_that_read_a_folder_name_it_plainly(tmp_path: Path, mo
     checkpointer = RunCheckpointer(tmp_path / "[x]")
     checkpointer.save(state, {"iterations": 1, "timesteps": 1}, None)
     checkpointer.close()
-    monkeypatch.setattr(storage, "are_several", lambda: True)
+    monkeypatch.setattr(storage, "is_multiprocess", lambda: True)
     with raises_naming(RunFolderError, "several processes", "runs_folder", "[ \\ ]") as raised:
         RunCheckpointer(tmp_path / "[x]").restore(state)
     assert "corrupted" not in str(raised.value)

@@ -68,7 +68,7 @@ def saved_states(folder: Path, name: str) -> tuple[State, State]:
 def agree() -> None:
     """Test that processes with different inputs reach the same decisions."""
     index, count = jax.process_index(), jax.process_count()
-    assert processes.are_several() == (count > 1)
+    assert processes.is_multiprocess() == (count > 1)
     assert processes.is_first() == (index == 0)
     assert processes.number_of_first(index + 5) == 5
     assert processes.decided_by_first(lambda: {"ä": [index, "x" * 3000]}) == {"ä": [0, "x" * 3000]}

@@ -14,7 +14,7 @@ import pytest
 import evorl
 from evorl.cli import main as cli
 from evorl.reports.recorded_run import find_runs
-from evorl.reports.swept_setting import settings_or_itself
+from evorl.reports.swept_setting import expand_sweep
 from evorl.runs.folder import RunFolder
 from evorl.runs.replay_file import ReplayFileError
 from evorl.runs.spec import RunSpec
@@ -102,7 +102,7 @@ def test_a_sweep_in_training_is_running(
     """While a sweep trains, its settings are listed as running, and it cannot be resumed a second time."""
 
     def states() -> set[str]:
-        return {each.state.state for run in find_runs(tmp_path, sweeps=True) for each in settings_or_itself(run)}
+        return {each.state.state for run in find_runs(tmp_path, sweeps=True) for each in expand_sweep(run)}
 
     def look(*_: object) -> None:
         seen.append(states())
@@ -334,4 +334,4 @@ def test_a_sweep_in_which_every_setting_diverged_is_finished(tmp_path: Path, mon
     with pytest.raises(SystemExit):
         run(*SMALL, "sweep={agent.clip_epsilon: [0.1,0.4]}", f"runs_folder={tmp_path}")
     (sweep,) = find_runs(tmp_path, sweeps=True)
-    assert [setting.state.state for setting in settings_or_itself(sweep)] == ["finished", "finished"]
+    assert [setting.state.state for setting in expand_sweep(sweep)] == ["finished", "finished"]

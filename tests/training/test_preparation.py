@@ -24,7 +24,7 @@ from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
 from evorl.runs.sweep_folder import SweepFolder
 from evorl.training import preparation
-from evorl.training.preparation import refuse_hopeless_sizes, warm_start_from
+from evorl.training.preparation import refuse_excessive_sizes, warm_start_from
 from evorl.workflows.workflow import Workflow
 from tests.support.command_line import SMALL
 from tests.support.config_files import spec_of
@@ -262,9 +262,9 @@ def test_a_hopeless_replay_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, a
     spec = RunSpec(workflow={above.rstrip("."): node} if above else node)
     fits = "fit is 800,000,000, at the minimum of 16 bytes for each of the transitions"
     with raises_naming(ValueError, f"{above}replay_capacity=1,000,000,000,000 ", "16 GB of memory", fits):
-        refuse_hopeless_sizes(spec)
+        refuse_excessive_sizes(spec)
     for capacity in (1e8, 1_000_000, None, "x"):
-        refuse_hopeless_sizes(RunSpec(workflow={"replay_capacity": capacity}))
+        refuse_excessive_sizes(RunSpec(workflow={"replay_capacity": capacity}))
 
 
 @pytest.mark.parametrize("above", ["", "inner.", "learner."])
@@ -283,10 +283,10 @@ def test_hopeless_sizes_are_refused_with_the_number_and_the_limit(
 ) -> None:
     monkeypatch.setattr(preparation, "available_bytes", lambda: 16 * 10**9)
     with raises_naming(ValueError, f"{above}{parts[0]}") as error:
-        refuse_hopeless_sizes(RunSpec(workflow={above.rstrip("."): sizes} if above else sizes))
+        refuse_excessive_sizes(RunSpec(workflow={above.rstrip("."): sizes} if above else sizes))
     assert all(part in str(error.value) for part in parts)
-    refuse_hopeless_sizes(RunSpec(workflow=dict.fromkeys(sizes, 100)))
-    refuse_hopeless_sizes(RunSpec(workflow=dict.fromkeys(sizes, "abc") | {"env": "x"}))
+    refuse_excessive_sizes(RunSpec(workflow=dict.fromkeys(sizes, 100)))
+    refuse_excessive_sizes(RunSpec(workflow=dict.fromkeys(sizes, "abc") | {"env": "x"}))
 
 
 @pytest.mark.parametrize(
@@ -311,13 +311,13 @@ def test_hopeless_numbers_of_seeds_and_individuals_are_refused(
 ) -> None:
     monkeypatch.setattr(preparation, "available_bytes", lambda: 16 * 10**9)
     with raises_naming(ValueError, *part):
-        refuse_hopeless_sizes(spec)
-    refuse_hopeless_sizes(RunSpec(num_seeds=100, workflow={"pop_size": 100, "optimizer": {"pop_size": 100}}))
-    refuse_hopeless_sizes(RunSpec(workflow={"optimizer": "sgd", "pop_size": None}))
+        refuse_excessive_sizes(spec)
+    refuse_excessive_sizes(RunSpec(num_seeds=100, workflow={"pop_size": 100, "optimizer": {"pop_size": 100}}))
+    refuse_excessive_sizes(RunSpec(workflow={"optimizer": "sgd", "pop_size": None}))
 
 
 @pytest.mark.parametrize("library", ["gymnasium", "envpool", "host", "pettingzoo"])
 def test_many_simulators_are_refused_before_the_first_is_started(library: str) -> None:
     with raises_naming(ValueError, "num_envs=1,000,000", f"simulators of {library}", "at most 20,000"):
-        refuse_hopeless_sizes(RunSpec(workflow={"num_envs": 1e6, "env": {"library": library, "name": "x"}}))
-    refuse_hopeless_sizes(RunSpec(workflow={"num_envs": 1e6, "env": {"library": "brax", "name": "x"}}))
+        refuse_excessive_sizes(RunSpec(workflow={"num_envs": 1e6, "env": {"library": library, "name": "x"}}))
+    refuse_excessive_sizes(RunSpec(workflow={"num_envs": 1e6, "env": {"library": "brax", "name": "x"}}))

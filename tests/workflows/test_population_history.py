@@ -27,14 +27,14 @@ def history(num_generations: int, capacity: int) -> PopulationHistory:
 @pytest.mark.parametrize("num_generations", [1, 2, 3, 4])
 def test_the_winning_line_leads_through_parents(num_generations: int, capacity: int) -> None:
     expected = {1: [0], 2: [0, 1], 3: [0, 1, 2], 4: LINE}[num_generations]
-    assert history(num_generations, capacity).winning_line(num_generations).tolist() == expected
+    assert history(num_generations, capacity).best_lineage(num_generations).tolist() == expected
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 3])
 def test_a_full_ring_holds_the_last_generations(capacity: int) -> None:
     full = history(4, capacity)
     assert full.generations(4).tolist() == list(range(4 - capacity, 4))
-    assert full.winning_line(4).tolist() == LINE[4 - capacity :]
+    assert full.best_lineage(4).tolist() == LINE[4 - capacity :]
     assert full.chart(4, 100, SPACE).columns["generation"].tolist() == np.repeat(range(4 - capacity, 4), 3).tolist()
 
 

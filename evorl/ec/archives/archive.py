@@ -140,7 +140,7 @@ class Archive(PyTreeNode):
             ValueError: the descriptors have the wrong shape.
         """
         num, candidates = self.num_cells, jnp.arange(fitness.shape[0])
-        is_valid, cells = self.cells_of_valid(fitness, descriptors)
+        is_valid, cells = self.valid_cells(fitness, descriptors)
         # The cell index C marks ignored candidates: segment operations skip them, and writes drop them.
         best = jax.ops.segment_max(jnp.where(is_valid, fitness, -jnp.inf), cells, num)  # [C]
         is_better = is_valid & (fitness == best[cells]) & (fitness > state.fitness[cells])
@@ -164,14 +164,14 @@ class Archive(PyTreeNode):
 
     def judge(self, state: ArchiveState, fitness: jax.Array, descriptors: jax.Array) -> Verdicts:
         """Return the verdicts on candidates with fitness ``[N]`` and descriptors ``[N, D]``, without adding them."""
-        is_valid, cells = self.cells_of_valid(fitness, descriptors)
+        is_valid, cells = self.valid_cells(fitness, descriptors)
         is_empty = ~state.is_filled[cells]
         bar = (state.fitness if state.thresholds is None else state.thresholds)[cells]
         status = jnp.where(is_valid & (fitness > bar), jnp.where(is_empty, NEW, IMPROVED), REJECTED)
         improvement = fitness - jnp.where(jnp.isfinite(bar), bar, 0.0)
         return Verdicts(status.astype(jnp.int32), jnp.where(is_valid, improvement, -jnp.inf))
 
-    def cells_of_valid(self, fitness: jax.Array, descriptors: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def valid_cells(self, fitness: jax.Array, descriptors: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return a mask ``[N]``, True for finite fitness and descriptors, and cell indices ``[N]``, C where False.
 
         Raises:

@@ -47,7 +47,7 @@ class DominatedNoveltyArchive(GridArchive):
 
         For arguments and errors see ``Archive.add``. Ties go to stored solutions.
         """
-        is_valid, _ = self.cells_of_valid(fitness, descriptors)
+        is_valid, _ = self.valid_cells(fitness, descriptors)
         candidates = solutions, jnp.where(is_valid, fitness, -jnp.inf), jnp.where(is_valid[:, None], descriptors, 0.0)
         old = state.solutions, state.fitness, state.descriptors
         both = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), old, candidates)
@@ -80,5 +80,5 @@ class DominatedNoveltyArchive(GridArchive):
 
     def cell_fitness(self, fitness: jax.Array, descriptors: jax.Array) -> jax.Array:
         """Return the best fitness in each cell of the grid, ``[num_cells]``, -inf for empty cells."""
-        _, cells = self.cells_of_valid(fitness, descriptors)
+        _, cells = self.valid_cells(fitness, descriptors)
         return jax.ops.segment_max(fitness, cells, self.num_cells)

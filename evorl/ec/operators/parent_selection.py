@@ -15,7 +15,7 @@ from evorl.ops.random import per_row, row_keys
 from evorl.types import Key
 
 
-def best_first(fitness: jax.Array) -> jax.Array:
+def descending_order(fitness: jax.Array) -> jax.Array:
     """Return the indices, int32 ``[P]``, that sort fitness ``[P]`` in descending order; the sort is stable.
 
     Individuals with non-finite fitness are last.
@@ -31,7 +31,7 @@ def truncation_selection(fitness: jax.Array, num_selected: int) -> jax.Array:
     """
     if not 0 <= num_selected <= fitness.shape[0]:
         raise ValueError(f"num_selected={num_selected} must be from 0 to {fitness.shape[0]}, the population size.")
-    return best_first(fitness)[:num_selected]
+    return descending_order(fitness)[:num_selected]
 
 
 def tournament_selection(key: Key, fitness: jax.Array, num_selected: int, tournament_size: int) -> jax.Array:

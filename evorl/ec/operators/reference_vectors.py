@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.ec.safeguards import power_of_two_near
+from evorl.ec.safeguards import binary_exponent
 
 
 def lattice_size(num_objectives: int, divisions: int) -> int:
@@ -108,5 +108,5 @@ def adapt_vectors(vectors: jax.Array, first_vectors: jax.Array, objectives: jax.
 
 def _near_one(numbers: jax.Array, axis: int | None = None) -> jax.Array:
     """Scale by a power of two so that the largest magnitude, along ``axis`` or of all numbers, is in [1/2, 1)."""
-    exponent = power_of_two_near(jnp.max(jnp.abs(numbers), axis=axis, keepdims=True))
+    exponent = binary_exponent(jnp.max(jnp.abs(numbers), axis=axis, keepdims=True))
     return jnp.ldexp(numbers, -exponent)

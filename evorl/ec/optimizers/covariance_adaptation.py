@@ -17,7 +17,7 @@ from jax.flatten_util import ravel_pytree
 from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.fitness_shaping import is_flat, weights_by_rank
 from evorl.ec.optimizers.elites import elite_count
-from evorl.ec.safeguards import MAX_STD, MIN_STD, advance, power_of_two_near
+from evorl.ec.safeguards import MAX_STD, MIN_STD, advance, binary_exponent
 from evorl.fields import Within
 from evorl.types import Key, Params, PyTreeDict
 
@@ -252,7 +252,7 @@ class CovarianceAdaptation(EvoOptimizer):
 
     def _in_one_scale(self, state: PyTreeDict) -> PyTreeDict:
         """Move a very large or small ``spread`` into sigma; the distribution changes only if sigma is clipped."""
-        exponent = power_of_two_near(self.spread(state))
+        exponent = binary_exponent(self.spread(state))
         exponent = jnp.where(jnp.abs(exponent) > MAX_EXPONENT, exponent, 0)
         sigma = jnp.ldexp(state.sigma, exponent)
         return self.rescaled(state, -exponent).replace(

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from evorl.config.values import positive
 from evorl.envs.env import EnvState, EnvWithSpaces
-from evorl.envs.goals.sparse import MinusOneUntil, all_of_it, observed
+from evorl.envs.goals.sparse import MinusOneUntil, full_obs, observed
 from evorl.envs.space import Box, Discrete
 from evorl.envs.wrappers.goal import GoalWrapper
 from evorl.ops.random import as_typed_key
@@ -42,7 +42,7 @@ def make_bit_flip(num_bits: int = 15) -> GoalWrapper:
         num_bits: number of bits, at least 1; ``create_wrapped_goal_env`` uses it as the default time limit, too.
     """
     bits = Bits(num_bits)
-    return GoalWrapper(bits, bits._obs_space, all_of_it, MinusOneUntil(_is_equal), _is_equal, terminate_on_success=True)
+    return GoalWrapper(bits, bits._obs_space, full_obs, MinusOneUntil(_is_equal), _is_equal, terminate_on_success=True)
 
 
 def _is_equal(achieved: jax.Array, desired: jax.Array) -> jax.Array:

@@ -16,7 +16,7 @@ import numpy as np
 from evorl.config.names import no_such
 from evorl.config.values import checked_value
 from evorl.envs.env import Env, EnvState
-from evorl.envs.goals.sparse import MinusOneUntil, Within, all_of_it, observed
+from evorl.envs.goals.sparse import MinusOneUntil, Within, full_obs, observed
 from evorl.envs.space import Box
 from evorl.envs.wrappers.goal import GoalWrapper
 from evorl.ops.random import as_typed_key
@@ -142,7 +142,7 @@ def make_point_maze(maze: str | Sequence[str] = "u", start: str = "anywhere", go
     starts = MazePlaces(rows, _only("start", start, "S", rows))
     own_goals = MazePlaces(rows, _only("goal", goal, "F", rows))
     return GoalWrapper(
-        PointInMaze(starts), MazePlaces(rows), all_of_it, MinusOneUntil(_IS_NEAR), _IS_NEAR, own_goals=own_goals
+        PointInMaze(starts), MazePlaces(rows), full_obs, MinusOneUntil(_IS_NEAR), _IS_NEAR, own_goals=own_goals
     )
 
 

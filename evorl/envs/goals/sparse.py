@@ -39,6 +39,6 @@ def observed(obs: jax.Array) -> EnvState:
     return EnvState(env_state=obs, obs=obs, reward=jnp.zeros(()), done=never, info=info)
 
 
-def all_of_it(env_state: EnvState) -> jax.Array:
+def full_obs(env_state: EnvState) -> jax.Array:
     """Return the whole observation as the achieved goal; for ``achieved_goal_fn`` of a ``GoalWrapper``."""
     return env_state.obs

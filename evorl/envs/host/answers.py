@@ -113,7 +113,7 @@ def _converted(space: Space, obs: Any, name: str) -> np.ndarray:
         raise HostEnvError(f"{name} must be numbers of shape {list(space.shape)}, got {_described(obs)}.")
     if array.shape != space.shape:
         raise HostEnvError(f"{name} must have the shape {list(space.shape)} of its space, got {list(array.shape)}.")
-    if loses_numbers(array, space.dtype):
+    if changes_values(array, space.dtype):
         raise HostEnvError(f"{name} must fit into its space's dtype {space.dtype.name}, got {array}.")
     return array
 
@@ -134,7 +134,7 @@ def _described(value: Any) -> str:
     return f"{type(value).__name__}{length} {text if len(text) <= 60 else text[:57] + '...'}".strip()
 
 
-def loses_numbers(array: np.ndarray, dtype: np.dtype) -> bool:
+def changes_values(array: np.ndarray, dtype: np.dtype) -> bool:
     """Return True if ``dtype`` is integer or bool, and converting ``array`` to it would change a number."""
     if array.dtype == dtype or np.dtype(dtype).kind not in "biu":
         return False

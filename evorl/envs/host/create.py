@@ -9,7 +9,7 @@ from typing import Any
 
 from evorl.envs.host.bridge import HostBackedEnv
 from evorl.envs.host.host_vector_env import HostVectorEnv
-from evorl.envs.options import EnvOptions, check_options, parameter_names, split_options, takes_any_name
+from evorl.envs.options import EnvOptions, check_options, parameter_names, split_options, takes_kwargs
 
 
 def create_host_env(make: Callable[..., HostVectorEnv], title: str, *names: str, **options: Any) -> HostBackedEnv:
@@ -29,7 +29,7 @@ def create_host_env(make: Callable[..., HostVectorEnv], title: str, *names: str,
     shared, arguments = split_options(options)
     host = arguments.pop("host", "auto")
     parameters = parameter_names(make)
-    if not takes_any_name(make):
+    if not takes_kwargs(make):
         positional = list(inspect.signature(make).parameters)[: len(names)]
         check_options(title, arguments, parameters - {*positional, "num_envs"} | {"host"})
     for name, default in (("max_episode_steps", None), ("action_repeat", 1)):

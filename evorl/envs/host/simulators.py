@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from evorl.envs.host.answers import as_step, loses_numbers, refuse_exit
+from evorl.envs.host.answers import as_step, changes_values, refuse_exit
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
 from evorl.envs.host.seed_bits import fold_seeds
 from evorl.types import PyTreeDict
@@ -226,7 +226,7 @@ class Simulators:
             raise HostEnvError(f"{name} must have the shape {list(shape)} at step {step}, got {list(array.shape)}.")
         if array.dtype.kind not in "biuf":
             raise HostEnvError(f"{name} must be numbers at step {step}, got {array.dtype.name}: {str(value)[:60]}.")
-        if loses_numbers(array, dtype) and (mask is None or loses_numbers(array[mask], dtype)):
+        if changes_values(array, dtype) and (mask is None or changes_values(array[mask], dtype)):
             raise HostEnvError(
                 f"{name} must fit into {np.dtype(dtype).name} at step {step}, got {array.dtype.name} with values from "
                 f"{array.min()} to {array.max()}."

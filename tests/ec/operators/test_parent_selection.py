@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evorl.ec.operators.parent_selection import (
-    best_first,
+    descending_order,
     proportional_selection,
     tournament_selection,
     truncation_selection,
@@ -21,7 +21,7 @@ from tests.support.errors import raises_naming
 
 NUM = 30_000
 FITNESS = st.lists(st.sampled_from([-np.inf, -1.5, 0.0, 1.0, 2.0, np.inf, np.nan]), min_size=6, max_size=6)
-ordered = jax.jit(best_first)
+ordered = jax.jit(descending_order)
 
 
 def chi_squared(counts: np.ndarray, probabilities: np.ndarray) -> float:
