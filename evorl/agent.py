@@ -170,13 +170,13 @@ def agents_acting_in(kind: ActionSpaces) -> list[str]:
 def shipped_agents() -> set[type[Agent]]:
     """Return the classes of evorl's own agents. Imports every algorithm."""
     modules = {_BASELINE, *load_all("evorl.algorithms")}
-    found, subclasses = set(), Agent.__subclasses__()
+    agents, subclasses = set(), Agent.__subclasses__()
     while subclasses:
         agent = subclasses.pop()
         subclasses += agent.__subclasses__()
         if agent.__module__ in modules:
-            found.add(agent)
-    return found
+            agents.add(agent)
+    return agents
 
 
 def _name_of(agent: type[Agent]) -> str:

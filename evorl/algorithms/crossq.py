@@ -91,8 +91,8 @@ class CrossQAgent(SACAgent):
         outputs, changed = apply_in_training(self.critic_network, critic_params, statistics.critic, *joined)
         targets, changed = outputs, {"critic": changed}
         if self.target_critics:
-            own = (params.target_critic, statistics.target_critic)
-            targets, changed["target_critic"] = apply_in_training(self.critic_network, *own, *joined)
+            target = (params.target_critic, statistics.target_critic)
+            targets, changed["target_critic"] = apply_in_training(self.critic_network, *target, *joined)
         outputs, next_outputs = outputs[:, : len(batch)], targets[:, len(batch) :]  # [K, N, *]
         if self.critic_network.num_atoms is None:
             next_outputs = self.pool_critics(next_outputs)

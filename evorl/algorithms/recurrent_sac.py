@@ -210,8 +210,8 @@ class RecurrentSACWorkflow(SACWorkflow):
 
     def take(self, replay_state: ReplayState, rows: jax.Array, envs: jax.Array) -> SampleBatch:
         """Return the sequences ``[M, T, ...]`` that start at ``rows`` ``[M]`` of environments ``envs`` ``[M]``."""
-        place = (rows, envs, self.num_stored_envs, self.replay_buffer.length)
-        return sequence.with_swapped_axes(sequence.take_sequences(replay_state, *place))
+        position = (rows, envs, self.num_stored_envs, self.replay_buffer.length)
+        return sequence.with_swapped_axes(sequence.take_sequences(replay_state, *position))
 
     def update_critics(
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array

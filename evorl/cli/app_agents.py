@@ -133,11 +133,11 @@ def experiments() -> list[str]:
 
 
 def _differences(defaults: Any, tuned: Any) -> dict[str, Any]:
-    found = {}
+    changed = {}
     for name, value in tuned.items():
         if isinstance(value, dict) and isinstance(defaults.get(name), dict):
             below = _differences(defaults[name], value)
-            found |= {name: below} if below else {}
+            changed |= {name: below} if below else {}
         elif name not in defaults or defaults[name] != value:
-            found[name] = value
-    return found
+            changed[name] = value
+    return changed

@@ -233,8 +233,8 @@ def _check(app: AppConfig, facts: AgentFacts | None) -> None:
 
 
 def _report(backups: Sequence[Path | None], app: AppConfig, facts: AgentFacts | None) -> list[Path]:
-    found = [path for path in backups if path is not None]
-    for path in found:
+    existing = [path for path in backups if path is not None]
+    for path in existing:
         print(f"The previous file is kept as {path}.")
     _check(app, facts)
-    return found
+    return existing

@@ -220,7 +220,7 @@ def refuse_unknown_flags(arguments: Sequence[str]) -> None:
         ValueError: an argument is rejected; the message suggests what to write instead or what to remove.
     """
     known = (*FLAGS_WITH_VALUE, *_OTHERS, *SWEEP_FLAGS, PLAN)
-    words: list[str] = []
+    unnamed: list[str] = []
     for previous, argument, following in zip(["", *arguments], arguments, [*arguments[1:], ""], strict=False):
         flag = argument.partition("=")[0]
         if previous in FLAGS_WITH_VALUE or (previous in ("--info", "-i") and "=" not in argument):
@@ -232,18 +232,18 @@ def refuse_unknown_flags(arguments: Sequence[str]) -> None:
         elif "=" not in argument and not argument.startswith(("~", "+")):
             if previous in ("--run", "-r"):
                 raise ValueError(f"{previous} is a Hydra flag. To name a run: {as_setting('--run', argument)}")
-            words.append(argument)
-    if words:
-        raise ValueError(f"{' '.join(map(repr, words))}: settings are name=value, {_meant(words)}.")
+            unnamed.append(argument)
+    if unnamed:
+        raise ValueError(f"{' '.join(map(repr, unnamed))}: settings are name=value, {_meant(unnamed)}.")
     _refuse_two_outputs({argument.partition("=")[0] for argument in arguments})
 
 
-def _meant(words: Sequence[str]) -> str:
+def _meant(unnamed: Sequence[str]) -> str:
     """Return the end of an error message: settings with the words as values, or an example if that is impossible."""
     folder = config_folder()
     groups = {group: config_names(folder / group) for group in _GROUPS}
-    settings = {next((group for group in _GROUPS if word in groups[group]), ""): word for word in words}
-    if "" in settings or len(settings) < len(words):
+    settings = {next((group for group in _GROUPS if word in groups[group]), ""): word for word in unnamed}
+    if "" in settings or len(settings) < len(unnamed):
         return "such as agent=ppo env=cartpole seed=3"
     return f"here {as_arguments(settings)}"
 

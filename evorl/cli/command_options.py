@@ -166,7 +166,7 @@ def read_options(
 def describe_options(options: Mapping[str, Option]) -> str:
     """Return the help lines of the options: each option with its default and its description."""
     defaults = {name: option.default for name, option in options.items()}
-    given = {name: value if isinstance(value, str) else inline_yaml(value) for name, value in defaults.items()}
-    shown = {f"{name}={given[name]}": option.meaning for name, option in options.items()}
+    texts = {name: value if isinstance(value, str) else inline_yaml(value) for name, value in defaults.items()}
+    shown = {f"{name}={texts[name]}": option.meaning for name, option in options.items()}
     width = max(map(len, shown), default=0)
     return "".join(f"  {name:{width}s}  {meaning}\n" for name, meaning in shown.items())

@@ -59,9 +59,9 @@ def settings_file(experiment: str, folder: Path, others: Sequence[Path] = ()) ->
     Returns:
         The name of the file in the folder ``experiment``, without suffix; ``experiment`` itself if none exists.
     """
-    own = [(as_filed(experiment, tree), tree) for tree in (folder, *others)]
-    if any((tree / "experiment" / f"{name}.yaml").is_file() for name, tree in own):
-        return own[0][0]
+    files = [(as_filed(experiment, tree), tree) for tree in (folder, *others)]
+    if any((tree / "experiment" / f"{name}.yaml").is_file() for name, tree in files):
+        return files[0][0]
     names = [experiment, *_other_names(experiment, folder)]
     of_family = (file for file, pattern in family_files(folder) if fnmatch.filter(names, pattern))
     return next(of_family, experiment)
@@ -70,9 +70,9 @@ def settings_file(experiment: str, folder: Path, others: Sequence[Path] = ()) ->
 def refuse_hidden_files(folder: Path) -> None:
     """Raise ``ValueError`` if Hydra would use a shipped file, see ``as_filed``, instead of one in the user's folder."""
     shipped = config_folder()
-    if (own := folder / "config.yaml").is_file() and not own.samefile(shipped / "config.yaml"):
+    if (top := folder / "config.yaml").is_file() and not top.samefile(shipped / "config.yaml"):
         raise ValueError(
-            f"{own} would be ignored, because evorl has its own config.yaml: put the settings into an experiment, such "
+            f"{top} would be ignored, because evorl has its own config.yaml: put the settings into an experiment, such "
             "as experiment/my_settings.yaml, and choose experiment=my_settings."
         )
     for file in sorted(file for group in shipped.iterdir() for file in (folder / group.name).rglob("*.yaml")):

@@ -63,12 +63,12 @@ def launch(sweep: SweepFolder, of_launcher: Sequence[str]) -> list[Attempt]:
         The outcome of each run, in the order of ``sweep.runs``.
     """
     SweptRuns.runs = [[*map(as_hydra_override, run.overrides), f"{SUBDIR}={as_text(run.folder)}"] for run in sweep.runs]
-    place = f"{SWEEP}={as_text(str(sweep.path))}"
+    folder = f"{SWEEP}={as_text(str(sweep.path))}"
     sweepers = Plugins.instance().class_name_to_class  # Hydra accepts only its plugins as sweepers
     basic = sweepers[_BASIC]
     try:
         sweepers[_BASIC] = SweptRuns
-        with_hydra([*of_launcher, place, *sweep.flags, "-m"], train_job)
+        with_hydra([*of_launcher, folder, *sweep.flags, "-m"], train_job)
         return [_outcome(job) for job in SweptRuns.ended]
     finally:
         sweepers[_BASIC] = basic

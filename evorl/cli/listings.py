@@ -81,12 +81,12 @@ def _matching(
     if len(texts) > 1:
         raise ValueError(f"expected one part of a name, got {', '.join(texts)}: remove the others.")
     as_json = settings.pop("json")
-    found = find("".join(texts), **settings)
-    if not found:
+    records = find("".join(texts), **settings)
+    if not records:
         raise ValueError(f"no {kind} matches {' '.join(arguments)}: {command} lists all, --help describes the filters.")
     if as_json:
-        print_line(json.dumps([dataclasses.asdict(record) for record in found], indent=1))
-    return found, as_json
+        print_line(json.dumps([dataclasses.asdict(record) for record in records], indent=1))
+    return records, as_json
 
 
 def _print_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

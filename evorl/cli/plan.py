@@ -189,13 +189,13 @@ def _describe_files(spec: RunSpec, plan: Preflight, folder: Path | None) -> str:
         plan: plan of the program with the largest state.
         folder: run folder; ``None`` for a new one in ``runs_folder``.
     """
-    place = f"{folder or Path(spec.stored.runs_folder) / '...'}/"
+    path = f"{folder or Path(spec.stored.runs_folder) / '...'}/"
     size = shown_bytes(sum(plan.entries.values()) * plan.num_devices)
-    kept = spec.checkpoints.checkpoints_kept + spec.checkpoints.best_checkpoints_kept
-    checkpoints = f"checkpoints/ ({kept} of up to {size} each)"
+    num_checkpoints = spec.checkpoints.checkpoints_kept + spec.checkpoints.best_checkpoints_kept
+    checkpoints = f"checkpoints/ ({num_checkpoints} of up to {size} each)"
     if spec.kind is RunKind.SWEEP:
         names = "config.yaml, sweep.csv, evaluations.csv, learning_curves.png, run.log"
-        return f"files         {place}: {names}, round_0/ (a checkpoint of up to {size} for each part), best/"
+        return f"files         {path}: {names}, round_0/ (a checkpoint of up to {size} for each part), best/"
     names = ["config.yaml", "metrics.csv", "metrics.jsonl", "run.log"]
     names += ["learning_curve.png"] if spec.recorders.learning_curve else []
     names += ["tensorboard/"] if spec.recorders.tensorboard else []
@@ -204,5 +204,5 @@ def _describe_files(spec: RunSpec, plan: Preflight, folder: Path | None) -> str:
     names += ["plots/"] if records and records.plot_episodes else []
     of_run = f"{', '.join(names)}, {checkpoints}"
     if spec.kind is RunKind.SEARCH:
-        return f"files         {place}: config.yaml, search.csv, study.log, trial_0000/ ...: {of_run}"
-    return f"files         {place}: {of_run}"
+        return f"files         {path}: config.yaml, search.csv, study.log, trial_0000/ ...: {of_run}"
+    return f"files         {path}: {of_run}"

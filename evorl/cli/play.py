@@ -52,8 +52,8 @@ def play_from_arguments(arguments: Sequence[str]) -> Path | None:
         policy = LoadedPolicy(stored.policy, settings["seed"])
         frames = _Frames(settings["frames"])
         for number in range(settings["episodes"]):
-            kept = None if on_screen else frames
-            length, total = play_episode(policy, simulators, settings["seed"] + number, settings["max_steps"], kept)
+            recorded = None if on_screen else frames
+            length, total = play_episode(policy, simulators, settings["seed"] + number, settings["max_steps"], recorded)
             print(f"episode {number + 1}: {length} steps, return {total:.2f}")
         return None if on_screen else _write(stored, name, frames, settings)
     finally:

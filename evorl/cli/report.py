@@ -67,8 +67,8 @@ def report_of(places: Sequence[str], settings: Mapping[str, Any]) -> Report:
         ValueError: no run has recorded the metric, or a filter or ``by`` is invalid.
         RunFolderError: a run or folder does not exist, or no run matches the filters.
     """
-    found = [folder for place in places for folder in _folders(place, settings["runs_folder"])]
-    runs, notes = readable(each for run in named(found) for each in expand_sweep(run))
+    folders = [folder for source in places for folder in _folders(source, settings["runs_folder"])]
+    runs, notes = readable(each for run in named(folders) for each in expand_sweep(run))
     runs = Filters(settings["algorithm"], settings["env"], settings["state"]).chosen(runs)
     for note in notes:
         print_line(note)
@@ -92,11 +92,11 @@ def _without_flag(arguments: Sequence[str]) -> list[str]:
     return plain
 
 
-def _folders(place: str, runs_folder: str) -> list[Any]:
+def _folders(source: str, runs_folder: str) -> list[Any]:
     """Return the run folders that an argument names."""
-    path = user_path(place)
+    path = user_path(source)
     if path.name == "multirun.yaml":  # file that Hydra writes into the folder of a sweep
         path = path.parent
-    if path.is_dir() and not (path / "config.yaml").is_file() and (found := find_runs(path, sweeps=True)):
-        return [run.folder for run in found]
-    return [RunFolder.find(place, runs_folder)]
+    if path.is_dir() and not (path / "config.yaml").is_file() and (runs := find_runs(path, sweeps=True)):
+        return [run.folder for run in runs]
+    return [RunFolder.find(source, runs_folder)]

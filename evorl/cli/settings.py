@@ -69,9 +69,9 @@ def commented_yaml(config: Mapping[str, Any], folder: Path) -> str:
     comments = {name: text for name, _, text in workflow_settings(config) if text}
     env = config.get("env")
     library = env.get("library") if isinstance(env, Mapping) else None
-    own = [folder / "env" / f"_{name}.yaml" for name in (library, "options")]  # these files take precedence
+    preferred = [folder / "env" / f"_{name}.yaml" for name in (library, "options")]  # these files take precedence
     others = sorted((folder / "env").glob("**/*.yaml"))
-    for file in [*(file for file in own if file.exists()), *others]:
+    for file in [*(file for file in preferred if file.exists()), *others]:
         of_file = {name: text for name, _, text in commented_settings(file.read_text(encoding="utf-8")) if text}
         comments = of_file | comments
     comments |= run_comments()

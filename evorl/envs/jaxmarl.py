@@ -141,8 +141,8 @@ class JaxmarlAdapter(EnvWithSpaces):
 
     def _world_state(self, obs: Mapping[str, jax.Array]) -> jax.Array:
         """Return the world state, float32 ``[W]``, given the library's observations by agent."""
-        own = obs.get(WORLD_STATE)
-        parts = [obs[agent] for agent in self._agents] if own is None else [own]
+        state = obs.get(WORLD_STATE)
+        parts = [obs[agent] for agent in self._agents] if state is None else [state]
         return jnp.concatenate([jnp.asarray(part, jnp.float32).reshape(-1) for part in parts])
 
     def _metric(self, value: Any) -> jax.Array:

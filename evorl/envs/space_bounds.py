@@ -35,7 +35,7 @@ def filled_bound(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, nam
     """
     if np.any(np.isnan(value.astype(np.float64))):
         raise ValueError(f"Box got a NaN in {name}: {value}.")
-    kind, given, is_beyond = dtype, value, np.zeros(())
+    kind, limit, is_beyond = dtype, value, np.zeros(())
     if np.issubdtype(dtype, np.integer):
         least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
         value = value.astype(object)
@@ -48,7 +48,7 @@ def filled_bound(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, nam
         is_beyond = narrow == (np.inf if name == "low" else -np.inf)
     if np.any(is_beyond):
         raise ValueError(
-            f"Box has no element: {name}={given} excludes every number of {kind.name}. Use bounds within the range of "
+            f"Box has no element: {name}={limit} excludes every number of {kind.name}. Use bounds within the range of "
             f"{kind.name}, and scale or shift the numbers inside the environment."
         )
     try:

@@ -62,8 +62,8 @@ class CompileTimes:
         if seconds is not None:
             return None if seconds < _SHORT else f"Loading {self.name}: about {_shown(seconds)}, as last time."
         if "new" in times:
-            usual = _shown(times["new"])
-            return f"Compiling {self.name}: about {usual} as last time, less if its programs are in the cache."
+            expected = _shown(times["new"])
+            return f"Compiling {self.name}: about {expected} as last time, less if its programs are in the cache."
         return f"Compiling {self.name} for the first time. Later starts load the compiled programs and are faster."
 
     def remember(self, seconds: float) -> None:

@@ -109,14 +109,14 @@ def _check_step(policy: PortablePolicy) -> None:
     expected = {port.name: port.shape for port in policy.outputs}
     expected |= {f"observation {i}": space.shape for i, space in enumerate(leaf_spaces(policy.obs_space))}
     expected |= {f"action {i}": space.shape for i, space in enumerate(leaf_spaces(policy.action_space))}
-    found = {port.name: np.shape(outputs[port.name])[1:] for port in policy.outputs}
-    found |= {f"observation {i}": port.shape for i, port in enumerate(policy.observations)}
-    found |= {f"action {i}": np.shape(x)[1:] for i, x in enumerate(action)}
+    actual = {port.name: np.shape(outputs[port.name])[1:] for port in policy.outputs}
+    actual |= {f"observation {i}": port.shape for i, port in enumerate(policy.observations)}
+    actual |= {f"action {i}": np.shape(x)[1:] for i, x in enumerate(action)}
     if not set(policy.kinds) <= {"uniform", "normal"}:
         raise ValueError(f"random numbers must be uniform or normal, got {list(policy.kinds)}")
-    for name in found | expected:
-        if found.get(name) != expected.get(name):
-            raise ValueError(f"{name} has shape {found.get(name)}, expected {expected.get(name)}")
+    for name in actual | expected:
+        if actual.get(name) != expected.get(name):
+            raise ValueError(f"{name} has shape {actual.get(name)}, expected {expected.get(name)}")
 
 
 def _read_onnx(path: Path, trust: bool) -> tuple[dict[str, Any], Callable[..., Any]]:

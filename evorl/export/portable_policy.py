@@ -177,9 +177,9 @@ def portable_policy(agent: Agent, agent_state: AgentState, env: VectorEnv, sampl
         )
     draws = tuple(Port(f"random_{i}", d.shape, np.dtype(d.dtype)) for i, d in enumerate(opened.draws))
     actions = _ports(ACTION, wrapped.action_space.spec, {SCORES})
-    kept = _needed_memory(opened, len(actions), len(observations))
-    row = _row(opened, observations, memory, kept, wrapped.action_space)
-    memory = tuple(memory[i] for i in kept)
+    needed = _needed_memory(opened, len(actions), len(observations))
+    row = _row(opened, observations, memory, needed, wrapped.action_space)
+    memory = tuple(memory[i] for i in needed)
     specs = [jax.ShapeDtypeStruct(p.shape, p.dtype) for p in (*observations, *memory, *draws)]
     outputs = jax.eval_shape(row, *specs)
     has_scores = len(outputs) > len(actions) + len(memory)
@@ -201,36 +201,36 @@ def _needed_memory(opened: Opened, num_actions: int, num_observations: int) -> l
     """Return the sorted indices of the memory arrays that the current action or a later one depends on."""
     origins = opened.origins()
     needed: set[int] = set()
-    found = set().union(*origins[:num_actions])
-    while found:
-        if RANDOM in found:
+    sources = set().union(*origins[:num_actions])
+    while sources:
+        if RANDOM in sources:
             raise ValueError(
                 "the actions depend on random numbers that an export cannot have as inputs (jax.random.bits, "
                 "permutation, gamma, or draws in loops): sample with uniform, normal, randint or functions of these, "
                 "such as categorical, outside of loops."
             )
-        new = {i - num_observations for i in found if i >= num_observations} - needed
+        new = {i - num_observations for i in sources if i >= num_observations} - needed
         needed |= new
-        found = set().union(*(origins[num_actions + i] for i in new))
+        sources = set().union(*(origins[num_actions + i] for i in new))
     return sorted(needed)
 
 
 def _row(
-    opened: Opened, observations: tuple[Port, ...], memory: tuple[Port, ...], kept: list[int], space: Space
+    opened: Opened, observations: tuple[Port, ...], memory: tuple[Port, ...], needed: list[int], space: Space
 ) -> Callable[..., tuple[jax.Array, ...]]:
-    """Return ``PortablePolicy.row``. Its memory inputs are ``memory[i]`` for i in ``kept``; other memory is zeros."""
+    """Return ``PortablePolicy.row``. Its memory inputs are ``memory[i]`` for i in ``needed``; other memory is zeros."""
 
     def row(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-        num_observations, num_inputs = len(observations), len(observations) + len(kept)
+        num_observations, num_inputs = len(observations), len(observations) + len(needed)
         before = [jnp.zeros(port.shape, port.dtype) for port in memory]
-        for i, x in zip(kept, arrays[num_observations:num_inputs], strict=True):
+        for i, x in zip(needed, arrays[num_observations:num_inputs], strict=True):
             before[i] = x
         outputs, chosen_from = opened((*arrays[:num_observations], *before), arrays[num_inputs:])
         num_actions = len(outputs) - len(memory)
         results, after = outputs[:num_actions], outputs[num_actions:]
         if isinstance(space, Discrete) and chosen_from[0] is not None and chosen_from[0].size == space.n:
             results.append(jnp.reshape(chosen_from[0], (space.n,)))
-        return (*results, *(after[i] for i in kept))
+        return (*results, *(after[i] for i in needed))
 
     return row
 

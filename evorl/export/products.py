@@ -86,8 +86,8 @@ def convolve(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list
     shape, dtype = output_of(eqn, dims)
     result = graph.add("matmul", [rows, weights], (*rows.shape[:-1], weights.shape[1]), dtype)
     order = [0] * len(shape)
-    for axis, place in enumerate((how.out_spec[0], *how.out_spec[2:], how.out_spec[1])):
-        order[place] = axis
+    for axis, position in enumerate((how.out_spec[0], *how.out_spec[2:], how.out_spec[1])):
+        order[position] = axis
     return [graph.transpose(result, order)]
 
 
@@ -109,13 +109,13 @@ def _windows(graph: Graph, x: Any, sizes: Sequence[int], strides: Sequence[int])
     counts = [
         None if n is None else (n - size) // step + 1 for n, size, step in zip(x.shape, sizes, strides, strict=True)
     ]
-    places = []
-    for place in itertools.product(*map(range, sizes)):
+    windows = []
+    for position in itertools.product(*map(range, sizes)):
         stops = [
-            None if n is None else i + step * (n - 1) + 1 for i, n, step in zip(place, counts, strides, strict=True)
+            None if n is None else i + step * (n - 1) + 1 for i, n, step in zip(position, counts, strides, strict=True)
         ]
-        places.append(graph.slice(x, place, stops, strides))
-    return places
+        windows.append(graph.slice(x, position, stops, strides))
+    return windows
 
 
 def padded(graph: Graph, x: Any, edges: Sequence[tuple[int, int]], value: Any) -> Any:

@@ -209,9 +209,9 @@ def _gather(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[
     offsets = tuple(i for i in range(len(taken)) if i != k)
     result = graph.add("take", [x, order], taken, dtype, axis=k)
     if indices.ndim == 2 and tuple(map(int, how.offset_dims)) != offsets:
-        (place,) = set(range(len(shape))) - set(map(int, how.offset_dims))
+        (position,) = set(range(len(shape))) - set(map(int, how.offset_dims))
         rest = iter(offsets)
-        result = graph.transpose(result, [k if i == place else next(rest) for i in range(len(shape))])
+        result = graph.transpose(result, [k if i == position else next(rest) for i in range(len(shape))])
     return [graph.reshape(result, shape)]
 
 

@@ -201,10 +201,10 @@ class LivePage:
 
     async def _picture(self, request: web.Request) -> web.Response:
         index = _whole(request.match_info["index"], "/api/runs/<index of a run>/picture")
-        found = await asyncio.to_thread(self.runs.picture, index)
-        if found is None:
+        picture = await asyncio.to_thread(self.runs.picture, index)
+        if picture is None:
             raise Refused(404, f"Run {index} does not exist or has no image: /api/runs lists runs.")
-        return self._web.Response(body=found[0], content_type=found[1])
+        return self._web.Response(body=picture[0], content_type=picture[1])
 
     async def _scalars(self, request: web.Request) -> web.Response:
         name, run = request.query.get("name", ""), request.query.get("run")

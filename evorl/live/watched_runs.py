@@ -153,18 +153,18 @@ class WatchedRuns:
     def _find(self) -> None:
         """Search for runs, and remove summaries of runs that were deleted or are no longer among the newest."""
         started = time.monotonic()
-        folders = [folder for place in self._places for folder in _folders(place, self._root)]
+        folders = [folder for source in self._places for folder in _folders(source, self._root)]
         if not self._places and self._root.is_dir():
             folders = [run.folder for run in find_runs(self._root)]
         for folder in folders:
             self._indices.setdefault(folder.path, len(self._indices))
         newest = sorted(folders, key=lambda folder: _touched(folder.config), reverse=True)[:MAX_RUNS]
         self.notes = [] if len(newest) == len(folders) else [f"Shown: the newest {MAX_RUNS} of {len(folders)} runs."]
-        kept = {folder.path for folder in newest}
+        paths = {folder.path for folder in newest}
         only = user_path(self._places[0]) if len(self._places) == 1 else self._root
         root = only.resolve() if len(self._places) < 2 and only.is_dir() else None
-        self._runs = named([folder for folder in folders if folder.path in kept], root) if folders else []
-        indices = {self._indices[path] for path in kept}
+        self._runs = named([folder for folder in folders if folder.path in paths], root) if folders else []
+        indices = {self._indices[path] for path in paths}
         if self._summaries.keys() - indices:
             self.version += 1
             self._summaries = {index: each for index, each in self._summaries.items() if index in indices}
@@ -192,8 +192,8 @@ class WatchedRuns:
             if index in self._read:
                 self._read.move_to_end(index)
                 return self._read[index]
-        found = (run for run in self._runs if self._indices[run.folder.path] == index and index in self._summaries)
-        run = next(found, None)
+        matches = (run for run in self._runs if self._indices[run.folder.path] == index and index in self._summaries)
+        run = next(matches, None)
         return None if run is None else self._keep(index, RecordedRun(run.folder, run.name))
 
     def _keep(self, index: int, run: RecordedRun) -> RecordedRun:
@@ -212,8 +212,8 @@ def describe_error(error: Exception) -> str:
 
 def as_points(curve: Curve, most: int | None = None) -> list[list[float]]:
     """Return the points ``[step, value]`` of a curve, reduced by ``thinned``."""
-    kept = thinned(curve.values, most)
-    return np.stack([curve.steps[kept], curve.values[kept]], axis=1).tolist()
+    shown = thinned(curve.values, most)
+    return np.stack([curve.steps[shown], curve.values[shown]], axis=1).tolist()
 
 
 def thinned(values: np.ndarray, most: int | None) -> np.ndarray:
@@ -229,26 +229,26 @@ def thinned(values: np.ndarray, most: int | None) -> np.ndarray:
     if most is None or len(values) <= most:
         return np.arange(len(values))
     edges = np.linspace(0, len(values), max(1, most // 2) + 1).astype(int)
-    kept = {0, len(values) - 1}
+    chosen = {0, len(values) - 1}
     for low, high in itertools.pairwise(edges):
         if high > low:
-            kept |= {low + int(values[low:high].argmin()), low + int(values[low:high].argmax())}
-    return np.array(sorted(kept))
+            chosen |= {low + int(values[low:high].argmin()), low + int(values[low:high].argmax())}
+    return np.array(sorted(chosen))
 
 
 def _band(center: Curve, spread: Curve, most: int | None) -> list[list[float]]:
     """Return ``[step, low, high]``, one standard deviation around the center, for steps with a deviation."""
     wide = dict(zip(spread.steps.tolist(), spread.values.tolist(), strict=True))
-    kept = [[x, y] for x, y in as_points(center, most) if x in wide]
-    return [[x, y - wide[x], y + wide[x]] for x, y in kept]
+    points = [[x, y] for x, y in as_points(center, most) if x in wide]
+    return [[x, y - wide[x], y + wide[x]] for x, y in points]
 
 
-def _folders(place: str, root: Path) -> list[RunFolder]:
+def _folders(source: str, root: Path) -> list[RunFolder]:
     """Return the runs at a path: a run folder, a folder of runs, or a name below ``root``."""
-    for path in (user_path(place), root / place):
+    for path in (user_path(source), root / source):
         if path.is_dir() and not RunFolder(path).config.is_file():
             return [run.folder for run in find_runs(path)]
-    return [RunFolder.find(place, root)]
+    return [RunFolder.find(source, root)]
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
@@ -290,9 +290,8 @@ def _summary(run: RecordedRun, picture: Path | None) -> tuple[dict[str, Any], di
         return summary | {"problem": describe_error(error)}, {}
     summary["serving"] = {name: value for name, value in latest.items() if name.startswith(SERVING)}
     if picture is not None:
-        place = picture.relative_to(run.folder.path).as_posix()
         summary["picture"] = {
-            "name": place,
+            "name": picture.relative_to(run.folder.path).as_posix(),
             "type": KINDS[picture.suffix.lower()],
             "version": int(_touched(picture) * 1e3),
         }
@@ -330,10 +329,10 @@ def _chosen_from(columns: Mapping[str, Curve]) -> list[str]:
 
 def _newest_picture(run: RecordedRun) -> Path | None:
     try:
-        found = [medium.path for medium in media_of(run)]
+        paths = [medium.path for medium in media_of(run)]
     except OSError:  # a file was removed meanwhile
         return None
     curve = run.folder.learning_curve
     if curve.is_file() and not curve.is_symlink():
-        found.append(curve)
-    return max(found, key=_touched, default=None)
+        paths.append(curve)
+    return max(paths, key=_touched, default=None)

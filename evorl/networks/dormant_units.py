@@ -93,17 +93,17 @@ def recycle_dormant_units(
 
 def _inputs_of_dense_layers(network: nn.Module, params: Params, *inputs: Any) -> dict[Path, jax.Array]:
     """Return each dense layer's mean absolute inputs ``[F]`` by the path of its parameters, in network order."""
-    found: dict[Path, jax.Array] = {}
+    means: dict[Path, jax.Array] = {}
 
     def note(next_fn: Callable[..., Any], args: tuple, kwargs: Any, context: nn.module.InterceptorContext) -> Any:
         if isinstance(context.module, Dense) and context.method_name == "__call__":
             x = jnp.abs(args[0]).astype(jnp.float32)
-            found[("params", *context.module.path)] = x.reshape(-1, x.shape[-1]).mean(axis=0)
+            means[("params", *context.module.path)] = x.reshape(-1, x.shape[-1]).mean(axis=0)
         return next_fn(*args, **kwargs)
 
     with nn.intercept_methods(note):
         network.apply(params, *inputs)
-    return found
+    return means
 
 
 def _changed(tree: Any, path: Path, change: Callable[[str, jax.Array], jax.Array]) -> Any:

@@ -85,12 +85,12 @@ class GTrXL(nn.Module):
         ages = self.window - np.arange(self.window + 1)  # of the steps that a step may attend to, including itself
         is_visible = count[..., None] >= ages  # [T, B, window + 1]
         is_kept = (ages[:-1] <= count[..., None] + 1)[..., None]  # by the next step, [T, B, window, 1]
-        kept = []
+        memories = []
         for layer, earlier in zip(self.layers, jnp.moveaxis(memory, 0, 2), strict=True):
             seen = jnp.concatenate([earlier, x])  # [window + T, B, size]
-            kept.append(jnp.where(is_kept, _windows(seen, self.window), 0.0))
+            memories.append(jnp.where(is_kept, _windows(seen, self.window), 0.0))
             x = layer(x, seen, is_visible)
-        return jnp.stack(kept, axis=2), x
+        return jnp.stack(memories, axis=2), x
 
 
 class _Layer(nn.Module):
@@ -157,8 +157,8 @@ class _Gate(nn.Module):
         reset_x, update_x = jnp.split(linear(2 * size, self.dtype, "of_inputs", use_bias=False)(x), 2, axis=-1)
         bias = self.param("bias", nn.initializers.constant(GATE_BIAS), (size,))
         update = nn.sigmoid(update_y + update_x - bias)
-        kept = nn.sigmoid(reset_y + reset_x) * x
-        new = jnp.tanh(new_y + linear(size, self.dtype, "of_kept", use_bias=False)(kept))
+        reset = nn.sigmoid(reset_y + reset_x) * x
+        new = jnp.tanh(new_y + linear(size, self.dtype, "of_kept", use_bias=False)(reset))
         return (1.0 - update) * x + update * new
 
 

@@ -214,8 +214,8 @@ def _steps(eigenvalues: Parts, goes_on: jax.Array, inputs: Parts, first: Parts) 
 
     def one_step(state: Parts, row: tuple[jax.Array, Parts]) -> tuple[Parts, Parts]:
         keeps, (real_x, imaginary_x) = row
-        kept = (jnp.where(keeps, state[0], 0.0), jnp.where(keeps, state[1], 0.0))
-        real, imaginary = _products(eigenvalues, kept)
+        before = (jnp.where(keeps, state[0], 0.0), jnp.where(keeps, state[1], 0.0))
+        real, imaginary = _products(eigenvalues, before)
         state = (real + real_x, imaginary + imaginary_x)
         return state, state
 

@@ -70,8 +70,8 @@ def multi_frequency_inheritance(
         return jax.lax.scan(visit, jnp.zeros((), jnp.int32), hosts)[1]
 
     migrants = jnp.where(evolves, jax.vmap(migrants_to)(jnp.arange(len(frequencies)), bracket), bracket)
-    own, foreign = intervals[:, None], intervals[groups[migrants]]
-    settings = jnp.where(own < foreign, migrants, jnp.where(own > foreign, local[:, :1], bracket))
+    native, foreign = intervals[:, None], intervals[groups[migrants]]
+    settings = jnp.where(native < foreign, migrants, jnp.where(native > foreign, local[:, :1], bracket))
     copied = members.at[losers].set(jnp.where(loses, winners, losers))
     return Inheritance(
         states=copied.at[bracket].set(migrants),

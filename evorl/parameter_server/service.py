@@ -88,9 +88,9 @@ def settle_parameters(spec: RunSpec, in_sweep: bool) -> RunSpec:
         "several JAX processes": is_multiprocess(),
         f"devices={spec.devices}": spec.devices not in ("auto", 1),
     }
-    if found := [name for name, is_given in wrong.items() if is_given]:
+    if names := [name for name, is_given in wrong.items() if is_given]:
         raise ValueError(
-            f"a parameter server does not support {' and '.join(found)}: it trains newly initialized parameters in "
+            f"a parameter server does not support {' and '.join(names)}: it trains newly initialized parameters in "
             "one process on one device. Remove the setting, and start more workers for more speed."
         )
     return dataclasses.replace(spec, devices=1)
@@ -112,18 +112,18 @@ def parameter_service(workflow: Workflow, spec: RunSpec) -> ParameterService:
     Raises:
         ValueError: the algorithm does not support a parameter server, or a setting is invalid.
     """
-    given = checked_mapping(spec.parameters, "parameters")
-    own = [field.name for field in dataclasses.fields(ParameterServerSettings) if field.metadata.get("setting", True)]
-    check_names(given, (*own, *_OF_THE_WIRE), "key of parameters")
-    combining = {name: value for name, value in given.items() if name in own}
+    settings = checked_mapping(spec.parameters, "parameters")
+    names = [field.name for field in dataclasses.fields(ParameterServerSettings) if field.metadata.get("setting", True)]
+    check_names(settings, (*names, *_OF_THE_WIRE), "key of parameters")
+    combining = {name: value for name, value in settings.items() if name in names}
     check_supported(workflow)
     settings_for(workflow, combining)
-    bind, token = str(given.get("bind", f"127.0.0.1:{PORT}")), token_of(given.get("token"), "parameters.token")
+    bind, token = str(settings.get("bind", f"127.0.0.1:{PORT}")), token_of(settings.get("token"), "parameters.token")
     host, _ = host_and_port(bind, "parameters.bind")
     require_token_beyond_this_machine(
         host, token, f"parameters.bind={bind}", "set parameters.token=... here and token=... for all workers"
     )
-    tls = tls_context(given.get("cert"), given.get("key"), "parameters.cert, parameters.key")
+    tls = tls_context(settings.get("cert"), settings.get("key"), "parameters.cert, parameters.key")
     return ParameterService(workflow, spec, combining, bind, token, tls)
 
 

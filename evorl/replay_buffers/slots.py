@@ -127,8 +127,8 @@ class SlotReplayBuffer(UniformReplayBuffer):
         last = jnp.full(state.size.shape[1], never, jnp.int32).at[opened].max(opened_at, mode="drop")
         stays = is_written & (opened_at >= last[slot_columns])
         stored_rows = jnp.where(stays, rows, DROPPED)
-        kept = jnp.where(last == never, state.size[0], 0)
-        size = kept.at[jnp.where(stays, slot_columns, DROPPED)].add(1, mode="drop")
+        sizes = jnp.where(last == never, state.size[0], 0)
+        size = sizes.at[jnp.where(stays, slot_columns, DROPPED)].add(1, mode="drop")
         added = time[-1] + 1
         return state.replace(
             data=jax.tree.map(lambda x, new: x.at[stored_rows, slot_columns].set(new, mode="drop"), state.data, batch),

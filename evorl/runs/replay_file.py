@@ -172,9 +172,9 @@ def read_columns(path: Path, facts: Mapping[str, Any]) -> dict[str, np.ndarray]:
     except NpzError as error:
         raise ReplayFileError(f"{path} cannot be read: {error}.") from error
     for name, described in facts["columns"].items():
-        found, expected = columns[name], [facts["num_steps"], *described["shape"]]
-        if list(found.shape) != expected or str(found.dtype) != described["dtype"]:
-            shown = f"{name} in {path} is {found.dtype}{list(found.shape)}"
+        column, expected = columns[name], [facts["num_steps"], *described["shape"]]
+        if list(column.shape) != expected or str(column.dtype) != described["dtype"]:
+            shown = f"{name} in {path} is {column.dtype}{list(column.shape)}"
             raise ReplayFileError(f"{shown}, but its description states {described['dtype']}{expected}.")
     _check_values(columns, path)
     return columns

@@ -125,8 +125,8 @@ class Part:
                 if not row.get(_column(RETURN, 0)):
                     continue
                 names = [match[1] for column in row if (match := _OF_FIRST_SEED.fullmatch(column))]
-                for place, member in enumerate(self.members):
-                    rows = range(place * self.num_seeds, (place + 1) * self.num_seeds)
+                for index, member in enumerate(self.members):
+                    rows = range(index * self.num_seeds, (index + 1) * self.num_seeds)
                     evaluations[member][int(row["timesteps"])] = {
                         name: [float(row[_column(name, i)] or "nan") for i in rows] for name in names
                     }

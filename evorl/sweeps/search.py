@@ -199,8 +199,8 @@ def _write(path: Path, study: OptunaStudy, over: Mapping[str, Any]) -> None:
 
 
 def _report(study: OptunaStudy, folder: RunFolder, num_trials: int, resume_command: str) -> Trained:
-    found = [(trial.value, trial) for trial in _ended(study) if trial.value is not None and trial.state == "finished"]
-    best = max(found, key=lambda pair: pair[0], default=None)
+    pairs = [(trial.value, trial) for trial in _ended(study) if trial.value is not None and trial.state == "finished"]
+    best = max(pairs, key=lambda pair: pair[0], default=None)
     if best is not None:
         value, trial = best
         described = f"{describe_setting(trial.setting)}, with a best return of {value:,.1f}"

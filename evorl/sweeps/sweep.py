@@ -142,15 +142,15 @@ def sweep_groups(spec: RunSpec, is_new: bool = True) -> tuple[SweepSettings, lis
 
 
 def _refuse_what_has_no_effect(over: Mapping[str, Any], spec: RunSpec) -> None:
-    given = {"init_from": spec.init_from.run, "actors": spec.actors, "render_interval": spec.render_interval}
-    given |= {f"recorders.{name}": getattr(spec.recorders, name) for name in ("wandb", "mlflow", "own")}
-    given = {name: value for name, value in given.items() if value not in (None, False, 0, ())}
+    settings = {"init_from": spec.init_from.run, "actors": spec.actors, "render_interval": spec.render_interval}
+    settings |= {f"recorders.{name}": getattr(spec.recorders, name) for name in ("wandb", "mlflow", "own")}
+    settings = {name: value for name, value in settings.items() if value not in (None, False, 0, ())}
     # Sections are named without their values, which may be credentials.
-    found = [name if isinstance(value, Mapping) else f"{name}={value!r}" for name, value in given.items()]
-    found += [path for path in over if path.partition(".")[0] in RunSpec.keys() - {"env_chunk"}]
-    if found:
+    names = [name if isinstance(value, Mapping) else f"{name}={value!r}" for name, value in settings.items()]
+    names += [path for path in over if path.partition(".")[0] in RunSpec.keys() - {"env_chunk"}]
+    if names:
         raise ValueError(
-            f"sweep does not support {', '.join(found)}: it trains its settings in one program, not as separate runs. "
+            f"sweep does not support {', '.join(names)}: it trains its settings in one program, not as separate runs. "
             "Remove these settings, or compare settings with -m or search."
         )
 
@@ -217,14 +217,14 @@ def _keep_best(run: SweepRun, spec: RunSpec, setting: Mapping[str, Any], member:
     """Save the best setting, with all its seeds, as a separate run for evaluation or export; return its folder."""
     title = str(spec.title)
     others = {**whole_run(spec), "title": title}
-    kept = RunFolder(folder.path / "best")
-    if not kept.config.exists():
-        kept = RunFolder.create(folder.path, spec_of(spec, setting, **others).as_config(), "best")
+    best = RunFolder(folder.path / "best")
+    if not best.config.exists():
+        best = RunFolder.create(folder.path, spec_of(spec, setting, **others).as_config(), "best")
     evaluations = run.evaluations()
     state, progress = run.final_state(member)
-    _record(kept, evaluations[member], title, spec.recorders.learning_curve)
-    RunCheckpointer(kept.checkpoints).save(state, progress, last_score(returns_of(evaluations)[member]))
-    return kept.path
+    _record(best, evaluations[member], title, spec.recorders.learning_curve)
+    RunCheckpointer(best.checkpoints).save(state, progress, last_score(returns_of(evaluations)[member]))
+    return best.path
 
 
 def _record(

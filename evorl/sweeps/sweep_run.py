@@ -88,7 +88,7 @@ class SweepRun:
         """Return ``count``, or slightly more (padding) if only then several devices can share the rows evenly."""
         is_alone = count * self.num_seeds == 1 or not group.workflow.timesteps_per_iteration
         for more in range(1 if is_alone else MAX_IDLE + 1):
-            repeated = [min(place, len(group.members) - 1) for place in range(count + more)]
+            repeated = [min(index, len(group.members) - 1) for index in range(count + more)]
             if self.rows(group, repeated).execution.num_devices > 1:
                 return count + more
         return count
@@ -105,23 +105,23 @@ class SweepRun:
             return evenly(num_settings, self.settings.at_once)
         return settings_at_once(lambda n: self.rows(group, range(n)), num_settings, self.settings.memory)
 
-    def rows(self, group: Group, places: Sequence[int]) -> SideBySideWorkflow:
+    def rows(self, group: Group, indices: Sequence[int]) -> SideBySideWorkflow:
         """Return the workflow of the settings at these positions in a group, with a row per setting and seed."""
-        seeds = np.tile(np.arange(self.num_seeds), len(places))
+        seeds = np.tile(np.arange(self.num_seeds), len(indices))
         numbers = np.asarray(group.numbers, np.float32).reshape(len(group.members), len(group.paths))
-        of_rows = np.repeat(numbers[np.asarray(places)], self.num_seeds, axis=0)
+        of_rows = np.repeat(numbers[np.asarray(indices)], self.num_seeds, axis=0)
         return SideBySideWorkflow.of(group.workflow, group.paths, of_rows, seeds, self.devices)
 
     def parts(self, rung: int, left: Sequence[int]) -> list[Part]:
         """Return the parts of round number ``rung``, from 0, for the remaining settings ``left``."""
         parts = []
         for number, (group, at_once) in enumerate(zip(self.groups, self.at_once, strict=True)):
-            places = [place for place, member in enumerate(group.members) if member in set(left)]
-            for first in range(0, len(places), at_once):
-                of_part = places[first : first + at_once]
+            indices = [index for index, member in enumerate(group.members) if member in set(left)]
+            for first in range(0, len(indices), at_once):
+                of_part = indices[first : first + at_once]
                 filled = of_part + of_part[-1:] * (at_once - len(of_part))
                 folder = self.folder / f"round_{rung}" / f"group_{number}_part_{first // at_once}"
-                members = tuple(group.members[place] for place in of_part)
+                members = tuple(group.members[index] for index in of_part)
                 end = rungs_of(group, self.settings.halving)[: rung + 1][-1]
                 parts.append(Part(folder, members, self.rows(group, filled), self.num_seeds, end))
         return parts

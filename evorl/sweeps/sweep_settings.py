@@ -81,16 +81,16 @@ class SweepSettings:
         Raises:
             ValueError: the search space is empty, a key is unknown, or a value is invalid.
         """
-        config, place = checked_mapping(config, "sweep"), "sweep.over"
+        config, where = checked_mapping(config, "sweep"), "sweep.over"
         if not set(config) & set(_OPTIONS):
-            config, place = {"over": config}, "sweep"
+            config, where = {"over": config}, "sweep"
         check_names(config, _OPTIONS, "key of sweep")
-        over = read_search_space(config.get("over"), place)
+        over = read_search_space(config.get("over"), where)
         draws = None if config.get("draws") is None else positive(config["draws"], "sweep.draws")
         ranges = [path for path, values in over.items() if isinstance(values, Mapping)]
         if ranges and draws is None:
             raise ValueError(
-                f"{place}.{ranges[0]} is a range to sample from: set the number of samples sweep.draws, as in "
+                f"{where}.{ranges[0]} is a range to sample from: set the number of samples sweep.draws, as in "
                 f"sweep={{over: {{{ranges[0]}: {{...}}}}, draws: 30}}."
             )
         halving, memory = config.get("halving"), config.get("memory")
@@ -114,20 +114,20 @@ class SweepSettings:
         ]
 
 
-def read_search_space(over: Any, place: str) -> dict[str, Any]:
+def read_search_space(over: Any, where: str) -> dict[str, Any]:
     """Return the search space: a list of values, or a range ``{low, high, scale}``, for each dotted path.
 
     Args:
         over: mapping with dotted or nested paths.
-        place: path of the search space in the config, such as ``sweep.over``, for error messages.
+        where: path of the search space in the config, such as ``sweep.over``, for error messages.
 
     Raises:
         ValueError: the search space is empty, a key is unknown, or a value is invalid.
     """
-    entries = dict(_entries(checked_mapping(over, place)))
+    entries = dict(_entries(checked_mapping(over, where)))
     if not entries:
-        raise ValueError(f"{place} has no values to compare: set, for example, {place}={{discount: [0.9, 0.99]}}.")
-    return {path: _checked(f"{place}.{path}", values) for path, values in entries.items()}
+        raise ValueError(f"{where} has no values to compare: set, for example, {where}={{discount: [0.9, 0.99]}}.")
+    return {path: _checked(f"{where}.{path}", values) for path, values in entries.items()}
 
 
 def _entries(node: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

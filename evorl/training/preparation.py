@@ -162,8 +162,8 @@ def own_recorders(spec: RunSpec) -> list[Any]:
     Raises:
         ValueError: a recorder does not exist, is not a ``Recorder``, or has an unknown or missing setting.
     """
-    own = map(name_and_options, spec.recorders.own)
-    parts = [custom_part(name, options, "recorders.own", num_inputs=1) for name, options in own]
+    recorders = map(name_and_options, spec.recorders.own)
+    parts = [custom_part(name, options, "recorders.own", num_inputs=1) for name, options in recorders]
     for part in parts:
         if isinstance(part.function, type):
             custom_class(part.name, Recorder, "recorders.own")

@@ -191,8 +191,8 @@ def _failures_explained(folder: RunFolder, checkpointer: RunCheckpointer, spec: 
             log.message(f"{error} {advice}")
         raise TrainingDiverged(f"{error} {advice}") from error
     except Exception as error:
-        kept = " Its checkpoints are kept. To resume:" if checkpointer.steps else " To start again:"
-        text = describe_lost_process(error, f"{kept} {resume_command(folder, spec)}")
+        advice = " Its checkpoints are kept. To resume:" if checkpointer.steps else " To start again:"
+        text = describe_lost_process(error, f"{advice} {resume_command(folder, spec)}")
         if text is None:
             raise
         raise ProcessLost(text) from error

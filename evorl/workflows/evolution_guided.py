@@ -91,9 +91,9 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
         if isinstance(self.optimizer, BreedingOptimizer):
             of_policy = getattr(self.learner, "actor_optimizer", None)  # a custom learner may name it differently
             if of_policy is not None and of_policy.projection != self.optimizer.projection:
-                given, expected = self.optimizer.projection or "null", of_policy.projection or "null"
+                actual, expected = self.optimizer.projection or "null", of_policy.projection or "null"
                 raise ValueError(
-                    f"learner.actor_optimizer.projection={expected} but optimizer.projection={given}: individuals and "
+                    f"learner.actor_optimizer.projection={expected} but optimizer.projection={actual}: individuals and "
                     f"the learner's policy would have weights of different norms. Set optimizer.projection={expected}."
                 )
         require_room_for(self.max_timesteps_per_iteration, self.learner)

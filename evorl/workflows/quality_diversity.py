@@ -221,8 +221,8 @@ def fitness_map(archive: Archive, fitness: np.ndarray, descriptors: np.ndarray, 
         values = of_cells[np.asarray(archive.cells(jnp.asarray(plane, jnp.float32)))].reshape(shape)
         return HeatMap(np.where(np.isfinite(values), values, np.nan), low, high, "fitness")
     shares = (descriptors[filled][:, pair] - low) / (np.asarray(high) - low)
-    place = np.clip((shares * shape).astype(int), 0, np.asarray(shape) - 1)
+    cells = np.clip((shares * shape).astype(int), 0, np.asarray(shape) - 1)
     values = np.full(shape, -np.inf)
-    np.maximum.at(values, tuple(place.T), fitness[filled])
+    np.maximum.at(values, tuple(cells.T), fitness[filled])
     label = f"maximum fitness over the other descriptors ({archive.num_dimensions - 2} of {archive.num_dimensions})"
     return HeatMap(np.where(np.isfinite(values), values, np.nan), low, high, label)

@@ -159,8 +159,8 @@ class Archive(PyTreeNode):
         accepted = is_valid & (fitness > state.thresholds[cells])
         count = jax.ops.segment_sum(accepted.astype(jnp.float32), cells, self.num_cells)
         total = jax.ops.segment_sum(jnp.where(accepted, fitness, 0.0), cells, self.num_cells)
-        kept = jnp.where(count > 0, jnp.power(1.0 - self.threshold_rate, count), 1.0)
-        return kept * state.thresholds + (1.0 - kept) * total / jnp.maximum(count, 1.0)
+        weight = jnp.where(count > 0, jnp.power(1.0 - self.threshold_rate, count), 1.0)
+        return weight * state.thresholds + (1.0 - weight) * total / jnp.maximum(count, 1.0)
 
     def judge(self, state: ArchiveState, fitness: jax.Array, descriptors: jax.Array) -> Verdicts:
         """Return the verdicts on candidates with fitness ``[N]`` and descriptors ``[N, D]``, without adding them."""
