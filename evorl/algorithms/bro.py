@@ -71,7 +71,7 @@ class BROAgent(QuantileCriticsAgent, SACAgent):
         return {**parts, "critic_network": critic, "shift_network": shift}
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """Initialize the networks, the temperature, and the unbounded numbers of optimism and divergence weight."""
+        """Initialize networks, temperature, and the unconstrained parameters of optimism and divergence weight."""
         key, shift_key = jax.random.split(key)
         means = jnp.zeros((1, self.distribution.size))
         return super().init_params(obs_space, action_space, key) | PyTreeDict(

@@ -1,9 +1,9 @@
 """Evolutionary reinforcement learning (ERL, Khadka & Tumer 2018, https://arxiv.org/abs/1805.07917).
 
 A population of policies evolves by its episode returns, and an off-policy learner learns from every transition of the
-population. Periodically the learner's policy replaces an individual: selection keeps the policy if it is fit, and
-removes it otherwise. The paper uses a genetic algorithm; here any optimizer that accepts injected individuals works,
-such as evolution strategies or the cross-entropy method.
+population. Periodically the learner's policy replaces an individual: selection keeps the policy if its fitness is high,
+and removes it otherwise. The paper uses a genetic algorithm; here any optimizer that accepts injected individuals
+works, such as evolution strategies or the cross-entropy method.
 """
 
 from __future__ import annotations

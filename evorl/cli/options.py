@@ -124,7 +124,7 @@ WATCH = {
 }
 
 REPORT = {
-    "to": Option(None, "output file; null for report.html in the only given folder, else here", path=True),
+    "to": Option(None, "output file; null for report.html in the folder if only one is given, else here", path=True),
     "by": Option(
         None, "group by agent, env, run or settings such as optimizer.name; null for agent and what differs", text=True
     ),
@@ -283,7 +283,7 @@ PACK = {
 }
 
 PLAY = {
-    "env": Option(None, "Gymnasium environment, such as gymnasium/CartPole-v1; null for that of the run", text=True),
+    "env": Option(None, "Gymnasium environment, such as gymnasium/CartPole-v1; null for the run's own", text=True),
     "episodes": Option(1, "number of episodes", NUM_EPISODES),
     "seed": Option(0, "seed of the first episode; each later episode adds 1", SEED),
     "max_steps": Option(1000, "maximum number of environment steps per episode", whole(1, LONGEST_AXIS)),

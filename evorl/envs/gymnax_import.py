@@ -44,7 +44,7 @@ def load_environment_class(module_name: str, class_name: str) -> Any:
         module, base = _import_alone(full_name)
     if not hasattr(base.Environment, "is_truncated"):
         raise ImportError(
-            "gymnax 1.0 or later is needed (older ones mix up truncation and termination): pip install -U gymnax"
+            "gymnax 1.0 or later is needed (older versions confuse truncation with termination): pip install -U gymnax"
         )
     return getattr(module, class_name)
 

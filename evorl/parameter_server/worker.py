@@ -232,7 +232,7 @@ class ParameterWorker:
         return Work(sent, steps, metrics)
 
     def _join(self, step: int) -> None:
-        """Count iterations for the ``step`` environment steps before this worker: in its schedules, not its warm-up."""
+        """Count the ``step`` environment steps before this worker as progress of its schedules, not of its warm-up."""
         per_iteration = most_timesteps(self._workflow)
         iterations = max(1, step // per_iteration)
         self._done = iterations * per_iteration
