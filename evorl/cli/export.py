@@ -9,11 +9,11 @@ from evorl.cli.command_options import read_options
 from evorl.cli.options import EXPORT
 from evorl.config.values import check_names
 from evorl.export import FORMATS
-from evorl.export.artifacts import Written, export_policy
+from evorl.export.artifacts import ExportedFile, export_policy
 from evorl.export.stored_policy import StoredPolicy, selected_policy
 
 
-def export_from_arguments(arguments: Sequence[str]) -> list[Written]:
+def export_from_arguments(arguments: Sequence[str]) -> list[ExportedFile]:
     """Write the policy of a run to files, compare their outputs with the policy, and return paths and differences.
 
     Args:
@@ -21,7 +21,7 @@ def export_from_arguments(arguments: Sequence[str]) -> list[Written]:
 
     Raises:
         ValueError: an option is unknown or invalid, or the format does not support an operation of the policy.
-        NotTheSame: the outputs of a file differ from the policy; it is not written.
+        ParityError: the outputs of a file differ from the policy; it is not written.
         RunFolderError: the run does not exist or is not trusted, or a file cannot be written.
         ImportError: the format needs a package that is not installed.
     """

@@ -12,13 +12,13 @@ from evorl.execution.runtime import prepare_for
 from evorl.execution.signals import stop_on_signals
 from evorl.parameter_server.client import ParameterClient
 from evorl.parameter_server.service import PORT, token_of
-from evorl.parameter_server.training import Worked
+from evorl.parameter_server.training import WorkerResult
 from evorl.parameter_server.worker_process import check_worker_config, work_for
 from evorl.runs.spec import RunSpec
 
 
 @scope()
-def work_from_arguments(arguments: Sequence[str]) -> Worked:
+def work_from_arguments(arguments: Sequence[str]) -> WorkerResult:
     """Run a worker until the server's training ends or a signal arrives; return the results of the worker.
 
     Args:

@@ -29,7 +29,7 @@ _NUM_COMPARED = 32
 
 
 @dataclasses.dataclass(frozen=True)
-class PayOfDistance:
+class DistanceReward:
     """Reward as a function of the distance to the goal.
 
     Attributes:
@@ -113,12 +113,12 @@ def _known_task(single: Any, goal_space: Box) -> GoalTask | None:
     if kind not in ("sparse", "dense") or not hasattr(single, "compute_reward"):
         return None
     if hasattr(single, "continuing_task"):
-        reward: RewardFn = PayOfDistance("within" if kind == "sparse" else "near", _MAZE_RADIUS)
+        reward: RewardFn = DistanceReward("within" if kind == "sparse" else "near", _MAZE_RADIUS)
         return GoalTask(goal_space, reward, Within(_MAZE_RADIUS))
     threshold = getattr(single, "distance_threshold", None)
     if threshold is None or hasattr(single, "rotation_threshold"):
         return None
-    return GoalTask(goal_space, PayOfDistance("away" if kind == "sparse" else "minus", threshold), Within(threshold))
+    return GoalTask(goal_space, DistanceReward("away" if kind == "sparse" else "minus", threshold), Within(threshold))
 
 
 def _compare(task: GoalTask, env: Any, observation_space: Space) -> None:

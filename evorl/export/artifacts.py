@@ -18,14 +18,14 @@ from jax import export
 from evorl.distribution import installed_version
 from evorl.export import FORMATS
 from evorl.export.graph import Graph
-from evorl.export.parity import NotTheSame, Parity, Recorded, compared, recorded_steps
+from evorl.export.parity import Parity, ParityError, Recorded, compared, recorded_steps
 from evorl.export.portable_policy import PortablePolicy
 from evorl.export.stored_policy import StoredPolicy
 from evorl.export.trace import traced_graph
 from evorl.runs.files import make_folder, refuse_link, sibling, writing_to
 
 
-class Written(NamedTuple):
+class ExportedFile(NamedTuple):
     """An exported file.
 
     Attributes:
@@ -37,12 +37,12 @@ class Written(NamedTuple):
     parity: Parity | None
 
 
-def export_policy(stored: StoredPolicy, formats: Sequence[str], to: str | Path | None = None) -> list[Written]:
+def export_policy(stored: StoredPolicy, formats: Sequence[str], to: str | Path | None = None) -> list[ExportedFile]:
     """Export to folder ``to`` (default: the run's ``export``) or to a file.
 
     Raises:
         ValueError: ``to`` is a .json file, but the only format is jax, whose file has the suffix .stablehlo.
-        NotTheSame: the outputs of a file differ from the policy's; this file is not written, nor are those after it.
+        ParityError: the outputs of a file differ from the policy's; this file is not written, nor are those after it.
     """
     folder = stored.folder / "export" if to is None else Path(to)
     paths = {name: folder / f"policy.{FORMATS[name]}" for name in formats}
@@ -60,7 +60,7 @@ def export_policy(stored: StoredPolicy, formats: Sequence[str], to: str | Path |
         parity = _checked_content(name, content, source, recorded[id(source.policy)])
         _write({path: content} | {sibling(path, suffix, f".{FORMATS[name]}"): data for suffix, data in extra.items()})
         print(f"{name}: {path}, {len(content):,} bytes, {parity.describe() if parity else _UNCHECKED}")
-        written.append(Written(path, parity))
+        written.append(ExportedFile(path, parity))
     widened = [name for name, source in sources.items() if source is not stored]
     if widened and stored.in_float32 is not None:
         difference = compared(stored.policy, stored.in_float32.runnable(), recorded_steps(stored.policy))
@@ -73,7 +73,7 @@ def html_page(stored: StoredPolicy) -> tuple[bytes, str]:
 
     Raises:
         ValueError: the page does not support an operation of the policy.
-        NotTheSame: the outputs of the page differ from the policy's, or Node.js cannot run the page.
+        ParityError: the outputs of the page differ from the policy's, or Node.js cannot run the page.
     """
     source = _source(stored, "html")
     content, _ = _content("html", source)
@@ -166,7 +166,7 @@ def _checked_content(name: str, content: bytes, stored: StoredPolicy, recorded: 
         parity = _checked(name, path, stored.policy, recorded)
     if parity is not None and not parity.is_close:
         reason = f"{parity.describe()}, more than rounding errors explain"
-        raise NotTheSame(f"the {name} file is not written, because it {reason}. Use another format.")
+        raise ParityError(f"the {name} file is not written, because it {reason}. Use another format.")
     return parity
 
 

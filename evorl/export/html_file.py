@@ -18,7 +18,7 @@ import numpy as np
 from evorl.envs.vector import VectorEnv
 from evorl.export.javascript import RUNTIME, function_text
 from evorl.export.page_environment import NUM_STARTS, page_environment, random_observations
-from evorl.export.parity import NotTheSame, Parity, Recorded, drawn_observations, parity_of, recorded_steps
+from evorl.export.parity import Parity, ParityError, Recorded, drawn_observations, parity_of, recorded_steps
 from evorl.export.portable_policy import PortablePolicy
 from evorl.export.trace import traced_graph
 
@@ -82,7 +82,7 @@ def checked_page(path: Path, policy: PortablePolicy, recorded: Recorded) -> Pari
     """Run the page's program in Node.js and compare its outputs with ``recorded``; return ``None`` without Node.js.
 
     Raises:
-        NotTheSame: Node.js fails or takes too long, or the shape of an output differs.
+        ParityError: Node.js fails or takes too long, or the shape of an output differs.
     """
     if (node := node_command()) is None:
         return None
@@ -95,10 +95,10 @@ def checked_page(path: Path, policy: PortablePolicy, recorded: Recorded) -> Pari
     try:
         done = subprocess.run(command, input=content, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
     except subprocess.TimeoutExpired as error:
-        raise NotTheSame(f"{path} takes over {_TIMEOUT:g} s in Node.js. Other formats do not need Node.js.") from error
+        raise ParityError(f"{path} takes over {_TIMEOUT:g} s in Node.js. Other formats do not need Node.js.") from error
     if done.returncode != 0:
         reason = next((line for line in done.stderr.splitlines() if "Error" in line), done.stderr.strip())
-        raise NotTheSame(f"Node.js cannot run the program in {path}: {reason}. Other formats do not need Node.js.")
+        raise ParityError(f"Node.js cannot run the program in {path}: {reason}. Other formats do not need Node.js.")
     results = []
     for step in json.loads(done.stdout):
         outputs = {}

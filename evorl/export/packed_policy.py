@@ -16,7 +16,7 @@ from evorl.config.values import plain
 from evorl.execution.restoration import restore
 from evorl.execution.runtime import prepare_for
 from evorl.export.artifacts import html_page
-from evorl.export.parity import NotTheSame
+from evorl.export.parity import ParityError
 from evorl.export.stored_policy import stored_policy
 from evorl.rendering.players import played_entries
 from evorl.reports.elements import without_folders
@@ -146,7 +146,7 @@ def _page(folder: RunFolder, step: int, trust: bool) -> tuple[bytes | None, str]
     try:
         page, check = html_page(stored_policy(folder.path, checkpoint=step, trust=trust))
         return page, f"{policy_archive.PAGE}, {check}"
-    except (ValueError, NotTheSame) as error:
+    except (ValueError, ParityError) as error:
         return None, f"none, because {str(error).removesuffix(': set sample=true.').rstrip('.')}"
 
 

@@ -20,7 +20,7 @@ _FAR = 1e4  # beyond this, bounds of a space do not describe typical observation
 Step: TypeAlias = Callable[[Mapping[str, np.ndarray]], Mapping[str, Any]]
 
 
-class NotTheSame(ValueError):
+class ParityError(ValueError):
     """Raised if the outputs of a file differ from the outputs of its policy, or cannot be computed for comparison."""
 
 
@@ -98,7 +98,7 @@ def parity_of(policy: PortablePolicy, computed: list[dict[str, np.ndarray]], rec
     """Compare the outputs of a file, ``[B, ...]`` by name for each step, with the recorded outputs.
 
     Raises:
-        NotTheSame: the shape of an output differs.
+        ParityError: the shape of an output differs.
     """
     difference, same = 0.0, []
     discrete = [port.name for port in policy.results if port.name != SCORES and port.dtype.kind in "iub"]
@@ -109,7 +109,7 @@ def parity_of(policy: PortablePolicy, computed: list[dict[str, np.ndarray]], rec
         for name, expected in ours.items():
             actual = theirs[name]
             if actual.shape != expected.shape:
-                raise NotTheSame(f"{name} has the shape {actual.shape} in the file, but {expected.shape} in JAX.")
+                raise ParityError(f"{name} has the shape {actual.shape} in the file, but {expected.shape} in JAX.")
             if name in discrete:
                 step = 1 if name in counted else 0
                 apart = np.abs(actual.astype(np.int64) - expected.astype(np.int64))

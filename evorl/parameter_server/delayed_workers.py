@@ -24,7 +24,7 @@ from evorl.workflows.workflow import Workflow
 
 
 @dataclasses.dataclass(frozen=True)
-class Simulated:
+class SimulationResult:
     """Result of a simulation.
 
     Attributes:
@@ -50,7 +50,7 @@ def simulate_workers(
     settings: Mapping[str, Any] | None = None,
     seed: int = 0,
     num_pushes: int | None = None,
-) -> Simulated:
+) -> SimulationResult:
     """Simulate training with workers that share a parameter server, and return the result.
 
     With one worker, ``mode="fifo"`` and ``send="gradient"``, the result equals ordinary training with this seed.
@@ -84,7 +84,7 @@ def simulate_workers(
     agent_state = first.served.with_params(first.agent_state, params)
     eval_key = workflow.init(worker_key(seed, 0)).eval_key
     state = State(agent_state=agent_state, eval_key=eval_key, iterations=loop.server.updates)
-    return Simulated(loop.rows, params, agent_state, loop.server, workflow.evaluate(state))
+    return SimulationResult(loop.rows, params, agent_state, loop.server, workflow.evaluate(state))
 
 
 class _Ticks:

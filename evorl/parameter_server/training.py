@@ -37,7 +37,7 @@ _ASK = 1.0  # interval in seconds at which a worker that waits for simulators as
 
 
 @dataclasses.dataclass(frozen=True)
-class Served:
+class ServerResult:
     """Result of a training run.
 
     Attributes:
@@ -69,7 +69,7 @@ def serve_parameters(
     limits: ConnectionLimits | None = None,
     worker_config: Mapping[str, Any] | None = None,
     profile_dir: str | None = None,
-) -> Served:
+) -> ServerResult:
     """Run a parameter server until the applied pushes cover ``total_timesteps`` environment steps; return the result.
 
     Args:
@@ -105,7 +105,7 @@ def serve_parameters(
         asyncio.run(_serve(run, server, on_ready, stop, patience))
     agent_state = run.end()
     step = run.commands.step
-    return Served(agent_state, step, run.commands.pushes, step >= workflow.total_timesteps)
+    return ServerResult(agent_state, step, run.commands.pushes, step >= workflow.total_timesteps)
 
 
 async def _serve(
@@ -149,7 +149,7 @@ def _asked_to_stop(should_stop: Callable[[], bool] | None) -> Iterator[Callable[
 
 
 @dataclasses.dataclass(frozen=True)
-class Worked:
+class WorkerResult:
     """Result of a worker.
 
     Attributes:
@@ -177,7 +177,7 @@ def work(
     profile_dir: str | None = None,
     collector: Collector | None = None,
     message: Callable[[str], None] = lambda _: None,
-) -> Worked:
+) -> WorkerResult:
     """Run a worker of a parameter server until training ends, and return its counts of pushes.
 
     Args:
@@ -212,7 +212,7 @@ def work(
             collector.stop_when(lambda: should_stop() or link.poll_is_over())
         while not (link.is_over or should_stop() or link.pushes == max_pushes):
             link.run_iteration()
-    return Worked(link.pushes, link.accepted, link.step)
+    return WorkerResult(link.pushes, link.accepted, link.step)
 
 
 class _Link:

@@ -15,7 +15,7 @@ from evorl.config.command_lines import as_arguments
 from evorl.config.nodes import node_from_config
 from evorl.config.values import checked_mapping, checked_value
 from evorl.parameter_server.service import shared_limits
-from evorl.parameter_server.training import Worked, work
+from evorl.parameter_server.training import WorkerResult, work
 from evorl.parameter_server.worker import check_supported
 from evorl.runs.spec import RunSpec
 from evorl.runs.trust import foreign_names
@@ -23,7 +23,7 @@ from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.training_server import TrainingServer
 
 
-def work_for(spec: RunSpec, address: str, serve: Any, **settings: Any) -> Worked:
+def work_for(spec: RunSpec, address: str, serve: Any, **settings: Any) -> WorkerResult:
     """Run ``work(**settings)`` for a server's run; ``serve`` sets up a ``TrainingServer`` if ``env=remote``."""
     settings["seed"] = spec.seed
     workflow = workflow_from_config(spec.workflow_config())

@@ -15,7 +15,7 @@ import pytest
 
 from evorl.export import artifacts
 from evorl.export.artifacts import about, export_policy
-from evorl.export.parity import NotTheSame, Parity, compared, recorded_steps
+from evorl.export.parity import Parity, ParityError, compared, recorded_steps
 from evorl.runs.files import RunFolderError
 from tests.support.errors import raises_naming
 from tests.support.optional_packages import need
@@ -150,7 +150,7 @@ def test_a_policy_in_bfloat16_is_exact_or_in_float32(
 
 
 @pytest.mark.parametrize("form", ["numpy", "jax", "html"])
-@pytest.mark.parametrize("failure", [None, NotTheSame("cannot run"), ValueError("invalid"), KeyboardInterrupt()])
+@pytest.mark.parametrize("failure", [None, ParityError("cannot run"), ValueError("invalid"), KeyboardInterrupt()])
 def test_a_file_that_computes_something_else_replaces_no_other_file(
     form: str, failure: BaseException | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,7 +166,7 @@ def test_a_file_that_computes_something_else_replaces_no_other_file(
     monkeypatch.setattr(artifacts, "_checked", check)
     expected = ("differs from JAX", "1.0e-03", "not written") if failure is None else (str(failure),)
     for folder in (tmp_path / "export", tmp_path / "new"):
-        with raises_naming(NotTheSame if failure is None else type(failure), *expected):
+        with raises_naming(ParityError if failure is None else type(failure), *expected):
             export_policy(dataclasses.replace(policy, timesteps=65), [form], folder)
     assert {path: path.read_bytes() for path in (tmp_path / "export").iterdir()} == files
     assert not (tmp_path / "new").exists()

@@ -15,7 +15,7 @@ import pytest
 from evorl.envs import create_env
 from evorl.export.artifacts import export_policy
 from evorl.export.html_file import node_command
-from evorl.export.parity import NotTheSame
+from evorl.export.parity import ParityError
 from tests.support.errors import raises_naming
 from tests.support.portable import stored
 
@@ -72,7 +72,7 @@ def test_without_node_it_is_said_that_nothing_was_checked(
 def test_a_node_that_does_not_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node()
     monkeypatch.setattr("evorl.export.html_file._TIMEOUT", 1e-3)
-    with raises_naming(NotTheSame, "Node.js", "0.001 s"):
+    with raises_naming(ParityError, "Node.js", "0.001 s"):
         export_policy(stored("dqn", tmp_path), ["html"])
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from evorl.export.parity import NotTheSame, Parity, compared, drawn_observations, parity_of, recorded_steps
+from evorl.export.parity import Parity, ParityError, compared, drawn_observations, parity_of, recorded_steps
 from tests.support.errors import raises_naming
 from tests.support.portable import numpy_step, stored
 
@@ -34,7 +34,7 @@ def test_an_action_that_differs_is_counted(tmp_path: Path) -> None:
     assert parity == Parity(4, 0.0, 3)
     assert not parity.is_close
     assert parity.describe() == "differs from JAX by at most 0.0e+00 over 4 observations, 3 of 4 actions the same"
-    with raises_naming(NotTheSame, "action_scores", "(4, 1)", "(4, 2)"):
+    with raises_naming(ParityError, "action_scores", "(4, 1)", "(4, 2)"):
         parity_of(policy, [outputs | {"action_scores": outputs["action_scores"][:, :1]}], recorded)
 
 

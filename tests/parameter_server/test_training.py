@@ -23,7 +23,7 @@ from evorl.assembly import workflow_from_config
 from evorl.execution.collector import iterate
 from evorl.parameter_server.client import ParameterClient
 from evorl.parameter_server.frames import CommandRefused
-from evorl.parameter_server.training import Served, Worked, serve_parameters, work
+from evorl.parameter_server.training import ServerResult, WorkerResult, serve_parameters, work
 from evorl.recorders.row_file import CsvRecorder
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.serving.serve_settings import ServeSettings
@@ -69,7 +69,7 @@ class _Serving:
         self._thread.start()
         ready.wait()
 
-    def end(self) -> Served:
+    def end(self) -> ServerResult:
         """Return the result once the server ends."""
         self._thread.join(60)
         if self._error is not None:
@@ -250,9 +250,9 @@ def test_a_full_disk_ends_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @contextlib.contextmanager
-def _collecting(workflow: Workflow, address: str, number: int) -> Iterator[tuple[str, list[Worked]]]:
+def _collecting(workflow: Workflow, address: str, number: int) -> Iterator[tuple[str, list[WorkerResult]]]:
     """Run a worker with simulators in a thread; yield the address, and a list that receives its result."""
-    done: list[Worked] = []
+    done: list[WorkerResult] = []
     ready = threading.Event()
     with contextlib.closing(TrainingServer(workflow, ServeSettings(bind="127.0.0.1:0"))) as collector:
 

@@ -34,7 +34,7 @@ _MARGIN = 0.05  # minimum distance between the point and a wall, in cell sides
 _IS_NEAR = Within(REACH)
 
 
-class MazePlaces(Box):
+class MazePositions(Box):
     """Positions ``[2]`` in the free cells of a maze, relative to its center: x to the right, y downwards.
 
     Args:
@@ -78,10 +78,10 @@ class PointInMaze(Env):
         places: the maze, and the distribution of start positions.
     """
 
-    def __init__(self, places: MazePlaces) -> None:
+    def __init__(self, places: MazePositions) -> None:
         self.places = places
 
-    def _identity(self) -> MazePlaces:
+    def _identity(self) -> MazePositions:
         return self.places
 
     @property
@@ -139,10 +139,10 @@ def make_point_maze(maze: str | Sequence[str] = "u", start: str = "anywhere", go
     if isinstance(maze, str) and maze not in MAZES:
         raise ValueError(no_such("value of env.maze", maze, MAZES))
     rows = _checked_maze(MAZES[maze] if isinstance(maze, str) else maze)
-    starts = MazePlaces(rows, _only("start", start, "S", rows))
-    own_goals = MazePlaces(rows, _only("goal", goal, "F", rows))
+    starts = MazePositions(rows, _only("start", start, "S", rows))
+    own_goals = MazePositions(rows, _only("goal", goal, "F", rows))
     return GoalWrapper(
-        PointInMaze(starts), MazePlaces(rows), full_obs, MinusOneUntil(_IS_NEAR), _IS_NEAR, own_goals=own_goals
+        PointInMaze(starts), MazePositions(rows), full_obs, MinusOneUntil(_IS_NEAR), _IS_NEAR, own_goals=own_goals
     )
 
 

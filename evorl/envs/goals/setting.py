@@ -81,7 +81,7 @@ class GoalSetter(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class GoalsOfRows:
+class GoalAssignment:
     """Applies a goal setter in B environments; stores memory and keys in ``_internal.goals`` of their state.
 
     Attributes:
@@ -146,9 +146,9 @@ class GoalsOfRows:
         return self.start(_with_goals(state, goals, goals_state), starts)
 
 
-def goals_of_rows(setter: GoalSetter, env: Env) -> GoalsOfRows:
+def goals_of_rows(setter: GoalSetter, env: Env) -> GoalAssignment:
     """Return ``setter`` with the goal task of ``env``. Raises ``ValueError`` if ``env`` has no usable goal task."""
-    return GoalsOfRows(setter, required_goal_task(env, "env.goal_setter"))
+    return GoalAssignment(setter, required_goal_task(env, "env.goal_setter"))
 
 
 def _with_goals(state: EnvState, goals: jax.Array, goals_state: PyTreeDict) -> EnvState:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evorl.envs import AutoresetMode, create_env
-from evorl.envs.goals.point_maze import MAZES, REACH, STEP, MazePlaces, make_point_maze
+from evorl.envs.goals.point_maze import MAZES, REACH, STEP, MazePositions, make_point_maze
 from evorl.envs.wrappers import VectorEnv
 from tests.conformance.env import VectorEnvContract
 from tests.support.errors import raises_naming
@@ -28,7 +28,7 @@ class TestContract(VectorEnvContract):
 def test_no_walk_goes_through_a_wall(name: str) -> None:
     """The point stays in free cells and moves at most one step at a time."""
     env = create_env("goal/point_maze", maze=name, parallel=32, max_episode_steps=400)
-    places = MazePlaces(MAZES[name])
+    places = MazePositions(MAZES[name])
 
     def step(state, key):
         # Mostly one direction, so that the point meets walls.
@@ -50,7 +50,7 @@ def test_a_wall_stops_the_point_in_front_of_it() -> None:
     state = env.reset(jax.random.key(0))
     for _ in range(10):
         state = env.step(state, jnp.array([-1.0, -0.1]))
-    np.testing.assert_allclose(state.obs.observation + MazePlaces(MAZES["u"]).middle, [1.05, 1.25], atol=1e-5)
+    np.testing.assert_allclose(state.obs.observation + MazePositions(MAZES["u"]).middle, [1.05, 1.25], atol=1e-5)
 
 
 def test_the_goal_is_reached_from_the_far_end() -> None:
@@ -71,7 +71,7 @@ def test_the_goal_is_reached_from_the_far_end() -> None:
 
 @pytest.mark.parametrize("name", MAZES)
 def test_places_are_drawn_from_all_free_cells_alike(name: str) -> None:
-    places = MazePlaces(MAZES[name])
+    places = MazePositions(MAZES[name])
     draw = jax.jit(lambda key: jax.vmap(places.sample)(jax.random.split(key, 20_000)))
     contains = jax.jit(places.contains)
     drawn = np.asarray(draw(jax.random.key(0))) + places.middle

@@ -15,7 +15,7 @@ from evorl.cli.composition import compose_config
 from evorl.cli.training import check_training
 from evorl.config.values import declared_ranges, field_types
 from evorl.envs import Box, create_env
-from evorl.envs.goals.point_maze import MAZES, MazePlaces
+from evorl.envs.goals.point_maze import MAZES, MazePositions
 from evorl.envs.goals.setters import (
     SETTERS,
     AchievedGoals,
@@ -142,7 +142,7 @@ def test_every_goal_of_an_episode_is_remembered() -> None:
 
 def test_a_curriculum_stays_in_the_goal_space() -> None:
     """Goals near a reached position are never inside of walls."""
-    places = MazePlaces(MAZES["spiral"])
+    places = MazePositions(MAZES["spiral"])
     task = dataclasses.replace(TASK, goal_space=places)
     setter = CurriculumGoals(own_share=0.0)
     memory = setter.init(task).with_goal(jnp.array([-2.0, -2.0]), True, jnp.asarray(True))
