@@ -14,13 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.assembly import as_paid_by_the_environment
+from evorl.assembly import evaluation_env
 from evorl.cli.composition import compose_config
 from evorl.envs import AutoresetMode
 from evorl.envs.factory import create_env
 from evorl.envs.gymnasium import make_gymnasium_simulators
 from evorl.envs.gymnasium_atari import with_lives_as_episodes
 from evorl.envs.space import Discrete
+from evorl.runs.spec import RunSpec
 from tests.support.errors import raises_naming
 
 FIRE = 1
@@ -54,7 +55,7 @@ def test_other_environments_have_no_lives() -> None:
 
 def test_a_game_as_configured() -> None:
     config = compose_config(["agent=ppo", "env=atari/pong"])["env"]
-    played: Any = as_paid_by_the_environment(config)
+    played = evaluation_env(RunSpec(workflow={"env": config}))
     assert {"reward_clip", "terminal_on_life_loss"} <= set(config) - set(played)
     env = create_env({**played, "parallel": 2, "autoreset_mode": AutoresetMode.DISABLED, "host": "callback"})
     assert isinstance(env.action_space, Discrete)
