@@ -212,12 +212,12 @@ class Options:
 
     def get(self, path: str, default: Any = None) -> Any:
         """Return the setting at a path such as ``environment/max_episodes``, or the default if it is missing."""
-        value: Any = self._settings
+        found: Any = self._settings
         for name in path.split("/"):
-            if not isinstance(value, Mapping) or name not in value:
+            if not isinstance(found, Mapping) or name not in found:
                 return default
-            value = value[name]
-        return value
+            found = found[name]
+        return found
 
 
 class TrainingBase:
