@@ -113,7 +113,7 @@ def evaluate_run(named: RunSpec, overrides: Sequence[str] = ()) -> Evaluation:
         suffix = f"_evaluated_{spec.seed}" if "seed" in changes else ""
         _write(folder, workflow, spec, progress, episodes, suffix)
     arrays = {name: np.asarray(value, np.float64) for name, value in metrics.items()}
-    return Evaluation(folder.path, which, int(progress["timesteps"]), workflow.eval_episodes, arrays)
+    return Evaluation(folder.path, str(which), int(progress["timesteps"]), workflow.eval_episodes, arrays)
 
 
 def _show(workflow: Workflow, episodes: EvaluationMetrics) -> None:

@@ -316,7 +316,7 @@ def _composed(arguments: Sequence[str]) -> Iterator[RunSpec]:
     """Context manager that yields the settings composed from overrides; ``composed`` describes the config files."""
     with initialize_configs():
         config = compose("config", overrides=list(arguments), return_hydra_config=True)
-    holder = object.__new__(HydraConfig)  # a second one: that of the process belongs to all threads
+    holder: Any = object.__new__(HydraConfig)  # a second one: that of the process belongs to all threads
     holder.set_config(config)
     with open_dict(config):
         del config["hydra"]
