@@ -14,7 +14,11 @@ from evorl.types import State
 
 
 def restore(
-    workflow: Trainable, checkpointer: RunCheckpointer, seed: int, which: str | int, entries: Iterable[str] | None = None
+    workflow: Trainable,
+    checkpointer: RunCheckpointer,
+    seed: int,
+    which: str | int,
+    entries: Iterable[str] | None = None,
 ) -> tuple[State, dict[str, Any]]:
     """Return a saved state on this workflow's devices, and the progress stored in the checkpoint.
 
