@@ -10,7 +10,7 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
-from evorl.cli.arguments import argument_values, names_a_run
+from evorl.cli.arguments import argument_values
 from evorl.cli.config_tree import AGENT_PARTS
 from evorl.config.command_lines import shell_word
 from evorl.config.names import did_you_mean, no_such
@@ -67,11 +67,9 @@ def sweep_to_resume(arguments: Sequence[str]) -> tuple[Path | None, bool]:
 
     Raises:
         ValueError: there are other arguments, which would change the runs of the sweep; or ``trust`` is not a boolean.
-        RunFolderError: there is no such run or sweep.
+        RunFolderError: the run or sweep does not exist.
     """
     values = argument_values(arguments)
-    if not names_a_run(arguments, "resume"):
-        return None, False
     folder = find_to_resume(values["resume"], values.get("runs_folder", StoredRun().runs_folder))
     if not SweepFolder.exists(folder):
         return None, False

@@ -81,7 +81,7 @@ def _plans_or_sweeps(arguments: Sequence[str]) -> bool:
     if PLAN in arguments:
         print_plan(arguments, compose_checked)
         return True
-    folder, trust = sweep_to_resume(arguments)
+    folder, trust = sweep_to_resume(arguments) if names_a_run(arguments, "resume") else (None, False)
     if folder is None and not is_sweep(arguments) and not is_launched_sweep(arguments):
         return False
     _run_sweep(arguments, folder, trust)

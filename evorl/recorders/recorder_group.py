@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from evorl.runs.recorder import Chart, Recorder, Row, RunPlan
@@ -61,15 +61,17 @@ class RecorderGroup(Recorder):
             recorder.complete()
 
     def failure(self, error: Exception) -> None:
-        for recorder in self.recorders:
-            recorder.failure(error)
+        self._call_all(lambda recorder: recorder.failure(error))
 
     def close(self) -> None:
-        """Close every recorder, even if one of them fails; the first failure is raised at the end."""
+        self._call_all(lambda recorder: recorder.close())
+
+    def _call_all(self, call: Callable[[Recorder], None]) -> None:
+        """Call every recorder, even if one of them fails; the first failure is raised at the end."""
         failures: list[Exception] = []
         for recorder in self.recorders:
             try:
-                recorder.close()
+                call(recorder)
             except Exception as error:
                 failures.append(error)
         if failures:

@@ -254,15 +254,14 @@ def find_to_resume(which: Path | str, root: Path | str) -> Path:
     Raises:
         RunFolderError: see ``RunFolder.find``.
     """
-    named = {user_path(which).resolve(), user_path(Path(root) / which).resolve()}
+    named = user_path(which).resolve(), user_path(Path(root) / which).resolve()
     if sweep := next((path for path in named if SweepFolder.exists(path)), None):
         return sweep
-    found = RunFolder.find(which, root).path
-    while found not in named and _is_of_many(found.parent):
-        found = found.parent
-    return found
+    run = RunFolder.find(which, root)
+    while run.path not in named and _has_parts(above := RunFolder(run.path.parent)):
+        run = above
+    return run.path
 
 
-def _is_of_many(path: Path) -> bool:
-    folder = RunFolder(path)
-    return SweepFolder.exists(path) or folder.sweep_table.is_file() or folder.search_table.is_file()
+def _has_parts(folder: RunFolder) -> bool:
+    return SweepFolder.exists(folder.path) or folder.sweep_table.is_file() or folder.search_table.is_file()

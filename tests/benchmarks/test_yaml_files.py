@@ -1,4 +1,4 @@
-"""Data of the benchmarks: no key occurs twice in a mapping, of which PyYAML would silently keep the last value."""
+"""Data of the benchmarks: no key occurs twice in a mapping; PyYAML would silently keep its last value."""
 
 from __future__ import annotations
 

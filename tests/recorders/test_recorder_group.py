@@ -23,6 +23,8 @@ class Noting(Recorder):
 
     def failure(self, error: Exception) -> None:
         self.calls.append((self.name, str(error)))
+        if self.error:
+            raise self.error
 
     def close(self) -> None:
         self.calls.append((self.name, "close"))
@@ -42,12 +44,14 @@ def test_a_group_passes_everything_on_in_order() -> None:
     assert calls == [("a", "write", 1), ("b", "write", 1), ("a", "no"), ("b", "no"), ("a", "close"), ("b", "close")]
 
 
-def test_all_are_closed_even_when_one_fails() -> None:
+def test_all_recorders_learn_of_a_failure_and_are_closed_even_if_one_fails() -> None:
     calls: list = []
     group = RecorderGroup([Noting(calls, "a", OSError("first")), Noting(calls, "b", OSError("second"))])
     with pytest.raises(OSError, match="first"):
+        group.failure(ValueError("no"))
+    with pytest.raises(OSError, match="first"):
         group.close()
-    assert calls == [("a", "close"), ("b", "close")]
+    assert calls == [("a", "no"), ("b", "no"), ("a", "close"), ("b", "close")]
 
 
 def test_importing_recorders_imports_no_library() -> None:
