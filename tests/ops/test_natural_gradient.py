@@ -197,6 +197,21 @@ def test_the_whole_step_has_the_divergence_of_the_region() -> None:
     np.testing.assert_array_equal(_flat(still.change), 0.0)
 
 
+@pytest.mark.parametrize("damping", [0.0, 0.1, 10.0])
+def test_the_step_is_that_of_an_explicit_matrix(damping: float) -> None:
+    """The change is ``sqrt(2 max_kl / s^T F s) s`` with ``s = F^-1 g``, where the damping is part of ``F``."""
+    rng = np.random.default_rng(1)
+    factor, gradient = rng.normal(size=(6, 6)), rng.normal(size=6)
+    matrix = factor @ factor.T + 0.5 * np.eye(6)
+    damped = matrix + damping * np.eye(6)
+    direction = np.linalg.solve(damped, gradient)
+    expected = np.sqrt(2 * 0.02 / (direction @ damped @ direction)) * direction
+    region = TrustRegion(max_kl=0.02, damping=damping, cg_iterations=30)
+    step = jax.jit(lambda g: region.step(lambda v: jnp.asarray(matrix, jnp.float32) @ v, g))(jnp.asarray(gradient))
+    np.testing.assert_allclose(step.change, expected, rtol=2e-3, atol=1e-5)
+    np.testing.assert_allclose(step.expected_gain, gradient @ expected, rtol=1e-3)
+
+
 def _parabola(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return gain ``x - x^2`` and divergence ``x^2 / 2``."""
     return x - x**2, 0.5 * x**2

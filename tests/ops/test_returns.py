@@ -6,6 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 
 from evorl.ops import returns
 from evorl.ops.platform import compiled_for
@@ -41,7 +44,7 @@ def _without_values(window: dict) -> dict:
     return {name: array for name, array in window.items() if name != "values"}
 
 
-def _slow_lambda_return(w: dict, lambda_: float) -> np.ndarray:
+def _slow_lambda_return(w: dict, lambda_: float, discount: float = DISCOUNT) -> np.ndarray:
     """Return the weighted mean of n-step returns, cut at the end of episode or window (Sutton & Barto, eq. 12.3)."""
     result = np.zeros((T, B))
     for t in range(T):
@@ -49,7 +52,7 @@ def _slow_lambda_return(w: dict, lambda_: float) -> np.ndarray:
             total, weight, reward_sum, factor = 0.0, 1.0, 0.0, 1.0
             for k in range(t, T):
                 reward_sum += factor * w["rewards"][k, b]
-                factor *= DISCOUNT
+                factor *= discount
                 estimate = reward_sum + factor * (1 - w["terminations"][k, b]) * w["next_values"][k, b]
                 if w["dones"][k, b] or k == T - 1:
                     total += weight * estimate
@@ -75,6 +78,30 @@ def test_gae_targets_are_lambda_returns(window: dict, lambda_: float) -> None:
     np.testing.assert_allclose(advantages, expected - window["values"], rtol=1e-4, atol=1e-5)
     direct = returns.lambda_return(**_without_values(window), discount=DISCOUNT, lambda_=lambda_)
     np.testing.assert_allclose(direct, expected, rtol=1e-4, atol=1e-5)
+
+
+gae_of, lambda_return_of, vtrace_of = jax.jit(returns.gae), jax.jit(returns.lambda_return), jax.jit(returns.vtrace)
+
+
+@given(
+    flags=arrays.arrays(np.bool_, (2, T, B)),
+    discount=st.sampled_from([0.0, DISCOUNT, 1.0]),
+    lambda_=st.sampled_from([0.0, LAMBDA, 1.0]),
+)
+def test_episodes_may_end_anywhere(flags: np.ndarray, discount: float, lambda_: float) -> None:
+    """Returns equal loops for any terminations and truncations, at the first and last step too, and V-trace on policy
+    has the same targets.
+    """
+    rng = np.random.default_rng(0)
+    dones, (rewards, values, next_values) = flags.any(axis=0), rng.normal(size=(3, T, B)).astype(np.float32)
+    next_values[:-1] = np.where(dones[:-1], next_values[:-1], values[1:])
+    w = {"rewards": rewards, "values": values, "next_values": next_values, "terminations": flags[0], "dones": dones}
+    expected = _slow_lambda_return(w, lambda_, discount)
+    advantages, targets = gae_of(**w, discount=discount, gae_lambda=lambda_)
+    direct = lambda_return_of(**_without_values(w), discount=discount, lambda_=lambda_)
+    on_policy = vtrace_of(**w, log_ratios=np.zeros((T, B), np.float32), discount=discount, lambda_=lambda_)
+    for found in (targets, advantages + values, direct, on_policy.value_targets, on_policy.advantages + values):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_truncation_bootstraps_and_termination_does_not() -> None:

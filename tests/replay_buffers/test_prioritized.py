@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import numpy as np
+import pytest
 
 from evorl.ops.sum_tree import get_weights
 from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer, PrioritizedReplayState
@@ -53,6 +54,16 @@ def test_importance_weights_undo_the_preference() -> None:
     for value in range(1, 8):  # each value has the weight of probability 1/8
         np.testing.assert_allclose(weights[drawn == value].sum() / 40_000, 1 / 8, rtol=0.1)
     np.testing.assert_array_equal(WHOLE.importance_weights(state, rows, envs, 0.0), 1.0)
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.4, 1.0])
+def test_importance_weights_follow_their_formula(exponent: float) -> None:
+    """Weights are ``(1 / (N P(i))) ** exponent`` (section 3.4) for errors of any magnitude, also of 0."""
+    errors = np.array([0.0, 1e-9, -1e-3, 1.0, -1.0, 4.0, 1e6, -1e6], np.float32)
+    priorities = (np.abs(errors.astype(np.float64)) + 1e-6) ** 0.5
+    index = np.arange(8)
+    found = WHOLE.importance_weights(_with_errors(_filled(2), errors), index // 4, index % 4, exponent)
+    np.testing.assert_allclose(found, (1.0 / (8 * priorities / priorities.sum())) ** exponent, rtol=1e-5)
 
 
 def test_new_transitions_have_the_greatest_priority_there_was() -> None:

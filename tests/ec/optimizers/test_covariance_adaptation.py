@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +28,32 @@ def test_defaults_are_those_of_the_tutorial() -> None:
     # Eq. 53: negative weights keep the covariance matrix positive definite.
     assert (c.weights[6:] < 0).all()
     assert (1 - c.c_1 - c.c_mu) / 20 + 1e-6 >= c.c_mu * -c.weights[6:].sum()
+
+
+@pytest.mark.parametrize(("n", "size"), [(1, 4), (2, 5), (5, 101), (30, 16), (300, 9), (300, 1000)])
+def test_all_defaults_follow_table_1(n: int, size: int) -> None:
+    """Constants equal Hansen 2016, table 1 and eq. 49 to 58, written out for float64."""
+    raw = [math.log((size + 1) / 2) - math.log(i) for i in range(1, size + 1)]
+    best, rest = raw[: size // 2], raw[size // 2 :]
+    mu_eff, rest_eff = (sum(w) ** 2 / sum(x**2 for x in w) for w in (best, rest))
+    c_sigma, c_1 = (mu_eff + 2) / (n + mu_eff + 5), 2 / ((n + 1.3) ** 2 + mu_eff)
+    c_mu = min(1 - c_1, 2 * (1 / 4 + mu_eff + 1 / mu_eff - 2) / ((n + 2) ** 2 + mu_eff))
+    alpha = min(1 + c_1 / c_mu, 1 + 2 * rest_eff / (mu_eff + 2), (1 - c_1 - c_mu) / (n * c_mu))
+    negative = -sum(x for x in raw if x < 0)
+    found = AdaptationConstants.default(n, size, size // 2, diagonal=False)
+    expected = [x / sum(best) if x > 0 else alpha * x / negative for x in raw]
+    np.testing.assert_allclose(found.weights, expected, rtol=1e-5, atol=1e-7)
+    numbers = {
+        "mu_eff": mu_eff,
+        "c_sigma": c_sigma,
+        "damping": 1 + 2 * max(0.0, math.sqrt((mu_eff - 1) / (n + 1)) - 1) + c_sigma,
+        "c_c": (4 + mu_eff / n) / (n + 4 + 2 * mu_eff / n),
+        "c_1": c_1,
+        "c_mu": c_mu,
+        "chi_n": math.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n**2)),
+    }
+    for name, value in numbers.items():
+        np.testing.assert_allclose(getattr(found, name), value, rtol=1e-6, err_msg=name)
 
 
 def test_a_diagonal_is_learned_faster_and_without_negative_weights() -> None:
