@@ -52,7 +52,7 @@ _BASES: dict[str, type[PyTreeNode]] = {"archive": Archive, "optimizer": EvoOptim
 
 # By config path: kind-specific settings of the file that Hydra read last; ``_settings_of_kind`` uses them afterwards.
 _in_file: dict[str, dict[str, Any]] = {}
-_in_turn = threading.RLock()
+_compose_lock = threading.RLock()  # Hydra has one state per process
 
 
 def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
@@ -63,22 +63,21 @@ def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
 
 @contextmanager
 def initialize_configs() -> Iterator[None]:
-    """Context manager in which ``hydra.compose`` reads the config tree; the files are completed when they are read."""
-    with evorl_hydra(), initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
+    """Context manager in which ``hydra.compose`` reads and completes the config tree, in one thread at a time."""
+    with _compose_lock, evorl_hydra(), initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
         yield
 
 
 @contextmanager
 def evorl_hydra() -> Iterator[None]:
-    """Context manager: Hydra reads files with class defaults, in one thread at a time; restores a user's Hydra app."""
-    with _in_turn:
-        _, sources = Plugins.instance(), SourcesRegistry.instance().types  # Plugins registers Hydra's own sources
-        before = GlobalHydra.instance().hydra, VersionBase.instance().version_base, sources["file"]
-        GlobalHydra.instance().hydra, sources["file"] = None, FileConfigSource
-        try:
-            yield
-        finally:
-            GlobalHydra.instance().hydra, VersionBase.instance().version_base, sources["file"] = before
+    """Context manager that adds class defaults to the files that Hydra reads; restores a user's own Hydra app."""
+    _, sources = Plugins.instance(), SourcesRegistry.instance().types  # Plugins registers Hydra's own sources
+    before = GlobalHydra.instance().hydra, VersionBase.instance().version_base, sources["file"]
+    GlobalHydra.instance().hydra, sources["file"] = None, FileConfigSource
+    try:
+        yield
+    finally:
+        GlobalHydra.instance().hydra, VersionBase.instance().version_base, sources["file"] = before
 
 
 class FileConfigSource(file_config_source.FileConfigSource):

@@ -77,7 +77,7 @@ def sweep_to_resume(arguments: Sequence[str]) -> tuple[Path | None, bool]:
     if others:
         raise ValueError(
             f"{folder} is a sweep, whose runs keep their settings: remove {' '.join(others)}, or resume one of its "
-            "runs alone."
+            "runs alone, by its folder."
         )
     return folder, stored_run_settings(arguments).trust
 

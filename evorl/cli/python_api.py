@@ -255,8 +255,9 @@ def as_overrides(settings: Mapping[str, Any]) -> list[str]:
     """
     overrides = []
     for key, value in settings.items():
-        if isinstance(value, Mapping) and "name" in value and NAMED.fullmatch(key):
-            overrides.append(f"{key}={as_override(value['name'])}")
+        kind = value.get("name") if isinstance(value, Mapping) and NAMED.fullmatch(key) else None
+        if isinstance(value, Mapping) and kind and (isinstance(kind, str) or callable(kind)):
+            overrides.append(f"{key}={as_override(kind)}")
             overrides += [f"{key}.{name}={as_override(x)}" for name, x in value.items() if name != "name"]
         else:
             overrides.append(f"{key}={as_override(value)}")
@@ -316,12 +317,17 @@ def _composed(arguments: Sequence[str]) -> Iterator[RunSpec]:
     """Context manager that yields the settings composed from overrides; ``composed`` describes the config files."""
     with initialize_configs():
         config = compose("config", overrides=list(arguments), return_hydra_config=True)
-    holder: Any = object.__new__(HydraConfig)  # a second one: that of the process belongs to all threads
-    holder.set_config(config)
-    with open_dict(config):
-        del config["hydra"]
-    token = composed.set(holder.cfg.hydra)
+        before = HydraConfig.instance().cfg  # that of a program that uses Hydra itself
+        HydraConfig.instance().set_config(config)
+        try:
+            hydra = HydraConfig.get()
+            with open_dict(config):
+                del config["hydra"]
+            spec = RunSpec.from_config(config)  # resolves ${hydra:...}
+        finally:
+            HydraConfig.instance().cfg = before
+    token = composed.set(hydra)
     try:
-        yield RunSpec.from_config(config)
+        yield spec
     finally:
         composed.reset(token)

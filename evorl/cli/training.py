@@ -106,7 +106,7 @@ def _refuse_other_comparison(before: Mapping[str, Any], after: Mapping[str, Any]
     if changed and any(config.get(kind) is not None for kind in kinds for config in (before, after)):
         raise ValueError(
             f"{', '.join(changed)}: a resumed sweep or search keeps its settings, and a run cannot become one: "
-            f"remove {'it' if len(changed) == 1 else 'them'}, or start a new run without resume."
+            f"remove {'it' if len(changed) == 1 else 'them'}, resume a part by its folder, or train without resume."
         )
 
 

@@ -14,7 +14,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from evorl.assembly import complete_config, workflow_class
-from evorl.cli.arguments import own_folders
+from evorl.cli.arguments import argument_values, own_folders
 from evorl.cli.composition import compose_config
 from evorl.cli.config_tree import config_names
 from evorl.cli.settings import commented_settings, run_comments
@@ -44,9 +44,9 @@ def describe_unknown_key(key: str, error: BaseException | None, folder: Path) ->
         return f"there is no setting {key}: {off} is {inline_yaml(value)}. {_example(off, key, folder)}"
     if (argument := _argument_of_factory(key, config.get("env"))) is not None:
         return argument
-    keys, above = dotted_keys(config), key.removesuffix(".name")
-    if above not in {key, *_GROUPS} and any(known.startswith(f"{above}.") for known in keys):
-        return f"unknown config key {key!r}. A class of your own is added with a plus: +{key}=module:Class"
+    keys = dotted_keys(config)
+    if key.endswith(".name") and ":" in (name := argument_values(sys.argv[1:]).get(key, "")):
+        return f"unknown config key {key!r}. A class of your own is added with a plus: +{key}={name}"
     is_near = names_for_synonym(key, keys) or any(known.endswith(f".{key}") for known in keys)
     agents = () if is_near else tuple(_agents_with(key, folder))
     if not agents:
@@ -97,7 +97,7 @@ def _chosen(key: str) -> Any:
 def _setting_without_entries(key: str, node: Any) -> str | None:
     """Return the parent setting of the key if it is a single value or null, without entries; else ``None``.
 
-    So is an empty mapping, because Hydra replaces the value by one while it resolves the key.
+    An empty mapping counts as one: Hydra creates it in place of a value while it resolves the key.
     """
     path: list[str] = []
     for name in key.split(".")[:-1]:

@@ -208,9 +208,9 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
         metrics = {name: np.zeros(num_envs, np.float32) for name in self._metrics}
         for i, env in enumerate(self._envs):
             try:
-                obs, paid, terminated, truncated, info = answers.as_step(env.step(converted[i]))
+                obs, own_reward, terminated, truncated, info = answers.as_step(env.step(converted[i]))
                 answers.put_observation(self.obs_space, batch, i, self._observed(obs))
-                reward[i] = answers.as_reward(paid)
+                reward[i] = answers.as_reward(own_reward)
                 termination[i] = answers.as_flag(terminated, "terminated")
                 truncation[i] = answers.as_flag(truncated, "truncated")
                 for name in self._metrics:

@@ -162,7 +162,7 @@ class RunFolder:
 
     @classmethod
     def find(cls, which: Path | str, root: Path | str) -> Self:
-        """Return the run that ``resume=<which>`` names: ``latest``, a path, or the name of a run below ``root``.
+        """Return the run that ``which`` names: ``latest``, a path, or the name of a run below ``root``.
 
         In a folder of runs, such as ``runs/ppo-cartpole`` or ``runs``, find the run with the most recent checkpoint.
 

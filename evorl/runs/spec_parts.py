@@ -218,7 +218,7 @@ class StoredRun(Part):
     """A stored run that a command continues or evaluates.
 
     Attributes:
-        resume: run to continue: a run folder, or latest; null starts a new run
+        resume: run, sweep or search to continue: its folder, or latest; null starts a new run
         run: run that a command such as evorl evaluate reads: a run folder, a packed policy or latest; null for none
         trust: allow code outside evorl that the stored run's config names; only for runs from sources that you trust
         runs_folder: folder in which run folders are created, and which is searched for runs given by name or as latest

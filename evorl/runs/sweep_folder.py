@@ -16,6 +16,7 @@ from typing import Any, Self
 from evorl.config.command_lines import as_arguments, describe_setting, user_path
 from evorl.runs.files import PRIVATE, RunFolderError, make_folder, refuse_link, write_atomically, write_text, writing_to
 from evorl.runs.folder import RunFolder, new_folder
+from evorl.runs.run_state import FINISHED, read_state
 from evorl.runs.trust import refuse_composed_code
 
 STATES = ("waiting", "running", "stopped", "finished", "failed", "diverged")
@@ -249,7 +250,8 @@ def find_to_resume(which: Path | str, root: Path | str) -> Path:
     """Return the folder that ``resume=<which>`` names: a run, or the sweep or search that contains the newest run.
 
     ``latest`` and a folder of runs name the run with the most recent checkpoint. If it belongs to a sweep or search,
-    that is resumed as a whole: to resume a part alone, name its own folder.
+    that is resumed as a whole: to resume a part alone, name its own folder. An unfinished run of a finished sweep was
+    resumed alone, and is again.
 
     Raises:
         RunFolderError: see ``RunFolder.find``.
@@ -258,10 +260,14 @@ def find_to_resume(which: Path | str, root: Path | str) -> Path:
     if sweep := next((path for path in named if SweepFolder.exists(path)), None):
         return sweep
     run = RunFolder.find(which, root)
-    while run.path not in named and _has_parts(above := RunFolder(run.path.parent)):
+    while run.path not in named and (above := RunFolder(run.path.parent)) and _continues_with(above, run):
         run = above
     return run.path
 
 
-def _has_parts(folder: RunFolder) -> bool:
-    return SweepFolder.exists(folder.path) or folder.sweep_table.is_file() or folder.search_table.is_file()
+def _continues_with(above: RunFolder, run: RunFolder) -> bool:
+    """Return True if ``above`` is the sweep or search of ``run``, and the run was not resumed alone."""
+    is_finished = read_state(run.state, run.log).state == FINISHED
+    if SweepFolder.exists(above.path):
+        return is_finished or any(x.state != FINISHED for x in SweepFolder.open(above.path, trust=True).runs)
+    return above.search_table.is_file() or (above.sweep_table.is_file() and is_finished)

@@ -13,6 +13,7 @@ from evorl.config.command_lines import is_address
 from evorl.config.custom_parts import custom_class, custom_part
 from evorl.config.gate import admit
 from evorl.config.names import name_and_options
+from evorl.config.yaml_text import inline_yaml
 from evorl.envs.libraries import HOST_LIBRARIES
 from evorl.execution import programs
 from evorl.execution.first_update import refuse_idle_training
@@ -198,11 +199,13 @@ def _differing_activations(here: Mapping[str, Any], there: Mapping[str, Any], fo
     """Yield a message for each activation that differs from the other run's: shapes do not depend on it."""
     before, after = (config.get("agent") or {} for config in (there, here))
     for part in (name for name, node in before.items() if isinstance(node, Mapping) and "activation" in node):
-        old, new = (dict(node.get(part) or before[part]).get("activation") for node in (before, after))
-        if old != new:
+        sections = [(node.get(part) or {}, node.get("network") or {}) for node in (before, after)]
+        old, new = (own.get("activation") or shared.get("activation") for own, shared in sections)
+        if part in after and old != new:
             yield (
-                f"agent.{part}.activation is {old} in {folder.path} but {new} here, so that the network computes other "
-                "outputs from the same parameters: repeat the setting of that run to continue from its policy."
+                f"agent.{part}.activation is {inline_yaml(old)} in {folder.path} but {inline_yaml(new)} here, so that "
+                "the network computes other outputs from the same parameters: repeat the setting of that run to "
+                "continue from its policy."
             )
 
 

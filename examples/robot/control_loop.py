@@ -65,7 +65,7 @@ class OnnxPolicy:
 
 @dataclass
 class Report:
-    """Measurements of a loop, in seconds; times are those of the latest ``TIMES_KEPT`` ticks.
+    """Measurements of a loop; times, in seconds, cover the latest ``TIMES_KEPT`` ticks.
 
     Attributes:
         ticks: number of ticks.

@@ -14,12 +14,13 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import ConfigCompositionException
 from hydra.version import getbase
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from evorl.assembly import workflow_from_config
 from evorl.cli import python_api, training
 from evorl.cli.composition import compose_config, initialize_configs
 from evorl.cli.python_api import as_overrides
+from evorl.cli.run_command import with_hydra
 from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.optimizers import OpenES
 from tests.support.errors import raises_naming
@@ -220,3 +221,27 @@ def test_threads_compose_their_own_configs(chosen: list[str], resumes: bool) -> 
         folder = f"{agent.replace('/', '-')}-cartpole"
         assert result == (agent, arguments, folder, number, {} if resumes else None)
     assert not HydraConfig.initialized()
+
+
+def test_other_threads_compose_while_a_job_of_hydra_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["evorl"])
+    monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
+    workflows: list[str] = []
+
+    def compose_another() -> None:
+        workflows.append(compose_config(["agent=sac", "env=pendulum"]).workflow)
+
+    def job(config: DictConfig) -> None:
+        thread = threading.Thread(target=compose_another, daemon=True)
+        thread.start()
+        thread.join(timeout=60)
+        workflows.append(config.workflow)
+
+    with_hydra(["agent=ppo", "env=cartpole", f"hydra.run.dir={tmp_path}"], job)
+    assert [name.rpartition(".")[2] for name in workflows] == ["SACWorkflow", "PPOWorkflow"]
+
+
+def test_settings_may_refer_to_the_settings_of_hydra() -> None:
+    arguments = ["agent=ppo", "env=cartpole", "title=${hydra:runtime.choices.agent}-mine"]
+    with python_api._composed(arguments) as spec:
+        assert spec.title == "ppo-mine"

@@ -61,6 +61,18 @@ def test_each_key_is_answered(
     assert "env.name" not in message  # for a wrong top-level key, only top-level keys are suggested
 
 
+def test_only_the_name_of_a_class_is_added_with_a_plus(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["agent=ppo", "evaluation.name=x"]
+    monkeypatch.setattr("sys.argv", ["evorl", *arguments])
+    with pytest.raises(SystemExit), explained_errors(config_folder()):
+        compose_config(arguments)
+    message = capsys.readouterr().err
+    assert_names(message, "'evaluation.name'", "Available: evaluation.goals")
+    assert "plus" not in message
+
+
 def test_files_of_ones_own_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -60,24 +60,59 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     assert not (tmp_path / "target").exists()
 
 
-@pytest.mark.parametrize("of_many", ["sweep.csv", "search.csv", "sweep.json"])
-@pytest.mark.parametrize("depth", [1, 2])
-def test_the_latest_run_is_resumed_with_the_sweep_or_search_that_contains_it(
-    tmp_path: Path, of_many: str, depth: int
+def make_part(whole: Path, name: str, state: str) -> Path:
+    """Create a run with a checkpoint in a sweep or search."""
+    run = with_checkpoint(RunFolder.create(whole, {}, name))
+    run.state.write_text(json.dumps({"state": state}))
+    return run.path
+
+
+@pytest.mark.parametrize(
+    ("table", "state", "continues_whole"),
+    [
+        *(("search.csv", state, True) for state in ("finished", "stopped")),
+        *(("sweep.csv", "finished", True), ("sweep.csv", "stopped", False)),  # the best setting, resumed alone
+    ],
+)
+def test_the_latest_run_is_resumed_with_its_sweep_or_search_in_one_folder(
+    tmp_path: Path, table: str, state: str, continues_whole: bool
 ) -> None:
     whole = RunFolder.create(tmp_path, {}, "whole").path
-    (whole / of_many).touch()
-    inner = RunFolder.create(whole, {}, "inner").path
-    if depth == 2:
-        (inner / "sweep.csv").touch()
-    part = inner if depth == 1 else RunFolder.create(inner, {}, "best").path
-    for path in {inner, part}:
-        with_checkpoint(RunFolder(path))
-    assert find_to_resume("latest", tmp_path) == whole.resolve()
-    assert find_to_resume(tmp_path, tmp_path) == whole.resolve()
-    for named in (whole, inner, part):
+    (whole / table).touch()
+    part = make_part(whole, "part", state)
+    for which in ("latest", tmp_path):
+        assert find_to_resume(which, tmp_path) == (whole if continues_whole else part).resolve()
+    for named in (whole, part):
         assert find_to_resume(named, tmp_path) == named.resolve()
         assert find_to_resume(str(named.relative_to(tmp_path)), tmp_path) == named.resolve()
+
+
+@pytest.mark.parametrize(
+    ("states", "state", "continues_whole"),
+    [
+        *((("finished", "finished"), "finished", True), (("finished", "waiting"), "finished", True)),
+        *((("running", "waiting"), "stopped", True), (("finished", "finished"), "stopped", False)),
+    ],
+)
+def test_the_latest_run_is_resumed_with_its_sweep_unless_that_is_finished(
+    tmp_path: Path, states: tuple[str, str], state: str, continues_whole: bool
+) -> None:
+    sweep = SweepFolder.create(tmp_path, [], JOBS[:2])
+    sweep.runs[0].state, sweep.runs[1].state = states
+    sweep.save()
+    part = make_part(sweep.path, sweep.runs[0].folder, state)
+    assert find_to_resume("latest", tmp_path) == (sweep.path if continues_whole else part.resolve())
+    assert find_to_resume(part, tmp_path) == part.resolve()
+    assert find_to_resume(sweep.path.name, tmp_path) == sweep.path
+
+
+def test_a_sweep_within_a_sweep_is_resumed_as_a_whole(tmp_path: Path) -> None:
+    sweep = SweepFolder.create(tmp_path, [], JOBS[:2])
+    inner = RunFolder.create(sweep.path, {}, sweep.runs[0].folder)
+    (inner.path / "sweep.csv").touch()
+    best = make_part(inner.path, "best", "finished")
+    assert find_to_resume("latest", tmp_path) == sweep.path
+    assert find_to_resume(best, tmp_path) == best.resolve()
 
 
 def test_the_latest_run_outside_of_sweeps_is_resumed_alone(tmp_path: Path) -> None:

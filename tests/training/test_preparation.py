@@ -17,6 +17,7 @@ from evorl.cli import main as cli
 from evorl.cli.arguments import overrides_first
 from evorl.cli.training import _refuse_other_comparison, _stored_run, refuse_with_resume
 from evorl.config.gate import scope
+from evorl.config.yaml_text import inline_yaml
 from evorl.execution.restoration import restore
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
@@ -166,6 +167,8 @@ def test_a_run_is_fine_tuned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     stored = second.load_config()
     assert stored.init_from == {"run": str(first.path), "parts": ["policy"], "which": "latest"}
     assert RunCheckpointer(second.checkpoints).steps[-1] == 2
+    third = train(f"init_from={first.path}", "agent.network.activation=silu")
+    assert "agent.network.activation is tanh in" in third.log.read_text()
 
 
 ACTIVATIONS = st.sampled_from(["tanh", "relu", None, {"name": "kaf", "kernel": "rbf2d"}, "my_parts:snake"])
@@ -178,10 +181,12 @@ def test_another_activation_is_told(here: dict[str, Any], there: dict[str, Any])
     """Shapes do not depend on activations: parameters of another network were loaded without a remark."""
     configs = [{"agent": {part: {"activation": x} for part, x in each.items()}} for each in (here, there)]
     messages = list(preparation._differing_activations(*configs, RunFolder("runs/other")))
-    differing = [part for part in there if here[part] != there[part]]
+    used = [{part: x or each["network"] for part, x in each.items()} for each in (here, there)]
+    differing = [part for part in there if used[0][part] != used[1][part]]
     assert len(messages) == len(differing)
     for message, part in zip(messages, differing, strict=True):
-        assert_names(message, f"agent.{part}.activation is", str(there[part]), str(here[part]), "runs/other")
+        new, old = (inline_yaml(each[part]) for each in used)
+        assert_names(message, f"agent.{part}.activation is {old} in runs/other", f"but {new} here")
 
 
 @pytest.mark.parametrize(
