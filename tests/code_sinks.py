@@ -107,6 +107,7 @@ REVIEWED_SOURCES: Mapping[Place, str] = {
     ("evorl/reports/recorded_run.py", "config"): "shown, never built",
     ("evorl/export/packed_policy.py", "packed_files"): "copied as plain data, after StoredConfig.spec of _checkpoint",
     ("evorl/runs/best_run.py", "find_run"): "its command lines are not composed: only returns and folders are read",
+    ("evorl/runs/sweep_folder.py", "_continues_with"): "its command lines are not composed: only states are read",
     ("evorl/runs/best_run.py", "_env_of"): "only names are compared, never built",
     ("evorl/runs/folder.py", "load_config"): "refuse_foreign_code unless it is trusted",
     ("evorl/runs/folder.py", "update_config"): "compared with another text",

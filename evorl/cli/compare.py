@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from evorl.config.names import no_such
 from evorl.recorders.screen import print_line
 from evorl.reports.comparison_charts import improvements
 from evorl.reports.verdict import verdict
+from evorl.runs.files import RunFolderError
 from evorl.runs.run_state import FINISHED
 from evorl.runs.sweep_folder import SweepFolder
 
@@ -43,9 +45,10 @@ def compare(arguments: Sequence[str], train_all: Callable[[Sequence[str]], None]
     """
     values = argument_values(arguments)
     if "resume" in values:
-        resumed, trust = sweep_to_resume(overrides_first(list(arguments)))
-        folder, overrides = resumed or user_path(values["resume"]), list(arguments)
-        SweepFolder.open(folder, trust)  # raises an error before anything is resumed
+        folder, trust, overrides = None, False, list(arguments)
+        with contextlib.suppress(RunFolderError):
+            folder, trust = sweep_to_resume(overrides_first(overrides))
+        SweepFolder.open(folder := folder or user_path(values["resume"]), trust)  # raises an error before anything is resumed
     else:
         folder = user_path(values.get("runs_folder", "runs")).resolve() / time.strftime("compare_%Y-%m-%d_%H-%M-%S")
         overrides, trust = ["-m", *_read(arguments, values), f"hydra.sweep.dir={folder}"], True
