@@ -48,7 +48,7 @@ def compare(arguments: Sequence[str], train_all: Callable[[Sequence[str]], None]
         folder, trust, overrides = None, False, list(arguments)
         with contextlib.suppress(RunFolderError):
             folder, trust = sweep_to_resume(overrides_first(overrides))
-        SweepFolder.open(folder := folder or user_path(values["resume"]), trust)  # an error, before it is resumed
+        SweepFolder.open(folder := folder or user_path(values["resume"]), trust)  # raises before anything is resumed
     else:
         folder = user_path(values.get("runs_folder", "runs")).resolve() / time.strftime("compare_%Y-%m-%d_%H-%M-%S")
         overrides, trust = ["-m", *_read(arguments, values), f"hydra.sweep.dir={folder}"], True
