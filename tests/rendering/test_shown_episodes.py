@@ -129,7 +129,7 @@ class Blind:
 )
 def test_a_simulator_that_draws_nothing_is_told(picture: Any, kind: type[Exception], parts: tuple[str, ...]) -> None:
     with raises_naming(kind, *parts):
-        simulator_renderer(Blind(picture), 8)(None)  # pyright: ignore[reportArgumentType]
+        simulator_renderer(Blind(picture), 8)(None)  # pyright: ignore[reportArgumentType]  # a stand-in
 
 
 class Stumbling(gymnasium.Env):
