@@ -71,18 +71,16 @@ class PPOAgent(ActorCriticAgent):
         policy, values, _, quantiles = self.estimates_of_batch(agent_state, params, batch)
         log_ratio = policy.log_prob(batch.raw_actions) - batch.log_probs
         clip_epsilon = value_at(self.clip_epsilon, progress)
-        entropy_coefficient = value_at(self.entropy_coefficient, progress)
-        if self.surrogate == "clip":
-            policy_loss = clipped_surrogate(log_ratio, batch.advantages, clip_epsilon).mean()
-        else:
-            policy_loss = drift_surrogate(log_ratio, batch.advantages).mean()
+        clipped = functools.partial(clipped_surrogate, clip_epsilon=clip_epsilon)
+        surrogate = clipped if self.surrogate == "clip" else drift_surrogate
+        policy_loss = surrogate(log_ratio, batch.advantages).mean()
         if quantiles is not None:
             value_loss = returns_quantile_huber(quantiles, batch.targets, self.value_clip_epsilon).mean()
         elif self.value_clip_epsilon is None:
             value_loss = squared_error(values, batch.targets).mean()
         else:
             value_loss = clipped_value_error(values, batch.values, batch.targets, self.value_clip_epsilon).mean()
-        entropy = policy.entropy().mean()
+        entropy, entropy_coefficient = policy.entropy().mean(), value_at(self.entropy_coefficient, progress)
         loss = policy_loss + self.value_coefficient * value_loss - entropy_coefficient * entropy
         if self.value_l2 is not None:
             loss += self.value_l2 * optax.tree.norm(params["value"], squared=True)

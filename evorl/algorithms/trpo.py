@@ -21,7 +21,7 @@ from evorl.config.values import require_positive
 from evorl.envs.env import Env
 from evorl.fields import Within
 from evorl.ops import collectives
-from evorl.ops.losses import approximate_kl, clipped_surrogate, explained_variance, squared_error
+from evorl.ops.losses import approximate_kl, clipped_surrogate, explained_variance, extend_linearly, squared_error
 from evorl.ops.natural_gradient import TrustRegion, hessian_product, score_product
 from evorl.ops.optimization import Optimizer, gradient_step
 from evorl.ops.schedules import Schedule
@@ -67,7 +67,7 @@ class TRPOAgent(ActorCriticAgent):
 
     def surrogate(self, policy_params: Params, agent_state: AgentState, batch: ActorCriticBatch) -> jax.Array:
         """Return the weighted mean of ``pi(a|s) / pi_old(a|s) A`` (eq. 14 of the paper)."""
-        ratio = jnp.exp(self.log_ratio(policy_params, agent_state, batch))
+        ratio = extend_linearly(jnp.exp, self.log_ratio(policy_params, agent_state, batch))
         return (batch.weights * ratio * batch.advantages).mean()
 
     def divergence(self, policy_params: Params, agent_state: AgentState, batch: ActorCriticBatch) -> jax.Array:

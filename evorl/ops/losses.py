@@ -6,12 +6,21 @@ Arrays have any shape. All arguments of one function have the same shape unless 
 from __future__ import annotations
 
 import functools
+import math
+from collections.abc import Callable
 
 import chex
 import jax
 import jax.numpy as jnp
 
 from evorl.ops import collectives
+
+MAX_LOG_RATIO = 20.0  # float32 overflows from 89 on
+
+
+def extend_linearly(fn: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
+    """Return ``fn(x)``, an exponential, continued linearly above ``MAX_LOG_RATIO``: values and gradients are finite."""
+    return fn(jnp.minimum(x, MAX_LOG_RATIO)) + math.exp(MAX_LOG_RATIO) * jnp.maximum(x - MAX_LOG_RATIO, 0.0)
 
 
 def clipped_surrogate(log_ratio: jax.Array, advantages: jax.Array, clip_epsilon: jax.Array | float) -> jax.Array:
@@ -23,7 +32,7 @@ def clipped_surrogate(log_ratio: jax.Array, advantages: jax.Array, clip_epsilon:
         clip_epsilon: half-width eps of the clipping interval.
     """
     chex.assert_equal_shape([log_ratio, advantages])
-    ratio = jnp.exp(log_ratio)
+    ratio = extend_linearly(jnp.exp, log_ratio)
     clipped = jnp.clip(ratio, 1.0 - clip_epsilon, 1.0 + clip_epsilon)
     return -jnp.minimum(ratio * advantages, clipped * advantages)
 
@@ -42,11 +51,11 @@ def drift_surrogate(log_ratio: jax.Array, advantages: jax.Array, alpha: float = 
         beta: value of ``A log r`` up to which the penalty is small, for negative advantages.
     """
     chex.assert_equal_shape([log_ratio, advantages])
-    increase, decrease = jnp.expm1(log_ratio) * advantages, log_ratio * advantages
+    increase, decrease = extend_linearly(jnp.expm1, log_ratio) * advantages, log_ratio * advantages
     drift_of_increase = jax.nn.relu(increase - alpha * jnp.tanh(increase / alpha))
     drift_of_decrease = jax.nn.relu(decrease - beta * jnp.tanh(decrease / beta))
     drift = jnp.where(advantages >= 0.0, drift_of_increase, drift_of_decrease)
-    return -(jnp.exp(log_ratio) * advantages - drift)
+    return -(extend_linearly(jnp.exp, log_ratio) * advantages - drift)
 
 
 def policy_gradient(log_prob: jax.Array, advantages: jax.Array) -> jax.Array:
@@ -105,14 +114,11 @@ def approximate_kl(log_ratio: jax.Array) -> jax.Array:
 
     It is unbiased and non-negative: the estimator k3 of Schulman's note "Approximating KL divergence" (2020).
     """
-    return jnp.expm1(log_ratio) - log_ratio
+    return extend_linearly(lambda x: jnp.expm1(x) - x, log_ratio)
 
 
 def explained_variance(predictions: jax.Array, targets: jax.Array) -> jax.Array:
-    """Return ``1 - Var(targets - predictions) / Var(targets)``, a scalar, over the batch on all devices.
-
-    The result is 0 if the targets are constant.
-    """
+    """Return ``1 - Var(targets - predictions) / Var(targets)`` over all devices, a scalar; 0 for constant targets."""
     chex.assert_equal_shape([predictions, targets])
     both = jnp.stack([targets, targets - predictions]).reshape(2, -1)
     centered = both - collectives.mean_over_shares(both.mean(axis=1))[:, None]

@@ -49,7 +49,7 @@ class Munchausen(PyTreeNode):
         """
         log_policy = jax.nn.log_softmax(q_values / self.temperature)
         policy = jnp.exp(log_policy)
-        entropy = -jnp.where(policy > 0.0, policy * log_policy, 0.0).sum(axis=-1)
+        entropy = -(policy * jnp.where(policy > 0.0, log_policy, 0.0)).sum(axis=-1)
         if values.ndim == q_values.ndim:
             return (policy * values).sum(axis=-1) + self.temperature * entropy
         return (policy[..., None] * values).sum(axis=-2) + self.temperature * entropy[..., None]

@@ -17,6 +17,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from evorl.ops.losses import extend_linearly
 from evorl.ops.platform import on_cpu
 
 STEPS_AT_ONCE = 16  # number of steps of a recursion that are unrolled on accelerators
@@ -166,7 +167,7 @@ def vtrace(
     """
     chex.assert_equal_shape([rewards, values, next_values, terminations, dones, log_ratios])
     continues = _not(dones, rewards.dtype)
-    ratios = jnp.exp(log_ratios)
+    ratios = extend_linearly(jnp.exp, log_ratios)
     errors = rewards + discount * _not(terminations, rewards.dtype) * next_values - values
     corrections = linear_recurrence(
         jnp.minimum(clip_rho, ratios) * errors, discount * lambda_ * continues * jnp.minimum(clip_c, ratios)

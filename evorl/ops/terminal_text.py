@@ -64,12 +64,7 @@ class TerminalStream:
 
 
 def aligned(table: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
-    """Return the rows of a table as lines with aligned columns.
-
-    Args:
-        table: rows of cells; all rows have the same number of cells.
-        right: indices of the columns that are aligned to the right.
-    """
+    """Return the rows of a table as lines with aligned columns; ``right`` has the indices of right-aligned columns."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     pad = [str.rjust if i in right else str.ljust for i in range(len(widths))]
     return [
