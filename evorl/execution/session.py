@@ -34,23 +34,11 @@ class Checkpointer(Protocol):
     """Saves states of a run; ``has_rules``, ``wants`` and ``score_over`` of ``RunCheckpointer`` are optional."""
 
     def save(self, state: State, progress: dict[str, Any], score: float | None) -> None:
-        """Save a state.
-
-        Args:
-            state: state of the training run.
-            progress: JSON data for resuming the run.
-            score: evaluation score of exactly this state; ``None`` if the state was not evaluated.
-        """
+        """Save a state, with JSON data for resuming and, if this state was evaluated, its score."""
 
 
 class Intervals(NamedTuple):
-    """Intervals of a run; ``None`` for never.
-
-    Attributes:
-        rows: interval between two rows of metrics.
-        evaluations: interval between two evaluations.
-        checkpoints: interval between two checkpoints.
-    """
+    """Intervals between the rows of metrics, the evaluations and the checkpoints of a run; ``None`` for never."""
 
     rows: Interval | None = None
     evaluations: Interval | None = None
@@ -148,6 +136,7 @@ class RunSession:
         self.compile_times: CompileTimes | None = None
         self.iterations = self.counted = self._steps_of_last = 0
         self._saved_at: int | None = None
+        self._deferred: list[Exception] | None = None
         self.steps_per_second, self._saved_timesteps = 0.0, 0
         self._num_seeds, self._rules = 1, SessionRules(Intervals())
 
@@ -175,9 +164,12 @@ class RunSession:
 
     @contextlib.contextmanager
     def reporting_failure(self) -> Iterator[None]:
-        """Context that reports an error that ends the run to the recorder."""
+        """Context that reports an error that ends the run; an error of the recorder first stops and saves the run."""
+        self._deferred = []
         try:
             yield
+            if self._deferred:
+                raise self._deferred[0]
         except Exception as error:
             self.recorder.failure(error)
             raise
@@ -194,7 +186,7 @@ class RunSession:
 
     def should_stop(self) -> bool:
         """Return True if any process received a stop request or meets ``early_stop``; all processes must call it."""
-        requested = processes.any_says(self._should_stop is not None and self._should_stop())
+        requested = processes.any_says(bool(self._deferred) or (self._should_stop is not None and self._should_stop()))
         return self.early_stop.is_met() or requested
 
     def advance(self, iterations: int, steps: int, steps_of_last: int, metrics: PyTreeDict) -> None:
@@ -255,7 +247,7 @@ class RunSession:
         clock = CompileClock()
         metrics = processes.on_host(evaluate())
         if (episodes := metrics.pop("episodes", None)) is not None:
-            self.recorder.evaluation(self.iterations, self.timesteps, episodes)
+            self._record(self.recorder.evaluation, self.iterations, self.timesteps, episodes)
         return describe_evaluation(metrics) | {"time/evaluation_seconds": clock.seconds}
 
     def write_untrained(self, evaluated: Mapping[str, float | int]) -> None:
@@ -271,11 +263,20 @@ class RunSession:
             self.steps_per_second = self._rules.pace.read(self.counted, row.get("time/evaluation_seconds", 0.0))
         row |= {"time/steps_per_second": self.steps_per_second, "time/clock": time.time()}
         self.latest |= row
-        self.recorder.write(row)
+        self._record(self.recorder.write, row)
 
     def report_progress(self) -> None:
         """Report the environment steps, the steps per second and the latest metrics to the recorder."""
-        self.recorder.progress(self.timesteps, self.steps_per_second, self.latest)
+        self._record(self.recorder.progress, self.timesteps, self.steps_per_second, self.latest)
+
+    def _record(self, method: Callable[..., None], *values: Any) -> None:
+        """Call a method of the recorder; defer its error, see ``reporting_failure``."""
+        try:
+            method(*values)
+        except Exception as error:
+            if self._deferred is None:
+                raise
+            self._deferred.append(error)
 
     def save(self, state: State, score: float | None = None) -> None:
         """Save a state, if there is a checkpointer.
@@ -296,9 +297,9 @@ class RunSession:
         """Report to the recorder that the run ends early: completed by ``early_stop``, or interrupted by a request."""
         position = f"at {self.timesteps:,} of {total_timesteps:,} steps"
         if self.early_stop.reason is None:
-            self.recorder.message(f"Stopping early {position}.")
+            self._record(self.recorder.message, f"Stopping early {position}.")
             return
-        self.recorder.message(f"Complete {position}: {self.early_stop.reason}.")
+        self._record(self.recorder.message, f"Complete {position}: {self.early_stop.reason}.")
         self.recorder.complete()
 
     def refuse_divergence(self, metrics: PyTreeDict, iterations: int) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class RecorderGroup(Recorder):
-    """Several recorders as one, called in order.
+    """Several recorders as one, called in order. After the start, an error of one does not keep calls from the others.
 
     Args:
         recorders: recorders to call.
@@ -37,28 +37,22 @@ class RecorderGroup(Recorder):
             recorder.start(plan)
 
     def write(self, row: Row) -> None:
-        for recorder in self.recorders:
-            recorder.write(dict(row))  # a user's recorder may change its copy
+        self._call_all(lambda recorder: recorder.write(dict(row)))  # a user's recorder may change its copy
 
     def progress(self, timesteps: int, steps_per_second: float, latest: Row) -> None:
-        for recorder in self.recorders:
-            recorder.progress(timesteps, steps_per_second, dict(latest))
+        self._call_all(lambda recorder: recorder.progress(timesteps, steps_per_second, dict(latest)))
 
     def message(self, text: str) -> None:
-        for recorder in self.recorders:
-            recorder.message(text)
+        self._call_all(lambda recorder: recorder.message(text))
 
     def evaluation(self, iterations: int, timesteps: int, episodes: EvaluationMetrics) -> None:
-        for recorder in self.recorders:
-            recorder.evaluation(iterations, timesteps, episodes)
+        self._call_all(lambda recorder: recorder.evaluation(iterations, timesteps, episodes))
 
     def chart(self, name: str, chart: Chart) -> None:
-        for recorder in self.recorders:
-            recorder.chart(name, chart)
+        self._call_all(lambda recorder: recorder.chart(name, chart))
 
     def complete(self) -> None:
-        for recorder in self.recorders:
-            recorder.complete()
+        self._call_all(lambda recorder: recorder.complete())
 
     def failure(self, error: Exception) -> None:
         self._call_all(lambda recorder: recorder.failure(error))

@@ -45,24 +45,26 @@ def make_recorder(
         learning_curve: draw the learning curve at the end.
         wandb: arguments of ``WandbRecorder``, ``{}`` for its defaults; ``None`` disables Weights & Biases.
         mlflow: arguments of ``MlflowRecorder``; ``None`` disables MLflow.
-        others: additional recorders, such as the results of ``episode_recorders``.
+        others: additional recorders, such as the results of ``episode_recorders``; may create them when iterated.
     """
     if not is_first():
         return RecorderGroup(())
-    recorders: list[Recorder] = [
-        StateRecorder(folder.state),  # first: it fails if the run is already being trained
-        LogRecorder(folder.log),
-        CsvRecorder(folder.metrics_csv),
-        JsonlRecorder(folder.metrics_jsonl),
-        ChartRecorder(folder.path),
-        *others,
-    ]
-    if tensorboard:
-        recorders.append(TensorBoardRecorder(folder.tensorboard, settings))
-    if wandb is not None:
-        recorders.append(WandbRecorder(folder.path, **wandb))
-    if mlflow is not None:
-        recorders.append(MlflowRecorder(folder.path, **mlflow))
+    recorders: list[Recorder] = [StateRecorder(folder.state)]  # first: it fails if the run is already being trained
+    try:
+        recorders += [LogRecorder(folder.log), CsvRecorder(folder.metrics_csv), JsonlRecorder(folder.metrics_jsonl)]
+        recorders.append(ChartRecorder(folder.path))
+        recorders.extend(others)
+        if tensorboard:
+            recorders.append(TensorBoardRecorder(folder.tensorboard, settings))
+        if wandb is not None:
+            recorders.append(WandbRecorder(folder.path, **wandb))
+        if mlflow is not None:
+            recorders.append(MlflowRecorder(folder.path, **mlflow))
+    except Exception as error:
+        group = RecorderGroup(recorders)
+        group.failure(error)
+        group.close()
+        raise
     if progress:
         recorders.append(ProgressRecorder(live))
     if learning_curve:  # last: the image is drawn after the files and the screen are closed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -113,9 +114,10 @@ def _recorder(folder: RunFolder, workflow: Workflow, spec: RunSpec) -> Recorder:
     mlflow = _tracker(recorders.mlflow, {"settings": settings, "name": spec.title})
     if mlflow and mlflow.get("uri"):
         admit(str(mlflow["uri"]), "recorders.mlflow.uri")  # the server receives the settings and metrics
-    others = [_own_recorder(part, folder) for part in own_recorders(spec)] if recorders.own else []
+    own = own_recorders(spec) if recorders.own else []
+    others: Iterator[Recorder] = (_own_recorder(part, folder) for part in own)  # created by ``make_recorder``
     if workflow.keeping is not None or spec.render_interval:
-        others = [*episode_recorders(folder, workflow, spec), *others]
+        others = itertools.chain(episode_recorders(folder, workflow, spec), others)
     return make_recorder(
         folder,
         title=spec.title or "",

@@ -127,6 +127,21 @@ def test_a_metric_that_is_not_finite_ends_the_run(bad: float) -> None:
     assert records.failures == [error.value]
 
 
+def test_an_error_of_the_recorder_stops_the_run_and_is_raised_at_its_end() -> None:
+    class Broken(Recorder):
+        def write(self, row: Any) -> None:
+            raise OSError(f"no row {row['iterations']}")
+
+    rules = SessionRules(Intervals(EveryIterations(1)))
+    session = session_of(rules, recorder=Broken())
+    with pytest.raises(OSError, match="no row 1"), session.reporting_failure():
+        assert not session.should_stop()
+        iterate(session, 2, [])
+        assert session.should_stop()
+    with pytest.raises(OSError, match="no row 1"):  # in a loop that does not report failures, at once
+        iterate(session_of(rules, recorder=Broken()), 1, [])
+
+
 def test_a_session_closes_everything_it_owns_and_reports_the_first_error() -> None:
     closed: list[str] = []
 

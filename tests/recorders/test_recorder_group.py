@@ -54,6 +54,27 @@ def test_all_recorders_learn_of_a_failure_and_are_closed_even_if_one_fails() -> 
     assert calls == [("a", "no"), ("b", "no"), ("a", "close"), ("b", "close")]
 
 
+@pytest.mark.parametrize("name", ["write", "progress", "message", "evaluation", "chart", "complete"])
+def test_an_error_of_a_recorder_does_not_keep_a_call_from_the_others(name: str) -> None:
+    calls: list[str] = []
+
+    def fail(*_: object) -> None:
+        raise OSError("no")
+
+    broken, sound = Recorder(), Recorder()
+    vars(broken)[name], vars(sound)[name] = fail, lambda *_: calls.append(name)
+    arguments = {
+        "write": [{}],
+        "progress": [1, 1.0, {}],
+        "message": [""],
+        "evaluation": [1, 1, None],
+        "chart": ["", None],
+    }
+    with pytest.raises(OSError, match="no"):
+        getattr(RecorderGroup([broken, sound]), name)(*arguments.get(name, []))
+    assert calls == [name]
+
+
 def test_importing_recorders_imports_no_library() -> None:
     code = (
         "import sys, evorl; before = set(sys.modules); import evorl.recorders, evorl.runs, evorl.runs.folder;"

@@ -8,8 +8,11 @@ from typing import cast
 
 import pytest
 
-from evorl.recorders import RecorderGroup
+from evorl.recorders import Recorder, RecorderGroup
+from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
+from evorl.runs.recorder import Row
+from evorl.runs.run_state import FAILED, RunState, read_state
 from evorl.training.run import _recorder, train
 from evorl.training.start import RunPlace, RunStart
 from evorl.workflows import Workflow
@@ -58,6 +61,45 @@ def test_a_function_that_returns_no_recorder_is_named(tmp_path: Path) -> None:
     spec = spec_of("agent=ppo", f"recorders.own=[{__name__}:record_nothing]")
     with raises_naming(ValueError, f"{__name__}:record_nothing", "Recorder", "got dict"):
         _recorder(RunFolder(tmp_path), cast(Workflow, SimpleNamespace(keeping=None)), spec)
+
+
+class FailsToWrite(Recorder):
+    """A user's recorder with a fault in ``write``."""
+
+    def __init__(self, folder: Path) -> None:
+        del folder
+
+    def write(self, row: Row) -> None:
+        raise RuntimeError(f"no row {row['iterations']}")
+
+
+class FailsToStart(Recorder):
+    """A user's recorder with a fault in its constructor."""
+
+    def __init__(self, folder: Path) -> None:
+        raise RuntimeError(f"no recorder in {folder}")
+
+
+def _failed_run(tmp_path: Path, recorder: type[Recorder]) -> tuple[RunFolder, RunState]:
+    start = RunStart(RunPlace(tmp_path, "mine"), None, "A title", [], {}, tmp_path)
+    with pytest.raises(RuntimeError, match="no r"):
+        train(spec_of("agent=ppo", *SMALL, f"recorders.own=[{__name__}:{recorder.__name__}]"), start)
+    folder = RunFolder(tmp_path / "mine")
+    return folder, read_state(folder.state, folder.log)
+
+
+def test_an_error_in_a_recorder_is_raised_after_a_checkpoint(tmp_path: Path) -> None:
+    """The steps since the last checkpoint were lost, although the state of the training was sound."""
+    folder, state = _failed_run(tmp_path, FailsToWrite)
+    assert (state.state, state.failure) == (FAILED, "RuntimeError: no row 1")
+    assert RunCheckpointer(folder.checkpoints).steps == [1]
+    assert len(folder.metrics_csv.read_text().splitlines()) == 2, "the other recorders get the row"
+
+
+def test_a_recorder_that_cannot_be_created_leaves_the_state_of_the_run(tmp_path: Path) -> None:
+    """The folder had a config but no ``state.json``."""
+    folder, state = _failed_run(tmp_path, FailsToStart)
+    assert (state.state, state.failure) == (FAILED, f"RuntimeError: no recorder in {folder.path}")
 
 
 @pytest.mark.parametrize("fault", ["recorder", "folder", "restore"])
