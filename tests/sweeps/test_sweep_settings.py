@@ -54,7 +54,7 @@ def test_rounds_of_halving() -> None:
         ({"over": {"a": {"low": 0.0, "high": 1.0, "scale": "lin"}}, "draws": 2}, ("scale", "'lin'", "'linear'")),
         ({"over": {"a": {"low": 0.0}}, "draws": 2}, ("list of values",)),
         ({"over": {"a": [1]}, "draws": 0}, ("sweep.draws", "got 0")),
-        ({"over": {"a": [1]}, "halving": {"factor": 2}}, ("sweep.halving.first", "missing")),
+        ({"over": {"a": [1]}, "halving": {"factor": 2}}, ("sweep.halving.first", "{'factor': 2}", "(0, inf)")),
         ({"over": {"a": [1]}, "halving": {"first": 10, "factor": 1}}, ("factor", "at least 2")),
         ({"over": {"a": [1]}, "memory": -1}, ("sweep.memory", "got -1")),
     ],
