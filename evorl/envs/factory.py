@@ -36,9 +36,7 @@ def create_env(
         ValueError: a name or value is invalid; for an unknown name, the message suggests the closest valid name.
         ImportError: a package that the environment needs is not installed.
     """
-    named = {"name": config} if isinstance(config, str) else {} if config is None else config
-    if not hasattr(named, "items"):
-        raise ValueError(f"An environment config must be a name or a mapping, got {type(config).__name__}.")
+    named: Any = config if hasattr(config, "items") else {"name": config}
     explicit = {"library": library, "name": name, **options}
     entries = [*named.items(), *explicit.items()]
     settings = {str(key): value for key, value in entries if value is not None}
@@ -79,9 +77,11 @@ def _resolve(library: str | None, name: str | None) -> tuple[str, str]:
     libraries = tables.LIBRARIES | tables.HOST_LIBRARIES
     if library is not None and str(library) not in libraries:
         raise ValueError(no_such("environment library", library, libraries))
-    if not name:
+    if name in (None, ""):
         raise ValueError("The name of the environment is missing: add it, for example create_env('brax/hopper').")
-    name = str(name)
+    if not isinstance(name, str):
+        kind = type(name).__name__
+        raise ValueError(f"env must be a name or a mapping, such as brax/hopper, got {kind}: {name!r:.80}.")
     prefix, _, rest = name.partition("/")
     if library is None and rest and prefix in libraries:
         return prefix, rest

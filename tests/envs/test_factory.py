@@ -69,7 +69,10 @@ def test_history_and_observed_are_options_of_any_environment() -> None:
         ({"name": "CartPole-v1", "gravity": "strong"}, ("gravity", "number", "got 'strong'")),
         ({"name": "CartPole-v1", "max_episode_steps": "abc"}, ("max_episode_steps", "got 'abc'")),
         ({}, ("name of the environment", "create_env('brax/hopper')")),
-        (7, ("name or a mapping", "got int")),
+        (7, ("name or a mapping", "got int: 7")),
+        ({"name": 3}, ("name or a mapping", "got int: 3")),
+        ({"name": ["CartPole-v1"]}, ("name or a mapping", "got list")),
+        (False, ("name or a mapping", "got bool")),
     ],
 )
 def test_errors(config: object, message: tuple[str, ...]) -> None:
