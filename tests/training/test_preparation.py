@@ -176,17 +176,20 @@ NETWORKS = st.fixed_dictionaries({"network": ACTIVATIONS, "critic_network": ACTI
 
 
 @hypothesis.settings(deadline=None)
-@hypothesis.given(here=NETWORKS, there=NETWORKS)
-def test_another_activation_is_told(here: dict[str, Any], there: dict[str, Any]) -> None:
+@hypothesis.given(here=NETWORKS, there=NETWORKS, learner=st.sampled_from([None, "learner", "inner"]))
+def test_another_activation_is_told(here: dict[str, Any], there: dict[str, Any], learner: str | None) -> None:
     """Shapes do not depend on activations: parameters of another network were loaded without a remark."""
     configs = [{"agent": {part: {"activation": x} for part, x in each.items()}} for each in (here, there)]
+    path = f"{learner}.agent" if learner else "agent"
+    if learner:
+        configs[1] = {learner: configs[1]}
     messages = list(preparation._differing_activations(*configs, RunFolder("runs/other")))
     used = [{part: x or each["network"] for part, x in each.items()} for each in (here, there)]
     differing = [part for part in there if used[0][part] != used[1][part]]
     assert len(messages) == len(differing)
     for message, part in zip(messages, differing, strict=True):
         new, old = (inline_yaml(each[part]) for each in used)
-        assert_names(message, f"agent.{part}.activation is {old} in runs/other", f"but {new} here")
+        assert_names(message, f"{path}.{part}.activation is {old} in runs/other", f"but {new} here")
 
 
 @pytest.mark.parametrize(
