@@ -46,7 +46,8 @@ def rollout(
         agent_state: state of the agent.
         key: a single key.
         rollout_length: number of steps T.
-        env_extra_fields: entries of ``env_state.info`` to record under ``extras.env_extras``.
+        env_extra_fields: entries of ``env_state.info`` to record under ``extras.env_extras``; a missing one raises
+            ``ValueError``.
         env_chunk: maximum number of environments that are stepped together through all T steps, so that their state
             stays in the processor's cache; ``None`` steps all of them together. The result is the same.
 
@@ -54,9 +55,6 @@ def rollout(
         The trajectory, leaves ``[T, B, ...]``, and the last environment state. ``next_obs`` is the true successor of
         ``obs``, also where the episode ended and the environment was reset. ``extras.recurrent_state`` is the agent's
         recurrent state before each step; the environment state has the recurrent state after the last step.
-
-    Raises:
-        ValueError: an entry of ``env_extra_fields`` is missing from ``info``.
     """
     _check_fields(env_state.info, env_extra_fields)
     key = as_typed_key(key)
@@ -73,8 +71,7 @@ def rollout(
         return block_state, packed.unpack()
 
     size = block_size(env_state.done.size, env_chunk)
-    is_whole = size == env_state.done.size
-    env_state, trajectory = block(env_state) if is_whole else _in_blocks(block, env_state, size)
+    env_state, trajectory = block(env_state) if size == env_state.done.size else _in_blocks(block, env_state, size)
     return trajectory, env_state
 
 

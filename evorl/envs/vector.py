@@ -82,7 +82,7 @@ class VectorEnv(EnvWrapper):
         self._goals: Any = None
         if goal_setter is not None:
             self._goals = goals_of_rows(goal_setter, env)
-        self._action_shapes = [spec.shape for spec in jax.tree.leaves(env.action_space.spec)]
+        self._action_specs = jax.tree.leaves(env.action_space.spec)
 
     def _identity(self) -> Any:
         return self.env, self.num_envs, self.goal_setter, self.starts
@@ -105,7 +105,7 @@ class VectorEnv(EnvWrapper):
 
     @compiled
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """Step every environment; ``action`` has a leading axis B. Raises ``ValueError`` for other shapes."""
+        """Step every environment; ``action`` has a leading axis B. Raises ``ValueError`` for other shapes or dtypes."""
         self._check_action(env_state, action)
         stepped = self.step_copies(env_state.replace(_internal=env_state._internal.inner), action)
         return self._continue(env_state, stepped) if self._goals is None else self._steered(env_state, action, stepped)
@@ -158,9 +158,12 @@ class VectorEnv(EnvWrapper):
         return tree_where(mask, fresh, env_state)
 
     def _check_action(self, env_state: EnvState, action: Action) -> None:
-        shapes = [(*env_state.done.shape, *shape) for shape in self._action_shapes]
+        shapes = [(*env_state.done.shape, *spec.shape) for spec in self._action_specs]
         if [x.shape for x in jax.tree.leaves(action)] != shapes:
             raise ValueError(f"step expects actions of shape {shapes}, got {jax.tree.map(jnp.shape, action)}.")
+        for x, spec in zip(jax.tree.leaves(action), self._action_specs, strict=True):
+            if x.dtype.kind == "f" and spec.dtype.kind in "iu":
+                raise ValueError(f"step expects {spec.dtype} actions, got {x.dtype}: use astype({spec.dtype}).")
 
     def _restart_keys(self, env_state: EnvState, mask: Any, key: Key) -> tuple[jax.Array, jax.Array]:
         """Return keys ``[B]`` and mask of a partial reset, as arrays. Raises ``ValueError`` for an invalid mask."""

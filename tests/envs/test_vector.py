@@ -241,6 +241,13 @@ def test_a_mask_is_one_bool_for_each_environment(mask: np.ndarray) -> None:
         env.partial_reset(state, mask, jax.random.key(1))
 
 
+def test_integer_actions_are_not_floats() -> None:
+    """Each environment failed in its own way, or took the number for another action."""
+    env = make_probe("best_action", 3)
+    with raises_naming(ValueError, "int32 actions", "got float32", "astype(int32)"):
+        env.step(env.reset(jax.random.key(0)), np.zeros(3, np.float32))
+
+
 @pytest.mark.parametrize("shape", [(3, 1), (2,), ()])
 def test_actions_are_one_for_each_environment(shape: tuple[int, ...]) -> None:
     env = make_probe("best_action", 3)
