@@ -52,7 +52,7 @@ _BASES: dict[str, type[PyTreeNode]] = {"archive": Archive, "optimizer": EvoOptim
 
 # By config path: kind-specific settings of the file that Hydra read last; ``_settings_of_kind`` uses them afterwards.
 _in_file: dict[str, dict[str, Any]] = {}
-_compose_lock = threading.RLock()  # Hydra has one state per process
+compose_lock = threading.RLock()  # Hydra has one state per process
 
 
 def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
@@ -64,7 +64,7 @@ def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
 @contextmanager
 def initialize_configs() -> Iterator[None]:
     """Context manager in which ``hydra.compose`` reads and completes the config tree, in one thread at a time."""
-    with _compose_lock, evorl_hydra(), initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
+    with compose_lock, evorl_hydra(), initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
         yield
 
 
@@ -223,10 +223,10 @@ def _settings_of_kind(group: str, name: str) -> dict[str, Any]:
     """Return the mapping that ``group=name`` sets: the name, and the settings specific to this archive or optimizer."""
     setting = group.rpartition(".")[2]
     base, in_file = _BASES.get(setting), _in_file.get(group)
-    if base is None or in_file is None or not _is_kind(name, base):
+    if base is None or in_file is None:
         return {"name": name}
+    cls, _ = described_node(base, name, group)  # raises for an unknown kind, whose settings would be unknown keys
     if in_file.get("name") != name:  # for another kind, the file provides only settings without default
-        cls, _ = described_node(base, name, group)
         needed = {field.name for field in dataclasses.fields(cls) if default_of(field) is dataclasses.MISSING}
         in_file = {field: value for field, value in in_file.items() if field in needed}
     shared, complete = _shared_settings(base), completed_node(base, {**in_file, "name": name}, None, setting)

@@ -31,7 +31,7 @@ from evorl.cli.option_types import (
     ReportOptions,
 )
 from evorl.cli.overrides import stored_run_settings, sweep_to_resume
-from evorl.cli.run_names import composed
+from evorl.cli.run_names import composed_by
 from evorl.cli.train import train_sweep
 from evorl.cli.training import train_run
 from evorl.config.command_lines import as_override
@@ -314,7 +314,7 @@ def _trained(arguments: Sequence[str]) -> Trained:
 
 @contextmanager
 def _composed(arguments: Sequence[str]) -> Iterator[RunSpec]:
-    """Context manager that yields the settings composed from overrides; ``composed`` describes the config files."""
+    """Context manager that yields the settings composed from overrides, of which ``hydra_settings`` has the files."""
     with initialize_configs():
         config = compose("config", overrides=list(arguments), return_hydra_config=True)
         before = HydraConfig.instance().cfg  # that of a program that uses Hydra itself
@@ -326,8 +326,5 @@ def _composed(arguments: Sequence[str]) -> Iterator[RunSpec]:
             spec = RunSpec.from_config(config)  # resolves ${hydra:...}
         finally:
             HydraConfig.instance().cfg = before
-    token = composed.set(hydra)
-    try:
+    with composed_by(hydra):
         yield spec
-    finally:
-        composed.reset(token)

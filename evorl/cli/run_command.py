@@ -23,11 +23,11 @@ from evorl.cli.arguments import (
     own_folders,
     refuse_unknown_flags,
 )
-from evorl.cli.composition import compose_config, evorl_hydra
+from evorl.cli.composition import compose_config, compose_lock, evorl_hydra
 from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import explained_errors, print_any_character
 from evorl.cli.overrides import stored_run_settings
-from evorl.cli.run_names import refuse_other_names
+from evorl.cli.run_names import composed_by, hydra_settings, refuse_other_names
 from evorl.cli.settings import commented_yaml
 from evorl.config.command_lines import as_arguments
 from evorl.config.gate import scope
@@ -110,18 +110,26 @@ def with_hydra(arguments: Sequence[str], job: Callable[[DictConfig], Any]) -> No
 
 
 def compose_quietly(arguments: Sequence[str], task: Callable[[RunSpec], None]) -> None:
-    """Call ``task`` with the composed settings, and raise its first error without the lines that Hydra would print."""
+    """Call ``task`` with the composed settings, after Hydra's job, so that other threads may compose meanwhile.
+
+    An error is raised without the lines that Hydra would print.
+    """
     raised: list[Exception] = []
+    results: list[tuple[RunSpec, Any]] = []  # stays empty if Hydra only prints, as for --cfg
 
     def job(config: DictConfig) -> None:
         try:
-            task(RunSpec.from_config(config))
+            results.append((RunSpec.from_config(config), HydraConfig.get()))
         except Exception as error:
             raised.append(error)
 
-    with_hydra(arguments, job)
+    with compose_lock:
+        with_hydra(arguments, job)
     if raised:
         raise raised[0]
+    for spec, hydra_config in results:
+        with composed_by(hydra_config):
+            task(spec)
 
 
 def compose_checked(arguments: Sequence[str], task: Callable[[RunSpec], None]) -> None:
@@ -135,7 +143,7 @@ def compose_checked(arguments: Sequence[str], task: Callable[[RunSpec], None]) -
 
 
 def job_overrides() -> tuple[list[str], list[Path]]:
-    """Return the overrides of the current Hydra job, and the folders of its config files."""
-    hydra_config = HydraConfig.get()
+    """Return the overrides of the composed config, and the folders of its config files."""
+    hydra_config = hydra_settings()
     folders = [Path(source.path) for source in hydra_config.runtime.config_sources if source.schema == "file"]
     return list(hydra_config.overrides.task), folders

@@ -5,7 +5,8 @@ Hydra's own settings ``hydra.run.dir`` and ``hydra.sweep.dir`` name the folder o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -28,14 +29,22 @@ _OF_A_SWEEP = ("hydra/sweeper", "hydra/launcher", "hydra.sweeper", "hydra.launch
 _INSTEAD = {"hydra.job.name": "title", "hydra.runtime.output_dir": RUN, "hydra.job.chdir": RUN}
 _NAMED = {"title": "title", RUN: "folder"}
 _UNTUNED = "General defaults"
+_composed: ContextVar[Any] = ContextVar("composed", default=None)  # Hydra's settings in ``evorl.train``, per thread
 
 
-composed: ContextVar[Any] = ContextVar("composed", default=None)  # Hydra's settings in ``evorl.train``, one per thread
+@contextmanager
+def composed_by(hydra: Any) -> Iterator[None]:
+    """Context manager in which ``hydra_settings`` returns ``hydra`` in this thread."""
+    token = _composed.set(hydra)
+    try:
+        yield
+    finally:
+        _composed.reset(token)
 
 
 def hydra_settings() -> Any:
     """Return Hydra's settings of the composed config, ``hydra.*``; ``None`` if Hydra composed no config."""
-    return composed.get() or (HydraConfig.get() if HydraConfig.initialized() else None)
+    return _composed.get() or (HydraConfig.get() if HydraConfig.initialized() else None)
 
 
 def folder_of_runs(runs_folder: str, chosen: Mapping[str, Any]) -> Path:

@@ -10,6 +10,7 @@ from typing import Any, cast
 import hypothesis
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import ConfigCompositionException
 from hydra.version import getbase
@@ -20,7 +21,8 @@ from evorl.assembly import workflow_from_config
 from evorl.cli import python_api, training
 from evorl.cli.composition import compose_config, initialize_configs
 from evorl.cli.python_api import as_overrides
-from evorl.cli.run_command import with_hydra
+from evorl.cli.run_command import compose_quietly, with_hydra
+from evorl.cli.run_names import hydra_settings
 from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.optimizers import OpenES
 from tests.support.errors import raises_naming
@@ -163,6 +165,8 @@ def test_a_gradient_optimizer_is_its_name_alone() -> None:
 def test_a_search_that_does_not_exist_is_refused() -> None:
     with raises_naming(ValueError, "'no_such_module'", "PYTHONPATH"):
         compose_config(["agent=ec/openes", "optimizer=no_such_module:X"])
+    with raises_naming(ValueError, "optimizer.name 'cma_es'", "'cmaes'"):  # not optimizer.pop_size
+        compose_config(["agent=ec/openes", "optimizer=cma_es", "optimizer.pop_size=8"])
 
 
 @pytest.mark.parametrize(
@@ -239,6 +243,30 @@ def test_other_threads_compose_while_a_job_of_hydra_runs(tmp_path: Path, monkeyp
 
     with_hydra(["agent=ppo", "env=cartpole", f"hydra.run.dir={tmp_path}"], job)
     assert [name.rpartition(".")[2] for name in workflows] == ["SACWorkflow", "PPOWorkflow"]
+
+
+def test_a_sweep_waits_while_another_thread_composes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hydra has one state per process, which the two threads restored in the wrong order."""
+    monkeypatch.setattr("sys.argv", ["evorl"])
+    monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
+    begun, chosen = threading.Event(), []
+
+    def task(spec: Any) -> None:
+        chosen.extend([spec.workflow["workflow"], hydra_settings().runtime.choices.agent])
+        assert compose_config(["agent=sac"]).workflow != chosen[0]
+        assert hydra_settings().runtime.choices.agent == "ppo"
+        begun.set()
+
+    arguments = ["agent=ppo", "env=cartpole", f"hydra.run.dir={tmp_path}"]
+    thread = threading.Thread(target=compose_quietly, args=(arguments, task), daemon=True)
+    with initialize_configs():
+        thread.start()
+        assert not begun.wait(0.5)
+        assert compose("config", overrides=["agent=sac"]).workflow.endswith("SACWorkflow")
+    thread.join(timeout=60)
+    assert begun.is_set()
+    assert [chosen[0].rpartition(".")[2], chosen[1]] == ["PPOWorkflow", "ppo"]
+    assert GlobalHydra.instance().hydra is None
 
 
 def test_settings_may_refer_to_the_settings_of_hydra() -> None:
