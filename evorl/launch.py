@@ -42,7 +42,7 @@ class Process:
         self.info = info
         self.last_lines: collections.deque[str] = collections.deque(maxlen=50)
         self.stopped_by = 0  # signal with which this launcher stopped the process; 0 if it did not
-        self._lost_another = False
+        self._reported_lost_peer = False
         is_program = bool(arguments) and _is_program(arguments[0])
         program = [] if is_program else [*without_working_directory(), "-m", "evorl.cli"]
         # In a separate process group, Ctrl-C reaches only this launcher, which forwards it once. Standard input stays
@@ -63,8 +63,8 @@ class Process:
         assert output is not None, "one of them is a pipe"
         for line in output:
             text = line.decode(errors="backslashreplace").rstrip("\n")
-            self._lost_another = self._lost_another or _LOSS.match(text) is not None
-            if self._lost_another:
+            self._reported_lost_peer = self._reported_lost_peer or _LOSS.match(text) is not None
+            if self._reported_lost_peer:
                 continue
             self.last_lines.append(text)
             if self.info.index == 0:
@@ -79,7 +79,7 @@ class Process:
     def lost_peer(self) -> bool:
         """True if the process ended because another process had ended."""
         self._reading.join(timeout=1)
-        return self._lost_another or self.status == LOST_STATUS
+        return self._reported_lost_peer or self.status == LOST_STATUS
 
     def signal(self, number: int) -> None:
         """Send a signal to the process unless it has ended."""

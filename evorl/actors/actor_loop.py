@@ -15,8 +15,7 @@ from evorl.actors.host_loop import stacked_rows
 from evorl.actors.pools import make_pool
 from evorl.actors.supervisor import Supervisor
 from evorl.actors.worker import Worker, acting_template, leaves_of, tree_of
-from evorl.execution.collector import PROGRAM, end_episodes
-from evorl.ops.trees import copied
+from evorl.execution.collector import PROGRAM, begin_acting, end_episodes
 from evorl.runs.spec import RunSpec
 from evorl.sample_batch import SampleBatch
 from evorl.types import ByValue, PyTreeDict, State
@@ -108,7 +107,7 @@ class Actors(ByValue):
 
     def _whole_rollout(self, workflow: Any, state: State, actors: Supervisor) -> tuple[PyTreeDict, State]:
         """Run one iteration with all actors, each with part of the environments; results equal a run in one process."""
-        acting, state = _begin(workflow, state)
+        acting, state = begin_acting(workflow, state)
         acting_leaves, count = leaves_of(acting), self.settings.count
         rows = leaves_of(state.env_state)
         size = len(rows[0]) // count
@@ -131,7 +130,7 @@ class Actors(ByValue):
         """Request rollouts from idle actors; learn from the first one after which all others can meet ``max_lag``."""
         idle = [i for i in range(self.settings.count) if i not in actors.busy]
         for i in idle:
-            acting, state = _begin(workflow, state)
+            acting, state = begin_acting(workflow, state)
             start_key = jax.random.key_data(jax.random.fold_in(acting.key, i))
             actors.submit(i, (leaves_of(acting), None, np.asarray(start_key)))
             self._requested_at[i] = self._num_updates
@@ -155,13 +154,6 @@ class Actors(ByValue):
         if self._supervisor is not None:
             self._supervisor.close()
             self._supervisor = None
-
-
-@functools.partial(jax.jit, donate_argnames="state")
-def _begin(workflow: Any, state: State) -> tuple[Any, State]:
-    acting, state = workflow.acting(state)
-    # The learner's next update donates the buffers passed to actors, so actors get copies.
-    return copied(acting), state
 
 
 @functools.partial(jax.jit, donate_argnames="state")

@@ -11,6 +11,7 @@ import jax
 from evorl.execution import programs
 from evorl.execution.env_faults import without_env_faults
 from evorl.execution.trainable import Collector
+from evorl.ops.trees import copied
 from evorl.types import PyTreeDict, State
 
 S = TypeVar("S", bound=State)
@@ -36,6 +37,16 @@ def end_episodes(state: S, mask: Any) -> S:
 
 def _has_episodes(node: Any) -> bool:
     return hasattr(node, "end_episodes")
+
+
+def _acting(workflow: Any, state: State) -> tuple[Any, State]:
+    """Return copies of the arrays for acting elsewhere, because the next update donates the state; and the state."""
+    acting, state = workflow.acting(state)
+    return copied(acting), state
+
+
+peek_acting = jax.jit(_acting)
+begin_acting = jax.jit(_acting, donate_argnames="state")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,8 +12,9 @@ import jax
 import numpy as np
 
 from evorl.actors.host_loop import stacked_rows
+from evorl.execution.collector import begin_acting, peek_acting
 from evorl.live.spans import Spans
-from evorl.ops.trees import Packed, copied
+from evorl.ops.trees import Packed
 from evorl.serving.batched_inference import BatchedInference
 from evorl.serving.client_metrics import ClientMetrics
 from evorl.serving.event_thread import EventThread
@@ -99,7 +100,7 @@ class TrainingServer(ByValue):
         rows: list[PyTreeDict] = []
         steps = int(state.iterations) * workflow.timesteps_per_iteration
         for _ in range(num_iterations):
-            acting, state = _begin(workflow, state)
+            acting, state = begin_acting(workflow, state)
             self._publish(acting, message)
             with self._spans.span("collect"):
                 batch = self.switchboard.wait_for_batch(self._should_stop)
@@ -117,7 +118,7 @@ class TrainingServer(ByValue):
 
     def evaluate(self, workflow: Any, state: State) -> PyTreeDict:
         """Return statistics of episodes of greedy clients (``exploit``); NaN if none ends within ``eval_seconds``."""
-        acting, _ = _peek(workflow, state)
+        acting, _ = peek_acting(workflow, state)
         is_first = self._thread is None  # no client could connect yet
         self._publish(acting, self._message)
         self.switchboard.begin_evaluation()
@@ -211,19 +212,6 @@ def _max_lag(workflow: Any, settings: ServeSettings) -> int | None:
     if settings.max_policy_lag is not None:
         return int(settings.max_policy_lag)
     return None if workflow.capabilities.lag else 1
-
-
-@functools.partial(jax.jit, donate_argnames="state")
-def _begin(workflow: Any, state: State) -> tuple[Any, State]:
-    acting, state = workflow.acting(state)
-    # Copy these arrays: the next update donates the state while the server still uses them.
-    return copied(acting), state
-
-
-@jax.jit
-def _peek(workflow: Any, state: State) -> tuple[Any, State]:
-    acting, state = workflow.acting(state)
-    return copied(acting), state
 
 
 @functools.partial(jax.jit, donate_argnames="state")

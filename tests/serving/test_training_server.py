@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from evorl.assembly import workflow_from_config
-from evorl.execution.collector import iterate
+from evorl.execution.collector import iterate, peek_acting
 from evorl.execution.trainable import collected_by
 from evorl.ops.trees import pack
 from evorl.serving import training_server
@@ -72,7 +72,7 @@ class Served:
 
     def publish(self) -> None:
         """Publish the current policy."""
-        acting, _ = training_server._peek(self.workflow, self.state)
+        acting, _ = peek_acting(self.workflow, self.state)
         self.server._publish(acting, self.messages.append)
 
     @property

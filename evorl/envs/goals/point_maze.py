@@ -75,19 +75,19 @@ class PointInMaze(Env):
     Rewards are 0, and episodes never end.
 
     Args:
-        places: the maze, and the distribution of start positions.
+        positions: positions in the maze, and their distribution at the start of an episode.
     """
 
-    def __init__(self, places: MazePositions) -> None:
-        self.places = places
+    def __init__(self, positions: MazePositions) -> None:
+        self.positions = positions
 
     def _identity(self) -> MazePositions:
-        return self.places
+        return self.positions
 
     @property
     def obs_space(self) -> Box:
         """Positions within the outer bounds of the maze, a ``Box`` of shape ``[2]``."""
-        return Box(self.places.low, self.places.high)
+        return Box(self.positions.low, self.positions.high)
 
     @property
     def action_space(self) -> Box:
@@ -95,22 +95,22 @@ class PointInMaze(Env):
         return Box(-1.0, 1.0, (2,))
 
     def reset(self, key: Key) -> EnvState:
-        return observed(self.places.sample(key))
+        return observed(self.positions.sample(key))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """Move the point along x, then along y; each of the two moves stops at a wall."""
-        position = env_state.env_state + self.places.middle
+        position = env_state.env_state + self.positions.middle
         move = STEP * jnp.clip(action, -1.0, 1.0)
         x = self._moved(position[0], move[0], lambda x: (position[1], x))
         y = self._moved(position[1], move[1], lambda y: (y, x))
-        return observed(jnp.stack([x, y]) - self.places.middle)
+        return observed(jnp.stack([x, y]) - self.positions.middle)
 
     def draw_background(self, axes: Any, of: str, dimensions: tuple[int, ...]) -> None:
         """Draw the walls, for goals and for observations; draw nothing if only one dimension is shown."""
         if sorted(dimensions) != [0, 1]:
             return
-        walls = np.ma.masked_equal(self.places.is_wall.astype(np.float32), 0)
-        columns, rows = (np.arange(n + 1) - m for n, m in zip(walls.shape[::-1], self.places.middle, strict=True))
+        walls = np.ma.masked_equal(self.positions.is_wall.astype(np.float32), 0)
+        columns, rows = (np.arange(n + 1) - m for n, m in zip(walls.shape[::-1], self.positions.middle, strict=True))
         if tuple(dimensions) == (0, 1):
             axes.pcolormesh(columns, rows, walls, cmap="Greys", vmin=0, vmax=3, zorder=0)
             axes.invert_yaxis()  # as in the drawing of the maze
@@ -122,7 +122,7 @@ class PointInMaze(Env):
         end = start + move
         row, column = (jnp.floor(x).astype(jnp.int32) for x in cell_of(end + jnp.sign(move) * _MARGIN))
         at_wall = jnp.where(move > 0, jnp.floor(start) + 1.0 - _MARGIN, jnp.floor(start) + _MARGIN)
-        return jnp.where(jnp.asarray(self.places.is_wall)[row, column], at_wall, end)
+        return jnp.where(jnp.asarray(self.positions.is_wall)[row, column], at_wall, end)
 
 
 def make_point_maze(maze: str | Sequence[str] = "u", start: str = "anywhere", goal: str = "anywhere") -> GoalWrapper:
