@@ -19,12 +19,7 @@ _MOST_CHANNELS = 16  # a first axis up to this size suggests that channels come 
 
 
 def describe_flat_images(agent: Any, obs_space: Space) -> str | None:
-    """Return a warning about networks that misread images; ``None`` if there is nothing to report.
-
-    Args:
-        agent: agent with networks among its fields.
-        obs_space: observation space of the agent.
-    """
+    """Return a warning about networks of ``agent`` that misread images; ``None`` if there is nothing to report."""
     networks = list(_networks(agent))
     shape = obs_space.shape
     if any(_sees_flat(network) for network in networks):

@@ -39,12 +39,7 @@ class CompileTimes:
 
     @classmethod
     def of_run(cls, spec: RunSpec, env: str) -> CompileTimes:
-        """Return the compile times of a run's task, stored in the folder of JAX's cache of compiled programs.
-
-        Args:
-            spec: settings of the run.
-            env: title of the environment, with its library.
-        """
+        """Return the compile times of a run with these settings and title of ``env``, stored in JAX's cache folder."""
         folder = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
         devices = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
         task = [str(spec.workflow.get("workflow")), env, installed_version(), jax.__version__, devices]

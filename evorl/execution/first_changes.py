@@ -16,11 +16,7 @@ _FEW_UPDATES, _MANY_UPDATES = Fraction(1, 4), Fraction(1, 2)  # numbers of updat
 
 
 def first_changes(workflow: Any) -> str | None:
-    """Return a sentence with the settings to change first, and the reasons; ``None`` without suggestions.
-
-    Args:
-        workflow: workflow of a run that uses the general defaults instead of tuned settings.
-    """
+    """Return the settings to change first in a run with general defaults, and reasons; ``None`` without suggestions."""
     changes = list(_changes(workflow))
     return f"If the run learns too little, change first: {'; '.join(changes)}." if changes else None
 

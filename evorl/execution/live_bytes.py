@@ -31,11 +31,7 @@ _LOOPS = frozenset({"scan", "while"})
 
 
 def temporary_bytes(jaxpr: Any) -> int:
-    """Return the estimated peak bytes that a program needs in addition to its arguments, on one device.
-
-    Args:
-        jaxpr: program, a ``Jaxpr`` or ``ClosedJaxpr``.
-    """
+    """Return the estimated peak bytes that a program needs in addition to its arguments, on one device."""
     return _walk(jaxpr, {})[0]
 
 

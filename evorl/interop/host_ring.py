@@ -142,11 +142,7 @@ class HostRing:
 
 
 class DrawsAhead:
-    """Uniform random integers; one JAX program computes the random bits of many calls in advance.
-
-    Args:
-        key: random key of all samples.
-    """
+    """Uniform random integers from ``key``; one JAX program computes the random bits of many calls in advance."""
 
     def __init__(self, key: Key) -> None:
         self._key = key

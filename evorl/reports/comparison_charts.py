@@ -70,12 +70,7 @@ def normalized_scores(scores: Mapping[str, Mapping[str, np.ndarray]]) -> dict[st
 
 
 def draw_profiles(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]]) -> Element:
-    """Draw the fraction of seeds that score above a threshold tau, over tau, with pointwise 95 % intervals.
-
-    Args:
-        groups: groups with at least two different labels.
-        styles: color and line style by label.
-    """
+    """Draw the fraction of seeds that score above tau, over tau, for each label, with pointwise 95 % intervals."""
     scores = normalized_scores(scores_by_label(groups))
     everything = np.concatenate([s for by_env in scores.values() for s in by_env.values()])
     margin = 0.03 * (np.ptp(everything) or 1.0)

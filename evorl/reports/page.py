@@ -88,11 +88,7 @@ class Report:
         return {label: curve_charts.style_of(i) for i, label in enumerate(self.labels)}
 
     def to_html(self, pictures: bool = True) -> str:
-        """Return the HTML text of the page.
-
-        Args:
-            pictures: include the images of the run folders, up to the size limit.
-        """
+        """Return the HTML text of the page; ``pictures`` includes images of the run folders, up to the size limit."""
         sections = [self._results(), self._curves(), self._comparison(), self._settings(), self._learner()]
         repeat = _section("How to reproduce it", reproduction(self.runs))
         body = element("body", self._head(), sections, repeat)
