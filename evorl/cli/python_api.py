@@ -314,7 +314,7 @@ def _trained(arguments: Sequence[str]) -> Trained:
 
 @contextmanager
 def _composed(arguments: Sequence[str]) -> Iterator[RunSpec]:
-    """Context manager that yields the settings composed from overrides, of which ``hydra_settings`` has the files."""
+    """Context manager that yields the settings composed from overrides; ``hydra_settings`` describes their files."""
     with initialize_configs():
         config = compose("config", overrides=list(arguments), return_hydra_config=True)
         before = HydraConfig.instance().cfg  # that of a program that uses Hydra itself
