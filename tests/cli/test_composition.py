@@ -249,7 +249,7 @@ def test_a_sweep_waits_while_another_thread_composes(tmp_path: Path, monkeypatch
     """Hydra has one state per process, which the two threads restored in the wrong order."""
     monkeypatch.setattr("sys.argv", ["evorl"])
     monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
-    begun, chosen = threading.Event(), []
+    begun, chosen, before = threading.Event(), [], GlobalHydra.instance().hydra
 
     def task(spec: Any) -> None:
         chosen.extend([spec.workflow["workflow"], hydra_settings().runtime.choices.agent])
@@ -266,7 +266,7 @@ def test_a_sweep_waits_while_another_thread_composes(tmp_path: Path, monkeypatch
     thread.join(timeout=60)
     assert begun.is_set()
     assert [chosen[0].rpartition(".")[2], chosen[1]] == ["PPOWorkflow", "ppo"]
-    assert GlobalHydra.instance().hydra is None
+    assert GlobalHydra.instance().hydra is before
 
 
 def test_settings_may_refer_to_the_settings_of_hydra() -> None:
