@@ -19,8 +19,8 @@ from evorl.workflows.workflow import Workflow
 SEED = 3
 
 
-class Interrupted(Exception):
-    """Simulates a process that is killed without warning."""
+class Interrupted(BaseException):
+    """Simulates a process that is killed; after an ``Exception`` of a recorder, a run would save its state."""
 
 
 class DyingRecorder(CsvRecorder):

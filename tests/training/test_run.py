@@ -92,7 +92,7 @@ def test_an_error_in_a_recorder_is_raised_after_a_checkpoint(tmp_path: Path) -> 
     """The steps since the last checkpoint were lost, although the state of the training was sound."""
     folder, state = _failed_run(tmp_path, FailsToWrite)
     assert (state.state, state.failure) == (FAILED, "RuntimeError: no row 1")
-    assert RunCheckpointer(folder.checkpoints).steps == [1]
+    assert RunCheckpointer(folder.checkpoints).steps == (1,)
     assert len(folder.metrics_csv.read_text().splitlines()) == 2, "the other recorders get the row"
 
 
