@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class RecorderGroup(Recorder):
-    """Several recorders as one, called in order. After the start, an error of one does not keep calls from the others.
+    """Several recorders as one, called in order. If one raises an error after the start, the others are still called.
 
     Args:
         recorders: recorders to call.
