@@ -29,7 +29,7 @@ from evorl.cli.options import CONFIG, GENERATE, NEW
 from evorl.config.command_lines import shell_word
 from evorl.config.names import no_such
 from evorl.config.yaml_text import read_text_file
-from evorl.runs.files import write_text
+from evorl.runs.files import write_atomically
 
 _ALGORITHM = {"-a": "algorithm", "--algorithm": "algorithm"}
 _FLAGS = {**_ALGORITHM, "-e": "env", "--environment": "env", "-c": "file", "--config": "file"}
@@ -216,7 +216,7 @@ def _check_text(file: Path, text: str, facts: AgentFacts | None) -> None:
         RunFolderError: the temporary file is a symbolic link.
     """
     beside = file.with_name(f"{file.name}.checked")
-    write_text(beside, text)
+    write_atomically(beside, text)
     try:
         _check(read_app(beside), facts)
     finally:

@@ -17,7 +17,7 @@ from evorl.reports.recorded_run import find_runs, named
 from evorl.reports.run_list import Filters, readable
 from evorl.reports.summary_table import as_csv
 from evorl.reports.swept_setting import expand_sweep
-from evorl.runs.files import RunFolderError, make_folder, sibling, write_text, writing_to
+from evorl.runs.files import RunFolderError, sibling, write_atomically, writing_to
 from evorl.runs.folder import RunFolder
 
 
@@ -53,8 +53,8 @@ def write_page(report: Report, settings: Mapping[str, Any], places: Sequence[str
     outputs = {path: content.encode(errors="backslashreplace").decode() for path, content in outputs.items()}
     for path, content in outputs.items():
         with writing_to(path.parent):
-            make_folder(path.parent)
-            write_text(path, content)
+            path.parent.mkdir(parents=True, exist_ok=True)  # may be a link: the user named it
+            write_atomically(path, content)
     number = f"{counted(len(report.runs), 'run')}, {counted(len(report.groups), 'group')}"
     print_line(f"{number}: {' and '.join(map(str, outputs))} ({len(outputs[page].encode()) / 1e6:.1f} MB)")
     return page

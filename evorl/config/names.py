@@ -94,6 +94,7 @@ def name_of(function: str | Callable[..., object]) -> str:
     if isinstance(function, str):
         return function
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    module = _MAIN if module == "__mp_main__" else module  # in a process that multiprocessing spawned
     if getattr(sys.modules.get(str(module)), name, None) is not function:
         raise ValueError(f"{function!r} has no name to import: use a def or class at the top level of a module.")
     return f"{module}:{name}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
+from evorl.config.custom_parts import setting_names
 from evorl.config.names import load_named
 from evorl.envs.env import Env
 from evorl.envs.env_check import EnvContractError, check_env
@@ -55,6 +57,7 @@ def create_wrapped_user_env(factory: str, **options: Any) -> VectorEnv:
     """
     function = load_named(factory, "env.factory")
     if "num_envs" in parameter_names(function):
+        _require_arguments(function, {"num_envs", *options})
         return create_host_env(function, factory, **options)
     shared, arguments = split_options(options)
     of_host = {"host": arguments.pop("host")} if "host" in arguments else {}
@@ -93,12 +96,22 @@ def _make_env(function: Callable[..., Env], factory: str, arguments: tuple, cls:
     return UserEnv(env, (function, arguments, cls))
 
 
+def _require_arguments(function: Callable[..., Any], names: Container[str]) -> None:
+    """Raise ``ValueError`` if a parameter of ``function`` without a default is not in ``names``."""
+    for name, default in setting_names(function)[0].items():
+        if default is inspect.Parameter.empty and name not in names:
+            advice = f"add +env.{name}=VALUE on the command line, or {name} to the section env of a config"
+            raise ValueError(f"{getattr(function, '__qualname__', function)} requires {name}: {advice}.")
+
+
 def call_checked(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     """Return ``function(**arguments)``. Raises ``HostEnvError`` if the function calls ``sys.exit``.
 
     Raises:
+        ValueError: a required argument is missing.
         EnvContractError: the function instantiates a class that lacks abstract methods; the message names them.
     """
+    _require_arguments(function, arguments)
     try:
         return function(**arguments)
     except BaseException as error:

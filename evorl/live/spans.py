@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from evorl.recorders.row_file import RowFile
-from evorl.runs.files import make_folder, write_text, writing_to
+from evorl.runs.files import make_folder, write_atomically, writing_to
 
 MERGED = "trace.json"
 _KEPT_BACK = 256  # number of buffered events that triggers a write
@@ -133,5 +133,5 @@ def merge_spans(folder: Path | str) -> Path:
     events.sort(key=lambda event: event.get("ts", 0.0))
     with writing_to(folder):
         make_folder(folder)
-        write_text(folder / MERGED, json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
+        write_atomically(folder / MERGED, json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
     return folder / MERGED

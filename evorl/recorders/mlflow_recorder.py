@@ -14,7 +14,7 @@ from typing import Any
 from evorl.config.names import explain_missing_package
 from evorl.recorders.row_file import as_number
 from evorl.recorders.screen import print_line
-from evorl.runs.files import RunFolderError, refuse_link, write_text
+from evorl.runs.files import RunFolderError, refuse_link, write_atomically
 from evorl.runs.privacy import shareable, shareable_text
 from evorl.runs.recorder import Recorder, Row, RunPlan
 
@@ -106,7 +106,7 @@ class MlflowRecorder(Recorder):
             params = [Param(key, str(value)[:500]) for key, value in self._settings.items() if value is not None]
             for first in range(0, len(params), 100):
                 client.log_batch(self._run_id, params=params[first : first + 100])
-            write_text(stored, self._run_id)  # last: a run without all parameters must not be continued
+            write_atomically(stored, self._run_id)  # last: a run without all parameters must not be continued
 
     def write(self, row: Row) -> None:
         at, steps = int(time.time() * 1000), int(row["timesteps"])

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evorl.runs.files import open_to_write, writing_to
+from evorl.runs.files import replacing, writing_to
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,5 +36,5 @@ def write_png(figure: Figure, path: Path | str) -> None:
     Raises:
         RunFolderError: the image cannot be written.
     """
-    with writing_to(Path(path).parent), open_to_write(path, "wb") as file:
+    with writing_to(Path(path).parent), replacing(Path(path)) as file:
         figure.savefig(file, format="png")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl.recorders.row_file import as_number
-from evorl.runs.files import RunFolderError, make_folder, refuse_link, write_text, writing_to
+from evorl.runs.files import RunFolderError, make_folder, refuse_link, write_atomically, writing_to
 from evorl.runs.privacy import shareable, shareable_argument
 from evorl.runs.recorder import Recorder, Row, RunPlan
 
@@ -81,7 +81,7 @@ class WandbRecorder(Recorder):
         make_folder(stored.parent)
         refuse_link(stored)
         if not stored.exists():
-            write_text(stored, secrets.token_hex(4))  # eight characters, like W&B's own ids
+            write_atomically(stored, secrets.token_hex(4))  # eight characters, like W&B's own ids
         run_id = stored.read_text(encoding="utf-8", errors="replace").strip()
         if not re.fullmatch(r"[\w-]+", run_id, flags=re.ASCII):
             raise RunFolderError(f"{stored} contains no valid run id: delete the file to start a new W&B run.")

@@ -14,7 +14,7 @@ from evorl.episodes.physics import physics_in
 from evorl.episodes.saved_episode import SavedEpisode
 from evorl.rendering.video_file import encoded as encoded_video
 from evorl.rendering.video_file import require_encoder
-from evorl.runs.files import make_folder, open_to_write, writing_to
+from evorl.runs.files import make_folder, write_atomically, writing_to
 
 MAX_FRAMES = 50
 SECONDS_PER_FRAME = 0.06
@@ -82,8 +82,7 @@ def write_animation(
         encoded = animation_bytes(frames, _KINDS[path.suffix.lower()], seconds_per_frame, lossless)
     with writing_to(path.parent):
         make_folder(path.parent)
-        with open_to_write(path, "wb") as file:
-            file.write(encoded)
+        write_atomically(path, encoded)
 
 
 def animation_bytes(

@@ -21,7 +21,7 @@ from evorl.envs.vector import VectorEnv
 from evorl.episodes.physics import physics_in
 from evorl.rendering.animation import frame_numbers
 from evorl.rendering.tiles import Shown, figures
-from evorl.runs.files import make_folder, open_to_write, writing_to
+from evorl.runs.files import make_folder, write_atomically, writing_to
 
 _LARGEST = 32767  # maximum of the integers that encode positions and rotations
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
@@ -107,8 +107,7 @@ def _write(path: Path, title: str, note: str, body: str, width: int) -> None:
     )
     with writing_to(path.parent):
         make_folder(path.parent)
-        with open_to_write(path) as file:
-            file.write(page)
+        write_atomically(path, page)
 
 
 def _scene(each: Shown, env: VectorEnv, num_frames: int) -> dict[str, Any]:

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from evorl.runs.manifest import MANIFEST
+
 _REASONS = {
     errno.ENOSPC: ("no space is left on its disk", "Free some space"),
     errno.EDQUOT: ("the disk quota is used up", "Free some space"),
+    errno.EFBIG: ("a file exceeds the size limit of this system (ulimit -f)", "Raise the limit"),
     errno.EROFS: ("its disk is read-only", "Choose a writable folder"),
     errno.EACCES: ("permission is denied", "Choose a folder that you may write"),
     errno.EPERM: ("permission is denied", "Choose a folder that you may write"),
@@ -59,9 +63,9 @@ def writing_to(folder: Path | str) -> Iterator[None]:
         if code not in _REASONS and not isinstance(error, OSError):
             raise
         reason, advice = _REASONS[code] if code in _REASONS else (str(error), "Choose another folder")
-        raise RunFolderError(
-            f"Cannot write to {folder}: {reason}. {advice}, then try again. Checkpoints are kept: a run can resume."
-        ) from error
+        saved = any(glob.glob(f"{place}[0-9]*/{MANIFEST}", root_dir=folder) for place in ("", "checkpoints/"))
+        kept = " Checkpoints are kept: the run can resume." if saved else ""
+        raise RunFolderError(f"Cannot write to {folder}: {reason}. {advice}, then try again.{kept}") from error
 
 
 def sibling(path: Path, suffix: str, *replaced: str) -> Path:
@@ -100,12 +104,6 @@ def open_to_write(path: Path | str, mode: str = "w") -> IO[Any]:
     return open(path, mode, encoding="utf-8", newline="\n", opener=opener)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file of UTF-8 text; see ``open_to_write`` for the errors."""
-    with open_to_write(path) as file:
-        file.write(text)
-
-
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write bytes or UTF-8 text atomically: if the process is killed, the file has its old or its new content.
 
@@ -119,8 +117,12 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
-    """Context manager that yields a file which replaces ``path`` at the end, see ``write_atomically``."""
+    """Context manager that yields a file which replaces ``path`` at the end; pipes and devices are written directly."""
     refuse_link(path)
+    if path.exists() and not path.is_file():
+        with open_to_write(path, mode) as file:
+            yield file
+        return
     new = path.with_name(f".{path.name}.new")
     file = open_to_write(new, mode)
     try:

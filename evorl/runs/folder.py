@@ -14,16 +14,7 @@ from typing import Any, Self
 from evorl.config.command_lines import as_arguments, user_path
 from evorl.config.gate import mark_untrusted
 from evorl.ops.processes import decided_by_first, is_first
-from evorl.runs.files import (
-    PRIVATE,
-    RunFolderError,
-    make_folder,
-    open_to_write,
-    refuse_link,
-    replacing,
-    write_atomically,
-    writing_to,
-)
+from evorl.runs.files import PRIVATE, RunFolderError, make_folder, refuse_link, replacing, write_atomically, writing_to
 from evorl.runs.manifest import MANIFEST
 from evorl.runs.trust import read_stored_config, refuse_foreign_code
 
@@ -210,8 +201,7 @@ class RunFolder:
             new.write(text)
             used = [path.stem.removeprefix("config.") for path in self.path.glob("config.[0-9]*.yaml")]
             number = max((int(text) for text in used if text.isdigit()), default=0) + 1
-            with open_to_write(self.path / f"config.{number}.yaml", "wb") as file:
-                file.write(self.config.read_bytes())
+            write_atomically(self.path / f"config.{number}.yaml", self.config.read_bytes())
 
     def load_config(self, trust: bool = False) -> Any:
         """Return the stored config as an OmegaConf node without interpolations, which were resolved before storing.

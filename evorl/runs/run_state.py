@@ -11,6 +11,7 @@ import dataclasses
 import errno
 import fcntl
 import json
+import os
 import time
 from pathlib import Path
 from typing import IO, Any
@@ -80,8 +81,8 @@ class HeldState:
         assert self._file is not None, "hold() opens the file"
         with writing_to(self.path.parent):
             self._file.truncate(0)
-            self._file.write(json.dumps(dataclasses.asdict(state)) + "\n")
-            self._file.flush()
+            # Unbuffered: after a failure, closing the file must not fail again.
+            os.write(self._file.fileno(), (json.dumps(dataclasses.asdict(state)) + "\n").encode())
 
     def release(self) -> None:
         """Release the lock; the content of the file stays."""

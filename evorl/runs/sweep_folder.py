@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from evorl.config.command_lines import as_arguments, describe_setting, user_path
-from evorl.runs.files import PRIVATE, RunFolderError, make_folder, refuse_link, write_atomically, write_text, writing_to
+from evorl.runs.files import PRIVATE, RunFolderError, make_folder, refuse_link, write_atomically, writing_to
 from evorl.runs.folder import RunFolder, new_folder
 from evorl.runs.run_state import FINISHED, read_state
 from evorl.runs.trust import refuse_composed_code
@@ -168,7 +168,7 @@ class SweepFolder:
         stored: dict[str, Any] = {"flags": self.flags, "jobs": [dataclasses.asdict(run) for run in self.runs]}
         with writing_to(self.path):
             write_atomically(self.path / _FILE, json.dumps(stored, indent=1) + "\n")
-            write_text(self.summary, self._as_csv())
+            write_atomically(self.summary, self._as_csv())
 
     def _as_csv(self) -> str:
         columns = ("folder", "state", "timesteps", "best_return", "last_return", "failure")

@@ -60,7 +60,6 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
         checkpointer = _checkpointer(watched, spec)
         restores = resumed and not served
         state, progress = restore(workflow, checkpointer, spec.seed, "latest") if restores else (None, None)
-        start.record(folder, spec)
         recorder = _recorder(folder, workflow, spec)
         resources.callback(_close_recorder, recorder, watched)
         with stop_on_signals(command) as should_stop, _noticing_removal(watched):
@@ -72,7 +71,9 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
             with RunSession(recorder, checkpointer, progress, stops, (resources.close,), early_stop) as session:
                 session.compile_times = CompileTimes.of_run(spec, workflow.env.title or "")
                 messages = beginning.messages if beginning else ()
-                for message in (*_notices(start, folder, workflow, recorder, checkpointer, progress), *messages):
+                notices = [*_notices(start, folder, workflow, recorder, checkpointer, progress), *messages]
+                start.record(folder, spec)  # only now: another process may have resumed the run first
+                for message in notices:
                     recorder.message(message)
                 if beginning:
                     state = beginning.first_state(spec.seed)

@@ -69,6 +69,14 @@ def test_what_cannot_be_is_told(runs: Path, arguments: list[str], parts: tuple[s
         write_report(arguments)
 
 
+def test_the_folder_of_runs_may_be_a_link(runs: Path, tmp_path: Path) -> None:
+    """On clusters, the folder of runs is often a link to a larger disk."""
+    (tmp_path / "linked").symlink_to(runs)
+    for arguments, page in ((["linked"], "report.html"), (["linked", "to=linked/page.html"], "page.html")):
+        write_report(arguments)
+        assert (runs / page).is_file()
+
+
 def test_a_page_is_not_written_through_a_link(runs: Path, tmp_path: Path) -> None:
     (runs / "report.html").symlink_to(tmp_path / "precious")
     with raises_naming(RunFolderError, "report.html", "symbolic link"):

@@ -35,7 +35,6 @@ def _stored(root: Path, name: str, workflow: type, **settings: Any) -> tuple[Run
     folder = RunFolder.create(root, OmegaConf.create(config), name=name)
     checkpointer = RunCheckpointer(folder.checkpoints)
     state = workflow_from_config(OmegaConf.create(config)).learn(checkpointer=checkpointer)
-    checkpointer.close()
     return folder, state
 
 

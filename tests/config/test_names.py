@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import importlib
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evorl.config.gate import ForeignCodeError, distrust, grant, scope
-from evorl.config.names import did_you_mean, explain_missing_package, load_class, load_named, no_such
+from evorl.config.names import did_you_mean, explain_missing_package, load_class, load_named, name_of, no_such
 from tests.support.errors import raises_naming
 
 
@@ -102,3 +103,12 @@ def test_a_rejection_by_the_gate_keeps_its_type(text: str, tmp_path: Path, monke
             grant([path])
             with raises_naming(ForeignCodeError, "os:system", "trust=true"):
                 load(path, "part")
+
+
+def test_a_part_of_a_spawned_process_has_the_name_that_its_program_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a process that multiprocessing spawned, the main module is called __mp_main__, which no later process has."""
+    module = types.ModuleType("__mp_main__")
+    exec("class Walk: pass", vars(module))
+    for name in ("__main__", "__mp_main__"):
+        monkeypatch.setitem(sys.modules, name, module)
+    assert name_of(vars(module)["Walk"]) == "__main__:Walk"

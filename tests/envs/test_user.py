@@ -25,6 +25,8 @@ def module(monkeypatch: pytest.MonkeyPatch) -> None:
     module.make = lambda sizes=(): ProbeEnv("best_action")  # pyright: ignore[reportAttributeAccessIssue]
     module.make_any = lambda **options: ProbeEnv(options.get("probe", "termination"))  # pyright: ignore[reportAttributeAccessIssue]
     module.make_many = lambda: make_probe("termination")  # pyright: ignore[reportAttributeAccessIssue]
+    module.make_game = lambda level, size=3: ProbeEnv("termination")  # pyright: ignore[reportAttributeAccessIssue]
+    module.make_rows = lambda num_envs, game, level: None  # pyright: ignore[reportAttributeAccessIssue]
     module.number = 3  # pyright: ignore[reportAttributeAccessIssue]
     monkeypatch.setitem(sys.modules, "own_envs", module)
 
@@ -85,6 +87,8 @@ def test_a_config_trains_in_it() -> None:
         ({"factory": "own_envs:mak"}, ("function of own_envs", "'mak'", "'make'")),
         ({"factory": "own_envs:number"}, ("function of own_envs", "'number'")),
         ({"factory": "own_envs:make", "size": 3}, ("option of own_envs:make", "'size'", "'sizes'")),
+        ({"factory": "own_envs:make_game", "size": 3}, ("requires level", "+env.level=")),
+        ({"factory": "own_envs:make_rows", "level": 3}, ("requires game", "+env.game=")),
         ({"factory": "own_envs:make_many"}, ("single evorl.envs.Env", "VmapAutoResetWrapper")),
         ({"factory": "own_envs:make", "library": "brax"}, ("library", "name", "factory")),
         ({"factory": "own_envs:make", "parallel": 0}, ("parallel", "got 0")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 
 import hypothesis
@@ -18,9 +19,10 @@ from evorl.runs.files import (
     refuse_link,
     replacing,
     sibling,
-    write_text,
+    write_atomically,
     writing_to,
 )
+from evorl.runs.manifest import MANIFEST
 from tests.support.errors import raises_naming
 
 
@@ -28,6 +30,7 @@ from tests.support.errors import raises_naming
     ("error", "parts"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), ("no space", "its disk", "free some space")),
+        (OSError(errno.EFBIG, "File too large"), ("ulimit -f", "raise the limit")),
         (OSError(errno.EROFS, "Read-only file system"), ("its disk", "read-only", "writable folder")),
         (PermissionError(errno.EACCES, "Permission denied"), ("permission",)),
         (ValueError("RESOURCE_EXHAUSTED: write failed: No space left on device"), ("no space", "its disk")),
@@ -37,6 +40,18 @@ from tests.support.errors import raises_naming
 def test_failures_to_write_become_one_sentence(error: Exception, parts: tuple[str, ...]) -> None:
     with raises_naming(RunFolderError, "write to here", *parts), writing_to("here"):
         raise error
+
+
+@pytest.mark.parametrize("written", ["", "checkpoints", "export"])
+def test_kept_checkpoints_are_mentioned_only_where_there_are_some(tmp_path: Path, written: str) -> None:
+    """An export to a full disk, or a run that had not saved yet, has nothing to resume."""
+    for is_saved in (False, True):
+        if is_saved:
+            (tmp_path / "checkpoints" / "8").mkdir(parents=True)
+            (tmp_path / "checkpoints" / "8" / MANIFEST).write_text("{}")
+        with pytest.raises(RunFolderError) as raised, writing_to(tmp_path / written):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        assert ("Checkpoints are kept" in str(raised.value)) == (is_saved and written != "export")
 
 
 NAMES = st.text(st.sampled_from("a0.-_"), min_size=1).filter(lambda name: name.strip("."))
@@ -79,7 +94,7 @@ def test_a_link_that_appears_at_the_last_moment_is_not_followed(
 
 
 def test_text_is_utf_8_whatever_the_locale(tmp_path: Path) -> None:
-    write_text(tmp_path / "file", "1 ± 2\n")
+    write_atomically(tmp_path / "file", "1 ± 2\n")
     with open_to_write(tmp_path / "file", "a") as file:
         file.write("3\n")
     assert (tmp_path / "file").read_bytes() == b"1 \xc2\xb1 2\n3\n"
@@ -126,3 +141,30 @@ def test_a_failed_replacement_keeps_the_file_and_the_error(failure: str, tmp_pat
                 (tmp_path / ".metrics.csv.new").unlink()
             raise KeyError("of the caller")
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {"metrics.csv": b"old"}
+
+
+def test_a_pipe_is_written_directly(tmp_path: Path) -> None:
+    """A pipe or device, such as /dev/null, must not be replaced by a file."""
+    os.mkfifo(tmp_path / "pipe")
+    reading = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(tmp_path / "pipe", "1 ± 2")
+    assert os.read(reading, 100).decode() == "1 ± 2"
+    os.close(reading)
+    assert [each.name for each in tmp_path.iterdir()] == ["pipe"]
+
+
+# Functions that may write into a file with its final name: it is new, or its lines are appended.
+IN_PLACE = {"evorl/runs/files.py", "evorl/runs/hub.py"}
+
+
+def test_whole_files_are_replaced_atomically() -> None:
+    """A full disk or a killed process must not leave half of a page, image or table in place of the old one."""
+    root = Path(__file__).resolve().parents[2]
+    calls = {
+        path.relative_to(root).as_posix(): re.findall(
+            r"open_to_write\((?:[^()]|\([^()]*\))*\)", path.read_text("utf-8")
+        )
+        for path in (root / "evorl").rglob("*.py")
+    }
+    in_place = {path for path, found in calls.items() for call in found if not re.search(r', "ab?"\)$', call)}
+    assert in_place == IN_PLACE

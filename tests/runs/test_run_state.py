@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -137,3 +138,16 @@ def test_no_link_is_followed(tmp_path: Path) -> None:
         with raises_naming(RunFolderError, "state.json", "symbolic link"):
             call(tmp_path / "state.json")
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_state_that_cannot_be_written_is_reported_once(tmp_path: Path) -> None:
+    """Releasing the lock afterwards must not raise the error of the system in its place."""
+    held, limits = HeldState(tmp_path / "state.json"), resource.getrlimit(resource.RLIMIT_FSIZE)
+    held.hold()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with raises_naming(RunFolderError, f"write to {tmp_path}"):
+            held.write(RunState(RUNNING, 100))
+        held.release()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -10,9 +11,10 @@ import pytest
 
 from evorl.recorders import Recorder, RecorderGroup
 from evorl.runs.checkpointer import RunCheckpointer
+from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
 from evorl.runs.recorder import Row
-from evorl.runs.run_state import FAILED, RunState, read_state
+from evorl.runs.run_state import FAILED, HeldState, RunState, read_state
 from evorl.training.run import _recorder, train
 from evorl.training.start import RunPlace, RunStart
 from evorl.workflows import Workflow
@@ -119,6 +121,18 @@ def test_an_error_before_the_training_closes_the_workflow(
     with pytest.raises((ValueError, OSError)):
         train(spec_of("agent=ppo", *SMALL, f"recorders.mlflow={str(fault == 'recorder').lower()}"), start)
     assert len(closed) == 1
+
+
+def test_a_run_that_another_process_resumed_first_is_unchanged(tmp_path: Path) -> None:
+    """Two processes may both find the run free; the second one must not store its changes."""
+    start, spec = RunStart(RunPlace(tmp_path, "mine"), None, "A title", [], {}, tmp_path), spec_of("agent=ppo", *SMALL)
+    train(spec, start)
+    folder = RunFolder(tmp_path / "mine")
+    before = {path.name: path.read_bytes() for path in folder.path.iterdir() if path.is_file()}
+    again = dataclasses.replace(start, resumed=folder, title="Another title")
+    with HeldState(folder.state), raises_naming(RunFolderError, folder.path, "already in training"):
+        train(spec, again)
+    assert {path.name: path.read_bytes() for path in folder.path.iterdir() if path.is_file()} == before
 
 
 def test_a_job_ends_where_its_sweep_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
