@@ -108,13 +108,9 @@ def describe_parallel_runs(runs: Sequence[tuple[Sequence[str], Mapping[str, str]
 
 def _steps_outside_jax(overrides: Sequence[str]) -> bool:
     """Return True if the environment of a command line runs, or may run, outside JAX."""
-    for override in overrides:
-        key, _, value = override.lstrip("+").partition("=")
-        if key == "env" and value.partition("/")[0] in (*HOST_LIBRARIES, "atari", "user"):
-            return True
-        if key == "env.factory" or (key == "env.library" and value in HOST_LIBRARIES):
-            return True
-    return False
+    libraries = {"env": (*HOST_LIBRARIES, "atari", "user"), "env.library": HOST_LIBRARIES}
+    pairs = (override.lstrip("+").partition("=") for override in overrides)
+    return any(key == "env.factory" or value.partition("/")[0] in libraries.get(key, ()) for key, _, value in pairs)
 
 
 @contextmanager

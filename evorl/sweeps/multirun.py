@@ -15,6 +15,8 @@ from evorl.recorders.learning_curve import read_curves
 from evorl.recorders.run_status import EVALUATION
 from evorl.recorders.screen import print_line
 from evorl.recorders.sweep_curves import draw_sweep
+from evorl.runs.folder import RunFolder
+from evorl.runs.run_state import HeldState
 from evorl.runs.sweep_folder import SweepFolder, SweptRun
 from evorl.sweeps.trained import Attempt, FailureText, attempt, raise_failures
 from evorl.training.start import RunPlace, Trained
@@ -41,10 +43,11 @@ def train_runs(
         trust: True if the command that resumes the sweep needs ``trust=true``.
 
     Raises:
+        RunFolderError: another process trains the sweep.
         RunsFailed: a run failed, now or in an earlier call; raised after all other runs, or after a stop.
     """
     resume_command = _resume_command(sweep, trust)
-    with stop_on_signals(resume_command) as should_stop:
+    with HeldState(RunFolder(sweep.path).state), stop_on_signals(resume_command) as should_stop:
         for number, swept in enumerate(sweep.runs, start=1):
             if swept.state == "finished":
                 continue
@@ -81,7 +84,7 @@ def launch_runs(sweep: SweepFolder, launch: Callable[[SweepFolder], Sequence[Att
         swept.state = "running"
     sweep.save()
     try:
-        with stop_on_signals(resume_command):
+        with HeldState(RunFolder(sweep.path).state), stop_on_signals(resume_command):
             outcomes = launch(sweep)
     except BaseException:  # a lost process, for example: nothing is known about the runs
         for swept in sweep.runs:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from evorl.runs.files import RunFolderError
 from evorl.runs.sweep_folder import SweepFolder, SweptRun
-from evorl.sweeps.multirun import launch_runs, ranked
+from evorl.sweeps.multirun import launch_runs, ranked, train_runs
 from evorl.sweeps.trained import Attempt, RunsFailed
 from evorl.training.start import Trained
 from tests.support.errors import raises_naming
@@ -32,6 +33,26 @@ def test_a_failed_job_of_a_launcher_does_not_fail_the_others(tmp_path: Path) -> 
         launch_runs(_sweep(tmp_path), lambda _: outcomes)
     states = [(run.state, run.best_return) for run in SweepFolder.open(tmp_path / "sweep").runs]
     assert states == [("failed", None), ("finished", 7.5)]
+
+
+@pytest.mark.parametrize("is_launched", [False, True])
+def test_a_sweep_is_trained_by_one_process(tmp_path: Path, is_launched: bool) -> None:
+    """A second process would train the same runs again, and overwrite the results of the first one."""
+
+    def train_twice(*_: object) -> Trained:
+        before = (sweep.path / "sweep.json").read_bytes()
+        with raises_naming(RunFolderError, sweep.path, "already in training"):
+            train_runs(SweepFolder.open(sweep.path), lambda *_: Trained(1.0, False), str)
+        assert (sweep.path / "sweep.json").read_bytes() == before
+        return Trained(7.5, False)
+
+    sweep = _sweep(tmp_path)
+    if is_launched:
+        launch_runs(sweep, lambda sweep: [Attempt(train_twice()) for _ in sweep.runs])
+    else:
+        train_runs(sweep, train_twice, str)
+    assert [run.best_return for run in SweepFolder.open(sweep.path).runs] == [7.5, 7.5]
+    train_runs(SweepFolder.open(sweep.path), train_twice, str)  # the lock is released
 
 
 def test_the_sweep_of_a_failed_launcher_can_be_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
