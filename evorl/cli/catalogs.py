@@ -175,11 +175,10 @@ def acts_in_boxes(workflow: Any, settings: Mapping[str, Any]) -> bool:
 def _all_envs() -> list[EnvInfo]:
     folder, known = config_folder(), known_envs()
     spaces = _read(folder / "env" / "_spaces.yaml")
-    short = {path: name for name, path in long_names(folder).items()}
+    known_as = long_names(folder)  # an environment with a short name is listed once, with the config of its long name
+    short = {path: name for name, path in known_as.items()}
     envs = []
-    for config in config_names(folder / "env"):
-        if config in long_names(folder):
-            continue  # listed with the config that the short name stands for
+    for config in [name for name in config_names(folder / "env") if name not in known_as]:
         settings = _env_settings(config, folder)
         path = f"{settings.get('library') or config}/{settings.get('name') or ''}".rstrip("/")
         obs_space, _, action_space = spaces.get(config, "").partition(" -> ")

@@ -49,14 +49,12 @@ def write_page(report: Report, settings: Mapping[str, Any], places: Sequence[str
     outputs = {page: report.to_html(settings["pictures"])}
     if settings["csv"] is not None:
         outputs[Path(settings["csv"] or sibling(page, ".csv", ".html"))] = as_csv(report.groups)
-    # Names of folders may contain bytes that are not UTF-8.
-    outputs = {path: content.encode(errors="backslashreplace").decode() for path, content in outputs.items()}
     for path, content in outputs.items():
         with writing_to(path.parent):
             path.parent.mkdir(parents=True, exist_ok=True)  # may be a link: the user named it
-            write_atomically(path, content)
+            write_atomically(path, content.encode(errors="backslashreplace"))  # names of folders may not be UTF-8
     number = f"{counted(len(report.runs), 'run')}, {counted(len(report.groups), 'group')}"
-    print_line(f"{number}: {' and '.join(map(str, outputs))} ({len(outputs[page].encode()) / 1e6:.1f} MB)")
+    print_line(f"{number}: {' and '.join(map(str, outputs))} ({page.stat().st_size / 1e6:.1f} MB)")
     return page
 
 

@@ -65,7 +65,9 @@ def writing_to(folder: Path | str) -> Iterator[None]:
         reason, advice = _REASONS[code] if code in _REASONS else (str(error), "Choose another folder")
         saved = any(glob.glob(f"{place}[0-9]*/{MANIFEST}", root_dir=folder) for place in ("", "checkpoints/"))
         kept = " Checkpoints are kept: the run can resume." if saved else ""
-        raise RunFolderError(f"Cannot write to {folder}: {reason}. {advice}, then try again.{kept}") from error
+        failure = RunFolderError(f"Cannot write to {folder}: {reason}. {advice}, then try again.{kept}")
+        failure.errno = code
+        raise failure from error
 
 
 def sibling(path: Path, suffix: str, *replaced: str) -> Path:
@@ -148,8 +150,7 @@ def make_folder(path: Path, mode: int = 0o777) -> None:
 
 def user_cache(name: str) -> Path:
     """Return the folder ``evorl/<name>`` in the user's cache folder; the returned folder may not exist yet."""
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "evorl" / name
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evorl" / name
 
 
 def make_private_folder(path: Path | str) -> None:

@@ -81,8 +81,7 @@ class HeldState:
         assert self._file is not None, "hold() opens the file"
         with writing_to(self.path.parent):
             self._file.truncate(0)
-            # Unbuffered: after a failure, closing the file must not fail again.
-            os.write(self._file.fileno(), (json.dumps(dataclasses.asdict(state)) + "\n").encode())
+            os.write(self._file.fileno(), (json.dumps(dataclasses.asdict(state)) + "\n").encode())  # not buffered
 
     def release(self) -> None:
         """Release the lock; the content of the file stays."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -39,10 +40,12 @@ class Attempt(NamedTuple):
 
 
 def attempt(run: Callable[[], Trained], failure_text: FailureText) -> Attempt:
-    """Train one run; if it fails, print the error and return it, so that the other runs can be trained."""
+    """Train one run; print and return its error, so that the other runs can be trained; raise for a full disk."""
     try:
         return Attempt(run())
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
         failure = failure_text(error)
         print(f"Failed: {failure}", flush=True)
         return Attempt(None, failure, isinstance(error, TrainingDiverged))

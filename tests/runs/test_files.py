@@ -52,6 +52,7 @@ def test_kept_checkpoints_are_mentioned_only_where_there_are_some(tmp_path: Path
         with pytest.raises(RunFolderError) as raised, writing_to(tmp_path / written):
             raise OSError(errno.ENOSPC, "No space left on device")
         assert ("Checkpoints are kept" in str(raised.value)) == (is_saved and written != "export")
+        assert raised.value.errno == errno.ENOSPC
 
 
 NAMES = st.text(st.sampled_from("a0.-_"), min_size=1).filter(lambda name: name.strip("."))

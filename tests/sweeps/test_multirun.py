@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -53,6 +54,20 @@ def test_a_sweep_is_trained_by_one_process(tmp_path: Path, is_launched: bool) ->
         train_runs(sweep, train_twice, str)
     assert [run.best_return for run in SweepFolder.open(sweep.path).runs] == [7.5, 7.5]
     train_runs(SweepFolder.open(sweep.path), train_twice, str)  # the lock is released
+
+
+def test_a_full_disk_ends_a_sweep(tmp_path: Path) -> None:
+    """The other runs would fail as well; a search would count them as trials, which no resume repeats."""
+
+    def train(*_: object) -> Trained:
+        failure = RunFolderError("no space is left")
+        failure.errno = errno.ENOSPC
+        raise failure
+
+    sweep = _sweep(tmp_path)
+    with raises_naming(RunFolderError, "no space"):
+        train_runs(sweep, train, str)
+    assert [run.state for run in SweepFolder.open(sweep.path).runs] == ["stopped", "waiting"]
 
 
 def test_the_sweep_of_a_failed_launcher_can_be_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
