@@ -75,11 +75,9 @@ def node_from_config(
     for field in fields:
         required = default is None and field.init and default_of(field) is dataclasses.MISSING
         if required and field.name not in {*config, *fixed}:
-            within = declared_ranges(cls).get(field.name)
-            raise ValueError(
-                f"{where}.{field.name} is missing in {config}: set it to a "
-                f"{f'number in {within}' if within else 'value'}, as in {where}={{{field.name}: ...}}."
-            )
+            limit = declared_ranges(cls).get(field.name)
+            within = f", in {limit}" if limit else ""
+            raise ValueError(f"{where}.{field.name} is missing in {config}: add {{{field.name}: ...}}{within}.")
     values = {**fields_from_config(cls, config, where, default), **fixed}
     with named_section(where):
         return cls(**values) if default is None else default.replace(**values)

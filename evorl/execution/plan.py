@@ -65,8 +65,7 @@ def plan_execution(
         env_chunk: number of environments to step at a time; ``None`` steps all together. ``"auto"`` chooses as many as
             fit into the cache of a CPU core; on an accelerator, all.
         rules: requirements of the workflow.
-        num_members: number of population members, which are sharded instead of environments; ``None`` without a
-            population.
+        num_members: number of members of a population, which are sharded instead of environments; or ``None``.
 
     Raises:
         ValueError: ``devices`` or ``env_chunk`` is invalid, or the environments or members cannot be divided evenly.

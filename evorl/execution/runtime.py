@@ -31,11 +31,10 @@ def prepare_runtime(
 ) -> None:
     """Set up JAX for a run, before any computation. With several processes, wait until all have joined.
 
-    On a CPU, ``devices`` devices are created (``"auto"``: one per core that the process may use), so that environments
-    or seeds can be spread over the cores. The devices are fixed once JAX's backend has started.
+    The devices of a CPU, over which environments or seeds are spread, are fixed once JAX's backend has started.
 
     Args:
-        devices: number of CPU devices, over all processes; ``"auto"`` for one per core.
+        devices: number of CPU devices, over all processes; ``"auto"`` for one per core that the process may use.
         compilation_cache: keep compiled programs on disk, so that the next start of the same run compiles little.
             ``True`` uses the user's cache folder, or the folder in ``JAX_COMPILATION_CACHE_DIR``; a path uses that
             folder; ``False`` does not configure a cache. Programs in the folder are executed, so other users are denied

@@ -61,12 +61,15 @@ def make_recorder(
         if mlflow is not None:
             recorders.append(MlflowRecorder(folder.path, **mlflow))
     except Exception as error:
-        group = RecorderGroup(recorders)
-        group.failure(error)
-        group.close()
+        _end(RecorderGroup(recorders), error)
         raise
     if progress:
         recorders.append(ProgressRecorder(live))
     if learning_curve:  # last: the image is drawn after the files and the screen are closed
         recorders.append(LearningCurveRecorder(folder.metrics_csv, folder.learning_curve))
     return RecorderGroup(recorders, title)
+
+
+def _end(recorder: Recorder, error: Exception) -> None:
+    recorder.failure(error)
+    recorder.close()

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from evorl.runs.manifest import MANIFEST
-
+MANIFEST = "manifest.json"  # of a checkpoint, see ``evorl.runs.manifest``
 _REASONS = {
     errno.ENOSPC: ("no space is left on its disk", "Free some space"),
     errno.EDQUOT: ("the disk quota is used up", "Free some space"),
@@ -62,12 +61,15 @@ def writing_to(folder: Path | str) -> Iterator[None]:
             code = next((number for text, number in _REASONS_IN_TEXT.items() if text in str(error)), code)
         if code not in _REASONS and not isinstance(error, OSError):
             raise
-        reason, advice = _REASONS[code] if code in _REASONS else (str(error), "Choose another folder")
-        saved = any(glob.glob(f"{place}[0-9]*/{MANIFEST}", root_dir=folder) for place in ("", "checkpoints/"))
-        kept = " Checkpoints are kept: the run can resume." if saved else ""
-        failure = RunFolderError(f"Cannot write to {folder}: {reason}. {advice}, then try again.{kept}")
-        failure.errno = code
-        raise failure from error
+        raise _write_error(folder, *_REASONS.get(code, (str(error), "Choose another folder")), code) from error
+
+
+def _write_error(folder: Path | str, reason: str, advice: str, code: int | None) -> RunFolderError:
+    saved = any(glob.glob(f"{place}[0-9]*/{MANIFEST}", root_dir=folder) for place in ("", "checkpoints/"))
+    kept = " Checkpoints are kept: the run can resume." if saved else ""
+    error = RunFolderError(f"Cannot write to {folder}: {reason}. {advice}, then try again.{kept}")
+    error.errno = code
+    return error
 
 
 def sibling(path: Path, suffix: str, *replaced: str) -> Path:

@@ -14,8 +14,16 @@ from typing import Any, Self
 from evorl.config.command_lines import as_arguments, user_path
 from evorl.config.gate import mark_untrusted
 from evorl.ops.processes import decided_by_first, is_first
-from evorl.runs.files import PRIVATE, RunFolderError, make_folder, refuse_link, replacing, write_atomically, writing_to
-from evorl.runs.manifest import MANIFEST
+from evorl.runs.files import (
+    MANIFEST,
+    PRIVATE,
+    RunFolderError,
+    make_folder,
+    refuse_link,
+    replacing,
+    write_atomically,
+    writing_to,
+)
 from evorl.runs.trust import read_stored_config, refuse_foreign_code
 
 ALIKE = 0.6  # minimum similarity, from 0 to 1, of names that are suggested

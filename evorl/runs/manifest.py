@@ -13,7 +13,8 @@ import json
 import os
 from pathlib import Path
 
-MANIFEST = "manifest.json"
+from evorl.runs.files import MANIFEST
+
 _THREADS = 4
 
 

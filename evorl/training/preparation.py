@@ -197,7 +197,7 @@ def warm_start_from(run: str, spec: RunSpec, workflow: Workflow) -> tuple[RunSpe
 
 def _differing_activations(here: Mapping[str, Any], there: Mapping[str, Any], folder: RunFolder) -> Iterator[str]:
     """Yield a message for each activation that differs from the other run's: shapes do not depend on it."""
-    (path, before), (_, after) = (_agent_section(config) for config in (there, here))
+    (path, before), (_, after) = (_agent_section(settings) for settings in (there, here))
     for part in (name for name, node in before.items() if isinstance(node, Mapping) and "activation" in node):
         sections = [(node.get(part) or {}, node.get("network") or {}) for node in (before, after)]
         old, new = (own.get("activation") or shared.get("activation") for own, shared in sections)
@@ -209,12 +209,12 @@ def _differing_activations(here: Mapping[str, Any], there: Mapping[str, Any], fo
             )
 
 
-def _agent_section(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+def _agent_section(settings: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     """Return path and settings of the agent, which may be that of a nested learner."""
     for name in ("learner", "inner"):
-        if isinstance(nested := config.get(name), Mapping):
+        if isinstance(nested := settings.get(name), Mapping):
             return f"{name}.agent", nested.get("agent") or {}
-    return "agent", config.get("agent") or {}
+    return "agent", settings.get("agent") or {}
 
 
 def with_fixed_source(spec: RunSpec) -> RunSpec:

@@ -70,10 +70,9 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
             early_stop = EarlyStop.resumed(spec.stop, progress, start.place.judge)
             with RunSession(recorder, checkpointer, progress, stops, (resources.close,), early_stop) as session:
                 session.compile_times = CompileTimes.of_run(spec, workflow.env.title or "")
-                messages = beginning.messages if beginning else ()
-                notices = [*_notices(start, folder, workflow, recorder, checkpointer, progress), *messages]
+                notices = list(_notices(start, folder, workflow, recorder, checkpointer, progress))
                 start.record(folder, spec)  # only now: another process may have resumed the run first
-                for message in notices:
+                for message in (*notices, *(beginning.messages if beginning else ())):
                     recorder.message(message)
                 if beginning:
                     state = beginning.first_state(spec.seed)
