@@ -46,7 +46,7 @@ def rollout(
         agent_state: state of the agent.
         key: a single key.
         rollout_length: number of steps T.
-        env_extra_fields: entries of ``env_state.info`` to record under ``extras.env_extras``; ``ValueError`` if missing.
+        env_extra_fields: entries of ``env_state.info`` to record in ``extras.env_extras``; ``ValueError`` if missing.
         env_chunk: maximum number of environments that are stepped together through all T steps, so that their state
             stays in the processor's cache; ``None`` steps all of them together. The result is the same.
 
