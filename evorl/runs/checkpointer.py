@@ -218,6 +218,12 @@ class RunCheckpointer:
                 if step > iterations:
                     self._remove(step)
 
+    def wait(self) -> None:
+        """Do nothing: a save is complete when it returns."""
+
+    def close(self) -> None:
+        """Do nothing: the checkpointer holds no resources."""
+
     def _choose(self, which: str | int) -> int:
         """Return the first intact iteration for ``which``; messages about corrupted ones are added to ``notices``."""
         for step in self._candidates(which):
