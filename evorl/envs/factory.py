@@ -80,7 +80,7 @@ def _resolve(library: str | None, name: str | None) -> tuple[str, str]:
     if name in (None, ""):
         raise ValueError("The name of the environment is missing: add it, for example create_env('brax/hopper').")
     if not isinstance(name, str):
-        raise ValueError(f"env must be a name (brax/hopper) or a mapping, got {type(name).__name__}: {name!r:.80}.")
+        raise ValueError(f"env must be a name or a mapping, e.g. brax/hopper, got {type(name).__name__}: {name!r:.80}.")
     prefix, _, rest = name.partition("/")
     if library is None and rest and prefix in libraries:
         return prefix, rest
