@@ -11,6 +11,7 @@ from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import env_override
 from omegaconf import DictConfig
 
 from evorl.cli.arguments import (
@@ -128,7 +129,7 @@ def compose_quietly(arguments: Sequence[str], task: Callable[[RunSpec], None]) -
     if raised:
         raise raised[0]
     for spec, hydra_config in results:
-        with composed_by(hydra_config):
+        with composed_by(hydra_config), env_override(hydra_config.job.env_set):
             task(spec)
 
 

@@ -76,8 +76,8 @@ def node_from_config(
         required = default is None and field.init and default_of(field) is dataclasses.MISSING
         if required and field.name not in {*config, *fixed}:
             limit = declared_ranges(cls).get(field.name)
-            within = f", in {limit}" if limit else ""
-            raise ValueError(f"{where}.{field.name} is missing in {config}: add {{{field.name}: ...}}{within}.")
+            value = f"a number in {limit}" if limit else "a value"
+            raise ValueError(f"{where}.{field.name} is missing, got {config!s:.200}: add {{{field.name}: {value}}}.")
     values = {**fields_from_config(cls, config, where, default), **fixed}
     with named_section(where):
         return cls(**values) if default is None else default.replace(**values)

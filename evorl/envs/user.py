@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Container, Mapping
 from typing import Any
 
-from evorl.config.custom_parts import setting_names
 from evorl.config.names import load_named
 from evorl.envs.env import Env
 from evorl.envs.env_check import EnvContractError, check_env
@@ -98,8 +97,9 @@ def _make_env(function: Callable[..., Env], factory: str, arguments: tuple, cls:
 
 def _require_arguments(function: Callable[..., Any], names: Container[str]) -> None:
     """Raise ``ValueError`` if a parameter of ``function`` without a default is not in ``names``."""
-    for name, default in setting_names(function)[0].items():
-        if default is inspect.Parameter.empty and name not in names:
+    for name, parameter in inspect.signature(function, follow_wrapped=False).parameters.items():
+        is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if is_named and parameter.default is parameter.empty and name not in names:
             advice = f"add +env.{name}=VALUE on the command line, or {name} to the section env of a config"
             raise ValueError(f"{getattr(function, '__qualname__', function)} requires {name}: {advice}.")
 

@@ -162,7 +162,7 @@ class VectorEnv(EnvWrapper):
         if [x.shape for x in jax.tree.leaves(action)] != shapes:
             raise ValueError(f"step expects actions of shape {shapes}, got {jax.tree.map(jnp.shape, action)}.")
         for x, spec in zip(jax.tree.leaves(action), self._action_specs, strict=True):
-            if x.dtype.kind == "f" and spec.dtype.kind in "iu":
+            if jnp.issubdtype(x.dtype, jnp.floating) and jnp.issubdtype(spec.dtype, jnp.integer):
                 raise ValueError(f"step expects {spec.dtype} actions, got {x.dtype}: use astype({spec.dtype}).")
 
     def _restart_keys(self, env_state: EnvState, mask: Any, key: Key) -> tuple[jax.Array, jax.Array]:

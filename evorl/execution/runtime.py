@@ -40,13 +40,11 @@ def prepare_runtime(
             folder; ``False`` does not configure a cache. Programs in the folder are executed, so other users are denied
             access, unless ``JAX_COMPILATION_CACHE_DIR`` names the folder.
         long_programs: True if a physics engine will be compiled. On a CPU, loops are then neither unrolled nor tiled,
-            which reduces compile time by a third and memory by 0.1 GB at the same speed, but makes small programs
-            slower.
+            which reduces compile time by a third and memory by 0.1 GB, but makes small programs slower.
         deterministic: compute bit-identical results on a GPU for the same seed, machine and versions. Sets
             ``--xla_gpu_deterministic_ops=true`` in ``XLA_FLAGS`` (XLA then avoids operations of undefined order and
-            does not search for the fastest kernels) and, unless set, ``precision`` to ``highest``. Training is slower;
-            the factor depends on the GPU and the networks. On a TPU, only sets ``precision``. No effect on a CPU, where
-            results are always deterministic.
+            does not search for the fastest kernels) and, unless set, ``precision`` to ``highest``. Training is slower.
+            On a TPU, only sets ``precision``. No effect on a CPU, where results are always deterministic.
         precision: precision of float32 matrix products and convolutions in all programs of the process; sets
             ``jax_default_matmul_precision``. ``highest`` is float32; ``high`` is TF32 on a GPU and three bfloat16
             passes on a TPU; ``default`` is the device's fastest (TF32 on a GPU that supports it, one bfloat16 pass on a

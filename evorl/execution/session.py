@@ -164,7 +164,7 @@ class RunSession:
 
     @contextlib.contextmanager
     def reporting_failure(self) -> Iterator[None]:
-        """Context that reports an error that ends the run; an error of the recorder first stops and saves the run."""
+        """Context that reports an error that ends the run; the recorder's errors are deferred until the run is saved."""
         self._deferred = []
         try:
             yield
@@ -247,7 +247,7 @@ class RunSession:
         clock = CompileClock()
         metrics = processes.on_host(evaluate())
         if (episodes := metrics.pop("episodes", None)) is not None:
-            self._record(self.recorder.evaluation, self.iterations, self.timesteps, episodes)
+            self.record(self.recorder.evaluation, self.iterations, self.timesteps, episodes)
         return describe_evaluation(metrics) | {"time/evaluation_seconds": clock.seconds}
 
     def write_untrained(self, evaluated: Mapping[str, float | int]) -> None:
@@ -263,13 +263,13 @@ class RunSession:
             self.steps_per_second = self._rules.pace.read(self.counted, row.get("time/evaluation_seconds", 0.0))
         row |= {"time/steps_per_second": self.steps_per_second, "time/clock": time.time()}
         self.latest |= row
-        self._record(self.recorder.write, row)
+        self.record(self.recorder.write, row)
 
     def report_progress(self) -> None:
         """Report the environment steps, the steps per second and the latest metrics to the recorder."""
-        self._record(self.recorder.progress, self.timesteps, self.steps_per_second, self.latest)
+        self.record(self.recorder.progress, self.timesteps, self.steps_per_second, self.latest)
 
-    def _record(self, method: Callable[..., None], *values: Any) -> None:
+    def record(self, method: Callable[..., None], *values: Any) -> None:
         """Call a method of the recorder; defer its error, see ``reporting_failure``."""
         try:
             method(*values)
@@ -297,10 +297,10 @@ class RunSession:
         """Report to the recorder that the run ends early: completed by ``early_stop``, or interrupted by a request."""
         position = f"at {self.timesteps:,} of {total_timesteps:,} steps"
         if self.early_stop.reason is None:
-            self._record(self.recorder.message, f"Stopping early {position}.")
+            self.record(self.recorder.message, f"Stopping early {position}.")
             return
-        self._record(self.recorder.message, f"Complete {position}: {self.early_stop.reason}.")
-        self.recorder.complete()
+        self.record(self.recorder.message, f"Complete {position}: {self.early_stop.reason}.")
+        self.record(self.recorder.complete)
 
     def refuse_divergence(self, metrics: PyTreeDict, iterations: int) -> None:
         """Raise ``TrainingDiverged`` if a metric is not finite, unless the rules allow it.

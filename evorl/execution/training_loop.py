@@ -95,7 +95,7 @@ class LearningRun:
 
     def __init__(self, workflow: Trainable, session: RunSession, state: State | None) -> None:
         self.workflow, self.session = workflow, session
-        self.message = KeyedMessages(session.recorder.message)
+        self.message = KeyedMessages(functools.partial(session.record, session.recorder.message))
         self.steps = workflow.timesteps_per_iteration  # 0 if the number varies: steps are then counted
         self.last_iteration = max(1, int(workflow.total_timesteps) // self.steps) if self.steps else sys.maxsize
         self.seconds_per_iteration, self.set_up_seconds = math.inf, 0.0
@@ -230,7 +230,7 @@ class LearningRun:
             return state  # a stop was requested while the collector waited for clients
         if first:
             jax.block_until_ready(metrics)
-            self.session.recorder.message(f"First step in {clock.report()}.")
+            self.message(f"First step in {clock.report()}.")
             if self.session.compile_times:
                 compiled = self.set_up_seconds + clock.trace_seconds + clock.compile_seconds
                 self.session.compile_times.remember(compiled)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -45,7 +46,7 @@ def make_recorder(
         learning_curve: draw the learning curve at the end.
         wandb: arguments of ``WandbRecorder``, ``{}`` for its defaults; ``None`` disables Weights & Biases.
         mlflow: arguments of ``MlflowRecorder``; ``None`` disables MLflow.
-        others: additional recorders, such as the results of ``episode_recorders``; may create them when iterated.
+        others: additional recorders, such as results of ``episode_recorders``; may be a generator, which creates them.
     """
     if not is_first():
         return RecorderGroup(())
@@ -71,5 +72,6 @@ def make_recorder(
 
 
 def _end(recorder: Recorder, error: Exception) -> None:
-    recorder.failure(error)
-    recorder.close()
+    for end in (lambda: recorder.failure(error), recorder.close):
+        with contextlib.suppress(Exception):  # ``error`` is raised instead
+            end()

@@ -42,6 +42,8 @@ class StateRecorder(Recorder):
 
     def failure(self, error: Exception) -> None:
         self._failure = f"{type(error).__name__}: {error}".splitlines()[0]
+        if self._total is None and self._file.path.is_file() and self._file.path.stat().st_size:
+            return  # a resumed run that could not start keeps its state
         with contextlib.suppress(OSError):  # the disk may be the cause of the failure
             self._file.write(RunState(FAILED, self._total, self._failure))
 

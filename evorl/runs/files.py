@@ -129,6 +129,8 @@ def replacing(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
         return
     new = path.with_name(f".{path.name}.new")
     file = open_to_write(new, mode)
+    if path.exists():
+        os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
     try:
         with file:  # closing writes the rest, which may fail
             yield file

@@ -10,13 +10,15 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
 from evorl.config.command_lines import as_arguments, describe_setting, user_path
+from evorl.ops.processes import is_first
 from evorl.runs.files import PRIVATE, RunFolderError, make_folder, refuse_link, write_atomically, writing_to
 from evorl.runs.folder import RunFolder, new_folder
-from evorl.runs.run_state import FINISHED, read_state
+from evorl.runs.run_state import FINISHED, HeldState, read_state
 from evorl.runs.trust import refuse_composed_code
 
 STATES = ("waiting", "running", "stopped", "finished", "failed", "diverged")
@@ -158,6 +160,14 @@ class SweepFolder:
     def folder_of(self, run: SweptRun) -> RunFolder:
         """Return the run folder of a run, which may not exist yet."""
         return RunFolder(self.path / run.folder)
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Return a context in which no other process can train the sweep; only the first process locks it.
+
+        Raises:
+            RunFolderError: another process trains the sweep.
+        """
+        return HeldState(RunFolder(self.path).state) if is_first() else nullcontext()
 
     def save(self) -> None:
         """Store the runs with their progress, and the summary.

@@ -15,8 +15,6 @@ from evorl.recorders.learning_curve import read_curves
 from evorl.recorders.run_status import EVALUATION
 from evorl.recorders.screen import print_line
 from evorl.recorders.sweep_curves import draw_sweep
-from evorl.runs.folder import RunFolder
-from evorl.runs.run_state import HeldState
 from evorl.runs.sweep_folder import SweepFolder, SweptRun
 from evorl.sweeps.trained import Attempt, FailureText, attempt, raise_failures
 from evorl.training.start import RunPlace, Trained
@@ -47,7 +45,7 @@ def train_runs(
         RunsFailed: a run failed, now or in an earlier call; raised after all other runs, or after a stop.
     """
     resume_command = _resume_command(sweep, trust)
-    with HeldState(RunFolder(sweep.path).state), stop_on_signals(resume_command) as should_stop:
+    with sweep.locked(), stop_on_signals(resume_command) as should_stop:
         for number, swept in enumerate(sweep.runs, start=1):
             if swept.state == "finished":
                 continue
@@ -77,22 +75,24 @@ def launch_runs(sweep: SweepFolder, launch: Callable[[SweepFolder], Sequence[Att
         trust: True if the command that resumes the sweep needs ``trust=true``.
 
     Raises:
+        RunFolderError: another process trains the sweep.
         RunsFailed: a run failed; raised after all runs.
     """
     resume_command = _resume_command(sweep, trust)
-    for swept in sweep.runs:
-        swept.state = "running"
-    sweep.save()
-    try:
-        with HeldState(RunFolder(sweep.path).state), stop_on_signals(resume_command):
-            outcomes = launch(sweep)
-    except BaseException:  # a lost process, for example: nothing is known about the runs
+    with sweep.locked():
         for swept in sweep.runs:
-            _store_result(sweep, swept, "stopped", None)
-        print_line(f"The launcher failed. To resume: {resume_command}")
-        raise
-    for swept, tried in zip(sweep.runs, outcomes, strict=True):
-        _store_outcome(sweep, swept, tried)
+            swept.state = "running"
+        sweep.save()
+        try:
+            with stop_on_signals(resume_command):
+                outcomes = launch(sweep)
+        except BaseException:  # a lost process, for example: nothing is known about the runs
+            for swept in sweep.runs:
+                _store_result(sweep, swept, "stopped", None)
+            print_line(f"The launcher failed. To resume: {resume_command}")
+            raise
+        for swept, tried in zip(sweep.runs, outcomes, strict=True):
+            _store_outcome(sweep, swept, tried)
     _report(sweep, resume_command)
 
 

@@ -19,6 +19,16 @@ from tests.support.errors import raises_naming
 from tests.support.probe_envs import ProbeEnv, make_probe
 
 
+def with_level(function: Callable[..., ProbeEnv]) -> Callable[..., ProbeEnv]:
+    """Return the function with a decorator that passes the argument ``level``."""
+
+    @functools.wraps(function)
+    def decorated(**arguments: Any) -> ProbeEnv:
+        return function(3, **arguments)
+
+    return decorated
+
+
 @pytest.fixture(autouse=True)
 def module(monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("own_envs")
@@ -27,6 +37,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> None:
     module.make_many = lambda: make_probe("termination")  # pyright: ignore[reportAttributeAccessIssue]
     module.make_game = lambda level, size=3: ProbeEnv("termination")  # pyright: ignore[reportAttributeAccessIssue]
     module.make_rows = lambda num_envs, game, level: None  # pyright: ignore[reportAttributeAccessIssue]
+    module.make_given = with_level(module.make_game)  # pyright: ignore[reportAttributeAccessIssue]
     module.number = 3  # pyright: ignore[reportAttributeAccessIssue]
     monkeypatch.setitem(sys.modules, "own_envs", module)
 
@@ -97,6 +108,10 @@ def test_a_config_trains_in_it() -> None:
 def test_errors_in_words(config: dict[str, Any], parts: tuple[str, ...]) -> None:
     with raises_naming(ValueError, *parts):
         create_env(config)
+
+
+def test_a_decorator_may_pass_an_argument() -> None:
+    assert isinstance(create_env({"factory": "own_envs:make_given", "size": 4}).unwrapped, ProbeEnv)
 
 
 def limited() -> gymnasium.Env:

@@ -41,6 +41,16 @@ def test_stopped_and_resumed(tmp_path: Path) -> None:
     assert read(path) == RunState(FINISHED, TOTAL)
 
 
+def test_a_resumed_run_that_cannot_start_keeps_its_state(tmp_path: Path) -> None:
+    """For example, if an option of another recorder is wrong: the finished run itself has not changed."""
+    path = tmp_path / "state.json"
+    record(StateRecorder(path), last=NUM_ITERATIONS)
+    recorder = StateRecorder(path)
+    recorder.failure(ValueError("no address"))
+    recorder.close()
+    assert read(path) == RunState(FINISHED, TOTAL)
+
+
 def test_a_failure_stays_said(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     recorder = StateRecorder(path)

@@ -154,6 +154,15 @@ def test_a_pipe_is_written_directly(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["pipe"]
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o664])
+def test_a_replaced_file_keeps_its_permissions(tmp_path: Path, mode: int) -> None:
+    file = tmp_path / "report.html"
+    file.write_text("old")
+    file.chmod(mode)
+    write_atomically(file, "new")
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("new", mode)
+
+
 # Functions that may write into a file with its final name: it is new, or its lines are appended.
 IN_PLACE = {"evorl/runs/files.py", "evorl/runs/hub.py"}
 
