@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
