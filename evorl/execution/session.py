@@ -164,7 +164,7 @@ class RunSession:
 
     @contextlib.contextmanager
     def reporting_failure(self) -> Iterator[None]:
-        """Context that reports an error that ends the run. Errors of the recorder are deferred until the run is saved."""
+        """Context that reports an error that ends the run; errors of the recorder wait until the run is saved."""
         self._deferred = []
         try:
             yield
