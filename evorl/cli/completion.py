@@ -106,11 +106,7 @@ def complete_from_arguments(arguments: Sequence[str]) -> None:
 
 
 def candidates(line: str) -> list[str]:
-    """Return the completions of the last word of a command line, as whole words; keys end in ``=`` or ``.``.
-
-    Args:
-        line: command line up to the cursor, starting with the program name.
-    """
+    """Return the completions of the last word of a command line, as whole words; keys end in ``=`` or ``.``."""
     try:
         words = shlex.split(line)
     except ValueError:  # an unclosed quote

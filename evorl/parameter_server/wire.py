@@ -38,11 +38,7 @@ class Command:
 
 
 class CommandConnection(FrameConnection):
-    """Connection of one client. A request is read after the response to the previous one was sent.
-
-    Args:
-        server: server of the commands.
-    """
+    """Connection of one client. A request is read after the response to the previous one was sent."""
 
     errors = (WireError,)
 

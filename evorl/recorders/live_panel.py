@@ -24,11 +24,7 @@ SHORT_RETURN = 22  # minimum number of characters of a long text
 
 
 class Panel(Recorder, ABC):
-    """Base class of views of a run's status; the training thread redraws them, in a limited share of its time.
-
-    Args:
-        clock: function that returns a time in seconds; tests replace it.
-    """
+    """Base class of views of a run's status; the training thread redraws them, in a limited share of its time."""
 
     seconds_between_frames, share_of_time = 0.2, 0.01  # minimum seconds, and maximum share of time for drawing
 

@@ -43,11 +43,7 @@ class RunState:
 
 
 class HeldState:
-    """The state file of a run, locked during training. In a ``with`` statement, it is locked until the end.
-
-    Args:
-        path: the state file.
-    """
+    """The state file ``path`` of a run, locked during training; in a ``with`` statement, it is locked until the end."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)

@@ -47,7 +47,7 @@ def test_an_optimizer_has_options() -> None:
         ("fast", ("optimizer.learning_rate", "at least 0", "got 'fast'")),
         ({"start": -1, "end": 0}, ("optimizer.learning_rate.start", "at least 0", "got -1")),
         ({"start": 1, "end": -0.5}, ("optimizer.learning_rate.end", "at least 0", "got -0.5")),
-        ({"end": 1}, ("optimizer.learning_rate.start", "missing", "{'end': 1}", "{start: ...}")),
+        ({"end": 1}, ("optimizer.learning_rate.start", "missing", "{'end': 1}", "{start: a value}")),
         (
             {"start": 1, "kind": "exponential"},
             ("optimizer.learning_rate.end", "above 0", "kind=exponential", "got 0"),
