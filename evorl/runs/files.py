@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 MANIFEST = "manifest.json"  # of a checkpoint, see ``evorl.runs.manifest``
-_REASONS = {
+_REASONS: dict[int | None, tuple[str, str]] = {
     errno.ENOSPC: ("no space is left on its disk", "Free some space"),
     errno.EDQUOT: ("the disk quota is used up", "Free some space"),
     errno.EFBIG: ("a file exceeds the size limit of this system (ulimit -f)", "Raise the limit"),
