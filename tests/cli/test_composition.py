@@ -251,11 +251,17 @@ def test_a_sweep_waits_while_another_thread_composes(tmp_path: Path, monkeypatch
     monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
     begun, chosen, before = threading.Event(), [], GlobalHydra.instance().hydra
 
+    def noticed(*arguments: Any) -> None:
+        begun.set()
+        with_hydra(*arguments)
+
+    monkeypatch.setattr("evorl.cli.run_command.with_hydra", noticed)
+
     def task(spec: Any) -> None:
         chosen.extend([spec.workflow["workflow"], hydra_settings().runtime.choices.agent])
         assert compose_config(["agent=sac"]).workflow != chosen[0]
         assert hydra_settings().runtime.choices.agent == "ppo"
-        begun.set()
+        chosen.append("end")
 
     arguments = ["agent=ppo", "env=cartpole", f"hydra.run.dir={tmp_path}"]
     thread = threading.Thread(target=compose_quietly, args=(arguments, task), daemon=True)
@@ -264,8 +270,7 @@ def test_a_sweep_waits_while_another_thread_composes(tmp_path: Path, monkeypatch
         assert not begun.wait(0.5)
         assert compose("config", overrides=["agent=sac"]).workflow.endswith("SACWorkflow")
     thread.join(timeout=60)
-    assert begun.is_set()
-    assert [chosen[0].rpartition(".")[2], chosen[1]] == ["PPOWorkflow", "ppo"]
+    assert [chosen[0].rpartition(".")[2], *chosen[1:]] == ["PPOWorkflow", "ppo", "end"]
     assert GlobalHydra.instance().hydra is before
 
 

@@ -31,16 +31,22 @@ def with_level(function: Callable[..., ProbeEnv]) -> Callable[..., ProbeEnv]:
     return decorated
 
 
+def _make_game(level: int, size: int = 3) -> ProbeEnv:
+    return ProbeEnv("termination")
+
+
 @pytest.fixture(autouse=True)
 def module(monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("own_envs")
-    module.make = lambda sizes=(): ProbeEnv("best_action")  # pyright: ignore[reportAttributeAccessIssue]
-    module.make_any = lambda **options: ProbeEnv(options.get("probe", "termination"))  # pyright: ignore[reportAttributeAccessIssue]
-    module.make_many = lambda: make_probe("termination")  # pyright: ignore[reportAttributeAccessIssue]
-    module.make_game = lambda level, size=3: ProbeEnv("termination")  # pyright: ignore[reportAttributeAccessIssue]
-    module.make_rows = lambda num_envs, game, level: None  # pyright: ignore[reportAttributeAccessIssue]
-    module.make_given = with_level(module.make_game)  # pyright: ignore[reportAttributeAccessIssue]
-    module.number = 3  # pyright: ignore[reportAttributeAccessIssue]
+    vars(module).update(
+        make=lambda sizes=(): ProbeEnv("best_action"),
+        make_any=lambda **options: ProbeEnv(options.get("probe", "termination")),
+        make_many=lambda: make_probe("termination"),
+        make_game=_make_game,
+        make_rows=lambda num_envs, game, level: None,
+        make_given=with_level(_make_game),
+        number=3,
+    )
     monkeypatch.setitem(sys.modules, "own_envs", module)
 
 
