@@ -103,6 +103,18 @@ class VectorEnv(EnvWrapper):
             state = self._start(key, jnp.arange(key.shape[0], dtype=jnp.int32))
         return state if self._goals is None else self._goals.begin(state)
 
+    def at_random_steps(self, env_state: EnvState, key: Key) -> EnvState:
+        """Return first states whose counters are at random steps below the time limit, so that episodes end separately.
+
+        The states of simulators on the host, and of environments without a time limit, are unchanged.
+        """
+        limit, internal = self.max_episode_steps, env_state._internal
+        if limit is None or self.steps_on_host:
+            return env_state
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, internal.env_id // self._num_agents)
+        steps = jax.vmap(lambda key: jax.random.randint(key, (), 0, limit))(keys)
+        return env_state.replace(_internal=internal.replace(inner=internal.inner.replace(episode_steps=steps)))
+
     @compiled
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """Step every environment; ``action`` has a leading axis B. Raises ``ValueError`` for other shapes or dtypes."""

@@ -73,6 +73,8 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
             [-10, 10]; reported returns are not normalized.
         normalize_until: number of observations, over all environments, after which the statistics of
             ``agent.normalize_obs`` no longer change; ``None`` for no limit.
+        random_first_step: start first episodes at random steps below the time limit, so that episodes do not all end at
+            the same time (as rsl_rl does; not for simulators on the host); their reported lengths include these steps.
         intrinsic: intrinsic reward: icm, rnd, e3b, diayn, or {name: icm, weight: 0.1}, see
             ``evorl.agents.intrinsic``; ``None`` disables it.
     """
@@ -81,6 +83,7 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
     optimizer: Optimizer = Optimizer()
     normalize_rewards: bool = False
     normalize_until: Annotated[float | None, Within("[1, 16777216]")] = None
+    random_first_step: bool = False
     intrinsic: Any = None
 
     plan_rules: ClassVar[PlanRules] = PlanRules(small_updates=True)
@@ -89,10 +92,8 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
     def __post_init__(self) -> None:
         require_positive(self, "rollout_length")
         if self.normalize_until is not None and not self.agent.normalize_obs:
-            raise ValueError(
-                f"normalize_until={self.normalize_until!r} needs observation statistics: set agent.normalize_obs=true, "
-                "or remove normalize_until."
-            )
+            until = f"normalize_until={self.normalize_until!r}"
+            raise ValueError(f"{until} needs observation statistics: set agent.normalize_obs=true, or remove it.")
         if self.restarts_episodes and self._has_episodic_bonus:
             raise ValueError("intrinsic=e3b needs episodes that continue across rollouts: set episodes_per_batch=null.")
 
@@ -152,11 +153,8 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
     ) -> tuple[AgentState, Any, PyTreeDict]:
         """Learn from a trajectory ``[T, B, ...]`` of this device's environments.
 
-        ``progress`` is the completed fraction of training. Losses use the observation statistics of the rollout.
-
-        Returns:
-            The states of agent and optimizer, identical on all devices, and scalar metrics by name, which the caller
-            averages over devices.
+        ``progress`` is the completed fraction of training. Losses use the observation statistics of the rollout. Return
+        the states of agent and optimizer, identical on all devices, and scalar metrics, which the caller averages.
         """
 
     def setup(self, key: Key) -> OnPolicyState:
@@ -169,7 +167,10 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
         agent_state = self.agent.init(self.env.obs_space, self.env.action_space, agent_key)
         state.agent_state = agent_state
         state.opt_state = self.init_optimizers(agent_state)
-        state.env_state = with_recurrent_state(self.env.reset(env_key), agent_state)
+        env_state = self.env.reset(env_key)
+        if self.random_first_step:
+            env_state = self.env.at_random_steps(env_state, jax.random.fold_in(env_key, self.env.num_envs))
+        state.env_state = with_recurrent_state(env_state, agent_state)
         if self.normalize_rewards:
             state.reward_scale = RewardScale.of_none(len(state.env_state.reward))
         return state
@@ -288,10 +289,8 @@ def learn_in_passes(
     """Run ``update(agent_state, opt_state, minibatch, progress=...)`` on the minibatches of all passes over a batch.
 
     ``workflow`` has the fields ``num_epochs``, ``num_minibatches`` and ``schedule_step``. ``update`` returns agent
-    state, optimizer state and metrics; in the agent state, it may change only the parameters.
-
-    Returns:
-        The states after the last update, and the means of the metrics.
+    state, optimizer state and metrics; in the agent state, it may change only the parameters. Return the last states
+    and the means of the metrics.
     """
 
     def one_minibatch(carry: Any, minibatch: Any, progress: jax.Array) -> tuple[Any, PyTreeDict]:

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.envs import AutoresetMode, Box, EnvState
+from evorl.envs import AutoresetMode, Box, EnvState, create_wrapped_gymnax_env
 from evorl.envs.stack import wrap_env
 from evorl.envs.wrappers import (
     VECTOR_ENVS,
@@ -28,6 +28,7 @@ from evorl.types import PyTreeDict
 from tests.conformance.env import VectorEnvContract
 from tests.support.errors import raises_naming
 from tests.support.probe_envs import ProbeEnv, make_probe
+from tests.support.small_workflows import assert_identical
 from tests.support.toy_envs import ToyEnv, TugOfWar, toy_state, with_starts
 
 
@@ -300,3 +301,33 @@ class TestAgentsOfCopies(VectorEnvContract):
             env.step(jax.tree.map(lambda x: x[:3], start), jnp.zeros(3, jnp.int32))
         with raises_naming(ValueError, "one of 2 agents", "vectorized environment"):
             env.env.reset(jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    ("make", "limit"),
+    [
+        (lambda: wrap_env(Walk(), parallel=6, max_episode_steps=5), 5),
+        (lambda: wrap_env(Walk(), parallel=6, max_episode_steps=9, action_repeat=2, history=3), 5),
+        (lambda: wrap_env(Walk(), parallel=6, max_episode_steps=5, autoreset_mode="fast"), 5),
+        (lambda: wrap_env(TugOfWar(), parallel=6, max_episode_steps=3), 3),  # 3 copies with 2 agents
+        (lambda: create_wrapped_gymnax_env("Pendulum-v1", parallel=6, max_episode_steps=5), 5),  # gymnax has its own counter
+    ],
+)
+def test_first_episodes_end_at_different_times(make: Callable[[], VectorEnv], limit: int) -> None:
+    env = make()
+    state = env.at_random_steps(env.reset(jax.random.key(0)), jax.random.key(1))
+    assert_identical(state, env.at_random_steps(env.reset(jax.random.key(0)), jax.random.key(1)))
+    first = np.asarray(state._internal.inner.episode_steps)
+    assert len(set(first)) > 1
+    assert np.all((first >= 0) & (first < limit))
+    actions = jax.tree.map(lambda spec: jnp.zeros((6, *spec.shape), spec.dtype), env.action_space.spec)
+    _, dones = jax.lax.scan(lambda s, _: (env.step(s, actions),) * 2, state, length=2 * limit)
+    times = first + 1 + np.arange(2 * limit)[:, None]
+    np.testing.assert_array_equal(dones.info.truncation, times % limit == 0)
+    np.testing.assert_array_equal(dones.done, dones.info.truncation)
+
+
+def test_without_a_limit_counters_do_not_change() -> None:
+    env = VmapAutoResetWrapper(EpisodeWrapper(Walk()), 4)
+    state = env.reset(jax.random.key(0))
+    assert env.at_random_steps(state, jax.random.key(1)) is state

@@ -37,6 +37,16 @@ def test_episodes_are_counted_where_they_end() -> None:
     assert workflow.timesteps_per_iteration == LENGTH * NUM_ENVS
 
 
+def test_episodes_of_parallel_environments_end_at_different_times_if_chosen() -> None:
+    workflow = small("ppo", "Pendulum-v1", random_first_step=True)
+    state = workflow.init(0)
+    first = np.asarray(state.env_state._internal.inner.episode_steps)
+    assert len(set(first)) > 1
+    trajectory, _ = jax.jit(lambda w, s: w.collect(s))(workflow, state)
+    times = first + 1 + np.arange(LENGTH)[:, None]
+    np.testing.assert_array_equal(trajectory.dones, times % EPISODE_STEPS == 0)
+
+
 @pytest.mark.parametrize(
     ("algorithm", "env"),
     [

@@ -43,9 +43,9 @@ class EpisodeWrapper(Wrapper):
         state = self.env.step(env_state, action)
         steps = env_state._internal.episode_steps + 1
         total = env_state._internal.episode_return + state.reward
-        if self._limit is not None:
+        if (limit := self.max_episode_steps) is not None:
             termination = state.info.termination
-            truncation = (state.info.truncation | (steps >= self._limit)) & ~termination
+            truncation = (state.info.truncation | (steps >= limit)) & ~termination
             state = state.replace(done=termination | truncation, info=state.info.replace(truncation=truncation))
         return _with_counts(state, steps, total)
 
