@@ -92,10 +92,10 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
     def __post_init__(self) -> None:
         require_positive(self, "rollout_length")
         if self.normalize_until is not None and not self.agent.normalize_obs:
-            until = f"normalize_until={self.normalize_until!r}"
-            raise ValueError(f"{until} needs observation statistics: set agent.normalize_obs=true, or remove it.")
-        if self.restarts_episodes and self._has_episodic_bonus:
-            raise ValueError("intrinsic=e3b needs episodes that continue across rollouts: set episodes_per_batch=null.")
+            raise ValueError(f"normalize_until={self.normalize_until} needs statistics: set agent.normalize_obs=true.")
+        if self.restarts_episodes and (self.random_first_step or self._has_episodic_bonus):
+            option = "random_first_step=true" if self.random_first_step else "intrinsic=e3b"
+            raise ValueError(f"{option} needs episodes that continue across rollouts: set episodes_per_batch=null.")
 
     @property
     def timesteps_per_iteration(self) -> int:

@@ -310,7 +310,7 @@ class TestAgentsOfCopies(VectorEnvContract):
         (lambda: wrap_env(Walk(), parallel=6, max_episode_steps=9, action_repeat=2, history=3), 5),
         (lambda: wrap_env(Walk(), parallel=6, max_episode_steps=5, autoreset_mode="fast"), 5),
         (lambda: wrap_env(TugOfWar(), parallel=6, max_episode_steps=3), 3),  # 3 copies with 2 agents
-        (lambda: create_wrapped_gymnax_env("Pendulum-v1", parallel=6, max_episode_steps=5), 5),  # gymnax has its own counter
+        (lambda: create_wrapped_gymnax_env("Pendulum-v1", parallel=6, max_episode_steps=5), 5),  # has its own counter
     ],
 )
 def test_first_episodes_end_at_different_times(make: Callable[[], VectorEnv], limit: int) -> None:

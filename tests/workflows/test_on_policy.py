@@ -61,6 +61,12 @@ def test_every_algorithm_checks_the_settings_of_its_family(algorithm: str, env: 
         small(algorithm, env, rollout_length=0)
 
 
+@pytest.mark.parametrize("option", [{"random_first_step": True}, {"intrinsic": "e3b"}])
+def test_options_across_rollouts_need_episodes_that_continue(option: dict[str, Any]) -> None:
+    with raises_naming(ValueError, next(iter(option)), "episodes_per_batch=null"):
+        small("trpo", episodes_per_batch=4, **option)
+
+
 def test_a_batch_that_cannot_be_cut_is_refused() -> None:
     with raises_naming(ValueError, "64 transitions", "num_minibatches=3"):
         small("ppo", num_minibatches=3)
