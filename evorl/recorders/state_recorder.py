@@ -10,7 +10,7 @@ from evorl.runs.run_state import FAILED, FINISHED, RUNNING, STOPPED, HeldState, 
 
 
 class StateRecorder(Recorder):
-    """Writes the state "running" at the start, and at the end "finished", "stopped" (early) or "failed".
+    """Locks the run, and writes "running" at the start, and at the end "finished", "stopped" (early) or "failed".
 
     Args:
         path: path of ``state.json``.
@@ -21,13 +21,11 @@ class StateRecorder(Recorder):
 
     def __init__(self, path: Path | str) -> None:
         self._file = HeldState(path)
+        self._file.hold()
         self._total: int | None = None
         self._timesteps = 0
         self._is_complete = False
         self._failure: str | None = None
-
-    def resume_at(self, iterations: int) -> None:
-        self._file.hold()
 
     def start(self, plan: RunPlan) -> None:
         self._total, self._timesteps, self._failure = plan.total_timesteps, plan.first_timesteps, None

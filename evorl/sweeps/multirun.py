@@ -46,6 +46,8 @@ def train_runs(
     """
     resume_command = _resume_command(sweep, trust)
     with sweep.locked(), stop_on_signals(resume_command) as should_stop:
+        if resume is not None:  # another process may have changed it before the lock
+            sweep = SweepFolder.open(sweep.path, trust)
         for number, swept in enumerate(sweep.runs, start=1):
             if swept.state == "finished":
                 continue

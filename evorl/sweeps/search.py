@@ -57,7 +57,7 @@ def search_settings(
     over, num_trials = settings.over, settings.trials
     folder = start.folder(spec)
     with HeldState(folder.state):
-        start.record(folder, spec)
+        start.record_resume(spec)
         study = OptunaStudy(folder.path / "study.log", over, spec.seed, _make_pruner(settings, spec))
         command = start.resume_command(folder, spec)
         _write(folder.search_table, study, over)

@@ -67,7 +67,7 @@ def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
 
     try:
         held.hold()
-        start.record(folder, spec)
+        start.record_resume(spec)
         tell(f"{counted(len(settings), 'setting')} of {', '.join(sweep.over)}: {counted(len(groups), 'program')}.")
         run = SweepRun(folder.path, sweep, groups, spec.num_seeds, spec.seed, spec.devices, tell)
         write_sweep(table, settings, returns_of(run.evaluations()), spec.num_seeds)

@@ -58,10 +58,10 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
         watched = WatchedFolder(folder)
         resources.callback(watched.close)
         checkpointer = _checkpointer(watched, spec)
+        recorder = _recorder(folder, workflow, spec)  # first: from here on, no other process can train the run
+        resources.callback(_close_recorder, recorder, watched)
         restores = resumed and not served
         state, progress = restore(workflow, checkpointer, spec.seed, "latest") if restores else (None, None)
-        recorder = _recorder(folder, workflow, spec)
-        resources.callback(_close_recorder, recorder, watched)
         with stop_on_signals(command) as should_stop, _noticing_removal(watched):
 
             def stops() -> bool:
@@ -71,7 +71,7 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
             with RunSession(recorder, checkpointer, progress, stops, (resources.close,), early_stop) as session:
                 session.compile_times = CompileTimes.of_run(spec, workflow.env.title or "")
                 notices = list(_notices(start, folder, workflow, recorder, checkpointer, progress))
-                start.record(folder, spec)  # only now: another process may have resumed the run first
+                start.record_resume(spec)
                 for message in (*notices, *(beginning.messages if beginning else ())):
                     recorder.message(message)
                 if beginning:

@@ -80,17 +80,24 @@ class RunStart:
     began: float = dataclasses.field(default_factory=time.perf_counter)
 
     def folder(self, spec: RunSpec) -> RunFolder:
-        """Return the folder of the resumed run, or create the folder of a new run.
+        """Return the folder of the resumed run, or create the folder of a new run, with ``about.json``.
 
         Raises:
             RunFolderError: the folder of the new run already contains a run, or cannot be written.
         """
-        return self.resumed or RunFolder.create(self.place.root, spec.as_config(), self.place.name)
+        if self.resumed:
+            return self.resumed
+        folder = RunFolder.create(self.place.root, spec.as_config(), self.place.name)
+        self._add_start(folder)
+        return folder
 
-    def record(self, folder: RunFolder, spec: RunSpec) -> None:
-        """Store the changed config of a resumed run, and the command, devices and versions; only one process writes."""
+    def record_resume(self, spec: RunSpec) -> None:
+        """Store the changed config and the start of a resumed run, which no other process may train."""
         if self.resumed:
             self.resumed.update_config(spec.as_config())  # a later resume uses the changed config
+            self._add_start(self.resumed)
+
+    def _add_start(self, folder: RunFolder) -> None:
         if is_first():
             start = describe_start(train_command(), self.overrides, describe_devices(), self.source)
             add_start(folder.about, {**self.names, **start})

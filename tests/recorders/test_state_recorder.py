@@ -35,7 +35,6 @@ def test_stopped_and_resumed(tmp_path: Path) -> None:
     record(StateRecorder(path), last=5)
     assert read(path) == RunState(STOPPED, TOTAL)
     recorder = StateRecorder(path)
-    recorder.resume_at(5)
     assert read(path) == RunState(STOPPED, TOTAL)  # before it starts
     record(recorder, first=6)
     assert read(path) == RunState(FINISHED, TOTAL)
@@ -63,13 +62,13 @@ def test_a_failure_stays_said(tmp_path: Path) -> None:
 def test_two_trainings_do_not_share_a_folder(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     first = StateRecorder(path)
+    with raises_naming(RunFolderError, tmp_path, "in training"):
+        StateRecorder(path)
     first.start(make_plan())
     with raises_naming(RunFolderError, tmp_path, "in training"):
-        StateRecorder(path).resume_at(3)
+        StateRecorder(path)
     first.close()
-    second = StateRecorder(path)
-    second.resume_at(3)
-    second.close()
+    StateRecorder(path).close()
 
 
 def test_a_full_disk_does_not_hide_the_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

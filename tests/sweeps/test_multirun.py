@@ -56,6 +56,15 @@ def test_a_sweep_is_trained_by_one_process(tmp_path: Path, is_launched: bool) ->
     train_runs(SweepFolder.open(sweep.path), train_twice, str)  # the lock is released
 
 
+def test_a_resumed_sweep_is_read_after_it_is_locked(tmp_path: Path) -> None:
+    """Between reading and locking, another process may have trained a run and ended."""
+    sweep = _sweep(tmp_path)
+    before = SweepFolder.open(sweep.path)
+    train_runs(sweep, lambda *_: Trained(7.5, False), str)
+    train_runs(before, lambda *_: pytest.fail("a finished run was trained"), str, lambda _: Trained(1.0, False))
+    assert [run.best_return for run in SweepFolder.open(sweep.path).runs] == [7.5, 7.5]
+
+
 def test_a_full_disk_ends_a_sweep(tmp_path: Path) -> None:
     """The other runs would fail as well; a search would count them as trials, which no resume repeats."""
 

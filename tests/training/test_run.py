@@ -10,6 +10,7 @@ from typing import cast
 import pytest
 
 from evorl.recorders import Recorder, RecorderGroup
+from evorl.runs.about import read_starts
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
@@ -52,6 +53,7 @@ def test_no_tracker_gets_the_secrets_of_a_server(tmp_path: Path, words: list[str
     for tracker in ("WandbRecorder", "MlflowRecorder", "TensorBoardRecorder"):
         assert "clip_epsilon" in held[tracker]
     assert not [name for name, text in held.items() if "hushhush" in text or "my-key.pem" in text]
+    group.close()
 
 
 def record_nothing(folder: Path) -> dict[str, Path]:
@@ -103,6 +105,7 @@ def test_a_recorder_that_cannot_be_created_leaves_the_state_of_the_run(tmp_path:
     """The folder had a config but no ``state.json``."""
     folder, state = _failed_run(tmp_path, FailsToStart)
     assert (state.state, state.failure) == (FAILED, f"RuntimeError: no recorder in {folder.path}")
+    assert len(read_starts(folder.about)) == 1, "it has a command, by which it can be repeated"
 
 
 @pytest.mark.parametrize("fault", ["recorder", "folder", "restore"])
@@ -124,16 +127,28 @@ def test_an_error_before_the_training_closes_the_workflow(
     assert len(closed) == 1
 
 
-def test_a_run_that_another_process_resumed_first_is_unchanged(tmp_path: Path) -> None:
-    """Two processes may both find the run free; the second one must not store its changes."""
-    start, spec = RunStart(RunPlace(tmp_path, "mine"), None, "A title", [], {}, tmp_path), spec_of("agent=ppo", *SMALL)
-    train(spec, start)
+@pytest.mark.parametrize("kind", ["training", "parameters"])
+def test_a_run_that_another_process_resumed_first_is_unchanged(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes may both find the run free; the second one must not store its changes, nor read a checkpoint.
+
+    The first one may save another checkpoint and end before the second one starts.
+    """
+    words = ["agent=a2c", "parameters=server", "env=cartpole"] if kind == "parameters" else ["agent=ppo", *SMALL]
+    start, spec = RunStart(RunPlace(tmp_path, "mine"), None, "A title", [], {}, tmp_path), spec_of(*words)
+    if kind == "training":
+        train(spec, start)
+    else:
+        start.folder(spec)
     folder = RunFolder(tmp_path / "mine")
-    before = {path.name: path.read_bytes() for path in folder.path.iterdir() if path.is_file()}
     again = dataclasses.replace(start, resumed=folder, title="Another title")
-    with HeldState(folder.state), raises_naming(RunFolderError, folder.path, "already in training"):
-        train(spec, again)
-    assert {path.name: path.read_bytes() for path in folder.path.iterdir() if path.is_file()} == before
+    monkeypatch.setattr("evorl.training.run.restore", lambda *_: pytest.fail("a checkpoint was read before the lock"))
+    with HeldState(folder.state):
+        before = {path.name: path.read_bytes() for path in folder.path.iterdir() if path.is_file()}
+        with raises_naming(RunFolderError, folder.path, "already in training"):
+            train(spec, again)
+        assert {path.name: path.read_bytes() for path in folder.path.iterdir() if path.is_file()} == before
 
 
 def test_a_job_ends_where_its_sweep_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,8 @@ def test_a_new_run_gets_a_folder_and_a_resumed_one_has_it(start: RunStart, tmp_p
 def test_every_start_is_recorded(start: RunStart, tmp_path: Path) -> None:
     spec = spec_of("agent=ppo", "env=cartpole")
     folder = start.folder(spec)
-    start.record(folder, spec)
-    start.record(folder, spec)
+    dataclasses.replace(start, resumed=folder).record_resume(spec)
+    start.record_resume(spec)  # a new run is recorded with its folder
     first, second = read_starts(folder.about)
     assert first["agent"] == second["agent"] == "ppo"
     assert first["command"].endswith(" seed=3")
@@ -39,7 +40,7 @@ def test_a_changed_config_is_stored_for_the_next_resume(start: RunStart, tmp_pat
     """A search that is stopped a second time has to remember its new number of trials."""
     old, new = spec_of("agent=ppo", "env=cartpole"), spec_of("agent=ppo", "env=cartpole", "search={trials: 7}")
     folder = start.folder(old)
-    RunStart(RunPlace(tmp_path, None), folder, "", [], {}, tmp_path).record(folder, new)
+    RunStart(RunPlace(tmp_path, None), folder, "", [], {}, tmp_path).record_resume(new)
     assert folder.load_config().search.trials == 7
     assert (folder.path / "config.1.yaml").is_file()
 
