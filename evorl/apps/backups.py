@@ -40,8 +40,7 @@ def replace_text(path: Path, text: str) -> Path | None:
     The write is atomic: the file is never missing.
 
     Raises:
-        RunFolderError: the file or its temporary file is a symbolic link. An app folder may come from an untrusted
-            source.
+        RunFolderError: the file is a symbolic link. An app folder may come from an untrusted source.
     """
     refuse_link(path)
     backup = None

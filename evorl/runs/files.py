@@ -11,6 +11,7 @@ import contextlib
 import errno
 import glob
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,7 +113,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """Write bytes or UTF-8 text atomically: if the process is killed, the file has its old or its new content.
 
     Raises:
-        RunFolderError: ``path``, or the temporary file in the same folder, is a symbolic link.
+        RunFolderError: ``path`` is a symbolic link.
         OSError: the file cannot be written.
     """
     with replacing(path, "wb" if isinstance(content, bytes) else "w") as file:
@@ -127,12 +128,11 @@ def replacing(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
         with open_to_write(path, mode) as file:
             yield file
         return
-    new = path.with_name(f".{path.name}.new")
-    file = open_to_write(new, mode)
-    if path.exists():
-        os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")  # another process may write the same file
     try:
-        with file:  # closing writes the rest, which may fail
+        with open_to_write(new, mode) as file:  # closing writes the rest, which may fail
+            if path.exists():
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
             yield file
         new.replace(path)
     except BaseException:

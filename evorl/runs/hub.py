@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from evorl.runs.download import download, within_time
-from evorl.runs.files import RunFolderError, make_private_folder, open_to_write, user_cache, writing_to
+from evorl.runs.files import RunFolderError, make_private_folder, user_cache, write_atomically, writing_to
 from evorl.runs.policy_archive import MAX_BYTES
 
 SCHEME = "hf://"
@@ -73,10 +72,7 @@ def download_from_hub(address: str) -> Path:
         if len(content) != file.size:
             raise RunFolderError(f"{address} was cut off after {len(content):,} of {file.size:,} bytes: try again.")
         with writing_to(path.parent):
-            new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-            with open_to_write(new, "wb") as file:
-                file.write(content)
-            new.replace(path)  # complete
+            write_atomically(path, content)
     return path
 
 

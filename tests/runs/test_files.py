@@ -128,18 +128,33 @@ def test_a_private_folder_is_closed_to_others(tmp_path: Path, monkeypatch: pytes
         make_private_folder(folder)
 
 
-@pytest.mark.parametrize("failure", ["error", "removed", "end"])
-def test_a_failed_replacement_keeps_the_file_and_the_error(failure: str, tmp_path: Path) -> None:
+def test_writers_of_the_same_file_do_not_disturb_each_other(tmp_path: Path) -> None:
+    """Two reports of the same runs mixed their content, or the second one failed to replace the file."""
+    path = tmp_path / "report.html"
+    with replacing(path, "w") as first:
+        with replacing(path, "w") as second:
+            first.write("first")
+            second.write("second, which is longer")
+        assert path.read_text() == "second, which is longer"
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"report.html": "first"}
+
+
+@pytest.mark.parametrize("failure", ["error", "removed", "end", "permissions"])
+def test_a_failed_replacement_keeps_the_file_and_the_error(
+    failure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also if the temporary file is gone, and if the rest cannot be written when the file is closed."""
     path = tmp_path / "metrics.csv"
     path.write_bytes(b"old")
-    with pytest.raises(OSError if failure == "end" else KeyError), replacing(path) as file:
+    if failure == "permissions":
+        monkeypatch.setattr(os, "fchmod", lambda *_: os.stat(tmp_path / "nowhere"))
+    with pytest.raises(KeyError if failure in ("error", "removed") else OSError), replacing(path) as file:
         file.write(b"new")
         if failure == "end":
             os.close(file.fileno())
         else:
             if failure == "removed":
-                (tmp_path / ".metrics.csv.new").unlink()
+                next(tmp_path.glob(".metrics.csv.*")).unlink()
             raise KeyError("of the caller")
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {"metrics.csv": b"old"}
 
@@ -163,8 +178,13 @@ def test_a_replaced_file_keeps_its_permissions(tmp_path: Path, mode: int) -> Non
     assert (file.read_text(), file.stat().st_mode & 0o777) == ("new", mode)
 
 
-# Functions that may write into a file with its final name: it is new, or its lines are appended.
-IN_PLACE = {"evorl/runs/files.py", "evorl/runs/hub.py"}
+# Files that may write into a file with its final name: it is new, or its lines are appended.
+IN_PLACE = {
+    "evorl/runs/files.py",
+    *("evorl/apps/app_files.py", "evorl/cli/app_commands.py"),  # a new app, or files that were renamed to backups
+    *("evorl/export/artifacts.py", "evorl/runs/policy_archive.py"),  # in a temporary folder
+    *("evorl/runs/storage.py", "evorl/runs/manifest.py"),  # of an unfinished checkpoint
+}
 
 
 def test_whole_files_are_replaced_atomically() -> None:
@@ -172,7 +192,7 @@ def test_whole_files_are_replaced_atomically() -> None:
     root = Path(__file__).resolve().parents[2]
     calls = {
         path.relative_to(root).as_posix(): re.findall(
-            r"open_to_write\((?:[^()]|\([^()]*\))*\)", path.read_text("utf-8")
+            r"open_to_write\((?:[^()]|\([^()]*\))*\)|\.write_(?:text|bytes)\(", path.read_text("utf-8")
         )
         for path in (root / "evorl").rglob("*.py")
     }

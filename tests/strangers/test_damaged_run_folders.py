@@ -65,7 +65,7 @@ def test_a_wrong_value_is_one_sentence(key: str, value: Any, tmp_path: Path, ref
 LINKS = (
     *("metrics.csv metrics.jsonl run.log state.json about.json learning_curve.png eval_goals.csv replay.npz".split()),
     *("checkpoints/5 checkpoints/best tensorboard/events episodes/1.npz plots/1.png videos/render.log".split()),
-    *("checkpoints tensorboard episodes plots videos .config.yaml.new config.1.yaml".split()),
+    *("checkpoints tensorboard episodes plots videos config.1.yaml".split()),
 )
 
 

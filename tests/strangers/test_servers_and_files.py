@@ -204,7 +204,7 @@ def test_the_training_of_an_app_names_no_code(
     assert "stranger" in message
 
 
-@pytest.mark.parametrize("name", ["app.yaml.checked", ".app.yaml.new", "app.yaml"])
+@pytest.mark.parametrize("name", ["app.yaml.checked", "app.yaml"])
 def test_a_link_in_an_app_is_not_written_through(
     name: str, tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
