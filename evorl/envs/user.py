@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import re
 import sys
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from evorl.config.names import load_named
@@ -17,7 +16,15 @@ from evorl.envs.gymnasium_repeat import with_repeated_actions
 from evorl.envs.host.answers import refuse_exit
 from evorl.envs.host.create import create_host_env
 from evorl.envs.host.host_vector_env import HostVectorEnv
-from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options, takes_kwargs
+from evorl.envs.options import (
+    as_hashable,
+    check_arguments,
+    check_options,
+    from_hashable,
+    parameter_names,
+    split_options,
+    takes_kwargs,
+)
 from evorl.envs.stack import wrap_env
 from evorl.envs.vector import VectorEnv
 from evorl.envs.wrappers.wrapper import Wrapper
@@ -56,7 +63,6 @@ def create_wrapped_user_env(factory: str, **options: Any) -> VectorEnv:
     """
     function = load_named(factory, "env.factory")
     if "num_envs" in parameter_names(function):
-        _require_arguments(function, {"num_envs", *options})
         return create_host_env(function, factory, **options)
     shared, arguments = split_options(options)
     of_host = {"host": arguments.pop("host")} if "host" in arguments else {}
@@ -95,15 +101,6 @@ def _make_env(function: Callable[..., Env], factory: str, arguments: tuple, cls:
     return UserEnv(env, (function, arguments, cls))
 
 
-def _require_arguments(function: Callable[..., Any], names: Container[str]) -> None:
-    """Raise ``ValueError`` if a parameter of ``function`` without a default is not in ``names``."""
-    for name, parameter in inspect.signature(function, follow_wrapped=False).parameters.items():
-        is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-        if is_named and parameter.default is parameter.empty and name not in names:
-            advice = f"add +env.{name}=VALUE on the command line, or {name} to the section env of a config"
-            raise ValueError(f"{getattr(function, '__qualname__', function)} requires {name}: {advice}.")
-
-
 def call_checked(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     """Return ``function(**arguments)``. Raises ``HostEnvError`` if the function calls ``sys.exit``.
 
@@ -111,7 +108,7 @@ def call_checked(function: Callable[..., Any], arguments: Mapping[str, Any]) -> 
         ValueError: a required argument is missing.
         EnvContractError: the function instantiates a class that lacks abstract methods; the message names them.
     """
-    _require_arguments(function, arguments)
+    check_arguments(function, arguments)
     try:
         return function(**arguments)
     except BaseException as error:

@@ -35,6 +35,10 @@ def _make_game(level: int, size: int = 3) -> ProbeEnv:
     return ProbeEnv("termination")
 
 
+def _make_repeated_rows(num_envs: int, max_episode_steps: int, action_repeat: int) -> None:
+    raise LookupError(f"{num_envs} environments, {max_episode_steps} steps, repeated {action_repeat} time")
+
+
 @pytest.fixture(autouse=True)
 def module(monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("own_envs")
@@ -44,6 +48,11 @@ def module(monkeypatch: pytest.MonkeyPatch) -> None:
         make_many=lambda: make_probe("termination"),
         make_game=_make_game,
         make_rows=lambda num_envs, game, level: None,
+        make_limited=lambda max_episode_steps: ProbeEnv("termination"),
+        make_named=lambda name: ProbeEnv("termination"),
+        make_limited_rows=lambda num_envs, max_episode_steps: None,
+        make_stacked_rows=lambda num_envs, history: None,
+        make_repeated_rows=_make_repeated_rows,
         make_given=with_level(_make_game),
         number=3,
     )
@@ -108,6 +117,12 @@ def test_a_config_trains_in_it() -> None:
         ({"factory": "own_envs:make", "size": 3}, ("option of own_envs:make", "'size'", "'sizes'")),
         ({"factory": "own_envs:make_game", "size": 3}, ("requires level", "+env.level=")),
         ({"factory": "own_envs:make_rows", "level": 3}, ("requires game", "+env.game=")),
+        ({"factory": "own_envs:make_limited", "max_episode_steps": 5}, ("requires max_episode_steps", "rename")),
+        ({"factory": "own_envs:make_limited"}, ("requires max_episode_steps", "rename")),
+        ({"factory": "own_envs:make_named"}, ("requires name", "rename")),
+        ({"factory": "own_envs:make_limited_rows"}, ("requires max_episode_steps", "set env.max_episode_steps")),
+        ({"factory": "own_envs:make_limited_rows", "max_episode_steps": None}, ("set env.max_episode_steps",)),
+        ({"factory": "own_envs:make_stacked_rows", "history": 2}, ("requires history", "rename")),
         ({"factory": "own_envs:make_many"}, ("single evorl.envs.Env", "VmapAutoResetWrapper")),
         ({"factory": "own_envs:make", "library": "brax"}, ("library", "name", "factory")),
         ({"factory": "own_envs:make", "parallel": 0}, ("parallel", "got 0")),
@@ -116,6 +131,13 @@ def test_a_config_trains_in_it() -> None:
 def test_errors_in_words(config: dict[str, Any], parts: tuple[str, ...]) -> None:
     with raises_naming(ValueError, *parts):
         create_env(config)
+
+
+def test_values_of_the_run_are_arguments_of_simulators() -> None:
+    """Also the default of ``action_repeat``, if the function requires it."""
+    config = {"factory": "own_envs:make_repeated_rows", "max_episode_steps": 5}
+    with raises_naming(LookupError, "2 environments, 5 steps, repeated 1 time"):
+        create_env(config, parallel=2)
 
 
 def test_a_decorator_may_pass_an_argument() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from evorl.envs.host.bridge import HostBackedEnv
 from evorl.envs.host.host_vector_env import HostVectorEnv
-from evorl.envs.options import EnvOptions, check_options, parameter_names, split_options, takes_kwargs
+from evorl.envs.options import EnvOptions, check_arguments, check_options, parameter_names, split_options, takes_kwargs
 
 
 def create_host_env(make: Callable[..., HostVectorEnv], title: str, *names: str, **options: Any) -> HostBackedEnv:
@@ -17,7 +17,8 @@ def create_host_env(make: Callable[..., HostVectorEnv], title: str, *names: str,
 
     Args:
         make: function that creates simulators. It is called with ``names``, ``num_envs`` and its options, and with
-            ``max_episode_steps`` and ``action_repeat`` if they are set and the function has these parameters.
+            ``max_episode_steps`` and ``action_repeat`` if the function has these parameters, and requires them or they
+            are set.
         title: name of the environment for messages.
         *names: positional arguments of ``make``.
         **options: the fields of ``EnvOptions``, ``host`` (see ``HostBackedEnv``), and the options of ``make``.
@@ -28,13 +29,16 @@ def create_host_env(make: Callable[..., HostVectorEnv], title: str, *names: str,
     """
     shared, arguments = split_options(options)
     host = arguments.pop("host", "auto")
-    parameters = parameter_names(make)
+    parameters, signature = parameter_names(make), inspect.signature(make).parameters
+    passed = {*list(signature)[: len(names)], "num_envs"}
     if not takes_kwargs(make):
-        positional = list(inspect.signature(make).parameters)[: len(names)]
-        check_options(title, arguments, parameters - {*positional, "num_envs"} | {"host"})
+        check_options(title, arguments, parameters - passed | {"host"})
     for name, default in (("max_episode_steps", None), ("action_repeat", 1)):
-        if shared.get(name, default) != default and name in parameters:
-            arguments[name] = shared[name]
+        value = shared.get(name, default)
+        is_required = name in parameters and signature[name].default is inspect.Parameter.empty
+        if name in parameters and value is not None and (value != default or is_required):
+            arguments[name] = value
+    check_arguments(make, {*passed, *arguments})
 
     def make_rows(num_envs: int) -> HostVectorEnv:
         return functools.partial(make, *names)(num_envs=num_envs, **arguments)
