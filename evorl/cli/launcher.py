@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
@@ -22,8 +23,10 @@ from evorl.config.gate import scope
 from evorl.runs.spec import RunSpec
 from evorl.runs.sweep_folder import SweepFolder
 from evorl.sweeps.trained import Attempt, attempt
+from evorl.training.start import Trained
 
 _BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+_STOPPED: dict[str, Attempt] = {}  # outcome of the run that filled the disk, by the folder of its sweep
 
 
 class SweptRuns(Sweeper):
@@ -76,8 +79,18 @@ def launch(sweep: SweepFolder, of_launcher: Sequence[str]) -> list[Attempt]:
 
 @scope()
 def train_job(config: DictConfig) -> Attempt:
-    """Train the run of a composed config in its job's process; an error is returned as a failed outcome."""
-    return attempt(lambda: train_run(RunSpec.from_config(config)), failure_text)
+    """Train the run of a composed config in its job's process; an error is returned as a failed outcome.
+
+    A full disk stops the run, and later runs of its sweep in this process. Its error does not keep its number between
+    processes, so it is returned too.
+    """
+    folder = str(HydraConfig.get().sweep.dir)
+    if folder not in _STOPPED:
+        try:
+            return attempt(lambda: train_run(RunSpec.from_config(config)), failure_text)
+        except OSError as error:  # of a full disk, see ``attempt``
+            _STOPPED[folder] = Attempt(Trained(None, True), str(error))
+    return _STOPPED[folder]
 
 
 def _outcome(job: JobReturn) -> Attempt:

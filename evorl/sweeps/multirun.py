@@ -15,6 +15,7 @@ from evorl.recorders.learning_curve import read_curves
 from evorl.recorders.run_status import EVALUATION
 from evorl.recorders.screen import print_line
 from evorl.recorders.sweep_curves import draw_sweep
+from evorl.runs.files import RunFolderError
 from evorl.runs.sweep_folder import SweepFolder, SweptRun
 from evorl.sweeps.trained import Attempt, FailureText, attempt, raise_failures
 from evorl.training.start import RunPlace, Trained
@@ -77,7 +78,7 @@ def launch_runs(sweep: SweepFolder, launch: Callable[[SweepFolder], Sequence[Att
         trust: True if the command that resumes the sweep needs ``trust=true``.
 
     Raises:
-        RunFolderError: another process trains the sweep.
+        RunFolderError: another process trains the sweep, or the disk is full.
         RunsFailed: a run failed; raised after all runs.
     """
     resume_command = _resume_command(sweep, trust)
@@ -95,6 +96,9 @@ def launch_runs(sweep: SweepFolder, launch: Callable[[SweepFolder], Sequence[Att
             raise
         for swept, tried in zip(sweep.runs, outcomes, strict=True):
             _store_outcome(sweep, swept, tried)
+    for tried in outcomes:
+        if tried.trained and tried.failure:
+            raise RunFolderError(f"{tried.failure} To resume: {resume_command}")
     _report(sweep, resume_command)
 
 

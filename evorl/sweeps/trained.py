@@ -30,7 +30,7 @@ class Attempt(NamedTuple):
 
     Attributes:
         trained: result of the training run; ``None`` if it failed.
-        failure: reason of the failure; empty if training succeeded.
+        failure: reason of the failure, or the full disk that stopped the training; empty otherwise.
         diverged: True if the training failed because it diverged.
     """
 

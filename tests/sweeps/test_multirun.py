@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from evorl.cli.launcher import launch
 from evorl.runs.files import RunFolderError
+from evorl.runs.spec import RunSpec
 from evorl.runs.sweep_folder import SweepFolder, SweptRun
 from evorl.sweeps.multirun import launch_runs, ranked, train_runs
 from evorl.sweeps.trained import Attempt, RunsFailed
@@ -77,6 +80,29 @@ def test_a_full_disk_ends_a_sweep(tmp_path: Path) -> None:
     with raises_naming(RunFolderError, "no space"):
         train_runs(sweep, train, str)
     assert [run.state for run in SweepFolder.open(sweep.path).runs] == ["stopped", "waiting"]
+
+
+def test_a_full_disk_ends_a_launched_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each later run failed after its own compilation, and was recorded as failed."""
+    trained: list[int] = []
+
+    def train(spec: RunSpec) -> Trained:
+        trained.append(spec.seed)
+        if spec.seed == 1:
+            failure = RunFolderError("no space is left")
+            failure.errno = errno.ENOSPC
+            raise failure
+        return Trained(7.5, False)
+
+    monkeypatch.setattr("evorl.cli.launcher.train_run", train)
+    for name in ("sweep", "later"):
+        trained.clear()
+        runs = [([f"seed={seed}", "agent=ppo", "env=cartpole"], {"seed": str(seed)}) for seed in range(4)]
+        sweep = SweepFolder.create(tmp_path, [], runs, name)
+        with raises_naming(RunFolderError, "no space is left", f"resume={sweep.path}"):
+            launch_runs(sweep, functools.partial(launch, of_launcher=["hydra/launcher=basic"]))
+        states = [(run.state, run.failure) for run in SweepFolder.open(sweep.path).runs]
+        assert (states, trained) == ([("finished", ""), *[("stopped", "")] * 3], [0, 1])
 
 
 def test_the_sweep_of_a_failed_launcher_can_be_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
