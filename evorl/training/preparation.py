@@ -105,9 +105,7 @@ def refuse_excessive_sizes(spec: RunSpec) -> None:
     Raises:
         ValueError: a size is too large; the message states the setting, its value, and a limit.
     """
-    settings = spec.workflow
-    parts = [(name, settings.get(name)) for name in ("inner", "learner")]
-    for above, node in [("", settings), *((f"{name}.", part) for name, part in parts if isinstance(part, Mapping))]:
+    for above, node in _levels(spec.workflow):
         capacity, rollout, num_envs, episodes = (
             _number(node.get(name)) for name in ("replay_capacity", "rollout_length", "num_envs", "eval_episodes")
         )
@@ -119,12 +117,12 @@ def refuse_excessive_sizes(spec: RunSpec) -> None:
             )
         _refuse_bytes(f"{above}rollout_length", rollout, MIN_TRANSITION_BYTES * max(1, num_envs), "transitions")
         _refuse_bytes(f"{above}eval_episodes", episodes, MIN_TRANSITION_BYTES, "episodes")
+        _refuse_bytes(f"{above}pop_size", _number(node.get("pop_size")), MIN_SEED_BYTES, "members")
+        if isinstance(optimizer := node.get("optimizer"), Mapping):
+            size = _number(optimizer.get("pop_size"))
+            _refuse_bytes(f"{above}optimizer.pop_size", size, MIN_INDIVIDUAL_BYTES, "individuals")
     _refuse_bytes("num_seeds", spec.num_seeds, MIN_SEED_BYTES, "seeds")
-    _refuse_bytes("pop_size", _number(settings.get("pop_size")), MIN_SEED_BYTES, "members")
-    optimizer = settings.get("optimizer")
-    if isinstance(optimizer, Mapping):
-        _refuse_bytes("optimizer.pop_size", _number(optimizer.get("pop_size")), MIN_INDIVIDUAL_BYTES, "individuals")
-    _refuse_many_simulators(spec.env.get("library"), _number(settings.get("num_envs")))
+    _refuse_many_simulators(spec.env.get("library"), _number(spec.workflow.get("num_envs")))
 
 
 def _refuse_bytes(name: str, number: int, bytes_of_each: int, what: str) -> None:
@@ -197,7 +195,10 @@ def warm_start_from(run: str, spec: RunSpec, workflow: Workflow) -> tuple[RunSpe
 
 def _differing_activations(here: Mapping[str, Any], there: Mapping[str, Any], folder: RunFolder) -> Iterator[str]:
     """Yield a message for each activation that differs from the other run's: shapes do not depend on it."""
-    (path, before), (_, after) = (_agent_section(settings) for settings in (there, here))
+    (path, before), (_, after) = (
+        [(f"{above}agent", node.get("agent") or {}) for above, node in _levels(settings)][-1]
+        for settings in (there, here)
+    )
     for part in (name for name, node in before.items() if isinstance(node, Mapping) and "activation" in node):
         sections = [(node.get(part) or {}, node.get("network") or {}) for node in (before, after)]
         old, new = (own.get("activation") or shared.get("activation") for own, shared in sections)
@@ -209,12 +210,12 @@ def _differing_activations(here: Mapping[str, Any], there: Mapping[str, Any], fo
             )
 
 
-def _agent_section(settings: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """Return path and settings of the agent, which may be that of a nested learner."""
+def _levels(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the settings of an algorithm and of all learners nested in it, each with the prefix of its paths."""
+    yield above, settings
     for name in ("learner", "inner"):
         if isinstance(nested := settings.get(name), Mapping):
-            return f"{name}.agent", nested.get("agent") or {}
-    return "agent", settings.get("agent") or {}
+            yield from _levels(nested, f"{above}{name}.")
 
 
 def with_fixed_source(spec: RunSpec) -> RunSpec:

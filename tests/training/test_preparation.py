@@ -176,20 +176,18 @@ NETWORKS = st.fixed_dictionaries({"network": ACTIVATIONS, "critic_network": ACTI
 
 
 @hypothesis.settings(deadline=None)
-@hypothesis.given(here=NETWORKS, there=NETWORKS, learner=st.sampled_from([None, "learner", "inner"]))
-def test_another_activation_is_told(here: dict[str, Any], there: dict[str, Any], learner: str | None) -> None:
+@hypothesis.given(here=NETWORKS, there=NETWORKS, learner=st.sampled_from(["", "learner.", "inner.", "inner.learner."]))
+def test_another_activation_is_told(here: dict[str, Any], there: dict[str, Any], learner: str) -> None:
     """Shapes do not depend on activations: parameters of another network were loaded without a remark."""
     configs = [{"agent": {part: {"activation": x} for part, x in each.items()}} for each in (here, there)]
-    path = f"{learner}.agent" if learner else "agent"
-    if learner:
-        configs[1] = {learner: configs[1]}
+    configs[1] = _nested(learner, configs[1])
     messages = list(preparation._differing_activations(*configs, RunFolder("runs/other")))
     used = [{part: x or each["network"] for part, x in each.items()} for each in (here, there)]
     differing = [part for part in there if used[0][part] != used[1][part]]
     assert len(messages) == len(differing)
     for message, part in zip(messages, differing, strict=True):
         new, old = (inline_yaml(each[part]) for each in used)
-        assert_names(message, f"{path}.{part}.activation is {old} in runs/other", f"but {new} here")
+        assert_names(message, f"{learner}agent.{part}.activation is {old} in runs/other", f"but {new} here")
 
 
 @pytest.mark.parametrize(
@@ -263,11 +261,17 @@ def test_no_run_is_nothing_and_a_resume_refuses_one() -> None:
     assert overrides_first(["init_from={run: a}"]) == ["init_from={run: a}"]
 
 
-@pytest.mark.parametrize("above", ["", "inner.", "learner."])
+def _nested(above: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of an algorithm whose nested learner, such as ``inner.learner.``, has ``settings``."""
+    for name in reversed(above.split(".")[:-1]):
+        settings = {name: settings}
+    return settings
+
+
+@pytest.mark.parametrize("above", ["", "inner.", "learner.", "inner.learner."])
 def test_a_hopeless_replay_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, above: str) -> None:
     monkeypatch.setattr(preparation, "available_bytes", lambda: 16 * 10**9)
-    node = {"replay_capacity": 1e12}
-    spec = RunSpec(workflow={above.rstrip("."): node} if above else node)
+    spec = RunSpec(workflow=_nested(above, {"replay_capacity": 1e12}))
     fits = "fit is 800,000,000, at the minimum of 16 bytes for each of the transitions"
     with raises_naming(ValueError, f"{above}replay_capacity=1,000,000,000,000 ", "16 GB of memory", fits):
         refuse_excessive_sizes(spec)
@@ -275,7 +279,7 @@ def test_a_hopeless_replay_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, a
         refuse_excessive_sizes(RunSpec(workflow={"replay_capacity": capacity}))
 
 
-@pytest.mark.parametrize("above", ["", "inner.", "learner."])
+@pytest.mark.parametrize("above", ["", "inner.", "learner.", "inner.learner."])
 @pytest.mark.parametrize(
     ("sizes", "parts"),
     [
@@ -284,6 +288,7 @@ def test_a_hopeless_replay_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, a
         ({"num_envs": 1e3, "rollout_length": 1e6}, ["rollout_length=1,000,000 ", "largest that may fit is 800,000"]),
         ({"eval_episodes": 1e12}, ["eval_episodes=1,000,000,000,000 ", "largest that may fit is 800,000,000"]),
         ({"replay_capacity": 1e10}, ["replay_capacity=10,000,000,000 ", "largest that may fit is 800,000,000"]),
+        ({"pop_size": 1e9}, ["pop_size=1,000,000,000 ", "largest that may fit is 50,000,000"]),
     ],
 )
 def test_hopeless_sizes_are_refused_with_the_number_and_the_limit(
@@ -291,7 +296,7 @@ def test_hopeless_sizes_are_refused_with_the_number_and_the_limit(
 ) -> None:
     monkeypatch.setattr(preparation, "available_bytes", lambda: 16 * 10**9)
     with raises_naming(ValueError, f"{above}{parts[0]}") as error:
-        refuse_excessive_sizes(RunSpec(workflow={above.rstrip("."): sizes} if above else sizes))
+        refuse_excessive_sizes(RunSpec(workflow=_nested(above, sizes)))
     assert all(part in str(error.value) for part in parts)
     refuse_excessive_sizes(RunSpec(workflow=dict.fromkeys(sizes, 100)))
     refuse_excessive_sizes(RunSpec(workflow=dict.fromkeys(sizes, "abc") | {"env": "x"}))
