@@ -173,6 +173,8 @@ class RunSession:
         except Exception as error:
             self.recorder.failure(error)
             raise
+        finally:
+            self._deferred = None
 
     @property
     def timesteps(self) -> int:

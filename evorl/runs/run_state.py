@@ -77,7 +77,9 @@ class HeldState:
         assert self._file is not None, "hold() opens the file"
         with writing_to(self.path.parent):
             self._file.truncate(0)
-            os.write(self._file.fileno(), (json.dumps(dataclasses.asdict(state)) + "\n").encode())  # not buffered
+            rest = (json.dumps(dataclasses.asdict(state)) + "\n").encode()
+            while rest:  # not buffered; the system may write only a part
+                rest = rest[os.write(self._file.fileno(), rest) :]
 
     def release(self) -> None:
         """Release the lock; the content of the file stays."""

@@ -138,6 +138,9 @@ def test_an_error_of_the_recorder_stops_the_run_and_is_raised_at_its_end() -> No
         assert not session.should_stop()
         iterate(session, 2, [])
         assert session.should_stop()
+    assert not session.should_stop(), "the error was reported, and does not stop another training"
+    with pytest.raises(OSError, match="no row 3"):
+        iterate(session, 1, [])
     with pytest.raises(OSError, match="no row 1"):  # in a loop that does not report failures, at once
         iterate(session_of(rules, recorder=Broken()), 1, [])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -138,6 +139,16 @@ def test_no_link_is_followed(tmp_path: Path) -> None:
         with raises_naming(RunFolderError, "state.json", "symbolic link"):
             call(tmp_path / "state.json")
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_state_is_written_completely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system may write only a part at once, for example if a signal arrives."""
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda file, content: write(file, content[:5]))
+    held = HeldState(tmp_path / "state.json")
+    held.write(RunState(FAILED, 100, "out of memory"))
+    held.release()
+    assert read(tmp_path / "state.json") == RunState(FAILED, 100, "out of memory")
 
 
 def test_a_state_that_cannot_be_written_is_reported_once(tmp_path: Path) -> None:
