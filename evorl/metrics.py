@@ -29,11 +29,7 @@ class WideCounter(PyTreeData):
 
     @classmethod
     def create(cls, value: int = 0) -> Self:
-        """Return a counter with this value.
-
-        Raises:
-            ValueError: ``value`` is negative or needs more than 64 bits.
-        """
+        """Return a counter with this value; raise ``ValueError`` if it is negative or needs more than 64 bits."""
         if not 0 <= value < _WORD**2:
             raise ValueError(f"a counter holds values from 0 to 2^64 - 1, got {value}.")
         return cls(high=jnp.asarray(value // _WORD, jnp.uint32), low=jnp.asarray(value % _WORD, jnp.uint32))

@@ -71,10 +71,7 @@ def overrides_first(arguments: list[str]) -> list[str]:
 
 
 def as_hydra_override(argument: str) -> str:
-    """Return an argument in the form that Hydra accepts.
-
-    Short forms such as ``init_from=<run>`` are written in full.
-    """
+    """Return an argument in the form that Hydra accepts; short forms such as ``init_from=<run>`` become full ones."""
     name, equals, value = argument.partition("=")
     if name == "init_from" and equals and not value.startswith("{"):
         return f"init_from.run={value}"

@@ -79,16 +79,12 @@ def launch(sweep: SweepFolder, of_launcher: Sequence[str]) -> list[Attempt]:
 
 @scope()
 def train_job(config: DictConfig) -> Attempt:
-    """Train the run of a composed config in its job's process; an error is returned as a failed outcome.
-
-    A full disk stops the run, and later runs of its sweep in this process. Its error does not keep its number between
-    processes, so it is returned too.
-    """
+    """Train the run of a composed config in its job's process; return an error as a failed or stopped outcome."""
     folder = str(HydraConfig.get().sweep.dir)
     if folder not in _STOPPED:
         try:
             return attempt(lambda: train_run(RunSpec.from_config(config)), failure_text)
-        except OSError as error:  # of a full disk, see ``attempt``
+        except OSError as error:  # the disk is full: later runs of the sweep in this process do not start
             _STOPPED[folder] = Attempt(Trained(None, True), str(error))
     return _STOPPED[folder]
 

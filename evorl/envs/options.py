@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -74,8 +74,6 @@ class EnvOptions:
 
 
 OPTION_NAMES = tuple(field.name for field in dataclasses.fields(EnvOptions))
-_NOT_PASSED = (*OPTION_NAMES, "host", "library", "name", "factory")
-_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -99,23 +97,8 @@ def takes_kwargs(function: Any) -> bool:
 
 def parameter_names(constructor: Any) -> set[str]:
     """Return the parameters of a class or function that may be passed by name, without ``*args`` and ``**kwargs``."""
-    return {name for name, parameter in inspect.signature(constructor).parameters.items() if parameter.kind in _BY_NAME}
-
-
-def check_arguments(function: Callable[..., Any], names: Container[str]) -> None:
-    """Raise ``ValueError`` if a parameter of ``function`` without a default is not in ``names``, the passed arguments.
-
-    A name in ``_NOT_PASSED`` can be passed only to a function that creates ``num_envs`` simulators.
-    """
-    for name, parameter in inspect.signature(function, follow_wrapped=False).parameters.items():
-        if parameter.kind not in _BY_NAME or parameter.default is not parameter.empty or name in names:
-            continue
-        advice = f"add +env.{name}=VALUE on the command line, or {name} to the section env of a config"
-        if name == "max_episode_steps" and "num_envs" in names:
-            advice = f"set env.{name}"
-        elif name in _NOT_PASSED:
-            advice = f"evorl uses env.{name} itself and does not pass it. Rename the parameter, or give it a default"
-        raise ValueError(f"{getattr(function, '__qualname__', function)} requires {name}: {advice}.")
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {name for name, parameter in inspect.signature(constructor).parameters.items() if parameter.kind in kinds}
 
 
 def as_hashable(value: Any) -> Any:

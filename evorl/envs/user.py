@@ -14,17 +14,9 @@ from evorl.envs.env_check import EnvContractError, check_env
 from evorl.envs.gymnasium import InProcessGymnasiumEnv
 from evorl.envs.gymnasium_repeat import with_repeated_actions
 from evorl.envs.host.answers import refuse_exit
-from evorl.envs.host.create import create_host_env
+from evorl.envs.host.create import check_arguments, create_host_env
 from evorl.envs.host.host_vector_env import HostVectorEnv
-from evorl.envs.options import (
-    as_hashable,
-    check_arguments,
-    check_options,
-    from_hashable,
-    parameter_names,
-    split_options,
-    takes_kwargs,
-)
+from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options, takes_kwargs
 from evorl.envs.stack import wrap_env
 from evorl.envs.vector import VectorEnv
 from evorl.envs.wrappers.wrapper import Wrapper

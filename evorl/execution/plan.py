@@ -164,14 +164,10 @@ def core_cache_bytes(caches: Path = _CACHES) -> int:
                 for name in ("level", "type", "size", "shared_cpu_list")
             )
             if level == "2" and kind != "Instruction":
-                return int(size[:-1]) * {"K": 1 << 10, "M": 1 << 20}[size[-1]] // _num_listed(cores)
+                ends = [[int(end) for end in part.split("-")] for part in cores.split(",")]  # such as 0-3,8
+                num_cores = sum(part[-1] - part[0] + 1 for part in ends)
+                return int(size[:-1]) * {"K": 1 << 10, "M": 1 << 20}[size[-1]] // num_cores
     return DEFAULT_CACHE
-
-
-def _num_listed(cores: str) -> int:
-    """Return the number of integers in a list such as ``0-3,8``."""
-    ends = [[int(end) for end in part.split("-")] for part in cores.split(",")]
-    return sum(part[-1] - part[0] + 1 for part in ends)
 
 
 def state_bytes(shapes: Any) -> int:

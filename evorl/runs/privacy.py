@@ -73,20 +73,13 @@ def _words(name: str) -> list[str]:
 def _without_secrets(value: Any, name: str) -> Any:
     if isinstance(value, Mapping):
         entries = [(key, entry, f"{name}.{key}" if name else str(key)) for key, entry in value.items()]
-        return {
-            key: _without_secrets(entry, path)
-            for key, entry, path in entries
-            if not (_is_of_server(path) or _is_secret_entry(path, entry))
-        }
+        return {key: _without_secrets(entry, path) for key, entry, path in entries if not _is_hidden(path, entry)}
     if isinstance(value, list | tuple):
         return [_without_secrets(entry, name) for entry in value]
     return shareable_text(value) if isinstance(value, str) else value
 
 
-def _is_of_server(path: str) -> bool:
+def _is_hidden(path: str, value: Any) -> bool:
     server, _, name = path.partition(".")
-    return server in _SERVERS and name in _OF_SERVER
-
-
-def _is_secret_entry(path: str, value: Any) -> bool:
-    return value is not None and not isinstance(value, bool) and is_secret(path)
+    of_server = server in _SERVERS and name in _OF_SERVER
+    return of_server or (value is not None and not isinstance(value, bool) and is_secret(path))

@@ -85,11 +85,7 @@ class RunStart:
         Raises:
             RunFolderError: the folder of the new run already contains a run, or cannot be written.
         """
-        if self.resumed:
-            return self.resumed
-        folder = RunFolder.create(self.place.root, spec.as_config(), self.place.name)
-        self._add_start(folder)
-        return folder
+        return self.resumed or self._add_start(RunFolder.create(self.place.root, spec.as_config(), self.place.name))
 
     def record_resume(self, spec: RunSpec) -> None:
         """Store the changed config and the start of a resumed run, which no other process may train."""
@@ -97,10 +93,11 @@ class RunStart:
             self.resumed.update_config(spec.as_config())  # a later resume uses the changed config
             self._add_start(self.resumed)
 
-    def _add_start(self, folder: RunFolder) -> None:
+    def _add_start(self, folder: RunFolder) -> RunFolder:
         if is_first():
             start = describe_start(train_command(), self.overrides, describe_devices(), self.source)
             add_start(folder.about, {**self.names, **start})
+        return folder
 
     def resume_command(self, folder: RunFolder, spec: RunSpec) -> str:
         """Return the command that resumes this run, or the sweep that it belongs to."""

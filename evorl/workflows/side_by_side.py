@@ -65,14 +65,7 @@ class SideBySideWorkflow(Workflow):
     rows_stand_alone: ClassVar[bool] = True
 
     @classmethod
-    def of(
-        cls,
-        inner: Workflow,
-        paths: Sequence[str],
-        numbers: Any,
-        seeds: Any,
-        devices: str | int = "auto",
-    ) -> Self:
+    def of(cls, inner: Workflow, paths: Sequence[str], numbers: Any, seeds: Any, devices: str | int = "auto") -> Self:
         """Build the workflow that trains rows of ``inner``.
 
         Args:

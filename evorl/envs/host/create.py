@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from evorl.envs.host.bridge import HostBackedEnv
 from evorl.envs.host.host_vector_env import HostVectorEnv
-from evorl.envs.options import EnvOptions, check_arguments, check_options, parameter_names, split_options, takes_kwargs
+from evorl.envs.options import OPTION_NAMES, EnvOptions, check_options, parameter_names, split_options, takes_kwargs
 
 
 def create_host_env(make: Callable[..., HostVectorEnv], title: str, *names: str, **options: Any) -> HostBackedEnv:
     """Create a vector environment of simulators on the host.
 
     Args:
-        make: function that creates simulators. It is called with ``names``, ``num_envs`` and its options, and with
-            ``max_episode_steps`` and ``action_repeat`` if the function has these parameters, and requires them or they
-            are set.
+        make: function that creates simulators. It is called with ``names``, ``num_envs`` and its options; and with
+            ``max_episode_steps`` and ``action_repeat`` if it has these parameters, and requires them or they are set.
         title: name of the environment for messages.
         *names: positional arguments of ``make``.
         **options: the fields of ``EnvOptions``, ``host`` (see ``HostBackedEnv``), and the options of ``make``.
@@ -44,3 +43,16 @@ def create_host_env(make: Callable[..., HostVectorEnv], title: str, *names: str,
         return functools.partial(make, *names)(num_envs=num_envs, **arguments)
 
     return HostBackedEnv(make_rows, EnvOptions(**shared), host)
+
+
+def check_arguments(function: Callable[..., Any], names: Container[str]) -> None:
+    """Raise ``ValueError`` if ``names``, the passed arguments, lack a parameter of ``function`` without a default."""
+    for name, parameter in inspect.signature(function, follow_wrapped=False).parameters.items():
+        is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if is_named and parameter.default is parameter.empty and name not in names:
+            advice = f"add +env.{name}=VALUE on the command line, or {name} to the section env of a config"
+            if name == "max_episode_steps" and "num_envs" in names:
+                advice = f"set env.{name}"
+            elif name in (*OPTION_NAMES, "host", "library", "name", "factory"):
+                advice = f"evorl uses env.{name} itself, so it is not passed. Rename the parameter or give it a default"
+            raise ValueError(f"{getattr(function, '__qualname__', function)} requires {name}: {advice}.")
