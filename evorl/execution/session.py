@@ -137,6 +137,7 @@ class RunSession:
         self.iterations = self.counted = self._steps_of_last = 0
         self._saved_at: int | None = None
         self._deferred: list[Exception] | None = None
+        self._has_failed = False
         self.steps_per_second, self._saved_timesteps = 0.0, 0
         self._num_seeds, self._rules = 1, SessionRules(Intervals())
 
@@ -157,10 +158,12 @@ class RunSession:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         with contextlib.ExitStack() as stack:
             for close in reversed(self._closes):
                 stack.callback(close)
+            if isinstance(error, Exception) and not self._has_failed:
+                self.recorder.failure(error)
 
     @contextlib.contextmanager
     def reporting_failure(self) -> Iterator[None]:
@@ -171,6 +174,7 @@ class RunSession:
             if self._deferred:
                 raise self._deferred[0]
         except Exception as error:
+            self._has_failed = True
             self.recorder.failure(error)
             raise
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -143,6 +144,18 @@ def test_an_error_of_the_recorder_stops_the_run_and_is_raised_at_its_end() -> No
         iterate(session, 1, [])
     with pytest.raises(OSError, match="no row 1"):  # in a loop that does not report failures, at once
         iterate(session_of(rules, recorder=Broken()), 1, [])
+
+
+@pytest.mark.parametrize("is_reported", [False, True])
+def test_an_error_in_a_session_is_reported_once(is_reported: bool) -> None:
+    """Also before the training, and if a caller raises another error with more advice."""
+    records = Records()
+    session = session_of(SessionRules(Intervals()), recorder=records)
+    with raises_naming(OSError, "no port: choose another"), session:
+        with contextlib.suppress(ValueError), session.reporting_failure() if is_reported else contextlib.nullcontext():
+            raise ValueError("no port")
+        raise OSError("no port: choose another")
+    assert [type(error) for error in records.failures] == [ValueError if is_reported else OSError]
 
 
 def test_a_session_closes_everything_it_owns_and_reports_the_first_error() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -108,6 +108,30 @@ def test_a_recorder_that_cannot_be_created_leaves_the_state_of_the_run(tmp_path:
     assert len(read_starts(folder.about)) == 1, "it has a command, by which it can be repeated"
 
 
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        ([], "evorl.training.run.weak_spots"),
+        (["parameters=server"], "evorl.parameter_server.service.ParameterService.serve"),
+    ],
+    ids=["training", "parameters"],
+)
+def test_a_run_that_cannot_begin_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], fault: str
+) -> None:
+    """It was listed as stopped, without a reason: for example a parameter server whose port is in use."""
+
+    def fail(*_: object) -> None:
+        raise OSError("the port is in use")
+
+    monkeypatch.setattr(fault, fail)
+    start = RunStart(RunPlace(tmp_path, "mine"), None, "A title", [], {}, tmp_path)
+    with raises_naming(OSError, "port is in use"):
+        train(replace(spec_of("agent=a2c", "env=cartpole", *words), devices=1), start)
+    folder = RunFolder(tmp_path / "mine")
+    assert read_state(folder.state, folder.log) == RunState(FAILED, None, "OSError: the port is in use")
+
+
 @pytest.mark.parametrize("fault", ["recorder", "folder", "restore"])
 def test_an_error_before_the_training_closes_the_workflow(
     fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -142,7 +166,7 @@ def test_a_run_that_another_process_resumed_first_is_unchanged(
     else:
         start.folder(spec)
     folder = RunFolder(tmp_path / "mine")
-    again = dataclasses.replace(start, resumed=folder, title="Another title")
+    again = replace(start, resumed=folder, title="Another title")
     monkeypatch.setattr("evorl.training.run.restore", lambda *_: pytest.fail("a checkpoint was read before the lock"))
     with HeldState(folder.state):
         before = {path.name: path.read_bytes() for path in folder.path.iterdir() if path.is_file()}
