@@ -253,11 +253,7 @@ class Workflow(PyTreeNode, Generic[S]):
 
 
 def call_with_simulators(workflow: Workflow, fn: Callable[..., Any], *args: Any) -> Any:
-    """Return ``fn(*args)``; with simulators on the host, wait for the result, so that their errors are raised here.
-
-    Raises:
-        HostEnvError: a simulator failed.
-    """
+    """Return ``fn(*args)``; with simulators on the host, wait for it, so that their ``HostEnvError`` is raised here."""
     try:
         if not (workflow.env.steps_on_host or workflow.eval_env.steps_on_host):
             return fn(*args)
