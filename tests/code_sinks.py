@@ -98,6 +98,7 @@ REVIEWED_SOURCES: Mapping[Place, str] = {
     ("evorl/cli/compare.py", "compare"): "only the states of its runs are read; refuse_composed_code unless trusted",
     ("evorl/cli/runs.py", "list_runs"): "shown with a warning, never built",
     ("evorl/cli/multirun.py", "resume_sweep"): "refuse_composed_code in SweepFolder.open; distrust in cli/train",
+    ("evorl/sweeps/multirun.py", "train_runs"): "the same sweep again, with the trust of resume_sweep",
     ("evorl/parameter_server/service.py", "refuse_ordinary_run"): "looks whether a key is there",
     ("evorl/cli/work.py", "work_from_arguments"): "distrust and check_worker_config",
     ("evorl/serving/remote_run.py", "refuse_local_run"): "looks whether a key has a value",

@@ -93,7 +93,7 @@ class SessionRules:
 
 
 class RunSession:
-    """Bookkeeping of one run; as a context manager it calls ``closes`` at its end.
+    """Bookkeeping of one run. As a context manager, it reports an error to the recorder, and calls ``closes``.
 
     A loop calls ``begin`` once, ``advance`` after its iterations, and ``complete_iteration`` where an evaluation, a row
     or a checkpoint may be due.
@@ -327,10 +327,7 @@ class RunSession:
         return getattr(checkpointer, "has_rules", False) and processes.any_says(checkpointer.wants(score))
 
     def _refuse_broken_parameters(self, state: State) -> None:
-        """Raise ``TrainingDiverged`` if a parameter is not finite although metrics are finite; the rules may allow it.
-
-        Checks all agents in the state, including a population's members and its learners.
-        """
+        """Raise ``TrainingDiverged`` if a parameter of any agent in the state is not finite; the rules may allow it."""
         if not self._rules.refuses_divergence:
             return
         nodes = jax.tree_util.tree_leaves_with_path(state, is_leaf=lambda node: isinstance(node, AgentState))
