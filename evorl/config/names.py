@@ -19,6 +19,7 @@ from evorl.config.synonyms import advice_for, names_for_synonym
 SHIPPED_WORKFLOWS = "evorl.algorithms"  # package of the classes that a config may name as its workflow
 USER_MODULES: set[str] = set()  # modules outside evorl that settings named
 _MAIN = "__main__"  # module of a script or a notebook
+_IF_MOVED = " If it was renamed or moved, set its new name; for a stored run, in the command or in its config.yaml."
 _LISTED = 12  # maximum number of valid names that are listed in addition to a suggestion
 _MAX_LIST = 1_000  # maximum number of characters of a list of valid names
 _MAX_NAME = 100  # maximum number of characters of an unknown name in a message
@@ -132,7 +133,7 @@ def load_named(path: Any, setting: str) -> Callable[..., Any]:
         raise ValueError(f"{setting}={path}: {_no_such_in_main(name)}")
     if not callable(function):
         functions = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
-        raise ValueError(f"{setting}={path}: {no_such(f'function of {module_name}', name, functions)}")
+        raise ValueError(f"{setting}={path}: {no_such(f'function of {module_name}', name, functions)}{_IF_MOVED}")
     return function
 
 
@@ -157,7 +158,7 @@ def _import_for(module_name: str, setting: str) -> ModuleType:
             problem = no_such("module", missing, [f"{parent}.{module.name}" for module in pkgutil.iter_modules(paths)])
             if not parent:
                 problem = f"Python cannot find a module {missing!r}: add its folder to PYTHONPATH, or install it."
-            raise ValueError(f"{setting}: {problem}") from error
+            raise ValueError(f"{setting}: {problem}{_IF_MOVED}") from error
         # A module of evorl reports missing packages itself.
         if module_name.partition(".")[0] == __name__.partition(".")[0]:
             raise
@@ -204,7 +205,7 @@ def load_class(path: Any, setting: str, shipped: str | None = None) -> Any:
     module = _import_for(module_name, f"{setting}={path}")
     if not hasattr(module, class_name):
         unknown = no_such(f"class of {module_name}", class_name, [name for name in dir(module) if name[:1].isupper()])
-        problem = _no_such_in_main(class_name, ".") if module_name == _MAIN else unknown
+        problem = _no_such_in_main(class_name, ".") if module_name == _MAIN else unknown + _IF_MOVED
         raise ValueError(f"{setting}={path!r} must be like package.module.Class: {problem}")
     return getattr(module, class_name)
 

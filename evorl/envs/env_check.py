@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import math
 import re
 import sys
 import sysconfig
@@ -20,8 +21,9 @@ import jax
 import jax.numpy as jnp
 
 from evorl.envs.env import Env, EnvState
-from evorl.envs.space import Space
+from evorl.envs.space import Space, leaf_spaces
 from evorl.ops.trees import leaf_name, named_leaves
+from evorl.types import PyTreeDict
 
 _FLAGS = ("termination", "truncation")
 _EVORL = str(Path(__file__).resolve().parent.parent)
@@ -95,14 +97,13 @@ def _space_of(env: Env, kind: str, name: str) -> tuple[Space | None, str | None]
     """Return the space in the attribute ``kind`` and ``None``; if it is invalid, ``None`` and a message about it."""
     try:
         space = getattr(env, kind)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # SystemExit, too
+    except (Exception, SystemExit) as error:
         if f"{name} has no {kind}" in str(error):
             return None, str(error)
         return None, f"{name}.{kind} fails{_source_location(error)}: {_short(error)}."
     if isinstance(space, Space):
-        return space, None
+        is_empty = kind == "obs_space" and not any(math.prod(leaf.shape) for leaf in leaf_spaces(space))
+        return space, f"{name}.obs_space is {space!r}, without any number: add one, such as 0." if is_empty else None
     replacements = {"Box": "evorl.envs.Box(low, high, shape)", "Discrete": "evorl.envs.Discrete(n)"}
     if type(space).__module__.partition(".")[0] in ("gymnasium", "gym"):
         instead = replacements.get(type(space).__name__, "one of evorl.envs: Box, Discrete, DictSpace or TupleSpace")
@@ -139,9 +140,7 @@ def _traced(method: Callable, arguments: tuple, where: str) -> tuple[Any, str | 
 
     try:
         return jax.eval_shape(call, *arguments), None
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # SystemExit, too
+    except (Exception, SystemExit) as error:
         if returned and not isinstance(returned[-1], EnvState):  # not a pytree of JAX types, such as Gymnasium's info
             return None, _not_a_state(returned[-1], where)
         return None, _describe_failure(error, where)
@@ -182,7 +181,7 @@ def _state_problems(state: Any, obs_space: Space | None, where: str) -> Iterator
     expected = {"reward": ("float32", "jnp.float32(reward)"), "done": ("bool", "jnp.asarray(done, bool)")}
     for field, (dtype, advice) in expected.items():
         yield from _scalar_problems(getattr(state, field), dtype, f"{where} returns {field}", advice)
-    if not isinstance(state.info, Mapping):
+    if not isinstance(state.info, PyTreeDict):
         yield f"{where} returns info of type {type(state.info).__name__}, but it must be a PyTreeDict."
         return
     missing = [entry for entry in (*_FLAGS, "metrics") if entry not in state.info]
@@ -299,11 +298,11 @@ def _format_leaf(leaf: Any) -> str:
 
 
 def _structure(tree: Any) -> str:
-    """Format a pytree of shapes and dtypes, as in ``{position: float32[2]}``."""
+    """Format a pytree of shapes and dtypes, as in ``PyTreeDict{position: float32[2]}``."""
     if isinstance(tree, Mapping):
-        return f"{{{', '.join(f'{name}: {_structure(entry)}' for name, entry in tree.items())}}}"
+        return f"{type(tree).__name__}{{{', '.join(f'{name}: {_structure(x)}' for name, x in tree.items())}}}"
     if isinstance(tree, tuple | list):
-        return f"({', '.join(map(_structure, tree))})"
+        return f"{type(tree).__name__}({', '.join(map(_structure, tree))})"
     return _format_leaf(tree) if hasattr(tree, "shape") else type(tree).__name__
 
 

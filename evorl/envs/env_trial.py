@@ -76,7 +76,7 @@ def _play(env: VectorEnv, num_steps: int, key: Key) -> tuple[Any, dict[str, Any]
     """Return the first observations ``[B, ...]``, and the actions and results of all steps, ``[T, B, ...]`` by name."""
     reset_key, actions_key = jax.random.split(key)
     state = env.reset(reset_key)
-    start = jax.device_get(state.obs)
+    start, starts_done = jax.device_get((state.obs, state.done))
     keys = jax.random.split(actions_key, (num_steps, env.num_envs))
     actions = jax.jit(jax.vmap(jax.vmap(env.action_space.sample)))(keys)
     rows = []
@@ -85,11 +85,14 @@ def _play(env: VectorEnv, num_steps: int, key: Key) -> tuple[Any, dict[str, Any]
         info = state.info
         row = {"obs": info.next_obs, "start": state.obs, "reward": state.reward, "done": state.done}
         rows.append(jax.device_get(row | {name: info[name] for name in ("episode_return", "episode_length")}))
-    return start, {**jax.tree.map(lambda *x: np.stack(x), *rows), "actions": jax.device_get(actions)}
+    stacked = jax.tree.map(lambda *x: np.stack(x), *rows)
+    return start, {**stacked, "actions": jax.device_get(actions), "starts_done": starts_done}
 
 
 def _number_problems(env: VectorEnv, start: Any, played: dict[str, Any]) -> Iterator[str]:
-    """Yield a sentence on the first NaN or infinite number of the reward and of each entry of the observation."""
+    """Yield a sentence on a start that is done, and on the first NaN or infinite number of rewards and observations."""
+    if played["starts_done"].any():
+        yield "An episode was done after reset, before its first step: return done=False, and start elsewhere."
     for path, leaf in jax.tree_util.tree_leaves_with_path(start):
         if not _is_finite(leaf).all():
             kind, shown = _bad_number(leaf), _brief(leaf)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Sequence
 from typing import NamedTuple
+
+import jax
+from jax.tree_util import Partial
 
 from evorl.agent import AgentState
 from evorl.envs.vector import VectorEnv
@@ -11,6 +16,7 @@ from evorl.episodes.recorder import recorded_episodes
 from evorl.episodes.saved_episode import SavedEpisode
 from evorl.evaluators.episodes import most_steps
 from evorl.evaluators.evaluator import Evaluator
+from evorl.metrics import EvaluationMetrics
 from evorl.ops.processes import on_host
 from evorl.rollout import ActionFn
 from evorl.types import Key
@@ -42,15 +48,20 @@ def replay_episodes(
         key: key of the evaluation; the first episodes of this evaluation are played.
     """
     env.show_physics()
+    act = Partial(action_fn.__func__, action_fn.__self__) if inspect.ismethod(action_fn) else Partial(action_fn)
     episodes = []
     for title, agent_state, number in players:
-        evaluator = Evaluator(
-            env=env, agent_fn=action_fn, max_episode_steps=most_steps(env), keep_steps=number
-        )  # static and equal: compiled once for all players with this number of episodes
-        results = on_host(evaluator.evaluate(agent_state, key, number))
+        results = on_host(_results(act, agent_state, key, env, number))
         for _, i, episode in recorded_episodes(results, number):
             episodes.append((episode_title(title, i, number), episode))
     return episodes
+
+
+@functools.partial(jax.jit, static_argnames=("env", "number"))
+def _results(act: Partial, agent_state: AgentState, key: Key, env: VectorEnv, number: int) -> EvaluationMetrics:
+    """Play ``number`` episodes; ``act`` contains the agent as a pytree, so that equal agents share a program."""
+    evaluator = Evaluator(env=env, agent_fn=act, max_episode_steps=most_steps(env), keep_steps=number)
+    return evaluator.evaluate(agent_state, key, number)
 
 
 def episode_title(title: str, number: int, of: int) -> str:

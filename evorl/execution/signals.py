@@ -12,16 +12,16 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
 SHOW_CURSOR = "\x1b[?25h"  # the live progress display hides it
 
 
 class _Stop:
-    """A stoppable training run: received signals, and ``advice`` to print if the process ends before the run stops."""
+    """A stoppable training run: received signals, and its ``advice`` if the process ends before the run stops."""
 
-    def __init__(self, advice: str) -> None:
+    def __init__(self, advice: Callable[[], str] | None) -> None:
         self.received: list[int] = []
         self.advice = advice
 
@@ -58,22 +58,27 @@ def handled_signals() -> Iterator[None]:
 
 
 @contextmanager
-def stop_on_signals(resume_command: str = "") -> Iterator[Callable[[], bool]]:
+def stop_on_signals(advice: Callable[[], str] | None = None) -> Iterator[Callable[[], bool]]:
     """Request a stop on the first SIGINT or SIGTERM within the context; a second one ends the process.
 
     Args:
-        resume_command: command that resumes the training, printed if the process is ended.
+        advice: function that returns the text to print if the process is ended, see ``resume_advice``.
 
     Yields:
         A function that returns True once a stop was requested.
     """
-    stop = _Stop(f" Its checkpoints are kept. To resume: {resume_command}" if resume_command else "")
+    stop = _Stop(advice)
     with handled_signals():
         _stops.append(stop)
         try:
             yield lambda: bool(stop.received)
         finally:
             _stops.remove(stop)
+
+
+def resume_advice(command: str, can_resume: object = True) -> str:
+    """Return the advice after training has ended early; ``can_resume`` is false for a run without a checkpoint."""
+    return f" Its checkpoints are kept. To resume: {command}" if can_resume else " It has no checkpoint: start anew."
 
 
 def _left_to_the_thread(number: int, frame: object) -> None:
@@ -97,7 +102,8 @@ def _watch(receiving: socket.socket) -> None:
 
 def _end_process(number: int) -> None:
     """End the process immediately, without an exception, which could be raised in code that cannot handle it."""
-    _write(f"{signal.Signals(number).name}: ended.{_stops[-1].advice if _stops else ''}", SHOW_CURSOR)
+    advice = _stops[-1].advice if _stops else None
+    _write(f"{signal.Signals(number).name}: ended.{advice() if advice else ''}", SHOW_CURSOR)
     os._exit(128 + number)
 
 
@@ -106,4 +112,5 @@ def _write(line: str, control: str = "") -> None:
     if sys.__stderr__ is not None and sys.__stderr__.isatty():
         line = f"{control}\n{line}"
     # The main thread may hold the lock of sys.stderr, so write to the file descriptor.
-    os.write(2, f"{line}\n".encode("ascii", "backslashreplace"))
+    with suppress(OSError):  # Ctrl-C has also ended the reader of a pipe, such as tee
+        os.write(2, f"{line}\n".encode("ascii", "backslashreplace"))

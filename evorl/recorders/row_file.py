@@ -27,7 +27,7 @@ class RowFile:
     If the process is killed, only the last line can be incomplete; it is dropped when the file is opened again.
 
     Raises:
-        RunFolderError: the disk is full or read-only, the file is not UTF-8, or the path is a symbolic link.
+        RunFolderError: the file cannot be read or written, is not UTF-8, or is a symbolic link.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -44,6 +44,8 @@ class RowFile:
                 return file.read().split("\n")[:-1]
         except UnicodeDecodeError as error:
             raise self.damaged(f"{error.reason} at byte {error.start:,}") from error
+        except OSError as error:
+            raise RunFolderError(f"{self.path} cannot be read: {error.strerror}.") from error
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return the header and the rows of a CSV file; both are empty for an empty or missing file.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from evorl.config.command_lines import as_arguments
 from evorl.execution.multiprocess import train_command
-from evorl.execution.signals import stop_on_signals
+from evorl.execution.signals import resume_advice, stop_on_signals
 from evorl.recorders.learning_curve import read_curves
 from evorl.recorders.run_status import EVALUATION
 from evorl.recorders.screen import print_line
@@ -46,7 +46,7 @@ def train_runs(
         RunsFailed: a run failed, now or in an earlier call; raised after all other runs, or after a stop.
     """
     resume_command = _resume_command(sweep, trust)
-    with sweep.locked(), stop_on_signals(resume_command) as should_stop:
+    with sweep.locked(), stop_on_signals(lambda: resume_advice(resume_command)) as should_stop:
         if resume is not None:  # another process may have changed it before the lock
             sweep = SweepFolder.open(sweep.path, trust)
         for number, swept in enumerate(sweep.runs, start=1):
@@ -87,7 +87,7 @@ def launch_runs(sweep: SweepFolder, launch: Callable[[SweepFolder], Sequence[Att
             swept.state = "running"
         sweep.save()
         try:
-            with stop_on_signals(resume_command):
+            with stop_on_signals(lambda: resume_advice(resume_command)):
                 outcomes = launch(sweep)
         except BaseException:  # a lost process, for example: nothing is known about the runs
             for swept in sweep.runs:

@@ -13,7 +13,7 @@ from typing import Any
 from evorl.config.command_lines import describe_setting
 from evorl.config.gate import is_restricted
 from evorl.execution.multiprocess import refuse_several_processes
-from evorl.execution.signals import stop_on_signals
+from evorl.execution.signals import resume_advice, stop_on_signals
 from evorl.recorders.row_file import RowFile, as_line
 from evorl.runs.folder import RunFolder
 from evorl.runs.run_state import HeldState
@@ -61,7 +61,7 @@ def search_settings(
         study = OptunaStudy(folder.path / "study.log", over, spec.seed, _make_pruner(settings, spec))
         command = start.resume_command(folder, spec)
         _write(folder.search_table, study, over)
-        with stop_on_signals(command) as should_stop:
+        with stop_on_signals(lambda: resume_advice(command)) as should_stop:
             while len(ended := _ended(study)) < num_trials and not should_stop():
                 trial = study.next_trial()
                 print(f"[{len(ended) + 1} of {num_trials}] {describe_setting(trial.setting)}", flush=True)

@@ -19,7 +19,7 @@ from evorl.execution.first_update import refuse_idle_training
 from evorl.execution.multiprocess import refuse_several_processes
 from evorl.execution.rows import describe_evaluation
 from evorl.execution.runtime import prepare_for
-from evorl.execution.signals import stop_on_signals
+from evorl.execution.signals import resume_advice, stop_on_signals
 from evorl.ops.terminal_text import counted
 from evorl.ops.trees import with_leaves
 from evorl.recorders import LogRecorder, ProgressRecorder, RecorderGroup, make_recorder
@@ -71,7 +71,7 @@ def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
         tell(f"{counted(len(settings), 'setting')} of {', '.join(sweep.over)}: {counted(len(groups), 'program')}.")
         run = SweepRun(folder.path, sweep, groups, spec.num_seeds, spec.seed, spec.devices, tell)
         write_sweep(table, settings, returns_of(run.evaluations()), spec.num_seeds)
-        with stop_on_signals(command) as should_stop:
+        with stop_on_signals(lambda: resume_advice(command)) as should_stop:
             recorders = functools.partial(_recorders, folder.log, start.title) if screen else lambda _: []
             finished = run.train(recorders, lambda: should_stop() or watched.is_missing)
             watched.refuse_missing()

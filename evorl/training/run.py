@@ -19,7 +19,7 @@ from evorl.execution.first_update import weak_spots
 from evorl.execution.multiprocess import ProcessLost, describe_lost_process
 from evorl.execution.restoration import restore
 from evorl.execution.session import RunSession, TrainingDiverged
-from evorl.execution.signals import stop_on_signals
+from evorl.execution.signals import resume_advice, stop_on_signals
 from evorl.ops.processes import is_first
 from evorl.recorders import LogRecorder, make_recorder
 from evorl.recorders.episode_records import episode_recorders
@@ -62,7 +62,8 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
         resources.callback(_close_recorder, recorder, watched)
         restores = resumed and not served
         state, progress = restore(workflow, checkpointer, spec.seed, "latest") if restores else (None, None)
-        with stop_on_signals(command) as should_stop, _noticing_removal(watched):
+        stopping = stop_on_signals(lambda: resume_advice(command, start.place.resume_command or checkpointer.steps))
+        with stopping as should_stop, _noticing_removal(watched):
 
             def stops() -> bool:
                 return should_stop() or start.place.should_stop() or watched.is_missing
@@ -193,8 +194,7 @@ def _failures_explained(folder: RunFolder, checkpointer: RunCheckpointer, spec: 
             log.message(f"{error} {advice}")
         raise TrainingDiverged(f"{error} {advice}") from error
     except Exception as error:
-        advice = " Its checkpoints are kept. To resume:" if checkpointer.steps else " To start again:"
-        text = describe_lost_process(error, f"{advice} {resume_command(folder, spec)}")
+        text = describe_lost_process(error, resume_advice(resume_command(folder, spec), checkpointer.steps))
         if text is None:
             raise
         raise ProcessLost(text) from error

@@ -70,6 +70,21 @@ def test_a_module_that_does_not_exist_is_missed() -> None:
 
 
 @pytest.mark.parametrize(
+    "read",
+    [
+        lambda: load_named("no_such.module:f", "part"),
+        lambda: load_named("json:Decoder", "part"),
+        lambda: load_class("no_such.module.F", "part"),
+        lambda: load_class("json.Decoder", "part"),
+    ],
+)
+def test_a_name_that_was_moved_after_a_run_has_a_way_out(read: Any) -> None:
+    """A stored run names its user's classes, which may since have been renamed."""
+    with raises_naming(ValueError, "renamed or moved", "new name", "config.yaml"):
+        read()
+
+
+@pytest.mark.parametrize(
     "read", [lambda: load_named("__main__:MyLayer", "part"), lambda: load_class("__main__.MyLayer", "part")]
 )
 def test_a_class_of_another_session_is_explained(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from evorl.agent import AgentState
+from evorl.algorithms.ppo import PPOWorkflow
 from evorl.envs import create_env
+from evorl.episodes import replay
 from evorl.episodes.replay import Player, episode_title, replay_episodes
 from evorl.evaluators.evaluator import Evaluator
 from evorl.types import PyTreeDict
@@ -44,6 +46,20 @@ def test_every_policy_plays_the_first_episodes_of_the_evaluation() -> None:
         assert episode.about["length"] == length
         np.testing.assert_array_equal(episode.arrays["action"], expected.actions[number][:length])
         np.testing.assert_array_equal(episode.arrays["obs"], expected.obs[number][: length + 1])
+
+
+def test_equal_agents_share_the_program() -> None:
+    """Each rendering in a notebook compiled and kept a program, because methods are equal only if their objects are."""
+    env = create_env({"library": "gymnax", "name": "CartPole-v1", "max_episode_steps": 4}, autoreset_mode="disabled")
+    played, before = [], replay._results._cache_size()
+    for seed in range(3):
+        agent = PPOWorkflow.make_agent({"network": {"torso": [4]}}, env)
+        state = agent.init(env.obs_space, env.action_space, jax.random.key(seed))
+        ((_, episode),) = replay_episodes(env, agent.evaluate_actions, [Player("", state, 1)], KEY)
+        played.append(Evaluator(env=env, agent_fn=agent.evaluate_actions, keep_steps=1).evaluate(state, KEY, 1))
+        length = int(played[-1].episode_lengths[0])
+        np.testing.assert_array_equal(episode.arrays["action"], played[-1].steps.actions[0][:length])
+    assert replay._results._cache_size() == before + 1
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tests.support.waiting import wait_until
 # The main thread cannot run Python's handlers, as during compilation.
 CHILD = """
 import contextlib, ctypes
-from evorl.execution.signals import handled_signals, stop_on_signals
+from evorl.execution.signals import handled_signals, resume_advice, stop_on_signals
 with handled_signals(), {training}:
     print("ready", flush=True)
     for _ in range(100):
@@ -27,10 +27,10 @@ with handled_signals(), {training}:
 
 
 @pytest.mark.parametrize(
-    ("number", "training", "expected"),
+    ("number", "has_checkpoint", "expected"),
     [
-        (signal.SIGINT, False, "SIGINT: ended.\n"),
-        (signal.SIGTERM, False, "SIGTERM: ended.\n"),
+        (signal.SIGINT, None, "SIGINT: ended.\n"),
+        (signal.SIGTERM, None, "SIGTERM: ended.\n"),
         (
             signal.SIGINT,
             True,
@@ -39,12 +39,21 @@ with handled_signals(), {training}:
                 "SIGINT: ended. Its checkpoints are kept. To resume: python scripts/train.py resume=a/run\n"
             ),
         ),
+        (
+            signal.SIGINT,
+            False,
+            (
+                "SIGINT: stopping after this iteration; a second signal exits at once.\n"
+                "SIGINT: ended. It has no checkpoint: start anew.\n"
+            ),
+        ),
     ],
 )
-def test_the_process_says_what_a_signal_does(number: int, training: bool, expected: str) -> None:
-    code = CHILD.format(
-        training="stop_on_signals('python scripts/train.py resume=a/run')" if training else "contextlib.nullcontext()"
-    )
+def test_the_process_says_what_a_signal_does(number: int, has_checkpoint: bool | None, expected: str) -> None:
+    """``has_checkpoint`` is ``None`` outside training."""
+    training = has_checkpoint is not None
+    stops = f"stop_on_signals(lambda: resume_advice('python scripts/train.py resume=a/run', {has_checkpoint}))"
+    code = CHILD.format(training=stops if training else "contextlib.nullcontext()")
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
@@ -53,6 +62,24 @@ def test_the_process_says_what_a_signal_does(number: int, training: bool, expect
         time.sleep(0.05)
     _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (128 + number, expected)
+
+
+def test_signals_end_a_process_whose_error_output_has_no_reader() -> None:
+    """Ctrl-C also ends ``tee``: the line about the first signal cannot be written, and the second must still work."""
+    code = CHILD.format(training="stop_on_signals(lambda: resume_advice('train'))")
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == "ready\n"
+    process.stderr.close()
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.05)
+    try:
+        assert process.wait(timeout=60) == 128 + signal.SIGINT
+    finally:
+        process.kill()
+        process.stdout.close()
 
 
 @pytest.fixture

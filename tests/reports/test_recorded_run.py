@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evorl.reports.comparison import grouped
-from evorl.reports.recorded_run import RecordedRun, find_runs, named
+from evorl.reports.recorded_run import RecordedRun, curves_in, find_runs, named
 from evorl.reports.run_list import cells
 from evorl.reports.summary_table import as_csv, summary_rows
 from evorl.runs.files import RunFolderError
@@ -79,6 +82,24 @@ def test_a_damaged_table_is_told(tmp_path: Path, line: str, parts: tuple[str, ..
         file.write(line)
     with raises_naming(RunFolderError, *parts):
         read(folder).is_readable()
+
+
+@given(st.permutations([(0, 1.0), (100, 2.0), (100, 3.0), (300, 4.0), (400, math.nan)]))
+def test_rows_in_any_order_are_a_curve(rows: list[tuple[int, float]]) -> None:
+    """Charts interpolate between steps in ascending order; tables joined by hand gave warnings of NumPy."""
+    curve = curves_in({"timesteps": steps, "eval/episode_return": value} for steps, value in rows)
+    (each,) = curve.values()
+    assert each.steps.tolist() == [0, 100, 100, 300]
+    assert each.values.tolist() == [1.0, *[value for steps, value in rows if steps == 100], 4.0]
+
+
+def test_a_table_that_cannot_be_read_is_one_message(tmp_path: Path) -> None:
+    """A list of runs omits such a run; the bare error of the system ended the whole list."""
+    run = make_run(tmp_path, "run", [[1.0]])
+    run.metrics_csv.unlink()
+    run.metrics_csv.mkdir()
+    with raises_naming(RunFolderError, "metrics.csv cannot be read", "directory"):
+        read(run).is_readable()
 
 
 def test_who_can_be_resumed(tmp_path: Path) -> None:

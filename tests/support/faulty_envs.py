@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.envs import Box, Discrete, Env, EnvState
+from evorl.envs import Box, DictSpace, Discrete, Env, EnvState
 from evorl.types import PyTreeDict
 from tests.support.toy_envs import toy_state
 
@@ -44,6 +44,55 @@ class OtherStructure(Walk):
     def reset(self, key: Any) -> EnvState:
         state = super().reset(key)
         return state.replace(obs=PyTreeDict(position=state.obs))
+
+
+class PlainDict(Walk):
+    obs_space: Any = DictSpace({"position": Box(-1.0, 1.0, (1,))})
+
+    def reset(self, key: Any) -> EnvState:
+        state = super().reset(key)
+        return state.replace(obs={"position": state.obs})
+
+    def step(self, env_state: EnvState, action: Any) -> EnvState:
+        state = super().step(env_state, action)
+        return state.replace(obs={"position": state.obs})
+
+
+class NoEntries(Walk):
+    obs_space: Any = DictSpace({})
+
+    def reset(self, key: Any) -> EnvState:
+        return super().reset(key).replace(obs=PyTreeDict())
+
+    def step(self, env_state: EnvState, action: Any) -> EnvState:
+        return super().step(env_state, action).replace(obs=PyTreeDict())
+
+
+class NoNumbers(Walk):
+    obs_space = Box(-1.0, 1.0, (0,))
+
+    def reset(self, key: Any) -> EnvState:
+        return super().reset(key).replace(obs=jnp.zeros(0))
+
+    def step(self, env_state: EnvState, action: Any) -> EnvState:
+        return super().step(env_state, action).replace(obs=jnp.zeros(0))
+
+
+class DictInfo(Walk):
+    def reset(self, key: Any) -> EnvState:
+        state = super().reset(key)
+        return state.replace(info=dict(state.info))
+
+    def step(self, env_state: EnvState, action: Any) -> EnvState:
+        state = super().step(env_state, action)
+        return state.replace(info=dict(state.info))
+
+
+class StartsDone(Walk):
+    def reset(self, key: Any) -> EnvState:
+        state = super().reset(key)
+        ended = jnp.ones((), bool)
+        return state.replace(done=ended, info=state.info | {"termination": ended})
 
 
 class FiveValues(Walk):

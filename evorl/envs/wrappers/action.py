@@ -84,7 +84,8 @@ class ActionRepeatWrapper(Wrapper):
         def repeat(state: EnvState, number: jax.Array) -> tuple[EnvState, None]:
             stepped = self.env.step(state, action)
             stepped = stepped.replace(reward=state.reward + stepped.reward)
-            is_over = state.done if count is None else state.done | (count + number >= self.uneven_limit)
+            is_over = state.done | state.info.termination | state.info.truncation
+            is_over = is_over if count is None else is_over | (count + number >= self.uneven_limit)
             return tree_where(is_over, state, stepped), None
 
         # Outer wrappers may have added entries to the state; keep only the entries of ``env.step``.

@@ -29,6 +29,8 @@ class EpisodeWrapper(Wrapper):
         if has_layer(env, EpisodeWrapper):
             raise ValueError("The environment already contains an EpisodeWrapper: set its time limit instead.")
         self._limit = None if max_episode_steps is None else positive(max_episode_steps, "max_episode_steps")
+        if (declared := env.max_episode_steps) is not None:
+            positive(declared, "max_episode_steps")
 
     @property
     def max_episode_steps(self) -> int | None:
@@ -44,9 +46,10 @@ class EpisodeWrapper(Wrapper):
         steps = env_state._internal.episode_steps + 1
         total = env_state._internal.episode_return + state.reward
         if (limit := self.max_episode_steps) is not None:
-            termination = state.info.termination
+            termination = state.info.termination | (state.done & ~state.info.truncation)
             truncation = (state.info.truncation | (steps >= limit)) & ~termination
-            state = state.replace(done=termination | truncation, info=state.info.replace(truncation=truncation))
+            info = state.info | {"termination": termination, "truncation": truncation}
+            state = state.replace(done=termination | truncation, info=info)
         return _with_counts(state, steps, total)
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import pytest
 
-from evorl.envs import AutoresetMode
+from evorl.envs import AutoresetMode, EnvState
+from evorl.envs.stack import wrap_env
 from evorl.envs.wrappers import VECTOR_ENVS, EpisodeWrapper, OneEpisodeWrapper, VmapWrapper
 from tests.support.errors import raises_naming
+from tests.support.faulty_envs import Walk
 from tests.support.probe_envs import TIME_LIMIT, ProbeEnv
 
 
@@ -32,6 +36,50 @@ def test_both_at_once_is_termination(limit: int | None) -> None:
     state = end_of_episode(EpisodeWrapper(ProbeEnv("termination"), limit))
     assert (bool(state.info.termination), bool(state.info.truncation)) == (True, False)
     assert state.info.steps == TIME_LIMIT
+
+
+class Flagged(Walk):
+    """Reports the end of each step by ``done``, ``termination`` and ``truncation`` as constructed."""
+
+    def __init__(self, done: bool, termination: bool, truncation: bool) -> None:
+        self.flags = done, termination, truncation
+
+    def step(self, env_state: EnvState, action: jax.Array) -> EnvState:
+        state = super().step(env_state, action)
+        done, termination, truncation = map(jnp.asarray, self.flags)
+        info = state.info | {"termination": termination, "truncation": truncation}
+        return state.replace(done=done, reward=jnp.float32(1), info=info)
+
+
+@pytest.mark.parametrize("action_repeat", [1, 3])
+@pytest.mark.parametrize("ends", list(itertools.product([False, True], repeat=3)))
+def test_any_flag_of_a_users_environment_ends_the_episode(ends: tuple[bool, bool, bool], action_repeat: int) -> None:
+    """``done`` without a flag is a termination; a time limit ignored it, so that the episode never ended."""
+    env = wrap_env(Flagged(*ends), max_episode_steps=60, action_repeat=action_repeat)
+    state = env.step(env.reset(jax.random.key(0)), jnp.zeros(1, jnp.int32))
+    done, termination, truncation = ends
+    is_termination = termination or (done and not truncation)
+    assert bool(state.done[0]) == any(ends)
+    assert bool(state.info.termination[0]) == is_termination
+    assert bool(state.info.truncation[0]) == (truncation and not is_termination)
+    assert float(state.reward[0]) == (1 if any(ends) else action_repeat)
+
+
+@pytest.mark.parametrize("chosen", [None, 3, 9])
+@pytest.mark.parametrize("repeat", [1, 2])
+def test_a_limit_that_a_users_class_declares_is_enforced(chosen: int | None, repeat: int) -> None:
+    """Evaluations ended after the declared number of steps, but training episodes did not."""
+
+    class Limited(Walk):
+        max_episode_steps = 6
+
+    env = wrap_env(Limited(), max_episode_steps=chosen, action_repeat=repeat, autoreset_mode="disabled")
+    state = env.reset(jax.random.key(0))
+    step = jax.jit(env.step)
+    for moment in range(10):
+        state = step(state, jnp.full(1, moment % 2))  # to and fro
+    assert env.max_episode_steps == state.info.steps[0] == -(-min(chosen or 6, 6) // repeat)
+    assert state.info.truncation[0]
 
 
 def test_limits() -> None:
