@@ -1,7 +1,5 @@
 """Entry points of ``scripts/*.py`` and of ``evorl-train`` and similar programs: each runs one ``evorl`` subcommand."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from evorl.cli import commands

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -66,3 +67,18 @@ def test_what_onnx_has_not_is_told() -> None:
     graph.outputs = [graph.add("atan2", graph.inputs, (None, 3), np.float32)]
     with raises_naming(NoRule, "atan2", "ONNX", "format=numpy", "format=jax"):
         onnx_bytes(policy, graph, {**VERSIONS, **policy.describe()}, "A test.")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "int8", "uint8", "int32", "bool"])
+def test_observations_of_any_dtype_run_or_are_rejected(dtype: str, tmp_path: Path) -> None:
+    """onnxruntime accepts no NumPy arrays in bfloat16: the check of the file ended in its internal error."""
+    need("onnxruntime", "onnx")
+    policy, path = portable_function(lambda x: x.astype(np.float32) * 2, (3,), jnp.dtype(dtype)), tmp_path / "f.onnx"
+    arguments = (policy, policy_graph(policy), {**VERSIONS, **policy.describe()}, "A test.")
+    if dtype == "bfloat16":
+        with raises_naming(NoRule, "bfloat16", "format=numpy", "format=jax"):
+            onnx_bytes(*arguments)
+        return
+    path.write_bytes(onnx_bytes(*arguments))
+    rows = np.array([[0, 1, 1]], dtype)
+    np.testing.assert_array_equal(OnnxSession(path)({"obs": rows})["action"], rows.astype(np.float32) * 2)
