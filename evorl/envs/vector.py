@@ -104,10 +104,7 @@ class VectorEnv(EnvWrapper):
         return state if self._goals is None else self._goals.begin(state)
 
     def at_random_steps(self, env_state: EnvState, key: Key) -> EnvState:
-        """Return first states whose counters are at random steps below the time limit, so that episodes end separately.
-
-        The states of simulators on the host, and of environments without a time limit, are unchanged.
-        """
+        """Move the counters of first states to random steps below the time limit, if any; not for simulators."""
         limit, internal = self.max_episode_steps, env_state._internal
         if limit is None or self.steps_on_host:
             return env_state

@@ -103,7 +103,7 @@ def checked_page(path: Path, policy: PortablePolicy, recorded: Recorded) -> Pari
     for step in json.loads(done.stdout):
         outputs = {}
         for port in policy.outputs:
-            numbers = [[_number(text) for text in row[port.name]] for row in step]
+            numbers = [[float({"true": 1, "false": 0}.get(x, x)) for x in row[port.name]] for row in step]
             outputs[port.name] = np.asarray(numbers).reshape(len(step), *port.shape)
         results.append(outputs)
     return parity_of(policy, results, recorded)
@@ -161,10 +161,6 @@ def _text(number: float) -> str:
     if np.isfinite(number):
         return repr(number)
     return "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"
-
-
-def _number(text: str) -> float:
-    return float({"true": "1", "false": "0"}.get(text, text))
 
 
 def _json(value: Any) -> str:

@@ -129,7 +129,7 @@ def refuse_foreign_code(
     names = {
         path: name
         for path, name in foreign_names(config).items()
-        if not _is_override(path, overrides) and not is_granted(name)
+        if not is_granted(name) and not any(f"{path}.".startswith(f"{key}.") for key in overrides)
     }
     if names:
         allowed = {settable(path): name if settable(path) == path else "[...]" for path, name in names.items()}
@@ -138,10 +138,6 @@ def refuse_foreign_code(
             f"The config in {folder} would execute code, or use files or servers, outside evorl: {as_arguments(names)}."
             f" If you trust it, {advice if can_be_overridden else 'set trust=true'} (Python: load_config(trust=True))."
         )
-
-
-def _is_override(path: str, overrides: Collection[str]) -> bool:
-    return any(f"{path}.".startswith(f"{key}.") for key in overrides)
 
 
 def refuse_composed_code(arguments: Iterable[Any], source: str, advice: str = _TRUST) -> None:

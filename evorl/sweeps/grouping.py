@@ -43,12 +43,8 @@ def grouped(settings: Sequence[Setting], build: Callable[[Setting], Workflow]) -
         numbers = {}
         for member, setting in left.items():
             of_member = numbers_side_by_side(workflow, {path: setting[path] for path in paths})
-            same = all(_same(setting[path], first[path]) for path in first if path not in paths)
-            if same and len(of_member) == len(paths):
+            pairs = [(setting[path], first[path]) for path in first if path not in paths]
+            if all(type(a) is type(b) and a == b for a, b in pairs) and len(of_member) == len(paths):
                 numbers[member] = tuple(of_member[path] for path in paths)
         yield Group(workflow, tuple(numbers), paths, tuple(numbers.values()))
         left = {member: setting for member, setting in left.items() if member not in numbers}
-
-
-def _same(a: Any, b: Any) -> bool:
-    return type(a) is type(b) and a == b

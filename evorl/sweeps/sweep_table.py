@@ -31,7 +31,11 @@ def write_sweep(path: Path, settings: Sequence[Mapping[str, Any]], returns: Retu
     seeds = [f"seed_{i}" for i in range(num_seeds)]
     header = ["setting", *names, "timesteps", "eval_return", "low", "high", "best_return", *seeds]
     rows = [
-        [number, *(_cell(setting[name]) for name in names), *_summary(returns[number], num_seeds)]
+        [
+            number,
+            *("" if setting[name] is None else setting[name] for name in names),
+            *_summary(returns[number], num_seeds),
+        ]
         for number, setting in enumerate(settings)
     ]
     RowFile(path).replace(as_line(map(str, row)) for row in [header, *rows])
@@ -76,7 +80,3 @@ def _summary(of_setting: Mapping[int, Sequence[float]], num_seeds: int) -> list[
 
 def _number(value: float) -> str:
     return repr(value) if math.isfinite(value) else ""
-
-
-def _cell(value: Any) -> str:
-    return "" if value is None else str(value)

@@ -18,7 +18,7 @@ class EpisodeWrapper(Wrapper):
 
     Args:
         env: a single environment.
-        max_episode_steps: the time limit in steps of ``env``; ``None`` adds no limit.
+        max_episode_steps: time limit in steps of ``env``, besides a limit that ``env`` declares; ``None`` for none.
 
     Raises:
         ValueError: ``env`` already contains an ``EpisodeWrapper``, or the time limit is not positive.
