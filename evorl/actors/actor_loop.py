@@ -73,7 +73,7 @@ class Actors(ByValue):
             raise ValueError(
                 f"{name} learns from consecutive steps, but rollouts of different actors are not consecutive: use "
                 "actors.mode=sync, or remove the settings that need consecutive steps (n_step, reward_bound, "
-                "replay.hindsight, replay.overwrite=random, normalize_rewards, intrinsic=e3b)."
+                "replay.hindsight, replay.overwrite=random, normalize_rewards, random_first_step, intrinsic=e3b)."
             )
 
     def iterate(

@@ -16,7 +16,6 @@ from evorl.apps.prefixed_log import PrefixedLog
 from evorl.cli.command_options import read_options
 from evorl.cli.options import CHECK_CLIENT
 from evorl.config.names import no_such
-from evorl.runs.files import write_atomically
 from evorl.serving.conformance import Check, NoConnectionError, run_checks
 from evorl.serving.conformance_checks import all_checks
 from evorl.serving.protocol_vectors import vectors_text
@@ -50,7 +49,7 @@ def _write_vectors(file: str) -> None:
     if not file:
         print(vectors_text(), end="")
         return
-    write_atomically(Path(file), vectors_text())
+    Path(file).write_text(vectors_text(), encoding="utf-8")
     print(f"wrote {file}")
 
 

@@ -75,6 +75,7 @@ def launch(sweep: SweepFolder, of_launcher: Sequence[str]) -> list[Attempt]:
         return [_outcome(job) for job in SweptRuns.ended]
     finally:
         sweepers[_BASIC] = basic
+        _STOPPED.pop(str(sweep.path), None)
 
 
 @scope()

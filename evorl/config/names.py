@@ -19,7 +19,7 @@ from evorl.config.synonyms import advice_for, names_for_synonym
 SHIPPED_WORKFLOWS = "evorl.algorithms"  # package of the classes that a config may name as its workflow
 USER_MODULES: set[str] = set()  # modules outside evorl that settings named
 _MAIN = "__main__"  # module of a script or a notebook
-_IF_MOVED = " If it was renamed or moved, set its new name; for a stored run, in the command or in its config.yaml."
+_IF_MOVED = " If it was renamed or moved, use its new name. For a stored run, set it in the command or in config.yaml."
 _LISTED = 12  # maximum number of valid names that are listed in addition to a suggestion
 _MAX_LIST = 1_000  # maximum number of characters of a list of valid names
 _MAX_NAME = 100  # maximum number of characters of an unknown name in a message

@@ -103,7 +103,8 @@ def _space_of(env: Env, kind: str, name: str) -> tuple[Space | None, str | None]
         return None, f"{name}.{kind} fails{_source_location(error)}: {_short(error)}."
     if isinstance(space, Space):
         is_empty = kind == "obs_space" and not any(math.prod(leaf.shape) for leaf in leaf_spaces(space))
-        return space, f"{name}.obs_space is {space!r}, without any number: add one, such as 0." if is_empty else None
+        empty = f"{name}.obs_space={space!r} contains no numbers: add one, such as 0."
+        return space, empty if is_empty else None
     replacements = {"Box": "evorl.envs.Box(low, high, shape)", "Discrete": "evorl.envs.Discrete(n)"}
     if type(space).__module__.partition(".")[0] in ("gymnasium", "gym"):
         instead = replacements.get(type(space).__name__, "one of evorl.envs: Box, Discrete, DictSpace or TupleSpace")

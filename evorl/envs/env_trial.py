@@ -92,7 +92,7 @@ def _play(env: VectorEnv, num_steps: int, key: Key) -> tuple[Any, dict[str, Any]
 def _number_problems(env: VectorEnv, start: Any, played: dict[str, Any]) -> Iterator[str]:
     """Yield a sentence on a start that is done, and on the first NaN or infinite number of rewards and observations."""
     if played["starts_done"].any():
-        yield "An episode was done after reset, before its first step: return done=False, and start elsewhere."
+        yield "An episode was done after reset: reset must return done=False, and choose a start that is not terminal."
     for path, leaf in jax.tree_util.tree_leaves_with_path(start):
         if not _is_finite(leaf).all():
             kind, shown = _bad_number(leaf), _brief(leaf)

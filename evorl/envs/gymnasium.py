@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -147,12 +148,13 @@ class _GymnasiumEnv(HostVectorEnv):
 
 
 def _own_limit(env: Any) -> int | None:
-    """Return the time limit of an environment without a spec, from wrappers or an attribute; ``None`` if unknown."""
+    """Return the time limit of an environment without a spec, from wrappers or an attribute; ``None`` without one."""
     limits = [getattr(env.unwrapped, "max_episode_steps", None)]
     while env is not env.unwrapped:
         limits.append(getattr(env, "_max_episode_steps", None))  # set by Gymnasium's TimeLimit
         env = env.env
-    return min((limit for limit in limits if limit is not None), default=None)
+    numbers = (limit for limit in limits if isinstance(limit, int | float) and 0 < limit < math.inf)
+    return min(map(int, numbers), default=None)
 
 
 class InProcessGymnasiumEnv(_GymnasiumEnv):

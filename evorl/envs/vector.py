@@ -104,10 +104,8 @@ class VectorEnv(EnvWrapper):
         return state if self._goals is None else self._goals.begin(state)
 
     def at_random_steps(self, env_state: EnvState, key: Key) -> EnvState:
-        """Move the counters of first states to random steps below the time limit, if any; not for simulators."""
+        """Set the step counters of first states to random values below the time limit; not for host simulators."""
         limit, internal = self.max_episode_steps, env_state._internal
-        if limit is None or self.steps_on_host:
-            return env_state
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, internal.env_id // self._num_agents)
         steps = jax.vmap(lambda key: jax.random.randint(key, (), 0, limit))(keys)
         return env_state.replace(_internal=internal.replace(inner=internal.inner.replace(episode_steps=steps)))

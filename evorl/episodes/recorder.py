@@ -67,7 +67,9 @@ def recorded_episodes(episodes: EvaluationMetrics, num_episodes: int) -> Iterato
     for number in range(min(num_episodes, len(episodes.steps.rewards))):
         length = int(episodes.episode_lengths[number])
         steps = jax.tree.map(lambda x, number=number: np.asarray(x[number]), episodes.steps)
-        per_state = {"obs": steps.obs, **{name: _as_numbers(x) for name, x in steps.physics.items()}}
+        physics = steps.physics.items()  # uint8 arrays contain the bytes of float64
+        physics = {k: np.ascontiguousarray(x).view(float) if x.dtype == np.uint8 else x for k, x in physics}
+        per_state = {"obs": steps.obs, **physics}
         per_step = {"action": steps.actions, "reward": steps.rewards, "termination": steps.terminations}
         if steps.is_success is not None:
             per_step["success"] = steps.is_success
@@ -86,8 +88,3 @@ def forget_later_files(folder: Path, timesteps: int) -> None:
         match = _STEPS.match(path.name)
         if match and int(match[1]) > timesteps:
             path.unlink()
-
-
-def _as_numbers(values: np.ndarray) -> np.ndarray:
-    """Convert values of ``Env.physics``, where uint8 arrays contain the bytes of float64, to numbers."""
-    return np.ascontiguousarray(values).view(np.float64) if values.dtype == np.uint8 else values

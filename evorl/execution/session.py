@@ -137,7 +137,7 @@ class RunSession:
         self.iterations = self.counted = self._steps_of_last = 0
         self._saved_at: int | None = None
         self._deferred: list[Exception] | None = None
-        self._has_failed = False
+        self._is_over = False
         self.steps_per_second, self._saved_timesteps = 0.0, 0
         self._num_seeds, self._rules = 1, SessionRules(Intervals())
 
@@ -162,7 +162,7 @@ class RunSession:
         with contextlib.ExitStack() as stack:
             for close in reversed(self._closes):
                 stack.callback(close)
-            if isinstance(error, Exception) and not self._has_failed:
+            if isinstance(error, Exception) and not self._is_over:
                 self.recorder.failure(error)
 
     @contextlib.contextmanager
@@ -174,11 +174,10 @@ class RunSession:
             if self._deferred:
                 raise self._deferred[0]
         except Exception as error:
-            self._has_failed = True
             self.recorder.failure(error)
             raise
         finally:
-            self._deferred = None
+            self._deferred, self._is_over = None, True
 
     @property
     def timesteps(self) -> int:

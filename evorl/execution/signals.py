@@ -77,8 +77,8 @@ def stop_on_signals(advice: Callable[[], str] | None = None) -> Iterator[Callabl
 
 
 def resume_advice(command: str, can_resume: object = True) -> str:
-    """Return the advice after training has ended early; ``can_resume`` is false for a run without a checkpoint."""
-    return f" Its checkpoints are kept. To resume: {command}" if can_resume else " It has no checkpoint: start anew."
+    """Return how to continue a training that ended early; ``can_resume`` is false for a run without a checkpoint."""
+    return f" Its checkpoints are kept. To resume: {command}" if can_resume else " No checkpoint was saved: start anew."
 
 
 def _left_to_the_thread(number: int, frame: object) -> None:
@@ -102,9 +102,11 @@ def _watch(receiving: socket.socket) -> None:
 
 def _end_process(number: int) -> None:
     """End the process immediately, without an exception, which could be raised in code that cannot handle it."""
-    advice = _stops[-1].advice if _stops else None
-    _write(f"{signal.Signals(number).name}: ended.{advice() if advice else ''}", SHOW_CURSOR)
-    os._exit(128 + number)
+    try:
+        advice = _stops[-1].advice if _stops else None
+        _write(f"{signal.Signals(number).name}: ended.{advice() if advice else ''}", SHOW_CURSOR)
+    finally:
+        os._exit(128 + number)
 
 
 def _write(line: str, control: str = "") -> None:

@@ -73,7 +73,8 @@ def _script(policy: PortablePolicy, env: VectorEnv, about: Mapping[str, Any]) ->
         "CHECK": _checks(policy, recorded),
         "LIMIT": limit if limit is not None else 10_000,
     }
-    lines = [f"const {name} = {_json(value)};" for name, value in parts.items()]
+    # Without "<", no value can close the script element.
+    lines = [f"const {name} = {json.dumps(value)};".replace("<", "\\u003c") for name, value in parts.items()]
     functions = [function_text("policy", graph, inputs, outputs), *([world.program] if world else [])]
     return "\n".join([RUNTIME, *lines, *functions])
 
@@ -161,8 +162,3 @@ def _text(number: float) -> str:
     if np.isfinite(number):
         return repr(number)
     return "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"
-
-
-def _json(value: Any) -> str:
-    """Return JSON that cannot close the script element it is embedded in."""
-    return json.dumps(value).replace("<", "\\u003c")

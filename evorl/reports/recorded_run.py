@@ -269,6 +269,6 @@ def _has_records(folder: Path) -> bool:
 def curves_in(rows: Iterable[Mapping[str, float]]) -> dict[str, Curve]:
     """Return each column of ``rows``, except counters, as a curve over ``timesteps``, without non-finite values."""
     curves: Curves = {}
-    for row in sorted(rows, key=lambda row: row["timesteps"]):  # files joined by hand may not be in order
+    for row in sorted(rows, key=lambda row: row.get("timesteps", 0.0)):  # files joined by hand may not be in order
         extend_curves(curves, row)
     return {name: Curve(*np.array(points, np.float64)) for name, points in curves.items()}

@@ -218,7 +218,8 @@ def _step_and_act(
     )
     begun = with_recurrent_state(_begun(env, inputs, answer), acting.agent_state)
     now = tree_where(inputs.starts, begun, stepped)
-    keys = jax.vmap(_request_key, (None, 0, 0))(unrolled(acting.key), inputs.sessions, inputs.steps)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(unrolled(acting.key), inputs.sessions)
+    keys = jax.vmap(jax.random.fold_in)(keys, inputs.steps)
     action_fn = workflow.agent.evaluate_actions if exploit else workflow.action_fn(acting)
     actions, extras = choose_actions(action_fn, now, acting.agent_state, keys)
     sent = env.request(without_recurrent_state(now), actions).actions
@@ -230,10 +231,6 @@ def _as_stored(extras: Any, template: Any) -> PyTreeDict:
     """Return the extras that ``template`` contains; missing extras, as for greedy actions, become zeros."""
     zeros = {name: jax.tree.map(jnp.zeros_like, template[name]) for name in template if name not in extras}
     return PyTreeDict({name: zeros[name] if name in zeros else extras[name] for name in template})
-
-
-def _request_key(key: jax.Array, session: jax.Array, step: jax.Array) -> jax.Array:
-    return jax.random.fold_in(jax.random.fold_in(key, session), step)
 
 
 def _simulator_response(env: Any, inputs: PyTreeDict) -> PyTreeDict:

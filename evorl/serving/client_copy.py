@@ -11,8 +11,6 @@ import sys
 from importlib import resources
 from pathlib import Path
 
-from evorl.runs.files import write_atomically
-
 PARTS = ("rlx.py", "client.py")
 _HEAD = '''"""Client of evorl's servers in one file, for Python 3.8 or later; it uses NumPy if installed.
 
@@ -51,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
         return
     if len(paths) > 1 or paths[0].startswith("-"):
         raise SystemExit("usage: python -m evorl.serving.client_copy [evorl_client.py]")
-    write_atomically(Path(paths[0]), client_text())
+    Path(paths[0]).write_text(client_text(), encoding="utf-8")
     print(f"wrote {paths[0]}")
 
 

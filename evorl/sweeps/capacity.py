@@ -6,7 +6,6 @@ import math
 import resource
 import sys
 from collections.abc import Callable
-from typing import Any
 
 import jax
 
@@ -38,7 +37,8 @@ def settings_at_once(
     free = max(total - (_own_bytes() if on_cpu() else 0), 0.0)  # an accelerator has its own memory
     of_one = BESIDE_THE_STATE * _state_bytes(make_rows(1))
     count = evenly(num_settings, int(free / of_one))
-    needed = program_bytes(_compiled(rows := make_rows(count)), rows.execution.num_devices)
+    compiled = programs.lowered_training(rows := make_rows(count), jax.random.key(0)).compile()
+    needed = program_bytes(compiled, rows.execution.num_devices)
     if needed is not None and needed > free:
         count = evenly(num_settings, int(count * free / needed))
     return count
@@ -47,10 +47,6 @@ def settings_at_once(
 def _state_bytes(rows: SideBySideWorkflow) -> int:
     state = programs.state_shapes(rows, jax.random.key(0))
     return required_bytes(state, programs.state_specs(rows.execution, state), rows.execution)
-
-
-def _compiled(rows: SideBySideWorkflow) -> Any:
-    return programs.lowered_training(rows, jax.random.key(0)).compile()
 
 
 def evenly(num_settings: int, at_most: int) -> int:

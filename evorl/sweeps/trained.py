@@ -30,7 +30,7 @@ class Attempt(NamedTuple):
 
     Attributes:
         trained: result of the training run; ``None`` if it failed.
-        failure: reason of the failure, or the full disk that stopped the training; empty otherwise.
+        failure: reason for the failure, or a message about a full disk; otherwise empty.
         diverged: True if the training failed because it diverged.
     """
 

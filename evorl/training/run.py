@@ -58,8 +58,8 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
         watched = WatchedFolder(folder)
         resources.callback(watched.close)
         checkpointer = _checkpointer(watched, spec)
-        recorder = _recorder(folder, workflow, spec)  # first: from here on, no other process can train the run
-        resources.callback(_close_recorder, recorder, watched)
+        recorder = _recorder(folder, workflow, spec)  # holds the lock: no other process can train the run
+        resources.push(lambda _, error, __: _close_recorder(recorder, watched, error))
         restores = resumed and not served
         state, progress = restore(workflow, checkpointer, spec.seed, "latest") if restores else (None, None)
         stopping = stop_on_signals(lambda: resume_advice(command, start.place.resume_command or checkpointer.steps))
@@ -173,7 +173,9 @@ def _noticing_removal(watched: WatchedFolder) -> Iterator[None]:
         raise
 
 
-def _close_recorder(recorder: Recorder, watched: WatchedFolder) -> None:
+def _close_recorder(recorder: Recorder, watched: WatchedFolder, error: BaseException | None) -> None:
+    if isinstance(error, Exception):  # before the session, which reports its own errors
+        recorder.failure(error)
     try:
         recorder.close()
     except OSError:

@@ -73,8 +73,8 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
             [-10, 10]; reported returns are not normalized.
         normalize_until: number of observations, over all environments, after which the statistics of
             ``agent.normalize_obs`` no longer change; ``None`` for no limit.
-        random_first_step: start first episodes at random steps below the time limit, so that episodes do not all end at
-            the same time (as rsl_rl does; not for simulators on the host); their reported lengths include these steps.
+        random_first_step: start the step counters of first episodes at random values below the time limit (only in
+            JAX), so that parallel episodes end at different times; reported lengths include the skipped steps.
         intrinsic: intrinsic reward: icm, rnd, e3b, diayn, or {name: icm, weight: 0.1}, see
             ``evorl.agents.intrinsic``; ``None`` disables it.
     """
@@ -93,9 +93,10 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
         require_positive(self, "rollout_length")
         if self.normalize_until is not None and not self.agent.normalize_obs:
             raise ValueError(f"normalize_until={self.normalize_until} needs statistics: set agent.normalize_obs=true.")
+        if self.random_first_step and (self.env.steps_on_host or self.env.max_episode_steps is None):
+            raise ValueError("random_first_step=true needs an environment in JAX with env.max_episode_steps.")
         if self.restarts_episodes and (self.random_first_step or self._has_episodic_bonus):
-            option = "random_first_step=true" if self.random_first_step else "intrinsic=e3b"
-            raise ValueError(f"{option} needs episodes that continue across rollouts: set episodes_per_batch=null.")
+            raise ValueError("random_first_step and intrinsic=e3b need continuing episodes: episodes_per_batch=null.")
 
     @property
     def timesteps_per_iteration(self) -> int:
@@ -106,12 +107,12 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
     def capabilities(self) -> Capabilities:
         """Accepts rollouts unless each starts new episodes, and rollouts of older policies if losses correct for them.
 
-        Normalized rewards and episodic bonuses need consecutive rollouts, because they depend on earlier rollouts.
+        Normalized rewards, episodic bonuses and random first steps need consecutive rollouts of the same environments.
         """
         return Capabilities(
             rollouts=not self.restarts_episodes and collects_by_acting(self),
             lag=hasattr(self.agent, "clip_rho"),
-            single_steps=not self.normalize_rewards and not self._has_episodic_bonus,
+            single_steps=not (self.normalize_rewards or self._has_episodic_bonus or self.random_first_step),
         )
 
     @property
@@ -124,10 +125,7 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
         return self.intrinsic is not None and self.intrinsic.is_episodic
 
     def require_equal_minibatches(self, num_minibatches: int, by_trajectory: bool = False) -> None:
-        """Raise ``ValueError`` if an iteration's transitions, or trajectories, cannot be split into equal minibatches.
-
-        Also raise it if ``num_epochs`` or ``num_minibatches`` is not positive.
-        """
+        """Raise ``ValueError`` if a number is not positive, or transitions or trajectories cannot be split equally."""
         require_positive(self, "num_epochs", "num_minibatches")
         rows, description = self.timesteps_per_iteration, "num_envs * rollout_length = {} transitions"
         if by_trajectory:

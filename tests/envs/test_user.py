@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import sys
 import types
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 import gymnasium
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from evorl.algorithms.ppo import PPOWorkflow
@@ -171,6 +173,38 @@ def test_a_gymnasium_environment_may_take_any_options(options: dict[str, Any]) -
     assert made
     assert all(arguments == {"size": 0} | options for arguments in made)
     env.close()
+
+
+class Counting(gymnasium.Env):
+    """Observes the number of steps; truncates after ``ends`` steps, and declares ``max_episode_steps``."""
+
+    observation_space = gymnasium.spaces.Box(0.0, 100.0, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, declares: Any, ends: int) -> None:
+        self.max_episode_steps, self.ends, self.time = declares, ends, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        self.time = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.time += 1
+        return np.array([self.time], np.float32), 1.0, False, self.time >= self.ends, {}
+
+
+@pytest.mark.parametrize("declares", [None, -1, math.inf, 4, 9])
+@pytest.mark.parametrize("chosen", [None, 3])
+def test_simulators_end_episodes_themselves(declares: Any, chosen: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit that is only declared does not end an episode while the simulator continues it."""
+    monkeypatch.setitem(vars(sys.modules["own_envs"]), "make_counting", lambda: Counting(declares, 6))
+    env = create_env({"factory": "own_envs:make_counting", "max_episode_steps": chosen}, parallel=2)
+    state, seen = env.reset(jax.random.key(0)), []
+    for _ in range(14):
+        state = env.step(state, jnp.zeros(2, jnp.int32))
+        seen.append((int(state.info.next_obs[0, 0]), bool(state.done[0])))
+    length = chosen or 6
+    assert seen == [(number % length + 1, number % length + 1 == length) for number in range(14)]
 
 
 def test_options_of_episodes_apply_to_simulators_of_gymnasium(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,6 +146,17 @@ def test_an_error_of_the_recorder_stops_the_run_and_is_raised_at_its_end() -> No
         iterate(session_of(rules, recorder=Broken()), 1, [])
 
 
+def test_an_error_after_the_training_is_not_one_of_the_training() -> None:
+    """A message that could not be written marked a finished run as failed."""
+    records = Records()
+    session = session_of(SessionRules(Intervals()), recorder=records)
+    with raises_naming(OSError, "no message"), session:
+        with session.reporting_failure():
+            iterate(session, 1, [])
+        raise OSError("no message")
+    assert records.failures == []
+
+
 @pytest.mark.parametrize("is_reported", [False, True])
 def test_an_error_in_a_session_is_reported_once(is_reported: bool) -> None:
     """Also before the training, and if a caller raises another error with more advice."""

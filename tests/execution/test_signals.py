@@ -44,7 +44,7 @@ with handled_signals(), {training}:
             False,
             (
                 "SIGINT: stopping after this iteration; a second signal exits at once.\n"
-                "SIGINT: ended. It has no checkpoint: start anew.\n"
+                "SIGINT: ended. No checkpoint was saved: start anew.\n"
             ),
         ),
     ],
@@ -62,6 +62,22 @@ def test_the_process_says_what_a_signal_does(number: int, has_checkpoint: bool |
         time.sleep(0.05)
     _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (128 + number, expected)
+
+
+def test_signals_end_a_process_whose_advice_fails() -> None:
+    """The thread of signals ended at a folder that was just removed; then no signal had an effect."""
+    code = CHILD.format(training="stop_on_signals(lambda: 1 / 0)")
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.05)
+    try:
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + signal.SIGINT
 
 
 def test_signals_end_a_process_whose_error_output_has_no_reader() -> None:

@@ -183,6 +183,7 @@ IN_PLACE = {
     "evorl/runs/files.py",
     *("evorl/apps/app_files.py", "evorl/cli/app_commands.py"),  # a new app, or files that were renamed to backups
     *("evorl/export/artifacts.py", "evorl/runs/policy_archive.py"),  # in a temporary folder
+    *("evorl/cli/client_check.py", "evorl/serving/client_copy.py"),  # a file or a pipe that the user named
     *("evorl/runs/storage.py", "evorl/runs/manifest.py"),  # of an unfinished checkpoint
 }
 

@@ -12,9 +12,14 @@ from evorl.execution import programs
 from evorl.ops.normalization import init_statistics, update_statistics
 from evorl.workflows.on_policy import Begin, Passes, scan_updates
 from tests.support.errors import raises_naming
+from tests.support.faulty_envs import Walk
 from tests.support.small_workflows import EPISODE_STEPS, NUM_ENVS, assert_close, assert_identical, small
 
 LENGTH = 8
+
+
+class Endless(Walk):
+    """An environment without a time limit."""
 
 
 def test_statistics_count_a_trajectory_after_it_was_learned_from() -> None:
@@ -45,6 +50,13 @@ def test_episodes_of_parallel_environments_end_at_different_times_if_chosen() ->
     trajectory, _ = jax.jit(lambda w, s: w.collect(s))(workflow, state)
     times = first + 1 + np.arange(LENGTH)[:, None]
     np.testing.assert_array_equal(trajectory.dones, times % EPISODE_STEPS == 0)
+    assert not workflow.capabilities.single_steps, "asynchronous actors start their own episodes"
+
+
+@pytest.mark.parametrize("env", [{"library": "gymnasium", "name": "CartPole-v1"}, {"factory": f"{__name__}:Endless"}])
+def test_random_first_steps_need_a_limit_in_jax(env: dict[str, Any]) -> None:
+    with raises_naming(ValueError, "random_first_step=true", "JAX", "env.max_episode_steps"):
+        small("ppo", env, random_first_step=True)
 
 
 @pytest.mark.parametrize(

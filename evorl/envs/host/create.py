@@ -17,7 +17,7 @@ def create_host_env(make: Callable[..., HostVectorEnv], title: str, *names: str,
 
     Args:
         make: function that creates simulators. It is called with ``names``, ``num_envs`` and its options; and with
-            ``max_episode_steps`` and ``action_repeat`` if it has these parameters, and requires them or they are set.
+            ``max_episode_steps`` and ``action_repeat`` if it has these parameters, and they are required or set.
         title: name of the environment for messages.
         *names: positional arguments of ``make``.
         **options: the fields of ``EnvOptions``, ``host`` (see ``HostBackedEnv``), and the options of ``make``.

@@ -28,6 +28,8 @@ class HostRow(EnvWithSpaces):
         max_episode_steps: the simulator's time limit in environment steps; ``None`` without a limit.
     """
 
+    steps_on_host = True
+
     def __init__(
         self,
         obs_space: Space,

@@ -64,8 +64,8 @@ class ActionRepeatWrapper(Wrapper):
     ) -> None:
         super().__init__(env)
         self.num_repeats, self._on_host = positive(num_repeats, "num_repeats"), on_host
-        is_uneven = max_episode_steps is not None and max_episode_steps % self.num_repeats
-        self.uneven_limit = max_episode_steps if is_uneven else None
+        limits = [limit for limit in (max_episode_steps, None if on_host else env.max_episode_steps) if limit]
+        self.uneven_limit = min(limits) if limits and min(limits) % self.num_repeats else None
 
     @property
     def max_episode_steps(self) -> int | None:

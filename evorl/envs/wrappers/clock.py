@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from evorl.config.values import positive
 from evorl.envs.env import Env, EnvState, freeze_ended
-from evorl.envs.wrappers.wrapper import Wrapper, has_layer
+from evorl.envs.wrappers.wrapper import Wrapper, has_layer, is_terminated
 from evorl.types import Action, Key
 
 
@@ -18,7 +18,8 @@ class EpisodeWrapper(Wrapper):
 
     Args:
         env: a single environment.
-        max_episode_steps: time limit in steps of ``env``, besides a limit that ``env`` declares; ``None`` for none.
+        max_episode_steps: time limit in steps of ``env``, in addition to a limit declared by ``env``; the smaller one
+            applies. ``None`` for none. Simulators on the host apply their own limits themselves.
 
     Raises:
         ValueError: ``env`` already contains an ``EpisodeWrapper``, or the time limit is not positive.
@@ -29,14 +30,15 @@ class EpisodeWrapper(Wrapper):
         if has_layer(env, EpisodeWrapper):
             raise ValueError("The environment already contains an EpisodeWrapper: set its time limit instead.")
         self._limit = None if max_episode_steps is None else positive(max_episode_steps, "max_episode_steps")
-        if (declared := env.max_episode_steps) is not None:
-            positive(declared, "max_episode_steps")
+        self._on_host = getattr(env.unwrapped, "steps_on_host", False)
+        if not self._on_host and (declared := env.max_episode_steps) is not None:
+            positive(declared, f"{type(env.unwrapped).__name__}.max_episode_steps")
 
     @property
     def max_episode_steps(self) -> int | None:
         """The time limit of this wrapper or of ``env``, the smaller one; ``None`` if neither has a limit."""
         limits = [limit for limit in (self._limit, self.env.max_episode_steps) if limit is not None]
-        return min(limits, default=None)
+        return int(min(limits)) if limits else None
 
     def reset(self, key: Key) -> EnvState:
         return _with_counts(self.env.reset(key), jnp.zeros((), jnp.int32), jnp.zeros((), jnp.float32))
@@ -45,11 +47,11 @@ class EpisodeWrapper(Wrapper):
         state = self.env.step(env_state, action)
         steps = env_state._internal.episode_steps + 1
         total = env_state._internal.episode_return + state.reward
-        if (limit := self.max_episode_steps) is not None:
-            termination = state.info.termination | (state.done & ~state.info.truncation)
-            truncation = (state.info.truncation | (steps >= limit)) & ~termination
-            info = state.info | {"termination": termination, "truncation": truncation}
-            state = state.replace(done=termination | truncation, info=info)
+        limit = self._limit if self._on_host else self.max_episode_steps
+        termination, truncation = is_terminated(state), state.info.truncation
+        truncation = (truncation if limit is None else truncation | (steps >= limit)) & ~termination
+        info = state.info | {"termination": termination, "truncation": truncation}
+        state = state.replace(done=termination | truncation, info=info)
         return _with_counts(state, steps, total)
 
 

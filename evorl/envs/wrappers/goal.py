@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from evorl.envs.env import Env, EnvState
 from evorl.envs.goals.task import GoalTask, RewardFn, SuccessFn, is_goal_space, with_desired_goal
 from evorl.envs.space import Box, DictSpace
-from evorl.envs.wrappers.wrapper import Wrapper, has_layer
+from evorl.envs.wrappers.wrapper import Wrapper, has_layer, is_terminated
 from evorl.ops.random import as_typed_key
 from evorl.types import Action, Key, PyTreeDict
 
@@ -70,9 +70,8 @@ class GoalWrapper(Wrapper):
         self._check_achieved()
         inner = env.obs_space
         observation = inner.spaces["observation"] if isinstance(inner, DictSpace) and self._observes_goals else inner
-        self._space = DictSpace(
-            {"observation": observation, "achieved_goal": _unbounded(goal_space), "desired_goal": goal_space}
-        )
+        achieved = Box(-jnp.inf, jnp.inf, goal_space.shape, goal_space.dtype)  # may be outside the goals' bounds
+        self._space = DictSpace({"observation": observation, "achieved_goal": achieved, "desired_goal": goal_space})
 
     @property
     def obs_space(self) -> DictSpace:
@@ -94,7 +93,7 @@ class GoalWrapper(Wrapper):
         goal = env_state._internal.desired_goal
         state = self.env.step(env_state, action)
         outcome = self.task.outcome(self._achieved(state), goal, action, self._observation(state))
-        termination = state.info.termination | outcome.termination
+        termination = is_terminated(state) | outcome.termination
         truncation = state.info.truncation & ~termination
         info = state.info.replace(termination=termination, truncation=truncation)
         state = state.replace(reward=outcome.reward, done=termination | truncation, info=info)
@@ -138,8 +137,3 @@ def with_goal(state: EnvState, goal: jax.Array) -> EnvState:
     """Return a state of a ``GoalWrapper`` with ``goal`` as the desired goal, in the observation and for later steps."""
     internal = state._internal.replace(desired_goal=goal)
     return state.replace(obs=with_desired_goal(state.obs, goal), _internal=internal)
-
-
-def _unbounded(space: Box) -> Box:
-    """Return ``space`` without bounds: achieved goals may be outside the space of desired goals."""
-    return Box(-jnp.inf, jnp.inf, space.shape, space.dtype)

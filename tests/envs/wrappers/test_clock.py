@@ -51,11 +51,14 @@ class Flagged(Walk):
         return state.replace(done=done, reward=jnp.float32(1), info=info)
 
 
+@pytest.mark.parametrize("limit", [None, 60])
 @pytest.mark.parametrize("action_repeat", [1, 3])
 @pytest.mark.parametrize("ends", list(itertools.product([False, True], repeat=3)))
-def test_any_flag_of_a_users_environment_ends_the_episode(ends: tuple[bool, bool, bool], action_repeat: int) -> None:
+def test_any_flag_of_a_users_environment_ends_the_episode(
+    ends: tuple[bool, bool, bool], action_repeat: int, limit: int | None
+) -> None:
     """``done`` without a flag is a termination; a time limit ignored it, so that the episode never ended."""
-    env = wrap_env(Flagged(*ends), max_episode_steps=60, action_repeat=action_repeat)
+    env = wrap_env(Flagged(*ends), max_episode_steps=limit, action_repeat=action_repeat)
     state = env.step(env.reset(jax.random.key(0)), jnp.zeros(1, jnp.int32))
     done, termination, truncation = ends
     is_termination = termination or (done and not truncation)
@@ -66,19 +69,24 @@ def test_any_flag_of_a_users_environment_ends_the_episode(ends: tuple[bool, bool
 
 
 @pytest.mark.parametrize("chosen", [None, 3, 9])
+@pytest.mark.parametrize("declared", [6, 7])
 @pytest.mark.parametrize("repeat", [1, 2])
-def test_a_limit_that_a_users_class_declares_is_enforced(chosen: int | None, repeat: int) -> None:
+def test_a_limit_that_a_users_class_declares_is_enforced(chosen: int | None, declared: int, repeat: int) -> None:
     """Evaluations ended after the declared number of steps, but training episodes did not."""
 
-    class Limited(Walk):
-        max_episode_steps = 6
+    class Limited(Flagged):
+        max_episode_steps = declared
 
-    env = wrap_env(Limited(), max_episode_steps=chosen, action_repeat=repeat, autoreset_mode="disabled")
+    env = wrap_env(
+        Limited(False, False, False), max_episode_steps=chosen, action_repeat=repeat, autoreset_mode="disabled"
+    )
     state = env.reset(jax.random.key(0))
     step = jax.jit(env.step)
     for moment in range(10):
         state = step(state, jnp.full(1, moment % 2))  # to and fro
-    assert env.max_episode_steps == state.info.steps[0] == -(-min(chosen or 6, 6) // repeat)
+    num_steps = min(chosen or declared, declared)
+    assert state.info.episode_return[0] == num_steps, "the last action is repeated fewer times"
+    assert env.max_episode_steps == state.info.steps[0] == -(-num_steps // repeat)
     assert state.info.truncation[0]
 
 

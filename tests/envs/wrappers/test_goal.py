@@ -26,6 +26,7 @@ from evorl.envs.wrappers import (
 )
 from evorl.envs.wrappers.goal import GoalWrapper, with_goal
 from tests.envs.wrappers.test_action import Echo
+from tests.envs.wrappers.test_clock import Flagged
 from tests.support.errors import raises_naming
 from tests.support.probe_envs import ProbeEnv
 
@@ -59,6 +60,15 @@ def _played(env: Any, state: EnvState, num_steps: int) -> Any:
         return after, (state.obs, actions, after.info.next_obs, after.reward, after.done, after.info)
 
     return jax.tree.map(np.asarray, jax.jit(lambda s: jax.lax.scan(step, s, keys)[1])(state))
+
+
+def test_an_environment_with_goals_may_only_set_done() -> None:
+    inner = Flagged(True, False, False)
+    env = GoalWrapper(inner, Box(-1.0, 1.0, (1,)), lambda _: jnp.zeros(1), lambda *_: jnp.zeros(()), _is_near)
+    for limit in (None, 20):
+        wrapped = wrap_env(env, max_episode_steps=limit)
+        state = wrapped.step(wrapped.reset(jax.random.key(0)), wrapped.action_space.zeros()[None])
+        assert (bool(state.done[0]), bool(state.info.termination[0])) == (True, True)
 
 
 def test_an_environment_is_given_goals() -> None:
