@@ -104,7 +104,7 @@ def checked_page(path: Path, policy: PortablePolicy, recorded: Recorded) -> Pari
     for step in json.loads(done.stdout):
         outputs = {}
         for port in policy.outputs:
-            numbers = [[float({"true": 1, "false": 0}.get(x, x)) for x in row[port.name]] for row in step]
+            numbers = [[float({"true": "1", "false": "0"}.get(x, x)) for x in row[port.name]] for row in step]
             outputs[port.name] = np.asarray(numbers).reshape(len(step), *port.shape)
         results.append(outputs)
     return parity_of(policy, results, recorded)
