@@ -106,6 +106,7 @@ class VectorEnv(EnvWrapper):
     def at_random_steps(self, env_state: EnvState, key: Key) -> EnvState:
         """Set the step counters of first states to random values below the time limit; not for host simulators."""
         limit, internal = self.max_episode_steps, env_state._internal
+        assert limit is not None, "random steps below the time limit need a time limit"
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, internal.env_id // self._num_agents)
         steps = jax.vmap(lambda key: jax.random.randint(key, (), 0, limit))(keys)
         return env_state.replace(_internal=internal.replace(inner=internal.inner.replace(episode_steps=steps)))

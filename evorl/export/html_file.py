@@ -102,9 +102,9 @@ def checked_page(path: Path, policy: PortablePolicy, recorded: Recorded) -> Pari
         raise ParityError(f"Node.js cannot run the program in {path}: {reason}. Other formats do not need Node.js.")
     results = []
     for step in json.loads(done.stdout):
-        outputs = {}
+        outputs, flags = {}, {"true": 1.0, "false": 0.0}
         for port in policy.outputs:
-            numbers = [[float({"true": "1", "false": "0"}.get(x, x)) for x in row[port.name]] for row in step]
+            numbers = [[flags[x] if x in flags else float(x) for x in row[port.name]] for row in step]
             outputs[port.name] = np.asarray(numbers).reshape(len(step), *port.shape)
         results.append(outputs)
     return parity_of(policy, results, recorded)

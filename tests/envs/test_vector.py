@@ -325,9 +325,3 @@ def test_first_episodes_end_at_different_times(make: Callable[[], VectorEnv], li
     times = first + 1 + np.arange(2 * limit)[:, None]
     np.testing.assert_array_equal(dones.info.truncation, times % limit == 0)
     np.testing.assert_array_equal(dones.done, dones.info.truncation)
-
-
-def test_without_a_limit_counters_do_not_change() -> None:
-    env = VmapAutoResetWrapper(EpisodeWrapper(Walk()), 4)
-    state = env.reset(jax.random.key(0))
-    assert env.at_random_steps(state, jax.random.key(1)) is state
