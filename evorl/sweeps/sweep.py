@@ -89,7 +89,7 @@ def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
             f"{describe_setting(setting)}: it diverged; last return of each seed: "
             f"{', '.join(f'{value:,.1f}' for value in returns[member][max(returns[member])])}."
             for member, setting in enumerate(settings)
-            if returns[member] and not math.isfinite(last_score(returns[member]))
+            if _has_diverged(returns[member])
         )
         if len(failures) == len(settings):
             tell(f"Every setting diverged. {RESULTS_IN}{table}")
@@ -153,6 +153,10 @@ def _refuse_what_has_no_effect(over: Mapping[str, Any], spec: RunSpec) -> None:
             f"sweep does not support {', '.join(names)}: it trains its settings in one program, not as separate runs. "
             "Remove these settings, or compare settings with -m or search."
         )
+
+
+def _has_diverged(of_setting: Mapping[int, Sequence[float]]) -> bool:
+    return bool(of_setting) and not math.isfinite(last_score(of_setting))
 
 
 def _recorders(log: Path, title: str, part: Part) -> list[Recorder]:

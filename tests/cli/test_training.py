@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -48,8 +49,8 @@ def test_a_stop_ends_a_sweep_and_the_same_folder_goes_on(run, tmp_path: Path, mo
     seen = []
 
     @contextmanager
-    def stop_second_job(resume_command: str):
-        seen.append(resume_command)
+    def stop_second_job(advice: Callable[[], str]):
+        seen.append(advice())
         yield lambda: len(seen) == 2
 
     monkeypatch.setattr(training, "stop_on_signals", stop_second_job)
