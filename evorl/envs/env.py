@@ -199,10 +199,12 @@ class EnvWithSpaces(Env):
 
     @property
     def obs_space(self) -> Space:
+        """Observation space of one environment."""
         return self._obs_space
 
     @property
     def action_space(self) -> Space:
+        """Action space of one environment."""
         return self._action_space
 
     def _identity(self) -> Any:
@@ -219,10 +221,12 @@ class EnvWrapper(Env):
 
     @property
     def obs_space(self) -> Space:
+        """Observation space of one environment."""
         return self.env.obs_space
 
     @property
     def action_space(self) -> Space:
+        """Action space of one environment."""
         return self.env.action_space
 
     @property

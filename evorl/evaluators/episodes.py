@@ -172,8 +172,7 @@ def play_episodes(
         return _Progress(
             env_state=without_step_info(env_state),
             outcomes=progress.outcomes.with_step(progress.step, ~progress.ended, rewards, fields, played),
-            recorded=progress.recorded
-            and jax.tree.map(lambda rows, x: rows.at[progress.step].set(x), progress.recorded, pack(transition)),
+            recorded=_with_row(progress.recorded, progress.step, transition),
             step_record=progress.step_record
             and progress.step_record.with_step(env, progress.step, transition, env_state),
             ended=progress.ended | transition.dones,
@@ -245,6 +244,10 @@ def _no_outcomes(env_state: EnvState, env_fields: Sequence[str], observe: bool, 
 def _zeros_for(row: Callable[[], Tree], num_steps: int) -> Tree:
     """Return zeros for ``num_steps`` rows shaped like ``row()``, ``[T, ...]``, without computing ``row()``."""
     return jax.tree.map(lambda x: jnp.zeros((num_steps, *x.shape), x.dtype), jax.eval_shape(row))
+
+
+def _with_row(recorded: Packed[SampleBatch] | None, step: jax.Array, row: SampleBatch) -> Packed[SampleBatch] | None:
+    return recorded and jax.tree.map(lambda rows, x: rows.at[step].set(x), recorded, pack(row))
 
 
 def transition_rows(outcomes: EpisodeOutcomes) -> tuple[SampleBatch, jax.Array]:

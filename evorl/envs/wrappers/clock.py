@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from evorl.config.values import positive
 from evorl.envs.env import Env, EnvState, freeze_ended
-from evorl.envs.wrappers.wrapper import Wrapper, has_layer, is_terminated
+from evorl.envs.wrappers.wrapper import Wrapper, has_layer
 from evorl.types import Action, Key
 
 
@@ -30,9 +30,10 @@ class EpisodeWrapper(Wrapper):
         if has_layer(env, EpisodeWrapper):
             raise ValueError("The environment already contains an EpisodeWrapper: set its time limit instead.")
         self._limit = None if max_episode_steps is None else positive(max_episode_steps, "max_episode_steps")
-        self._on_host = getattr(env.unwrapped, "steps_on_host", False)
-        if not self._on_host and (declared := env.max_episode_steps) is not None:
+        self._enforced = self._limit
+        if not getattr(env.unwrapped, "steps_on_host", False) and (declared := env.max_episode_steps) is not None:
             positive(declared, f"{type(env.unwrapped).__name__}.max_episode_steps")
+            self._enforced = self.max_episode_steps
 
     @property
     def max_episode_steps(self) -> int | None:
@@ -47,9 +48,9 @@ class EpisodeWrapper(Wrapper):
         state = self.env.step(env_state, action)
         steps = env_state._internal.episode_steps + 1
         total = env_state._internal.episode_return + state.reward
-        limit = self._limit if self._on_host else self.max_episode_steps
-        termination, truncation = is_terminated(state), state.info.truncation
-        truncation = (truncation if limit is None else truncation | (steps >= limit)) & ~termination
+        termination, truncation = state.info.termination, state.info.truncation
+        termination |= state.done & ~truncation  # ``done`` without a flag
+        truncation = (truncation if self._enforced is None else truncation | (steps >= self._enforced)) & ~termination
         info = state.info | {"termination": termination, "truncation": truncation}
         state = state.replace(done=termination | truncation, info=info)
         return _with_counts(state, steps, total)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from evorl.envs.env import Env, EnvState
 from evorl.envs.goals.task import GoalTask, RewardFn, SuccessFn, is_goal_space, with_desired_goal
 from evorl.envs.space import Box, DictSpace
-from evorl.envs.wrappers.wrapper import Wrapper, has_layer, is_terminated
+from evorl.envs.wrappers.wrapper import Wrapper, has_layer
 from evorl.ops.random import as_typed_key
 from evorl.types import Action, Key, PyTreeDict
 
@@ -93,7 +93,7 @@ class GoalWrapper(Wrapper):
         goal = env_state._internal.desired_goal
         state = self.env.step(env_state, action)
         outcome = self.task.outcome(self._achieved(state), goal, action, self._observation(state))
-        termination = is_terminated(state) | outcome.termination
+        termination = state.info.termination | outcome.termination | (state.done & ~state.info.truncation)
         truncation = state.info.truncation & ~termination
         info = state.info.replace(termination=termination, truncation=truncation)
         state = state.replace(reward=outcome.reward, done=termination | truncation, info=info)

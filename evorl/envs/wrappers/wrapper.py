@@ -5,8 +5,6 @@ from __future__ import annotations
 import abc
 from typing import Any, ClassVar
 
-import jax
-
 from evorl.envs.env import Env, EnvState, EnvWrapper
 from evorl.types import Action, Key, Observation
 
@@ -66,11 +64,6 @@ class ChangesObservations(abc.ABC):
         """Return the state after one step, with the mapped observation."""
         state = self.env.step(env_state, action)
         return state.replace(obs=self.observation(state.obs))
-
-
-def is_terminated(state: EnvState) -> jax.Array:
-    """Return True if the step terminated the episode; ``done`` without a flag counts as a termination."""
-    return state.info.termination | (state.done & ~state.info.truncation)
 
 
 def has_layer(env: Env, layer: type) -> bool:
