@@ -88,7 +88,10 @@ class Normal(PyTreeData):
 
     def sample_and_log_prob(self, key: Key) -> tuple[jax.Array, jax.Array]:
         """Return samples ``[..., A]`` and their log-densities ``[...]``."""
-        noise = draw(jax.random.normal, key, self.loc.shape)
+        return self.transform(draw(jax.random.normal, key, self.loc.shape))
+
+    def transform(self, noise: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Return the samples ``[..., A]`` of standard normal noise ``[..., A]``, and their log-densities ``[...]``."""
         return self.loc + self.scale * noise, self._log_prob_of_noise(noise)
 
     def log_prob(self, action: jax.Array) -> jax.Array:
@@ -138,7 +141,11 @@ class TanhNormal(PyTreeData):
 
     def sample_and_log_prob(self, key: Key) -> tuple[jax.Array, jax.Array]:
         """Return sampled actions ``[..., A]`` and their log-densities ``[...]``, accurate even next to the bounds."""
-        pre_tanh, log_prob = self.base.sample_and_log_prob(key)
+        return self.transform(draw(jax.random.normal, key, self.loc.shape))
+
+    def transform(self, noise: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Return the samples ``[..., A]`` of standard normal noise ``[..., A]``, and their log-densities ``[...]``."""
+        pre_tanh, log_prob = self.base.transform(noise)
         return squash(pre_tanh, self.bounded), log_prob - jnp.sum(self._log_slope(pre_tanh), axis=-1)
 
     def log_prob(self, action: jax.Array) -> jax.Array:

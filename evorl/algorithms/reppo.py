@@ -28,7 +28,7 @@ from evorl.networks.q_networks import PredictiveQNetwork
 from evorl.networks.torsos import build_layers
 from evorl.ops import collectives
 from evorl.ops.optimization import Optimizer, gradient_step
-from evorl.ops.random import split_rows, unrolled
+from evorl.ops.random import draw, unrolled
 from evorl.ops.returns import lambda_return
 from evorl.ops.trees import means
 from evorl.ops.value_distributions import hl_gauss
@@ -111,7 +111,10 @@ class REPPOAgent(CriticEnsembleAgent):
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        return self.policy(agent_state, agent_state.params.policy, sample_batch.obs).sample(key), PyTreeDict()
+        """Return sampled actions and, as ``noise``, the standard normal noise of each, both ``[..., A]``."""
+        policy = self.policy(agent_state, agent_state.params.policy, sample_batch.obs)
+        noise = draw(jax.random.normal, key, policy.loc.shape)
+        return policy.transform(noise)[0], PyTreeDict(noise=noise)
 
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
@@ -129,11 +132,13 @@ class REPPOAgent(CriticEnsembleAgent):
         """Return the inputs of the losses for a trajectory ``[T, B]``, with soft TD(lambda) returns ``extras.targets``.
 
         ``G_t = r_t + discount (1 - termination_t) [lambda G_{t+1} + (1 - lambda) Q(s_{t+1}, a') - alpha log pi(a')]``.
-        ``a'`` is sampled at the true successor, even if truncated; lambda is 0 at episode ends. ``keys``: ``[T, B]``.
+        ``a'`` is chosen at the true successor, even if truncated; lambda is 0 at episode ends. ``keys``: ``[T, B]``.
+        As in the authors' code, ``a'`` has the noise of ``a_t``: it depends on ``s_{t+1}`` and ``a_t`` only, so that
+        targets have less variance and the next embedding is predictable.
         """
-        params, extras = agent_state.params, PyTreeDict()
-        keys, extras.sample_keys = split_rows(keys)
-        next_actions, log_prob = self.policy(agent_state, params.policy, trajectory.next_obs).sample_and_log_prob(keys)
+        params, extras = agent_state.params, PyTreeDict(sample_keys=keys)
+        policy = self.policy(agent_state, params.policy, trajectory.next_obs)
+        next_actions, log_prob = policy.transform(trajectory.extras.policy_extras.noise)
         logits, extras.next_embeddings, _ = self.critic(agent_state, params.critic, trajectory.next_obs, next_actions)
         termination = trajectory.extras.env_extras.termination
         costs = discount * (1.0 - termination) * jnp.exp(params.log_temperature) * log_prob

@@ -100,11 +100,15 @@ def _trajectory(terminations: dict[int, int], truncations: dict[int, int]) -> Sa
         rewards=jax.random.normal(keys[2], (T, B)),
         next_obs=jax.random.normal(keys[3], (T, B, 3)),
         dones=jnp.asarray(dones),
-        extras=PyTreeDict(env_extras=PyTreeDict(termination=jnp.asarray(termination))),
+        extras=PyTreeDict(
+            env_extras=PyTreeDict(termination=jnp.asarray(termination)),
+            policy_extras=PyTreeDict(noise=NOISE),
+        ),
     )
 
 
-KEYS = jax.random.split(jax.random.key(5), T * B).reshape(T, B)
+NOISE = jax.random.normal(jax.random.key(4), (T, B, 1))
+KEYS = jax.random.split(jax.random.key(5), (T, B))
 MINIBATCH_KEYS = jax.random.split(jax.random.key(6), T * B)
 
 
@@ -115,13 +119,16 @@ def _batch(agent: REPPOAgent, state: AgentState) -> SampleBatch:
 
 @pytest.mark.parametrize("td_lambda", [0.0, 0.6, 1.0])
 def test_targets_are_soft_returns_of_a_loop(td_lambda: float) -> None:
-    """The entropy of the next action counts with a plus, except after a termination; time limits bootstrap."""
+    """The entropy of the next action counts with a plus, except after a termination; time limits bootstrap.
+
+    The next action has the noise of the action.
+    """
     agent, state = _agent()
     trajectory = _trajectory({2: 0}, {4: 0})
     batch = jax.jit(agent.batch_with_targets)(state, trajectory, DISCOUNT, td_lambda, KEYS)
-    sample_keys = jax.vmap(jax.vmap(lambda key: jax.random.split(key)[0]))(KEYS)
     policy = agent.policy(state, state.params.policy, trajectory.next_obs)
-    actions, log_prob = policy.sample_and_log_prob(sample_keys)
+    actions = jnp.tanh(policy.loc + policy.scale * NOISE)
+    log_prob = policy.log_prob(actions)
     logits, embeddings, _ = agent.critic(state, state.params.critic, trajectory.next_obs, actions)
     values, costs = np.asarray(agent.expected(logits)), 0.3 * np.asarray(log_prob)
     assert np.abs(costs).min() > 1e-3
@@ -137,6 +144,16 @@ def test_targets_are_soft_returns_of_a_loop(td_lambda: float) -> None:
             expected[t, b] = trajectory.rewards[t, b] + DISCOUNT * (ahead - costs[t, b])
     np.testing.assert_allclose(batch.extras.targets, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(batch.extras.next_embeddings, embeddings, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (2, 5)])
+def test_actions_are_transformed_noise(shape: tuple[int, ...]) -> None:
+    agent, state = _agent()
+    obs = jax.random.normal(jax.random.key(0), (*shape, 3))
+    actions, extras = agent.compute_actions(state, SampleBatch(obs=obs), jax.random.key(1))
+    policy = agent.policy(state, state.params.policy, obs)
+    np.testing.assert_array_equal(policy.sample(jax.random.key(1)), actions)
+    np.testing.assert_allclose(jnp.tanh(policy.loc + policy.scale * extras.noise), actions, rtol=1e-5)
 
 
 def test_the_critic_loss_is_a_cross_entropy_and_predictions_stop_at_ends() -> None:
