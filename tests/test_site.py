@@ -20,6 +20,7 @@ from benchmarks.results import load
 from benchmarks.speed.comparison import medians_of, readings_by_side
 from benchmarks.speed.picture import measured_ratios
 from docs import notebook_pages, site_pages
+from evorl.cli.composition import compose_config
 from tests.support.browser import Tab, find_chromium, opened
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -116,6 +117,15 @@ def test_moving_pictures_of_the_front_page_are_small() -> None:
         with Image.open(path) as picture:
             frames = sum(1 for _ in ImageSequence.Iterator(picture))
         assert frames > 10, f"{path.name} does not move"
+
+
+def test_captions_of_the_front_page_state_the_steps_of_its_commands() -> None:
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", INDEX)
+    trainings = re.findall(r"^evorl train (.*total_timesteps.*|agent=\S+ env=\S+)$", INDEX, re.MULTILINE)
+    assert len(trainings) == len(captions) - 1 > 4  # the last one is drawn by benchmarks.gallery
+    for training, caption in zip(trainings, captions, strict=False):
+        steps = compose_config(training.split()).total_timesteps
+        assert f"{int(steps):,} steps" in caption, f"evorl train {training}"
 
 
 @pytest.fixture(scope="module")

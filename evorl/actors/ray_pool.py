@@ -33,7 +33,7 @@ class RayPool(ActorPool):
             os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
             import ray
         except ImportError as error:
-            raise ImportError("kind=ray needs Ray: install evorl's extra ray, or use kind=process.") from error
+            raise ImportError("actors.kind=ray needs the extra ray: install it, or use actors.kind=process.") from error
         self._ray: Any = ray
         self._started_ray = not ray.is_initialized()
         if self._started_ray:

@@ -13,7 +13,7 @@ from evorl.cli.command_table import COMMANDS, Command
 from evorl.cli.completion import FLAGS, complete_from_arguments
 from evorl.cli.config_tree import config_folder, config_names
 from evorl.cli.errors import explained_errors, print_any_character
-from evorl.cli.overrides import evaluation_settings
+from evorl.cli.overrides import changeable_settings
 from evorl.config.gate import scope
 from evorl.config.names import load, no_such
 from evorl.distribution import installed_version
@@ -102,11 +102,11 @@ def help_of(name: str) -> str:
     lines = f"Usage: evorl {name} {command.usage}\n\n{command.description}\n"
     if not command.options:
         details = {"train": _describe_settings, "evaluate": _describe_changes, "save-replay": _describe_changes}
-        return f"{lines}\n{details[name]() if name in details else _OPTIONS_OF_A_TRAINING.format(name)}\n"
+        return f"{lines}\n{details[name](name) if name in details else _OPTIONS_OF_A_TRAINING.format(name)}\n"
     return f"{lines}\n{describe_options(command.options)}"
 
 
-def _describe_settings() -> str:
+def _describe_settings(name: str) -> str:
     """Return the names of all agents and environments, and the command that lists the settings of a training run."""
     chosen = {group: ", ".join(config_names(config_folder() / group)) for group in ("agent", "env")}
     names = "\n\n".join(
@@ -114,10 +114,10 @@ def _describe_settings() -> str:
     )
     more = "Environments of other libraries: env=gymnasium/<id>, env=envpool/<id>, env=playground/<name> ..."
     sweep = "Example of a sweep: evorl train -m agent=ppo,sac seed=0,1,2"
-    return f"{names}\n{more}\n\n{_OPTIONS_OF_A_TRAINING.format('train')}\n{sweep}"
+    return f"{names}\n{more}\n\n{_OPTIONS_OF_A_TRAINING.format(name)}\n{sweep}"
 
 
-def _describe_changes() -> str:
-    """Return the list of settings of a stored run that ``evorl evaluate`` and ``evorl save-replay`` can override."""
-    listed = textwrap.fill(", ".join(evaluation_settings()), 100, break_on_hyphens=False)
-    return f"Settings of the run that can be overridden:\n{listed}"
+def _describe_changes(name: str) -> str:
+    """Return the list of settings of a stored run that ``evorl evaluate`` or ``evorl save-replay`` can change."""
+    listed = textwrap.fill(", ".join(changeable_settings(name)), 100, break_on_hyphens=False)
+    return f"Options: run, runs_folder, trust, and these settings of the run:\n{listed}"

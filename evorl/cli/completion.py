@@ -18,7 +18,7 @@ from evorl.cli.command_options import Option
 from evorl.cli.command_table import COMMANDS
 from evorl.cli.config_tree import config_folder, config_names
 from evorl.cli.options import APP_COMPONENTS
-from evorl.cli.overrides import evaluation_settings
+from evorl.cli.overrides import changeable_settings
 from evorl.config.values import plain
 
 FLAGS = ("-sc", "--shell-completion")
@@ -171,7 +171,7 @@ def _of_training(name: str, before: Sequence[str], last: str) -> Iterable[str]:
             known = ("true", "false")
         return _beginning(last, [f"{key}={head}{comma}{choice}" for choice in known])
     if name in ("evaluate", "save-replay"):
-        return _beginning(last, [*(f"{setting}=" for setting in ("run", "trust", *evaluation_settings())), "--help"])
+        return _beginning(last, [*(f"{key}=" for key in ("run", "trust", *changeable_settings(name))), "--help"])
     flags = ["--help", "--cfg", "--multirun", "--config-dir", "--plan"]
     keys = [*(f"{group}=" for group in _GROUPS), *_next_parts(_values(_config(before)), last)]
     return dict.fromkeys(_beginning(last, [*keys, *flags]))

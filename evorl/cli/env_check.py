@@ -20,6 +20,7 @@ from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.envs.options import parameter_names
 from evorl.envs.user import call_checked
 from evorl.execution.host_errors import translate_host_errors
+from evorl.reports.summary_table import number
 
 
 def check_env_from_arguments(arguments: Sequence[str]) -> Trial:
@@ -73,8 +74,8 @@ def _check(factory: str, settings: dict[str, Any]) -> Trial:
     if len(trial.returns):
         lengths, returns = trial.lengths, trial.returns
         print(f"  episodes      mean length {lengths.mean():.1f} ({lengths.min()} to {lengths.max()}),", end=" ")
-        print(f"mean return {returns.mean():.3g} ({returns.min():.3g} to {returns.max():.3g})")
-    print("  rewards       {:.3g} to {:.3g}, mean {:.3g}".format(*(trial.rewards[i] for i in (0, 2, 1))))
+        print(f"mean return {number(returns.mean())} ({number(returns.min())} to {number(returns.max())})")
+    print("  rewards       {} to {}, mean {}".format(*(number(trial.rewards[i]) for i in (0, 2, 1))))
     for note in trial.notes:
         print(f"Note: {note}")
     _refuse(factory, list(trial.problems))

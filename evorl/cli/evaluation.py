@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evorl.assembly import workflow_from_config
-from evorl.cli.overrides import changed_spec, evaluation_settings
+from evorl.cli.overrides import changeable_settings, changed_spec
 from evorl.cli.run_command import run_command
 from evorl.config.command_lines import as_arguments
 from evorl.config.gate import scope
@@ -64,7 +64,7 @@ def evaluate(arguments: Sequence[str]) -> None:
 def named_run(named: RunSpec, overrides: Sequence[str], command: str) -> tuple[RunFolder, RunSpec, Collection[str]]:
     """Set up JAX for the run ``named.stored.run``; return its folder, settings with ``overrides``, and changed keys.
 
-    ``overrides`` may change only ``evaluation_settings()``; ``command`` is named in the message for a missing ``run=``.
+    ``overrides`` may change only ``changeable_settings(command)``.
 
     Raises:
         ValueError: no run is named, or a setting is unknown or invalid.
@@ -74,7 +74,7 @@ def named_run(named: RunSpec, overrides: Sequence[str], command: str) -> tuple[R
     if not stored.run:
         raise ValueError(f"no run was given: evorl {command} run=<folder>, or run=latest.")
     folder = find_run(stored.run, stored.runs_folder)
-    spec, changed = changed_spec(folder, stored.trust, overrides, evaluation_settings())
+    spec, changed = changed_spec(folder, stored.trust, overrides, changeable_settings(command))
     prepare_for(spec)
     return folder, spec, changed
 

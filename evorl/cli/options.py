@@ -253,7 +253,7 @@ ACT = {
         None, "address and port for WebSocket clients, robots, /healthz and /metrics; needs the extra serve", text=True
     ),
     "token": Option(
-        None, "token of clients; env:NAME reads an environment variable; required if others can connect", text=True
+        None, "client token; env:NAME reads an environment variable; required if other machines can connect", text=True
     ),
     "cert": Option(None, "PEM file of a TLS certificate, used with key; null disables TLS", path=True),
     "key": Option(None, "PEM file of the certificate's private key", path=True),

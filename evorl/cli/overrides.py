@@ -26,8 +26,10 @@ _STORED_RUN = tuple(field.name for field in dataclasses.fields(StoredRun))
 _GROUPS = ("agent", "env", "experiment", "evolution", "parameters")
 
 
-def evaluation_settings() -> list[str]:
-    """Return the names of the settings of a stored run that an evaluation can change."""
+def changeable_settings(command: str) -> list[str]:
+    """Return the names of the settings of a stored run that ``evorl evaluate`` or ``evorl save-replay`` can change."""
+    if command == "save-replay":
+        return ["compilation_cache", "devices"]
     of_run = RunSpec.keys("evaluates") - {"evaluation"}
     records = [f"evaluation.{field.name}" for field in dataclasses.fields(EvaluationRecords)]
     return ["eval_episodes", *sorted(of_run), "env.skill", *records]

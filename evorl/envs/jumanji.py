@@ -119,7 +119,7 @@ def _parts_of(env: Any, mask_shape: tuple[int, ...] | None) -> tuple[int, ...] |
     """Return the number of choices of each component of an action; ``None`` if an action is a single integer."""
     spec = env.action_spec
     if not hasattr(spec, "num_values"):
-        raise ValueError(f"actions of {env!r} must be discrete, but are {spec!r}.")
+        raise ValueError(f"actions of {env!r} must be discrete, but are {spec!r}: use another environment.")
     if not spec.shape:
         return None
     parts = tuple(int(n) for n in np.ravel(spec.num_values))

@@ -58,7 +58,7 @@ class EarlyStop:
         self.num_worse = 0 if is_best else self.num_worse + (not math.isnan(score))
         at, patience = self.settings.at, self.settings.patience
         if at is not None and score >= at:
-            self.reason = f"the score {score:,.4g} reached stop.at={at:g}"
+            self.reason = f"the score {score:,.6g} reached stop.at={at:g}"
         elif patience is not None and self.num_worse >= patience:
             self.reason = f"{self.num_worse} evaluations did not improve the best score, stop.patience={patience}"
         if (reason := self.judge(timesteps, score)) is not None:

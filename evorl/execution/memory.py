@@ -267,8 +267,8 @@ def rounded(number: int) -> int:
 
 def shown_bytes(num_bytes: float) -> str:
     """Return a number of bytes as text with a decimal unit, such as ``19 GB``."""
-    for unit in ("bytes", "kB", "MB", "GB", "TB", "PB"):
-        if num_bytes < 1000 or unit == "PB":
-            return f"{num_bytes:,.3g} {unit}" if num_bytes < 1000 else f"{num_bytes:,.0f} {unit}"
+    for unit in ("bytes", "kB", "MB", "GB", "TB"):
+        if num_bytes < 999.5:
+            return f"{num_bytes:.3g} {unit}"
         num_bytes /= 1000
-    raise AssertionError("the last unit takes all")
+    return f"{num_bytes:,.0f} PB"

@@ -101,7 +101,7 @@ class Optimizer(PyTreeNode):
         beta1: decay rate of the first moment in adam and its variants; ``None`` for the optimizer's default.
         weight_decay: decoupled weight decay (Loshchilov & Hutter 2019); ``None`` for the optimizer's default, which is
             nonzero for some, such as adamw.
-        options: other arguments of the optimizer function, such as ``{"momentum": 0.9, "nesterov": True}`` for sgd.
+        options: other arguments of the optimizer function, such as ``{momentum: 0.9, nesterov: true}`` for sgd.
         projection: ``unit_norm`` scales the weights of each unit to norm 1 after each step; ``unit_norm_and_gains``
             scales gains and shifts of normalization layers as well, see ``evorl.ops.projection``; ``None``
             disables it.

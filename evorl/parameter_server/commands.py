@@ -158,7 +158,7 @@ class ParameterCommands:
         return self._progress(), json.dumps(self.worker_config).encode()
 
     def push(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Apply a push unless it is repeated or dropped; return ``accepted``. Raise ``CommandRefused`` if invalid."""
+        """Apply a push unless it is repeated or dropped; return the response. Raise ``CommandRefused`` if invalid."""
         record = PushRecord.from_header(header, self._max_steps, self._names)
         last, answer = self._answers.get(record.worker, (-1, {}))
         if record.sequence <= last:

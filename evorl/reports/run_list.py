@@ -10,6 +10,7 @@ from evorl.config.names import did_you_mean, listed, no_such
 from evorl.ops.terminal_text import aligned, escaped
 from evorl.recorders.learning_curve import format_steps
 from evorl.reports.recorded_run import RecordedRun
+from evorl.reports.summary_table import number
 from evorl.runs.files import RunFolderError
 from evorl.runs.run_state import STATES
 
@@ -104,8 +105,8 @@ def cells(run: RecordedRun) -> dict[str, str]:
         "run": run.name,
         "algorithm": run.algorithm,
         "env": run.env,
-        "return": _shown(run.mean()),
-        "best": _shown(run.best()),
+        "return": number(run.mean()),
+        "best": number(run.best()),
         "steps": format_steps(run.timesteps),
         "of": "-" if total is None else format_steps(total),
         "state": run.state.state,
@@ -117,10 +118,6 @@ def as_lines(runs: Sequence[RecordedRun]) -> list[str]:
     """Return the list as lines of text: a heading and one line per run, in aligned columns."""
     shown = [[escaped(cell, lines=True) for cell in cells(run).values()] for run in runs]
     return aligned([COLUMNS, *shown], _RIGHT)
-
-
-def _shown(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:,.1f}" if abs(value) >= 1 else f"{value:.3g}"
 
 
 def _low_if_nan(value: float) -> float:

@@ -279,10 +279,10 @@ class Switchboard:
         return {
             "clients": self.num_clients,
             "clients_exploiting": self.num_greedy,
-            "questions_waiting": self.num_waiting,
-            "answers_total": self.num_answers,
-            "rows_waiting": self._segments.num_full if self._segments else 0,
-            "rows_dropped_total": self._segments.dropped if self._segments else 0,
+            "requests_waiting": self.num_waiting,
+            "responses_total": self.num_answers,
+            "segments_waiting": self._segments.num_full if self._segments else 0,
+            "segments_dropped_total": self._segments.dropped if self._segments else 0,
             "policy_version": self._segments.version if self._segments else 0,
             "mean_return": self.mean_return,
         }

@@ -165,10 +165,10 @@ class TrainingServer(ByValue):
         numbers = {
             "policy_lag": lag,
             "serving/clients": self.switchboard.num_clients,
-            "serving/answers_per_second": (self._counted[1] - answered) / max(now - before, 1e-9),
-            "serving/questions_waiting": self.switchboard.num_waiting,
-            "serving/rows_waiting": self._segments.num_full,
-            "serving/rows_dropped": dropped,
+            "serving/responses_per_second": (self._counted[1] - answered) / max(now - before, 1e-9),
+            "serving/requests_waiting": self.switchboard.num_waiting,
+            "serving/segments_waiting": self._segments.num_full,
+            "serving/segments_dropped": dropped,
         }
         return PyTreeDict({name: np.float32(value) for name, value in numbers.items()})
 

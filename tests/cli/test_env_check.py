@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from evorl.cli.env_check import check_env_from_arguments
 from evorl.envs import Box, Discrete, TupleSpace
-from tests.support.errors import raises_naming
+from tests.support.errors import assert_names, raises_naming
 from tests.support.faulty_envs import Walk
 from tests.support.toy_envs import ActionEnv
 
@@ -71,6 +71,12 @@ def test_a_sound_one_is_described(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     assert "  played        12 random steps, 4 episodes ended" in message  # the time limit is half of the steps
     assert message[-1] == "No errors were found in these steps."
+
+
+def test_large_returns_are_written_out(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["max_episode_steps=2", "arguments={reward: 50000.0}"]
+    check_env_from_arguments([f"{__name__}:FaultySteps", *FEW, *options])
+    assert_names(capsys.readouterr().out, "mean return 100,000.0 (100,000.0 to", "rewards       50,000.0 to 50,000.0")
 
 
 @pytest.mark.parametrize(

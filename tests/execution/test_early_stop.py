@@ -30,6 +30,7 @@ def after(stop: EarlyStop, *scores: float) -> str | None:
 def test_a_score_ends_the_training_once_it_is_reached() -> None:
     assert after(EarlyStop(StopSettings(at=475.0)), 100.0, 474.9) is None
     assert "475" in str(after(EarlyStop(StopSettings(at=475.0)), 100.0, 475.0))
+    assert "12,345.6" in str(after(EarlyStop(StopSettings(at=12_000.0)), 12_345.6))
 
 
 def test_patience_counts_evaluations_without_a_better_one() -> None:

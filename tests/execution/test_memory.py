@@ -181,5 +181,6 @@ def test_limits_of_control_groups_are_read(tmp_path: Path, groups: str | None, f
 
 
 def test_bytes_are_shown_with_a_sensible_unit() -> None:
-    sizes = (999, 1000, 1.5e9, 2e15, 3e19)
-    assert [memory.shown_bytes(size) for size in sizes] == ["999 bytes", "1 kB", "1.5 GB", "2 PB", "30,000 PB"]
+    sizes = (999, 1000, 1.5e9, 999.4e9, 999.7e9, 2e15, 3e19)
+    shown = ["999 bytes", "1 kB", "1.5 GB", "999 GB", "1 TB", "2 PB", "30,000 PB"]
+    assert [memory.shown_bytes(size) for size in sizes] == shown

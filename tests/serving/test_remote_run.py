@@ -104,7 +104,7 @@ def test_clients_come_it_learns_is_stopped_and_goes_on(tmp_path: Path) -> None:
     rows = rows_of(folder)
     assert [int(float(row["timesteps"])) for row in rows] == [8, 16, 24, 32, 40, 48]
     assert float(rows[-1]["serving/clients"]) == 2.0
-    assert float(rows[-1]["serving/answers_per_second"]) > 0.0
+    assert float(rows[-1]["serving/responses_per_second"]) > 0.0
     assert len(some[0].steps) + len(some[1].steps) >= 48
     assert any(folder.checkpoints.iterdir())
 

@@ -314,9 +314,9 @@ async def test_numbers_for_those_who_watch() -> None:
     assert numbers == {
         "clients": 2,
         "clients_exploiting": 1,
-        "questions_waiting": 0,
-        "answers_total": 2,
-        "rows_waiting": 1,
-        "rows_dropped_total": 0,
+        "requests_waiting": 0,
+        "responses_total": 2,
+        "segments_waiting": 1,
+        "segments_dropped_total": 0,
         "policy_version": 1,
     }

@@ -331,7 +331,7 @@ def test_a_watcher_is_told(server: Listening) -> None:
     assert answer.headers["Content-Type"].startswith("text/plain")
     families = {family.name: family for family in parser.text_string_to_metric_families(answer.text)}
     assert set(families) == {f"evorl_{name}" for name in server.switchboard.numbers()}
-    assert families["evorl_answers_total"].samples[0].value == server.switchboard.num_answers
+    assert families["evorl_responses_total"].samples[0].value == server.switchboard.num_answers
     value = families["evorl_mean_return"].samples[0].value
     np.testing.assert_array_equal(value, server.switchboard.mean_return)
     assert fetch(server, "/healthz").text == "ok\n"
