@@ -37,7 +37,7 @@ def fragments(page: str) -> Iterator[str]:
 
 
 def is_composed(fragment: str, texts: str, num_pieces: int | None = None) -> bool:
-    """Return True if texts contain the fragment, or few pieces of it: a message inserts values, also in the middle."""
+    """Return True if texts contain the fragment, or few pieces that together form the fragment."""
     words = fragment.split()
     left = 1 + len(words) // 3 if num_pieces is None else num_pieces
     if not words or left == 0:
