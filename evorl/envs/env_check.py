@@ -66,7 +66,7 @@ def env_problems(env: Env) -> Iterator[str]:
         return
     spaces = []
     for kind in ("obs_space", "action_space"):
-        space, problem = _space_of(env, kind, name)
+        space, problem = space_of(env, kind, name)
         if problem:
             yield problem
         spaces.append(space)
@@ -93,7 +93,7 @@ def env_problems(env: Env) -> Iterator[str]:
         yield from _changes(start, stepped, name)
 
 
-def _space_of(env: Env, kind: str, name: str) -> tuple[Space | None, str | None]:
+def space_of(env: object, kind: str, name: str) -> tuple[Space | None, str | None]:
     """Return the space in the attribute ``kind`` and ``None``; if it is invalid, ``None`` and a message about it."""
     try:
         space = getattr(env, kind)

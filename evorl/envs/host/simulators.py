@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from evorl.envs.env_check import space_of
 from evorl.envs.host.answers import as_step, changes_values, refuse_exit
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
 from evorl.envs.host.seed_bits import fold_seeds
@@ -49,8 +50,17 @@ class Simulators:
         except BaseException as error:
             refuse_exit(error, "the function that makes the simulators")
             raise
-        if simulators.num_envs != num_rows:
-            raise HostEnvError(f"expected num_envs={num_rows} simulators, but the function made {simulators.num_envs}.")
+        name = type(simulators).__name__
+        if not isinstance(simulators, HostVectorEnv):
+            raise HostEnvError(
+                f"a function with a parameter num_envs must return a HostVectorEnv, here of num_envs={num_rows}; "
+                f"got {name}. Return one, or remove the parameter and return a single environment."
+            )
+        for problem in (space_of(simulators, kind, name)[1] for kind in ("obs_space", "action_space")):
+            if problem:
+                raise HostEnvError(problem)
+        if (number := getattr(simulators, "num_envs", None)) != num_rows:
+            raise HostEnvError(f"expected num_envs={num_rows} simulators, but {name} has num_envs={number}.")
         return simulators
 
     def _ensure_made(self, num_rows: int) -> None:

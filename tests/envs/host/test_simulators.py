@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from hypothesis import given
@@ -149,7 +150,7 @@ def test_other_numbers_of_rows_have_simulators_of_their_own_and_all_are_closed()
     simulators.step(step_arguments(answer))
     simulators.close()
     assert all(env.closed for env in made)
-    with raises_naming(HostEnvError, "num_envs=3", "made 2"):
+    with raises_naming(HostEnvError, "num_envs=3", "num_envs=2"):
         Simulators(lambda _: Counter(2), 3, None)
 
 
@@ -194,6 +195,30 @@ def _failed(simulators: Simulators, start: dict, fails_in: str) -> None:
         else:
             simulators.step(step_arguments(start))
     simulators.main.fails_in, simulators.main.answer = "", {}
+
+
+def changed(**attributes: Any) -> Counter:
+    """Create a ``Counter`` of a class with other attributes; reading an attribute that is ``None`` fails."""
+    return type("Odd", (Counter,), {k: property() if v is None else v for k, v in attributes.items()})(2)
+
+
+OTHERS: list[Any] = [None, 3, [], Counter, np.ones(2), gymnasium.Env(), gymnasium.vector.VectorEnv()]
+
+
+@pytest.mark.parametrize(
+    ("made", "parts"),
+    [
+        *((other, ("HostVectorEnv", "num_envs=2", f"got {type(other).__name__}", "remove")) for other in OTHERS),
+        (object.__new__(Counter), ("num_envs=2", "Counter has num_envs=None")),
+        (changed(obs_space=None), ("Odd.obs_space fails",)),
+        (changed(action_space=None), ("Odd.action_space fails",)),
+        (changed(action_space=gymnasium.spaces.Discrete(2)), ("Odd.action_space", "Gymnasium", "Discrete(n)")),
+        (changed(obs_space=Box(0.0, 1.0, (0,))), ("Odd.obs_space", "no numbers")),
+    ],
+)
+def test_a_function_that_makes_no_simulators_is_told_in_a_sentence(made: Any, parts: tuple[str, ...]) -> None:
+    with raises_naming(HostEnvError, *parts):
+        Simulators(lambda _: made, 2, None)
 
 
 @FAILURES
