@@ -20,6 +20,7 @@ from evorl.execution.multiprocess import LOST_STATUS, describe_lost_process
 from evorl.ops.terminal_text import TerminalStream, escaped, raw_stream, sentence
 
 TRACEBACK_VARIABLE = "EVORL_TRACEBACK"
+_NO_PLATFORM = re.compile(r"Un.* backend:? '(.*?)'(?:: | requested, but )(.*?)\.?(?: \(set JAX_PLATFORMS|$)", re.DOTALL)
 _NO_NAME = re.compile(r"Config group override must be a string or a list. Got (\w+)")
 
 
@@ -43,7 +44,7 @@ def explained_errors(folder: Path) -> Iterator[None]:
         # Checked first, because some Hydra errors are also ValueErrors or OSErrors.
         if is_of_config(error):
             _exit(error, describe_config_error(error, folder))
-        if isinstance(error, RuntimeError) and (text := _describe_machine_error(error)):
+        if isinstance(error, RuntimeError | AssertionError) and (text := _describe_machine_error(error)):
             _exit(error, text)
         if text := describe_user_error(error):
             _exit(error, f"{text} {TRACEBACK_VARIABLE}=1 shows the traceback.")
@@ -86,13 +87,14 @@ def _exit(error: Exception, text: str, status: int = 1) -> None:
     sys.exit(status)
 
 
-def _describe_machine_error(error: RuntimeError) -> str | None:
+def _describe_machine_error(error: RuntimeError | AssertionError) -> str | None:
     """Return an error of JAX about its platform or memory as a short text; ``None`` for other errors (bugs)."""
     text = str(error)
-    platform = re.match(r"Unable to initialize backend '([^']*)': (.*?)\.? \(set JAX_PLATFORMS", text, re.DOTALL)
-    if platform:
-        name, reason = platform.groups()
-        return f"JAX cannot run on {name!r}: {reason}. Unset JAX_PLATFORMS, or set it to another platform."
+    if not text and os.environ.get("JAX_PLATFORMS") == "cuda":  # JAX skips CUDA without a GPU, and asserts a platform
+        text = "Unknown backend: 'cuda' requested, but no NVIDIA GPU is visible"
+    if platform := _NO_PLATFORM.match(text):
+        variable = "JAX_PLATFORM_NAME" if "JAX_PLATFORM_NAME" in os.environ else "JAX_PLATFORMS"
+        return f"JAX cannot run on {platform[1]!r}: {platform[2]}. Unset {variable}, or set it to another platform."
     if "RESOURCE_EXHAUSTED" in text:
         first_line = text.strip().splitlines()[0]
         return f"This machine does not have enough memory ({first_line}). Use fewer environments, members or episodes."

@@ -263,15 +263,33 @@ def test_a_config_is_printed_only_if_a_training_accepts_it(
         assert_names(run(cli.train, *flags.split())[1], "Error: ", "mine/agent/ppo.yaml", "agent=my_ppo")
 
 
-def test_a_platform_that_is_none_is_one_sentence(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+NO_PLATFORM = (
+    "Unable to initialize backend 'nope': Backend 'nope' is not in the list of known backends: ['cpu', 'tpu']. "
+    "(set JAX_PLATFORMS='' to automatically choose an available backend)"
+)
+NO_PLATFORM_NAME = (
+    "Unknown backend: 'gpu' requested, but no platforms that are instances of gpu are present. Platforms present are: "
+    "cpu"
+)
+
+
+@pytest.mark.parametrize(
+    ("variable", "error", "parts"),
+    [
+        ("JAX_PLATFORMS", RuntimeError(NO_PLATFORM), ("'nope'", "['cpu', 'tpu']. Unset")),
+        ("JAX_PLATFORM_NAME", RuntimeError(NO_PLATFORM_NAME), ("'gpu'", "present are: cpu. Unset")),
+        ("JAX_PLATFORMS", AssertionError(), ("'cuda'", "no NVIDIA GPU")),
+    ],
+)
+def test_a_platform_that_is_none_is_one_sentence(
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, error: Exception, parts: tuple[str, ...]
+) -> None:
     def build(config: object) -> None:
-        raise RuntimeError(
-            "Unable to initialize backend 'nope': Backend 'nope' is not in the list of known backends: ['cpu', 'tpu']. "
-            "(set JAX_PLATFORMS='' to automatically choose an available backend)"
-        )
+        raise error
 
     monkeypatch.setattr(preparation, "workflow_from_config", build)
+    monkeypatch.setenv(variable, "cuda")
     _, err = run(cli.train, *SMALL, f"runs_folder={tmp_path}")
     assert err.startswith("Error: ")
-    assert_names(err, "JAX", "'nope'", "JAX_PLATFORMS", "['cpu', 'tpu']")
+    assert_names(err, "JAX", variable, *parts)
     assert err.count("\n") == 1
