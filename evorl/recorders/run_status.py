@@ -150,15 +150,19 @@ def format_duration(seconds: float) -> str:
 
 
 def sparkline(values: list[float], width: int = 40) -> str:
-    """Return a curve of at most ``width`` characters; non-finite values are blanks; empty if all are non-finite."""
+    """Return a curve of at most ``width`` characters, with a blank for a value that ``is_drawable`` rejects."""
     if len(values) > width:  # means of equal parts, so that the whole history remains visible
         edges = [i * len(values) // width for i in range(width + 1)]
         values = [sum(values[a:b]) / (b - a) for a, b in itertools.pairwise(edges)]
-    finite = [v for v in values if math.isfinite(v)]
-    if not finite:
+    shown = [v for v in values if is_drawable(v)]
+    if not shown:
         return ""
-    low, span = min(finite), max(finite) - min(finite)
-    top = len(_BARS) - 1
+    low, span, top = min(shown), max(shown) - min(shown), len(_BARS) - 1
     return "".join(
-        _BARS[round((v - low) / span * top) if span else top // 2] if math.isfinite(v) else " " for v in values
+        _BARS[round((v - low) / span * top) if span else top // 2] if is_drawable(v) else " " for v in values
     )
+
+
+def is_drawable(value: float) -> bool:
+    """Return True if a chart can show the value: differences of larger numbers may overflow, and NaN is no number."""
+    return abs(value) < 1e300

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import math
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,18 @@ def test_returns_alone_and_losses_alone_can_be_drawn(tmp_path: Path) -> None:
     assert_is_picture(tmp_path / "a.png")
     csv.write_text("iterations,timesteps,train/loss\n1,100,2.5\n")
     assert draw_learning_curve(csv, tmp_path / "b.png")
+
+
+@pytest.mark.parametrize("value", [3.4e38, -1e299, 1e301, -9e307, sys.float_info.max, 5e-324, math.inf])
+def test_numbers_near_the_limits_of_floats_are_drawn_or_left_out(tmp_path: Path, value: float) -> None:
+    csv = tmp_path / "metrics.csv"
+    spread = abs(value)
+    csv.write_text(
+        "iterations,timesteps,eval/episode_return,eval/episode_return_std,train/loss\n"
+        f"1,100,{value!r},{spread!r},{value!r}\n2,200,{-value!r},{spread!r},{-value!r}\n3,300,1.0,2.0,3.0\n"
+    )
+    assert draw_learning_curve(csv, tmp_path / "a.png")
+    assert_is_picture(tmp_path / "a.png")
 
 
 def test_of_several_seeds_each_is_a_line_and_the_band_is_over_them(

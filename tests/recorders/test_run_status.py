@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evorl.recorders.run_status import (
     RunStatus,
@@ -82,6 +84,12 @@ def test_durations(seconds: float, text: str) -> None:
 
 def test_numbers_have_four_digits() -> None:
     assert [format_number(x) for x in (0.000123456, 1234.567, 1e9, math.nan)] == ["0.0001235", "1235", "1e+09", "nan"]
+
+
+@given(st.lists(st.floats(), max_size=60), st.integers(1, 50))
+def test_any_numbers_make_a_sparkline(values: list[float], width: int) -> None:
+    line = sparkline(values, width)
+    assert line == "" or len(line) == min(len(values), width)
 
 
 def test_sparklines() -> None:
