@@ -6,6 +6,7 @@ import functools
 import importlib
 import math
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ VECTORIZATIONS = ("in_process", "async")
 SEED_BITS = "seed_bits"  # entry of an environment's ``metadata``: number of bits of its seeds, 31 by default
 # Names with these prefixes -> the package that registers them with Gymnasium, and its extra.
 _REGISTERED_BY = {"ALE/": ("ale_py", "atari"), "dm_control/": ("shimmy", "dm_control")}
+_in_use: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # unwrapped environments, by id
 _ASYNC_TIMEOUT = 60.0  # seconds to wait for the response of a worker process
 
 
@@ -177,6 +179,13 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
         self._envs = [make() for _ in range(num_envs)]
         self._arguments: Mapping[str, np.ndarray] = {}
         super().__init__(self._envs[0], num_envs, obs_key, metrics, goal_task)
+        inner = {id(env.unwrapped): env.unwrapped for env in self._envs}
+        if len(inner) < num_envs or any(key in _in_use for key in inner):
+            raise HostEnvError(
+                f"the function returned the same {type(self._envs[0].unwrapped).__name__} twice, so environments would "
+                "share its state: create a new one in every call (is it cached, or created outside of the function?)."
+            )
+        _in_use.update(inner)
 
     def set_arguments(self, arguments: Mapping[str, np.ndarray]) -> None:
         """Set the ``options`` of later resets, arrays ``[B, ...]`` by name; environment i receives entry i of each."""
@@ -250,6 +259,7 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
     def close(self) -> None:
         for env in self._envs:
             env.close()
+            _in_use.pop(id(env.unwrapped), None)
 
 
 class AsyncGymnasiumEnv(_GymnasiumEnv):

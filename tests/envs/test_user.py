@@ -17,6 +17,7 @@ import pytest
 
 from evorl.algorithms.ppo import PPOWorkflow
 from evorl.envs import create_env
+from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.envs.wrappers import VmapWrapper
 from tests.envs.host.test_answers import Answering
 from tests.support.errors import raises_naming
@@ -154,6 +155,36 @@ def limited() -> gymnasium.Env:
 
 def test_the_time_limit_of_a_wrapper_is_known() -> None:
     assert create_env({"factory": f"{__name__}:limited"}, parallel=2).max_episode_steps == 9
+
+
+only = Answering({})
+SHARED: list[Callable[[], Any]] = [
+    lambda: only,
+    lambda: gymnasium.wrappers.TimeLimit(only, 3),
+    functools.cache(lambda: Answering({})),
+]
+
+
+@pytest.mark.parametrize("make", SHARED)
+def test_environments_that_would_share_a_state_are_refused(
+    make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within a vector environment, and between those of training and evaluation; a closed one may be used again."""
+    monkeypatch.setitem(vars(sys.modules["own_envs"]), "make_shared", make)
+    with raises_naming(HostEnvError, "same Answering", "create a new one"):
+        create_env({"factory": "own_envs:make_shared"}, parallel=2)
+    env = create_env({"factory": "own_envs:make_shared"}, parallel=1)
+    with raises_naming(HostEnvError, "same Answering"):
+        create_env({"factory": "own_envs:make_shared"}, parallel=1)
+    env.close()
+    create_env({"factory": "own_envs:make_shared"}, parallel=1).close()
+
+
+def test_a_function_without_a_python_signature_requires_what_it_wraps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(vars(sys.modules["own_envs"]), "make_cached", functools.cache(_make_game))
+    assert isinstance(create_env({"factory": "own_envs:make_cached", "level": 1}).unwrapped, ProbeEnv)
+    with raises_naming(ValueError, "requires level", "+env.level="):
+        create_env({"factory": "own_envs:make_cached"})
 
 
 def pendulum(size: int = 0, **options: Any) -> gymnasium.Env:
