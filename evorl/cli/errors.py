@@ -93,8 +93,7 @@ def _describe_machine_error(error: RuntimeError | AssertionError) -> str | None:
     if not text and os.environ.get("JAX_PLATFORMS") == "cuda":  # JAX skips CUDA without a GPU, and asserts a platform
         text = "Unknown backend: 'cuda' requested, but no NVIDIA GPU is visible"
     if platform := _NO_PLATFORM.match(text):
-        variable = "JAX_PLATFORM_NAME" if "JAX_PLATFORM_NAME" in os.environ else "JAX_PLATFORMS"
-        return f"JAX cannot run on {platform[1]!r}: {platform[2]}. Unset {variable}, or set it to another platform."
+        return f"JAX cannot run on {platform[1]!r}: {platform[2]}. Unset JAX_PLATFORMS and JAX_PLATFORM_NAME."
     if "RESOURCE_EXHAUSTED" in text:
         first_line = text.strip().splitlines()[0]
         return f"This machine does not have enough memory ({first_line}). Use fewer environments, members or episodes."

@@ -50,7 +50,8 @@ def _made_as_configured(settings: dict[str, Any]) -> tuple[VectorEnv, str]:
         if "library" in settings or "name" in settings:
             names = ", ".join(f"env.{key}={settings[key]}" for key in ("factory", "library", "name") if key in settings)
             raise ValueError(f"An environment needs either a factory or a library and a name, got {names}: remove one.")
-        return load(tables.USER_FACTORY)(settings["factory"], **_without(settings, "factory")), settings["factory"]
+        factory = settings.pop("factory")
+        return load(tables.USER_FACTORY)(factory, **settings), factory
     library, name = _resolve(settings.pop("library", None), settings.pop("name", None))
     return _create(library, name, settings), f"{library}/{name}"
 
@@ -62,14 +63,11 @@ def _create(library: str, name: str, settings: dict[str, Any]) -> VectorEnv:
                 f"env.host=compiled is available only for {', '.join(tables.COMPILED_LIBRARIES)}, not for {library}: "
                 f"{'use env.host=loop or callback' if library in tables.HOST_LIBRARIES else 'remove env.host'}."
             )
-        return load(tables.COMPILED_LIBRARIES[library])(name, **_without(settings, "host"))
+        del settings["host"]
+        return load(tables.COMPILED_LIBRARIES[library])(name, **settings)
     if library in tables.HOST_LIBRARIES:
         return load(tables.HOST_FACTORY)(load(tables.HOST_LIBRARIES[library]), f"{library} {name}", name, **settings)
     return load(tables.LIBRARIES[library])(name, **settings)
-
-
-def _without(settings: Mapping[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name != key}
 
 
 def _resolve(library: str | None, name: str | None) -> tuple[str, str]:

@@ -78,7 +78,7 @@ def make_gymnasium_simulators(
     limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
     make = functools.partial(_make_one, name, wrappers, {**kwargs, **limit}, terminal_on_life_loss, action_repeat)
     cls = AsyncGymnasiumEnv if vectorization == "async" else InProcessGymnasiumEnv
-    simulators = cls(make, num_envs, obs_key, metrics, goal_task)
+    simulators = cls(make, num_envs, obs_key=obs_key, metrics=metrics, goal_task=goal_task)
     simulators.action_repeat = action_repeat
     return simulators
 
@@ -125,7 +125,12 @@ class _GymnasiumEnv(HostVectorEnv):
     """Base class of both vectorizations: converts the spaces, and selects entries of observations and ``info``."""
 
     def __init__(
-        self, single: Any, num_envs: int, obs_key: str | None, metrics: Sequence[str], goal_task: str | None
+        self,
+        single: Any,
+        num_envs: int,
+        obs_key: str | None = None,
+        metrics: Sequence[str] = (),
+        goal_task: str | None = None,
     ) -> None:
         self.num_envs = num_envs
         self._obs_key = obs_key
@@ -165,20 +170,13 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
     Args:
         make: function that creates one environment.
         num_envs: number of environments.
-        obs_key, metrics, goal_task: see ``make_gymnasium_simulators``.
+        selected: ``obs_key``, ``metrics`` and ``goal_task`` of ``make_gymnasium_simulators``.
     """
 
-    def __init__(
-        self,
-        make: Callable[[], Any],
-        num_envs: int,
-        obs_key: str | None = None,
-        metrics: Sequence[str] = (),
-        goal_task: str | None = None,
-    ) -> None:
+    def __init__(self, make: Callable[[], Any], num_envs: int, **selected: Any) -> None:
         self._envs = [make() for _ in range(num_envs)]
         self._arguments: Mapping[str, np.ndarray] = {}
-        super().__init__(self._envs[0], num_envs, obs_key, metrics, goal_task)
+        super().__init__(self._envs[0], num_envs, **selected)
         inner = {id(env.unwrapped): env.unwrapped for env in self._envs}
         if len(inner) < num_envs or any(key in _in_use for key in inner):
             raise HostEnvError(
@@ -205,9 +203,7 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
                 options = {name: value[i] for name, value in self._arguments.items()} or None
                 start = answers.as_start(self._envs[i].reset(seed=int(seeds[i]), options=options))
                 answers.put_observation(self.obs_space, batch, i, self._observed(start))
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:  # also SystemExit of an environment
+            except BaseException as error:
                 raise answers.failure_of(f"environment {i}", "reset", error) from error
         return batch
 
@@ -226,9 +222,7 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
                 truncation[i] = answers.as_flag(truncated, "truncated")
                 for name in self._metrics:
                     metrics[name][i] = answers.as_metric(info, name)
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:  # also SystemExit of an environment
+            except BaseException as error:
                 raise answers.failure_of(f"environment {i}", "step", error) from error
         return batch, reward, termination, truncation, metrics
 
@@ -242,11 +236,7 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
         return self._envs[0].unwrapped.model if bodies_of(self._envs[0]) else None
 
     def render(self) -> np.ndarray | None:
-        """Return an image ``[H, W, 3]`` of the first environment; ``None`` without ``render_mode: rgb_array``.
-
-        Raises:
-            ImportError: a package required for rendering is not installed.
-        """
+        """Render the first environment; raise ``ImportError`` if a package that this requires is not installed."""
         import gymnasium
 
         try:
@@ -268,22 +258,15 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
     It takes the arguments of ``InProcessGymnasiumEnv``; ``make`` is pickled for the worker processes.
     """
 
-    def __init__(
-        self,
-        make: Callable[[], Any],
-        num_envs: int,
-        obs_key: str | None = None,
-        metrics: Sequence[str] = (),
-        goal_task: str | None = None,
-    ) -> None:
+    def __init__(self, make: Callable[[], Any], num_envs: int, **selected: Any) -> None:
         from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
         single = make()
-        super().__init__(single, num_envs, obs_key, metrics, goal_task)
+        super().__init__(single, num_envs, **selected)
         single.close()
         # Workers are spawned, because forking a process with JAX's threads can hang.
         # Any: Gymnasium's types allow only its own wrappers.
-        makes: Any = functools.partial(CheckedAnswers, make, obs_key, tuple(metrics))
+        makes: Any = functools.partial(CheckedAnswers, make, self._obs_key, self._metrics)
         self._env = AsyncVectorEnv(
             [makes] * num_envs, shared_memory=True, context="spawn", autoreset_mode=AutoresetMode.DISABLED
         )
@@ -317,7 +300,6 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
             raise HostEnvError(f"{subject} failed in {method}: {type(error).__name__}: {reason}{status}") from error
 
     def render(self) -> np.ndarray | None:
-        """Return an image ``[H, W, 3]`` of the first environment; ``None`` without ``render_mode: rgb_array``."""
         pictures = self._env.render()
         return np.asarray(pictures[0]) if pictures else None
 

@@ -164,9 +164,7 @@ class PettingZooVectorEnv(HostVectorEnv):
     def _called(self, copy: int, method: str, call: Callable[[Any], Any]) -> Any:
         try:
             return call(self._envs[copy])
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # also SystemExit of an environment
+        except BaseException as error:
             first = copy * len(self._agents)
             subject = f"environments {first} to {first + len(self._agents) - 1} (copy {copy})"
             raise answers.failure_of(subject, method, error) from error

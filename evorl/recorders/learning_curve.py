@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from evorl.recorders.pictures import white_figure, write_png
 from evorl.recorders.row_file import RowFile
-from evorl.recorders.run_status import EVALUATION, NO_LOSS, TRAINING, is_drawable, spread_column
+from evorl.recorders.run_status import EVALUATION, MAX_DRAWN, NO_LOSS, TRAINING, spread_column
 from evorl.runs.recorder import Recorder, Row, RunPlan
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def draw_learning_curve(metrics_csv: Path | str, picture: Path | str, title: str
 
 
 def read_curves(metrics_csv: Path | str) -> Curves:
-    """Return the drawable values of every metric with their environment steps, ``name -> (steps, values)``.
+    """Return the values below ``MAX_DRAWN`` of every metric with their environment steps, ``name -> (steps, values)``.
 
     Raises:
         RunFolderError: the file is corrupted; see ``RowFile.metrics``.
@@ -91,9 +91,9 @@ def read_curves(metrics_csv: Path | str) -> Curves:
 
 
 def extend_curves(curves: Curves, row: Row) -> None:
-    """Append the drawable values of a row that has ``timesteps`` to the curves, in place."""
+    """Append the values below ``MAX_DRAWN`` of a row with ``timesteps`` to the curves, in place."""
     for name, value in row.items():
-        if name not in ("iterations", "timesteps") and is_drawable(value):
+        if name not in ("iterations", "timesteps") and abs(value) < MAX_DRAWN:
             steps, values = curves.setdefault(name, ([], []))
             steps.append(float(row["timesteps"]))
             values.append(float(value))

@@ -13,6 +13,7 @@ from evorl.runs.recorder import Row, RunPlan
 EVALUATION = "eval/episode_return"
 TRAINING = "train/episode_return"
 NO_LOSS = {TRAINING, "train/episode_length", "train/episodes", "train/updates"}
+MAX_DRAWN = 1e300  # charts show smaller numbers only: differences of larger ones may overflow
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -150,19 +151,13 @@ def format_duration(seconds: float) -> str:
 
 
 def sparkline(values: list[float], width: int = 40) -> str:
-    """Return a curve of at most ``width`` characters, with a blank for a value that ``is_drawable`` rejects."""
+    """Return a curve of at most ``width`` characters, with blanks for NaN and numbers of at least ``MAX_DRAWN``."""
     if len(values) > width:  # means of equal parts, so that the whole history remains visible
         edges = [i * len(values) // width for i in range(width + 1)]
         values = [sum(values[a:b]) / (b - a) for a, b in itertools.pairwise(edges)]
-    shown = [v for v in values if is_drawable(v)]
+    shown = [v for v in values if abs(v) < MAX_DRAWN]
     if not shown:
         return ""
     low, span, top = min(shown), max(shown) - min(shown), len(_BARS) - 1
-    return "".join(
-        _BARS[round((v - low) / span * top) if span else top // 2] if is_drawable(v) else " " for v in values
-    )
-
-
-def is_drawable(value: float) -> bool:
-    """Return True if a chart can show the value: differences of larger numbers may overflow, and NaN is no number."""
-    return abs(value) < 1e300
+    bars = (_BARS[round((v - low) / span * top) if span else top // 2] if abs(v) < MAX_DRAWN else " " for v in values)
+    return "".join(bars)

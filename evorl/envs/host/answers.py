@@ -143,7 +143,9 @@ def changes_values(array: np.ndarray, dtype: np.dtype) -> bool:
 
 
 def failure_of(who: str, method: str, error: BaseException) -> HostEnvError:
-    """Return the error for a failed ``method`` of the environment named ``who``; ``error`` may be a ``SystemExit``."""
+    """Return the error for a failed ``method`` of the environment named ``who``, also ``SystemExit``; raise Ctrl-C."""
+    if isinstance(error, KeyboardInterrupt):
+        raise error
     if isinstance(error, HostEnvError):
         return HostEnvError(f"{who} returned an invalid value from {method}: {error}")
     text = str(error)

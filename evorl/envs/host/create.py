@@ -48,10 +48,9 @@ def create_host_env(make: Callable[..., HostVectorEnv], title: str, *names: str,
 def check_arguments(function: Callable[..., Any], names: Container[str]) -> None:
     """Raise ``ValueError`` if ``names``, the passed arguments, lack a parameter of ``function`` without a default."""
     # A decorator may pass arguments itself. Those of C, such as functools.cache, have only the signature they wrap.
-    signature = inspect.signature(function, follow_wrapped=not inspect.isfunction(function))
-    for name, parameter in signature.parameters.items():
-        is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-        if is_named and parameter.default is parameter.empty and name not in names:
+    for name, p in inspect.signature(function, follow_wrapped=not inspect.isfunction(function)).parameters.items():
+        is_named = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        if is_named and p.default is p.empty and name not in names:
             advice = f"add +env.{name}=VALUE on the command line, or {name} to the section env of a config"
             if name == "max_episode_steps" and "num_envs" in names:
                 advice = f"set env.{name}"
