@@ -169,7 +169,7 @@ SHARED: list[Callable[[], Any]] = [
 def test_environments_that_would_share_a_state_are_refused(
     make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Within a vector environment, and between those of training and evaluation; a closed one may be used again."""
+    """Within a vector environment, and between training and evaluation; a closed one may be used again."""
     monkeypatch.setitem(vars(sys.modules["own_envs"]), "make_shared", make)
     with raises_naming(HostEnvError, "same Answering", "create a new one"):
         create_env({"factory": "own_envs:make_shared"}, parallel=2)

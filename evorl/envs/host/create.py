@@ -47,7 +47,7 @@ def create_host_env(make: Callable[..., HostVectorEnv], title: str, *names: str,
 
 def check_arguments(function: Callable[..., Any], names: Container[str]) -> None:
     """Raise ``ValueError`` if ``names``, the passed arguments, lack a parameter of ``function`` without a default."""
-    # A decorator may pass arguments itself. Those of C, such as functools.cache, have only the signature they wrap.
+    # A decorator may pass arguments itself. One written in C, such as functools.cache, lacks a signature.
     for name, p in inspect.signature(function, follow_wrapped=not inspect.isfunction(function)).parameters.items():
         is_named = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
         if is_named and p.default is p.empty and name not in names:
