@@ -10,7 +10,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from evorl.cli.config_tree import AGENT_PARTS, config_folder, config_names, long_names
@@ -90,22 +90,16 @@ def _exit(error: Exception, text: str, status: int = 1) -> None:
 def _describe_machine_error(error: RuntimeError | AssertionError) -> str | None:
     """Return an error of JAX about its platform or memory as a short text; ``None`` for other errors (bugs)."""
     text = str(error)
-    if isinstance(error, AssertionError):
-        text = "Unknown backend: 'cuda' requested, but no NVIDIA GPU is visible" if _has_no_device() else ""
+    if isinstance(error, AssertionError) and "jax" in sys.modules:
+        with suppress(AssertionError):  # without a GPU, JAX skips CUDA, and asserts that a platform exists
+            return sys.modules["jax"].devices() and None
+        text = "Unknown backend: 'cuda' requested, but no NVIDIA GPU is visible"
     if platform := _NO_PLATFORM.match(text):
         return f"JAX cannot run on {platform[1]!r}: {platform[2]}. Unset JAX_PLATFORMS and JAX_PLATFORM_NAME."
     if "RESOURCE_EXHAUSTED" in text:
         first_line = text.strip().splitlines()[0]
         return f"This machine does not have enough memory ({first_line}). Use fewer environments, members or episodes."
     return None
-
-
-def _has_no_device() -> bool:
-    """Return True if JAX finds no device: without a GPU, it skips CUDA, and then asserts that a platform exists."""
-    try:
-        return not sys.modules["jax"].devices()
-    except (AssertionError, KeyError) as error:
-        return isinstance(error, AssertionError)
 
 
 def is_of_config(error: Exception) -> bool:

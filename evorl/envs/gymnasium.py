@@ -126,7 +126,7 @@ class _GymnasiumEnv(HostVectorEnv):
 
     def __init__(
         self,
-        single: Any,
+        env: Any,
         num_envs: int,
         obs_key: str | None = None,
         metrics: Sequence[str] = (),
@@ -134,7 +134,7 @@ class _GymnasiumEnv(HostVectorEnv):
     ) -> None:
         self.num_envs = num_envs
         self._obs_key = obs_key
-        space = single.observation_space
+        space = env.observation_space
         if obs_key is not None:
             entries = getattr(space, "spaces", None)
             if not isinstance(entries, Mapping):
@@ -142,13 +142,13 @@ class _GymnasiumEnv(HostVectorEnv):
             check_names([obs_key], entries, "value of env.obs_key")
             space = entries[obs_key]
         self.obs_space = space_of(space)
-        self.goal_task = goal_task_of(single, self.obs_space, goal_task)
-        self.action_space, self._convert_actions = action_space_of(single.action_space)
-        spec = single.spec
-        self.max_episode_steps = _own_limit(single) if spec is None else spec.max_episode_steps
+        self.goal_task = goal_task_of(env, self.obs_space, goal_task)
+        self.action_space, self._convert_actions = action_space_of(env.action_space)
+        spec = env.spec
+        self.max_episode_steps = _own_limit(env) if spec is None else spec.max_episode_steps
         self._metrics = tuple(metrics)
         self.info_spec = dict.fromkeys(self._metrics, ((), np.float32))
-        self.seed_bits = int((single.metadata or {}).get(SEED_BITS, self.seed_bits))
+        self.seed_bits = int((env.metadata or {}).get(SEED_BITS, self.seed_bits))
 
     def _observed(self, obs: Any) -> Any:
         return obs if self._obs_key is None else obs[self._obs_key]

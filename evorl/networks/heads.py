@@ -41,8 +41,7 @@ class PolicyNetwork(nn.Module):
         torso: a module such as ``Torso``.
         num_outputs: number of outputs, such as ``num_parameters`` of an ``ActionDistribution``.
         observation_ndim: number of axes of one observation.
-        output_scale: gain of the head's initial weights; a small gain makes initial actions almost independent of the
-            observation.
+        output_scale: gain of the head's initial weights; if small, first actions depend little on observations.
         state_independent_std: the second half of the outputs (log standard deviations) is one learned vector that does
             not depend on the observation.
         initial_log_std: initial value of that vector.

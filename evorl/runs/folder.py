@@ -92,8 +92,7 @@ class RunFolder:
         Args:
             root: folder of all runs, created if missing.
             config: the composed config: an OmegaConf node, a mapping, or YAML text.
-            name: name of the new folder; ``None`` for the current time, followed by a number if another run started in
-                the same second.
+            name: name of the new folder; ``None`` for the current time, with a number if it is already taken.
 
         Raises:
             RunFolderError: ``name`` is already a run, or the folder cannot be written.

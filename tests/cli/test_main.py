@@ -289,10 +289,19 @@ def test_a_platform_that_is_none_is_one_sentence(
 
     monkeypatch.setattr(preparation, "workflow_from_config", fail)
     if isinstance(error, AssertionError):
-        with pytest.raises(AssertionError):  # of the user's code: the machine has a device
-            run(cli.train, *SMALL, f"runs_folder={tmp_path}")
         monkeypatch.setattr("jax.devices", fail)
     _, err = run(cli.train, *SMALL, f"runs_folder={tmp_path}")
     assert err.startswith("Error: ")
     assert_names(err, "JAX", variable, *parts)
     assert err.count("\n") == 1
+
+
+def test_an_assertion_that_fails_on_a_machine_with_devices_is_a_bug(
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(preparation, "workflow_from_config", fail)
+    with pytest.raises(AssertionError):
+        run(cli.train, *SMALL, f"runs_folder={tmp_path}")
