@@ -1,7 +1,6 @@
 """Warm start: initializes a new run's agent with parameters and observation statistics of another run.
 
-Only arrays are read from the other run. Code that its config names is not executed, so it is safe to start from an
-untrusted run.
+Only arrays are read from the other run, and no code that its config names is executed, so it need not be trusted.
 """
 
 from __future__ import annotations
@@ -42,8 +41,7 @@ class WarmStart:
 
     Attributes:
         workflow: workflow of the new run.
-        arrays: loaded parameters and statistics by their paths in the state, with a leading axis S if the other run has
-            several seeds.
+        arrays: parameters and statistics by path in the state, with a leading axis S if the run has several seeds.
         messages: sentences for the user about loaded and omitted parts.
     """
 
@@ -76,8 +74,7 @@ def warm_start(
         run: folder of the other run.
         parts: names of the parts of the agent's parameters, such as ``policy``; ``None`` loads all parts that both runs
             have. Target networks are loaded with their online networks, observation statistics with every part.
-        which: checkpoint to load: ``best``, ``latest``, or an iteration. If no checkpoint was evaluated, ``best`` means
-            ``latest``.
+        which: checkpoint to load: ``best``, ``latest``, or an iteration. Without evaluations, ``best`` is ``latest``.
 
     Raises:
         ValueError: parts, shapes, seeds or normalization of the agents differ, or a run's algorithm is unsupported.

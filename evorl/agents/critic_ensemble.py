@@ -177,8 +177,7 @@ class CriticEnsembleAgent(Agent):
     ) -> tuple[jax.Array, PyTreeDict]:
         """Return the loss against targets ``r + discount * (next_outputs - next_costs)``, summed over critics.
 
-        This is half the squared error of values, or the cross-entropy of distributions, whose atoms are all shifted by
-        the costs.
+        This is half the squared error of values, or the cross-entropy of distributions with atoms shifted by the costs.
 
         Args:
             outputs: critics' outputs for ``(s, a)``, ``[K, N, *]``.

@@ -105,8 +105,7 @@ class IntrinsicReward(PyTreeNode):
         """Return a copy whose model is built for the spaces of ``env``.
 
         Raises:
-            ValueError: the observations are not a single array, the action space is not supported, or a layer is
-                invalid.
+            ValueError: observations are not a single array, the action space is not supported, or a layer is invalid.
         """
         names = ("torso", "activation", "layer_norm", "orthogonal", "dtype")
         torso = build_torso({name: getattr(self.network, name) for name in names}, where="intrinsic.network")

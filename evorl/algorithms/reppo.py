@@ -132,8 +132,8 @@ class REPPOAgent(CriticEnsembleAgent):
         """Return the inputs of the losses for a trajectory ``[T, B]``, with soft TD(lambda) returns ``extras.targets``.
 
         ``G_t = r_t + discount (1 - termination_t) [lambda G_{t+1} + (1 - lambda) Q(s_{t+1}, a') - alpha log pi(a')]``.
-        ``a'`` is chosen at the true successor, even if truncated, with the noise of ``a_t``: it depends on ``s_{t+1}``
-        and ``a_t`` only, so that targets vary less. Lambda is 0 at episode ends. ``keys``: ``[T, B]``.
+        ``a'`` is chosen at the true successor, even if truncated, with the noise of ``a_t`` instead of new noise, as in
+        the authors' code. Lambda is 0 at episode ends. ``keys``: ``[T, B]``.
         """
         params, extras = agent_state.params, PyTreeDict(sample_keys=keys)
         policy = self.policy(agent_state, params.policy, trajectory.next_obs)

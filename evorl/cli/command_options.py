@@ -130,8 +130,7 @@ def read_options(
         All options by name, each with its checked value or its default; and the positional arguments, in order.
 
     Raises:
-        ValueError: an option is unknown, given twice, unreadable or invalid; or there is an unexpected positional
-            argument.
+        ValueError: an option is unknown, repeated, unreadable or invalid; or a positional argument is unexpected.
     """
     values: dict[str, Any] = {}
     without_name = []

@@ -171,7 +171,9 @@ def _of_training(name: str, before: Sequence[str], last: str) -> Iterable[str]:
             known = ("true", "false")
         return _beginning(last, [f"{key}={head}{comma}{choice}" for choice in known])
     if name in ("evaluate", "save-replay"):
-        return _beginning(last, [*(f"{key}=" for key in ("run", "trust", *changeable_settings(name))), "--help"])
+        return _beginning(
+            last, [*(f"{key}=" for key in ("run", "runs_folder", "trust", *changeable_settings(name))), "--help"]
+        )
     flags = ["--help", "--cfg", "--multirun", "--config-dir", "--plan"]
     keys = [*(f"{group}=" for group in _GROUPS), *_next_parts(_values(_config(before)), last)]
     return dict.fromkeys(_beginning(last, [*keys, *flags]))

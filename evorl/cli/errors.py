@@ -10,7 +10,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from evorl.cli.config_tree import AGENT_PARTS, config_folder, config_names, long_names
@@ -20,7 +20,9 @@ from evorl.execution.multiprocess import LOST_STATUS, describe_lost_process
 from evorl.ops.terminal_text import TerminalStream, escaped, raw_stream, sentence
 
 TRACEBACK_VARIABLE = "EVORL_TRACEBACK"
-_NO_PLATFORM = re.compile(r"Un.* backend:? '(.*?)'(?:: | requested, but )(.*?)\.?(?: \(set JAX_PLATFORMS|$)", re.DOTALL)
+_NO_PLATFORM = re.compile(
+    r"(?s)(?:Unable to initialize|Unknown) backend:? '(.*?)'(?::| requested, but) (.*?)\.?(?: \((?:set|you)|$)"
+)
 _NO_NAME = re.compile(r"Config group override must be a string or a list. Got (\w+)")
 
 
@@ -90,12 +92,10 @@ def _exit(error: Exception, text: str, status: int = 1) -> None:
 def _describe_machine_error(error: RuntimeError | AssertionError) -> str | None:
     """Return an error of JAX about its platform or memory as a short text; ``None`` for other errors (bugs)."""
     text = str(error)
-    if isinstance(error, AssertionError) and "jax" in sys.modules:
-        with suppress(AssertionError):  # without a GPU, JAX skips CUDA, and asserts that a platform exists
-            return sys.modules["jax"].devices() and None
-        text = "Unknown backend: 'cuda' requested, but no NVIDIA GPU is visible"
+    if not text and traceback.extract_tb(error.__traceback__)[-1].filename.endswith("xla_bridge.py"):
+        text = "Unknown backend: 'cuda' requested, but no NVIDIA GPU is visible"  # JAX asserts that it has a platform
     if platform := _NO_PLATFORM.match(text):
-        return f"JAX cannot run on {platform[1]!r}: {platform[2]}. Unset JAX_PLATFORMS and JAX_PLATFORM_NAME."
+        return f"JAX cannot run on {platform[1]!r}: {platform[2]}. Set JAX_PLATFORMS=cpu; unset JAX_PLATFORM_NAME."
     if "RESOURCE_EXHAUSTED" in text:
         first_line = text.strip().splitlines()[0]
         return f"This machine does not have enough memory ({first_line}). Use fewer environments, members or episodes."

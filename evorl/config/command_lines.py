@@ -86,8 +86,7 @@ def as_text(text: str) -> str:
 def as_override(value: Any) -> str:
     """Return a value in the syntax of the command line: ``{a: [0.1, true]}`` for ``{"a": [0.1, True]}``.
 
-    An array becomes a list. A function or class becomes its name, ``package.module:function``; see ``name_of`` for
-    errors.
+    An array becomes a list. A function or class becomes its name, ``package.module:function``; errors: ``name_of``.
     """
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{name}: {as_override(each)}" for name, each in value.items()) + "}"

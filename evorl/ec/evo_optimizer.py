@@ -64,8 +64,7 @@ class EvoOptimizer(PyTreeNode):
     def inject(self, state: PyTreeDict, solutions: Params, rows: jax.Array) -> PyTreeDict:
         """Return the state in which external solutions replace individuals of the generation to evaluate next.
 
-        ``ask`` returns these solutions and ``tell`` uses their fitness, so that they take part in selection and
-        recombination.
+        ``ask`` returns these solutions and ``tell`` uses their fitness for selection and recombination.
 
         Args:
             state: state of the optimizer. The first call may add entries to it.

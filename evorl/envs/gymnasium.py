@@ -6,7 +6,6 @@ import functools
 import importlib
 import math
 import warnings
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -29,7 +28,6 @@ VECTORIZATIONS = ("in_process", "async")
 SEED_BITS = "seed_bits"  # entry of an environment's ``metadata``: number of bits of its seeds, 31 by default
 # Names with these prefixes -> the package that registers them with Gymnasium, and its extra.
 _REGISTERED_BY = {"ALE/": ("ale_py", "atari"), "dm_control/": ("shimmy", "dm_control")}
-_in_use: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # unwrapped environments, by id
 _ASYNC_TIMEOUT = 60.0  # seconds to wait for the response of a worker process
 
 
@@ -78,7 +76,7 @@ def make_gymnasium_simulators(
     limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
     make = functools.partial(_make_one, name, wrappers, {**kwargs, **limit}, terminal_on_life_loss, action_repeat)
     cls = AsyncGymnasiumEnv if vectorization == "async" else InProcessGymnasiumEnv
-    simulators = cls(make, num_envs, obs_key=obs_key, metrics=metrics, goal_task=goal_task)
+    simulators = cls(make, num_envs, obs_key, metrics, goal_task)
     simulators.action_repeat = action_repeat
     return simulators
 
@@ -125,16 +123,11 @@ class _GymnasiumEnv(HostVectorEnv):
     """Base class of both vectorizations: converts the spaces, and selects entries of observations and ``info``."""
 
     def __init__(
-        self,
-        env: Any,
-        num_envs: int,
-        obs_key: str | None = None,
-        metrics: Sequence[str] = (),
-        goal_task: str | None = None,
+        self, single: Any, num_envs: int, obs_key: str | None, metrics: Sequence[str], goal_task: str | None
     ) -> None:
         self.num_envs = num_envs
         self._obs_key = obs_key
-        space = env.observation_space
+        space = single.observation_space
         if obs_key is not None:
             entries = getattr(space, "spaces", None)
             if not isinstance(entries, Mapping):
@@ -142,13 +135,13 @@ class _GymnasiumEnv(HostVectorEnv):
             check_names([obs_key], entries, "value of env.obs_key")
             space = entries[obs_key]
         self.obs_space = space_of(space)
-        self.goal_task = goal_task_of(env, self.obs_space, goal_task)
-        self.action_space, self._convert_actions = action_space_of(env.action_space)
-        spec = env.spec
-        self.max_episode_steps = _own_limit(env) if spec is None else spec.max_episode_steps
+        self.goal_task = goal_task_of(single, self.obs_space, goal_task)
+        self.action_space, self._convert_actions = action_space_of(single.action_space)
+        spec = single.spec
+        self.max_episode_steps = _own_limit(single) if spec is None else spec.max_episode_steps
         self._metrics = tuple(metrics)
         self.info_spec = dict.fromkeys(self._metrics, ((), np.float32))
-        self.seed_bits = int((env.metadata or {}).get(SEED_BITS, self.seed_bits))
+        self.seed_bits = int((single.metadata or {}).get(SEED_BITS, self.seed_bits))
 
     def _observed(self, obs: Any) -> Any:
         return obs if self._obs_key is None else obs[self._obs_key]
@@ -170,20 +163,25 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
     Args:
         make: function that creates one environment.
         num_envs: number of environments.
-        selected: ``obs_key``, ``metrics`` and ``goal_task`` of ``make_gymnasium_simulators``.
+        obs_key, metrics, goal_task: see ``make_gymnasium_simulators``.
     """
 
-    def __init__(self, make: Callable[[], Any], num_envs: int, **selected: Any) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        num_envs: int,
+        obs_key: str | None = None,
+        metrics: Sequence[str] = (),
+        goal_task: str | None = None,
+    ) -> None:
         self._envs = [make() for _ in range(num_envs)]
         self._arguments: Mapping[str, np.ndarray] = {}
-        super().__init__(self._envs[0], num_envs, **selected)
-        inner = {id(env.unwrapped): env.unwrapped for env in self._envs}
-        if len(inner) < num_envs or any(key in _in_use for key in inner):
+        if len({id(env.unwrapped) for env in self._envs}) < num_envs:
             raise HostEnvError(
                 f"the function returned the same {type(self._envs[0].unwrapped).__name__} twice, so environments would "
                 "share its state: create a new one in every call (is it cached, or created outside of the function?)."
             )
-        _in_use.update(inner)
+        super().__init__(self._envs[0], num_envs, obs_key, metrics, goal_task)
 
     def set_arguments(self, arguments: Mapping[str, np.ndarray]) -> None:
         """Set the ``options`` of later resets, arrays ``[B, ...]`` by name; environment i receives entry i of each."""
@@ -236,7 +234,11 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
         return self._envs[0].unwrapped.model if bodies_of(self._envs[0]) else None
 
     def render(self) -> np.ndarray | None:
-        """Render the first environment; raise ``ImportError`` if a package that this requires is not installed."""
+        """Return an image ``[H, W, 3]`` of the first environment; ``None`` without ``render_mode: rgb_array``.
+
+        Raises:
+            ImportError: a package required for rendering is not installed.
+        """
         import gymnasium
 
         try:
@@ -249,7 +251,6 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
     def close(self) -> None:
         for env in self._envs:
             env.close()
-            _in_use.pop(id(env.unwrapped), None)
 
 
 class AsyncGymnasiumEnv(_GymnasiumEnv):
@@ -258,15 +259,22 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
     It takes the arguments of ``InProcessGymnasiumEnv``; ``make`` is pickled for the worker processes.
     """
 
-    def __init__(self, make: Callable[[], Any], num_envs: int, **selected: Any) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        num_envs: int,
+        obs_key: str | None = None,
+        metrics: Sequence[str] = (),
+        goal_task: str | None = None,
+    ) -> None:
         from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
         single = make()
-        super().__init__(single, num_envs, **selected)
+        super().__init__(single, num_envs, obs_key, metrics, goal_task)
         single.close()
         # Workers are spawned, because forking a process with JAX's threads can hang.
         # Any: Gymnasium's types allow only its own wrappers.
-        makes: Any = functools.partial(CheckedAnswers, make, self._obs_key, self._metrics)
+        makes: Any = functools.partial(CheckedAnswers, make, obs_key, tuple(metrics))
         self._env = AsyncVectorEnv(
             [makes] * num_envs, shared_memory=True, context="spawn", autoreset_mode=AutoresetMode.DISABLED
         )
@@ -300,6 +308,7 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
             raise HostEnvError(f"{subject} failed in {method}: {type(error).__name__}: {reason}{status}") from error
 
     def render(self) -> np.ndarray | None:
+        """Return an image ``[H, W, 3]`` of the first environment; ``None`` without ``render_mode: rgb_array``."""
         pictures = self._env.render()
         return np.asarray(pictures[0]) if pictures else None
 

@@ -92,8 +92,7 @@ class VectorEnv(EnvWrapper):
         """Return the first states of B episodes.
 
         Args:
-            key: a scalar key, into which the (global) index of each row is folded; or keys ``[B]``, one per row, used
-                unchanged.
+            key: a scalar key, into which the (global) index of each row is folded; or unchanged keys ``[B]`` of rows.
         """
         key = as_typed_key(key)
         if key.ndim == 0:

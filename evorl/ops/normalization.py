@@ -1,7 +1,6 @@
 """Running statistics of observations and rewards, and normalization with them.
 
-Statistics have the structure of one observation (an array or a pytree of arrays) and are float32 for any dtype of the
-observation.
+Statistics have the structure of one observation (an array or a pytree of arrays) and are float32 for any dtype.
 """
 
 from __future__ import annotations

@@ -171,8 +171,7 @@ class ParameterWorker:
         send: content of a push, ``gradient`` or ``delta``; see ``ParameterServerSettings``.
         seed: seed of the training run.
         worker: number of this worker, from 0; determines its random key.
-        collector: collector that replaces the workflow's environments, such as ``TrainingServer``; ``None`` for the
-            environments.
+        collector: replaces the workflow's environments, such as ``TrainingServer``; ``None`` for the environments.
         message: callback for status messages of the collector.
     """
 

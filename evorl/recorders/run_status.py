@@ -13,7 +13,7 @@ from evorl.runs.recorder import Row, RunPlan
 EVALUATION = "eval/episode_return"
 TRAINING = "train/episode_return"
 NO_LOSS = {TRAINING, "train/episode_length", "train/episodes", "train/updates"}
-MAX_DRAWN = 1e300  # charts show smaller numbers only: differences of larger ones may overflow
+MAX_DRAWN = 1e300  # charts show smaller magnitudes only: differences of larger ones may overflow
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -151,7 +151,7 @@ def format_duration(seconds: float) -> str:
 
 
 def sparkline(values: list[float], width: int = 40) -> str:
-    """Return a curve of at most ``width`` characters, with blanks for NaN and numbers of at least ``MAX_DRAWN``."""
+    """Return a curve of at most ``width`` characters, with blanks for NaN and magnitudes from ``MAX_DRAWN``; or ''."""
     if len(values) > width:  # means of equal parts, so that the whole history remains visible
         edges = [i * len(values) // width for i in range(width + 1)]
         values = [sum(values[a:b]) / (b - a) for a, b in itertools.pairwise(edges)]

@@ -24,8 +24,7 @@ class Shown:
     Attributes:
         title: title of the episode.
         rewards: reward of each step, float ``[T]``.
-        draw: function from the index of a step, 0 to T, to its image, uint8 ``[height, width, 3]``, always of the
-            same size.
+        draw: function from the index of a step, 0 to T, to its image, uint8 ``[height, width, 3]``, of constant size.
         episode: arrays of the episode, possibly of more than T steps; ``None`` if only images were stored.
         is_whole: True if the episode ends after T steps; False if it is longer and only its first T steps are shown.
     """

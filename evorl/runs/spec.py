@@ -125,8 +125,7 @@ class RunSpec(Part):
             config: nested mapping or OmegaConf node. Missing keys have their defaults.
 
         Raises:
-            ValueError: a value has the wrong type or is out of range; the message states the key, the value and the
-                accepted values.
+            ValueError: a value has the wrong type or is out of range; the message states the accepted values.
         """
         settings = plain(config)
         keys = cls.keys()

@@ -101,7 +101,8 @@ class GuardedConnection(asyncio.Protocol):
     Args:
         server: server of the connection.
         inner: wrapped protocol. If it has the attributes of ``Progress``, request timeouts are enforced here, otherwise
-            by the protocol. If it has ``refuse(message)``, clients beyond the limit receive a message.
+            by the protocol. If it has ``refuse(message)``, clients beyond the limit receive a message before they are
+            disconnected.
     """
 
     def __init__(self, server: SocketServer, inner: Any) -> None:

@@ -96,7 +96,9 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
         if self.random_first_step and (self.env.steps_on_host or self.env.max_episode_steps is None):
             raise ValueError("random_first_step=true needs an environment in JAX with env.max_episode_steps.")
         if self.restarts_episodes and (self.random_first_step or self._has_episodic_bonus):
-            raise ValueError("random_first_step and intrinsic=e3b continue episodes: set episodes_per_batch=null.")
+            raise ValueError(
+                "random_first_step and intrinsic=e3b need episodes that continue: set episodes_per_batch=null."
+            )
 
     @property
     def timesteps_per_iteration(self) -> int:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import jax
@@ -271,29 +275,52 @@ NO_PLATFORM_NAME = (
     "Unknown backend: 'gpu' requested, but no platforms that are instances of gpu are present. Platforms present are: "
     "cpu"
 )
+BROKEN_PLUGIN = (
+    "Unable to initialize backend 'cuda': no driver (you may need to uninstall the failing plugin package, or set "
+    "JAX_PLATFORMS=cpu to skip this backend.)"
+)
 
 
 @pytest.mark.parametrize(
-    ("variable", "error", "parts"),
+    ("error", "parts"),
     [
-        ("JAX_PLATFORMS", RuntimeError(NO_PLATFORM), ("'nope'", "['cpu', 'tpu']. Unset")),
-        ("JAX_PLATFORM_NAME", RuntimeError(NO_PLATFORM_NAME), ("'gpu'", "present are: cpu. Unset")),
-        ("JAX_PLATFORMS", AssertionError(), ("'cuda'", "no NVIDIA GPU")),
+        (NO_PLATFORM, ("'nope'", "['cpu', 'tpu']. Set")),
+        (NO_PLATFORM_NAME, ("'gpu'", "present are: cpu. Set")),
+        (BROKEN_PLUGIN, ("'cuda'", "no driver. Set")),
     ],
 )
 def test_a_platform_that_is_none_is_one_sentence(
-    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, error: Exception, parts: tuple[str, ...]
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, parts: tuple[str, ...]
 ) -> None:
-    def fail(*arguments: object) -> None:
-        raise error
+    def fail(config: object) -> None:
+        raise RuntimeError(error)
 
     monkeypatch.setattr(preparation, "workflow_from_config", fail)
-    if isinstance(error, AssertionError):
-        monkeypatch.setattr("jax.devices", fail)
     _, err = run(cli.train, *SMALL, f"runs_folder={tmp_path}")
     assert err.startswith("Error: ")
-    assert_names(err, "JAX", variable, *parts)
+    assert_names(err, "JAX", "JAX_PLATFORMS=cpu", *parts)
     assert err.count("\n") == 1
+
+
+def test_a_missing_gpu_is_one_sentence() -> None:
+    """JAX itself ends in an assertion without a text if it has no plugin for CUDA."""
+    code = """
+    from pathlib import Path
+    import jax
+    from evorl.cli.errors import explained_errors
+    with explained_errors(Path()):
+        jax.devices()
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env={**os.environ, "JAX_PLATFORMS": "cuda", "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("Error: JAX cannot run on 'cuda'")
+    assert ended.stderr.count("\n") == 1
 
 
 def test_an_assertion_that_fails_on_a_machine_with_devices_is_a_bug(

@@ -76,7 +76,7 @@ def test_what_cannot_be_saved_is_refused_in_words(tmp_path: Path) -> None:
         _save(tmp_path, "")
 
 
-def test_settings_of_an_evaluation_have_no_effect(tmp_path: Path) -> None:
+def test_settings_without_effect_are_rejected(tmp_path: Path) -> None:
     config = {**RUN, "workflow": "evorl.algorithms.sac.SACWorkflow", "env": PENDULUM}
     folder = RunFolder.create(tmp_path, OmegaConf.create(config), name="sac")
     with raises_naming(ValueError, "eval_episodes", "no effect", "devices"):

@@ -1,7 +1,6 @@
 """OpenAI evolution strategies (Salimans et al. 2017, https://arxiv.org/abs/1703.03864).
 
-The average of shaped fitness times noise estimates the gradient of the smoothed fitness, which a gradient optimizer
-follows.
+The average of shaped fitness times noise estimates the gradient of the smoothed fitness, for a gradient optimizer.
 """
 
 from __future__ import annotations

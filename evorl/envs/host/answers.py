@@ -143,7 +143,7 @@ def changes_values(array: np.ndarray, dtype: np.dtype) -> bool:
 
 
 def failure_of(who: str, method: str, error: BaseException) -> HostEnvError:
-    """Return the error for a failed ``method`` of the environment named ``who``, also ``SystemExit``; raise Ctrl-C."""
+    """Return the error for ``error``, raised by ``method`` of ``who``. Re-raises ``KeyboardInterrupt``."""
     if isinstance(error, KeyboardInterrupt):
         raise error
     if isinstance(error, HostEnvError):

@@ -47,8 +47,11 @@ def create_host_env(make: Callable[..., HostVectorEnv], title: str, *names: str,
 
 def check_arguments(function: Callable[..., Any], names: Container[str]) -> None:
     """Raise ``ValueError`` if ``names``, the passed arguments, lack a parameter of ``function`` without a default."""
-    # A decorator may pass arguments itself. One written in C, such as functools.cache, lacks a signature.
-    for name, p in inspect.signature(function, follow_wrapped=not inspect.isfunction(function)).parameters.items():
+    try:
+        signature = inspect.signature(function, follow_wrapped=False)  # a decorator may pass arguments itself
+    except ValueError:  # of a decorator in C, such as functools.cache
+        signature = inspect.signature(function)
+    for name, p in signature.parameters.items():
         is_named = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
         if is_named and p.default is p.empty and name not in names:
             advice = f"add +env.{name}=VALUE on the command line, or {name} to the section env of a config"

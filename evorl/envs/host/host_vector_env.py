@@ -29,7 +29,8 @@ class HostVectorEnv(abc.ABC):
         num_agents: number of agents per copy; the agents of a copy are consecutive environments, and end together.
         obs_space: observation space of one environment.
         action_space: action space of one environment.
-        max_episode_steps: number of steps after which ``step`` reports truncation; ``None`` without a limit.
+        max_episode_steps: number of environment steps after which ``step`` reports truncation; ``None`` without a
+            limit.
         action_repeat: environment steps per action; ``step`` repeats each action, and sums the rewards.
         info_spec: shape and dtype, by name, of the entries that every ``info`` must have, for one environment.
         goal_task: reward and success functions of goals, a ``GoalTask``; ``None`` without goals, or if unknown. If set,

@@ -27,8 +27,7 @@ class SkillWrapper(Wrapper):
         skill: fixed skill of every episode, ``0 .. num_skills - 1``; ``None`` samples a skill per episode.
 
     Raises:
-        ValueError: observations are not vectors of floats, there are fewer than two skills, or ``skill`` is out of
-            range.
+        ValueError: observations are not vectors of floats, num_skills is below 2, or ``skill`` is out of range.
     """
 
     def __init__(self, env: Env, num_skills: int, skill: int | None = None) -> None:

@@ -216,7 +216,7 @@ OTHERS: list[Any] = [None, 3, [], Counter, np.ones(2), gymnasium.Env(), gymnasiu
         (changed(obs_space=Box(0.0, 1.0, (0,))), ("Odd.obs_space", "no numbers")),
     ],
 )
-def test_a_function_that_makes_no_simulators_is_told_in_a_sentence(made: Any, parts: tuple[str, ...]) -> None:
+def test_a_function_that_makes_no_simulators_is_described(made: Any, parts: tuple[str, ...]) -> None:
     with raises_naming(HostEnvError, *parts):
         Simulators(lambda _: made, 2, None)
 
