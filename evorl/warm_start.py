@@ -1,6 +1,6 @@
 """Warm start: initializes a new run's agent with parameters and observation statistics of another run.
 
-Only arrays are read from the other run, and no code that its config names is executed, so it need not be trusted.
+Only arrays are read from the other run, and no code that its config names is executed, so it may be untrusted.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def minari_columns(dataset: Any, agent_space: Space | None = None) -> dict[str, 
 
     Raises:
         ReplayFileError: the actions do not fit the agent, see ``minari_conversion``; an action is not in the data set's
-            action space; a number is not finite; the lengths of an episode's arrays differ; or there are no episodes.
+            action space; a number is not finite; the lengths of an episode's arrays differ; or the data set is empty.
     """
     conversion = minari_conversion(dataset, agent_space)
     parts: list[dict[str, np.ndarray]] = []

@@ -183,7 +183,7 @@ def test_a_function_without_a_python_signature_requires_what_it_wraps(monkeypatc
 
 
 def test_a_decorator_may_pass_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A class, as well as a function, whose decorator supplies what it wraps requires."""
+    """A decorator of a class's constructor, or of a function, supplies a required argument."""
 
     def supplied(function: Callable[..., Any]) -> Callable[..., Any]:
         return functools.wraps(function)(lambda *args, **kwargs: function(*args, level=2, **kwargs))
