@@ -27,7 +27,7 @@ NAMES = sorted({name for row in ROWS if len(row) == 2 for name in re.findall(r"`
 COMMAND_LINES = [span for span in SPANS if span.startswith("evorl ") and "<" not in span]
 LAYERS = [span for span in SPANS if span.startswith("{")]
 ALGORITHMS = ("ppo", "a2c", "dqn", "ddpg", "trpo", "reinforce")
-WITH_MORE = {"parameters.": "parameters=server"}
+WITH_MORE = {"parameters.": "parameters=server", "agent.absolute_errors=": "agent.huber_delta=null"}
 PICTURES = [
     "env=remote",
     "env.obs_space={shape: [84, 84, 4], dtype: uint8, low: 0, high: 255}",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 
+from evorl.execution.programs import lowered_training
 from evorl.sweeps import capacity
 from evorl.workflows.side_by_side import SideBySideWorkflow
 from tests.support.small_workflows import small
@@ -22,7 +24,8 @@ def rows(number: int) -> SideBySideWorkflow:
 def test_settings_are_shared_evenly_by_the_fewest_trainings() -> None:
     assert capacity.settings_at_once(rows, 7) == 7
     one = capacity.BESIDE_THE_STATE * capacity._state_bytes(rows(1))
-    needed = capacity.program_bytes(capacity._compiled(rows(4)), 1)
+    compiled = lowered_training(rows(4), jax.random.key(0)).compile()
+    needed = capacity.program_bytes(compiled, 1)
     assert needed is not None
     enough_for_four = max(4 * one, needed)
     assert capacity.settings_at_once(rows, 7, enough_for_four) == 4  # in groups of 4 and 3
@@ -36,7 +39,6 @@ def test_the_memory_of_the_process_counts_only_on_a_cpu(
     monkeypatch.setattr(capacity, "_own_bytes", lambda: 6000)
     monkeypatch.setattr(capacity, "on_cpu", lambda: is_on_cpu)
     monkeypatch.setattr(capacity, "program_bytes", lambda compiled, num_devices: None)
-    monkeypatch.setattr(capacity, "_compiled", lambda rows: None)
     monkeypatch.setattr(capacity, "_state_bytes", lambda workflow: 100)
     monkeypatch.setattr(capacity, "available_bytes", lambda: 10_000)
     assert capacity.settings_at_once(rows, 28) == expected
