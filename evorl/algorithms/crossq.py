@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
+from evorl.agents.action_value import values_of_actions_along
 from evorl.agents.observations import preprocess
 from evorl.agents.part_settings import CategoricalSoftActorCriticSettings, TorsoDifferences, TorsoSettings
 from evorl.algorithms.sac import SACAgent, SACWorkflow
-from evorl.envs.action_spaces import ActionSpaces
 from evorl.envs.space import Space
 from evorl.fields import Within
 from evorl.networks.layers import STATISTICS
@@ -48,7 +48,6 @@ class CrossQAgent(SACAgent):
     target_critics: bool = pytree_field(static=True, default=False, kw_only=True)
     joint_policy: bool = pytree_field(static=True, default=False, kw_only=True)
 
-    acts_in: ClassVar[ActionSpaces] = ActionSpaces.BOXES
     keeps_statistics: ClassVar[bool] = True
     part_settings: ClassVar[PyTreeNode] = CategoricalSoftActorCriticSettings(
         network=TorsoSettings(_normalized_layers(256), "relu", orthogonal=False),
@@ -87,15 +86,19 @@ class CrossQAgent(SACAgent):
         policy = self.policy(agent_state, params.policy, batch.next_obs)
         next_actions, next_log_prob, _ = self.sample_actions(policy, keys)
         ends = [preprocess(agent_state, obs, self.value_obs_key) for obs in (batch.obs, batch.next_obs)]
-        joined = (jnp.concatenate(ends), jnp.concatenate([batch.actions, jnp.asarray(next_actions)]))
+        joined = [jnp.concatenate(ends)]
+        if next_actions is not None:
+            joined.append(jnp.concatenate([batch.actions, jnp.asarray(next_actions)]))
         outputs, changed = apply_in_training(self.critic_network, critic_params, statistics.critic, *joined)
         targets, changed = outputs, {"critic": changed}
         if self.target_critics:
             target = (params.target_critic, statistics.target_critic)
             targets, changed["target_critic"] = apply_in_training(self.critic_network, *target, *joined)
         outputs, next_outputs = outputs[:, : len(batch)], targets[:, len(batch) :]  # [K, N, *]
+        if next_actions is None:
+            outputs = values_of_actions_along(outputs, batch.actions[None])
         if self.critic_network.num_atoms is None:
-            next_outputs = self.pool_critics(next_outputs)
+            next_outputs = self.expectation(policy, self.pool_critics(next_outputs))
         next_costs = jnp.exp(params.log_temperature) * next_log_prob
         loss, losses = self.soft_bellman_loss(outputs, next_outputs, next_costs, batch)
         return loss, losses | {"statistics": changed}

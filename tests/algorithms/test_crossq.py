@@ -45,9 +45,18 @@ class TestContract(WorkflowContract):
     SMALL = {**SAC_CONFIG, "agent": {"network": BATCH_RENORM, "critic_network": BATCH_RENORM}}
 
 
+class TestContractDiscrete(TestContract):
+    env = "CartPole-v1"
+    endless_env = ("Acrobot-v1", 100)
+
+
 class TestAgent(AgentContract):
     workflow = CrossQWorkflow
     settings = TestContract.SMALL["agent"]
+
+
+class TestAgentDiscrete(TestAgent):
+    env_name = "CartPole-v1"
 
 
 NORMALIZED = {"torso": ["batch_norm", {"dense": {"size": 8, "batch_norm": True}}]}
@@ -103,15 +112,15 @@ class TestProbes(ActorCriticProbes):
         )
 
 
-def _agent(**settings: Any) -> tuple[CrossQAgent, AgentState, SampleBatch]:
+def _agent(env_name: str = "Pendulum-v1", **settings: Any) -> tuple[CrossQAgent, AgentState, SampleBatch]:
     """Return an agent with non-trivial running statistics, and six transitions."""
-    env = create_env("Pendulum-v1", parallel=2)
+    env = create_env(env_name, parallel=2)
     agent = CrossQAgent.from_config({**TestContract.SMALL["agent"], "temperature": 0.3, **settings}, env)
     state, batch = fresh_state(agent, env), transitions(env, 6)
     seen = {}
     for name, network, inputs in (
         ("policy", agent.policy_network, (batch.obs,)),
-        ("critic", agent.critic_network, (batch.obs, batch.actions)),
+        ("critic", agent.critic_network, (batch.obs,) if agent.distribution.is_discrete else (batch.obs, batch.actions)),
     ):
         seen[name] = state.extra_state[name]
         update = jax.jit(functools.partial(apply_in_training, network))
@@ -159,6 +168,29 @@ def test_the_critics_see_both_ends_together() -> None:
     )(state.params.critic)
     for own, expected in zip(jax.tree.leaves(gradient), jax.tree.leaves(fixed), strict=True):
         np.testing.assert_allclose(own, expected, rtol=1e-2, atol=1e-4)
+
+
+def test_the_critics_of_discrete_actions_see_both_ends_together() -> None:
+    """Errors are those of the taken actions; targets are exact expectations of values and entropy over the policy."""
+    agent, state, batch = _agent("CartPole-v1", num_critics=3)
+    _, losses = jax.jit(agent.critic_loss)(state.params.critic, state, batch, KEYS)
+    obs = jnp.concatenate([batch.obs, batch.next_obs])
+    values, statistics = apply_in_training(
+        agent.critic_network, state.params.critic, state.extra_state.critic, obs
+    )  # [K, 12, A]
+    assert values.shape == (3, 12, 2)
+    policy_params = {**state.params.policy, STATISTICS: state.extra_state.policy}
+    logits = np.asarray(apply_network(agent.policy_network, policy_params, batch.next_obs), np.float64)
+    errors = np.zeros((3, 6))
+    for n in range(6):
+        probs = np.exp(logits[n]) / np.exp(logits[n]).sum()
+        least = np.asarray(values[:, 6 + n]).min(axis=0)
+        next_value = sum(p * (q - 0.3 * np.log(p)) for p, q in zip(probs, least, strict=True))
+        target = batch.rewards[n] + batch.extras.discounts[n] * next_value
+        errors[:, n] = target - np.asarray(values[:, n, int(batch.actions[n])])
+    np.testing.assert_allclose(losses.td_errors, errors, rtol=1e-4, atol=1e-4)
+    for seen, expected in zip(jax.tree.leaves(losses.statistics), jax.tree.leaves(statistics), strict=True):
+        np.testing.assert_allclose(seen, expected, rtol=1e-5)
 
 
 def test_target_critics_have_their_own_statistics() -> None:
@@ -263,7 +295,7 @@ def test_it_also_learns_without_batch_renormalization() -> None:
 @pytest.mark.parametrize(
     ("env", "changes", "parts"),
     [
-        ("CartPole-v1", {}, ("CrossQ acts in flat Boxes", "Discrete(2)", "A2C, DQN, DisCor")),
+        ("CartPole-v1", {"tau": 0.005, "agent": XQC_AGENT}, ("values=categorical", "Discrete(2)", "values=expected")),
         ("Pendulum-v1", {"policy_delay": 0}, ("policy_delay", "got 0")),
         ("Pendulum-v1", {"tau": 0.005}, ("tau=0.005", "target_critics=false")),
         ("Pendulum-v1", {"agent": {"target_critics": True}}, ("tau=0", "target_critics=true")),

@@ -69,7 +69,6 @@ def test_agents_that_need_data_or_a_population_are_not_served() -> None:
         agent_facts("pp")
     assert [agent for agent in served if agent_facts(agent).in_boxes] == [
         "bro",
-        "crossq",
         "ddpg",
         "fast_td3",
         "pqn_continuous",
