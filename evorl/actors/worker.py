@@ -16,6 +16,7 @@ from evorl.actors.host_loop import roll_on_host
 from evorl.config.names import SHIPPED_WORKFLOWS, load_class
 from evorl.execution.env_faults import refuse_faulty_rollout
 from evorl.execution.host_errors import translate_host_errors
+from evorl.ops.trees import numbers_of
 from evorl.rollout import rollout, with_recurrent_state
 from evorl.runs.spec import RunSpec
 from evorl.sample_batch import SampleBatch
@@ -25,7 +26,7 @@ Leaves = list[np.ndarray]
 
 def leaves_of(tree: Any) -> Leaves:
     """Return the leaves of a tree as NumPy arrays; random keys become their key data."""
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(jax.tree.map(_as_numbers, tree))]
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(jax.tree.map(numbers_of, tree))]
 
 
 def tree_of(leaves: Sequence[np.ndarray], like: Any) -> Any:
@@ -33,10 +34,6 @@ def tree_of(leaves: Sequence[np.ndarray], like: Any) -> Any:
     structure = jax.tree.structure(like)
     dtypes = [leaf.dtype for leaf in jax.tree.leaves(like)]
     return jax.tree.unflatten(structure, [_as_leaf(x, dtype) for x, dtype in zip(leaves, dtypes, strict=True)])
-
-
-def _as_numbers(leaf: Any) -> Any:
-    return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
 
 
 def _as_leaf(leaf: np.ndarray, dtype: Any) -> Any:

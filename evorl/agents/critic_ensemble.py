@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from evorl.agent import Agent, AgentState, action_distribution
-from evorl.agents.action_value import values_of_actions_along
 from evorl.agents.observations import allowed_only, observation_ndim, one_observation, preprocess
 from evorl.agents.part_settings import CriticEnsembleSettings, differing_torsos, pop_deviation_bounds
 from evorl.config.values import checked_num_atoms
@@ -118,7 +117,7 @@ class CriticEnsembleAgent(Agent):
         if network.num_actions is None:
             return apply_network(network, params, obs, actions)
         outputs = apply_network(network, params, obs)  # [K, N, A]
-        return outputs if actions is None else values_of_actions_along(outputs, actions[None])
+        return outputs if actions is None else jnp.take_along_axis(outputs, actions[None, :, None], axis=-1)[..., 0]
 
     def recyclable_networks(self) -> dict[str, nn.Module]:
         """Return the networks whose dormant units can be recycled, keyed by their parameters' names."""

@@ -86,9 +86,8 @@ class CrossQAgent(SACAgent):
         policy = self.policy(agent_state, params.policy, batch.next_obs)
         next_actions, next_log_prob, _ = self.sample_actions(policy, keys)
         ends = [preprocess(agent_state, obs, self.value_obs_key) for obs in (batch.obs, batch.next_obs)]
-        joined = [jnp.concatenate(ends)]
-        if next_actions is not None:
-            joined.append(jnp.concatenate([batch.actions, jnp.asarray(next_actions)]))
+        actions = () if next_actions is None else (jnp.concatenate([batch.actions, jnp.asarray(next_actions)]),)
+        joined = (jnp.concatenate(ends), *actions)
         outputs, changed = apply_in_training(self.critic_network, critic_params, statistics.critic, *joined)
         targets, changed = outputs, {"critic": changed}
         if self.target_critics:

@@ -11,7 +11,7 @@ import functools
 import io
 import subprocess
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 
@@ -45,6 +45,8 @@ class PlaygroundAdapter(BraxAdapter):
         spec: hashable description of ``playground_env``; adapters with equal ``spec`` are equal. Without ``spec``,
             adapters are equal only if they share the same ``playground_env`` object.
     """
+
+    joins_batches: ClassVar[bool] = True  # XLA for CPUs does not compile MJX's touch sensors under two ``vmap``
 
     def __init__(self, playground_env: Any, spec: Any = None) -> None:
         super().__init__(playground_env, spec)

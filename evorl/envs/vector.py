@@ -25,7 +25,7 @@ from evorl.config.values import positive
 from evorl.envs.env import AutoresetMode, Env, EnvState, EnvWrapper, compiled, freeze_ended
 from evorl.envs.goals.setting import goals_of_rows
 from evorl.envs.starts import StartPolicy, start_policy
-from evorl.ops.collectives import joined_under_vmap, local_indices, over_agents
+from evorl.ops.collectives import joined_under_vmap, joining_vmap, local_indices, over_agents
 from evorl.ops.random import as_typed_key
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Key, PyTreeDict
@@ -74,8 +74,8 @@ class VectorEnv(EnvWrapper):
                 f"{env.unwrapped} has {self._num_agents} agents, each a row of the batch: num_envs (per actor in async "
                 f"mode), or episodes_per_individual, must be a multiple of {self._num_agents}, got {num_envs} rows."
             )
-        alone = self._num_agents == 1
-        self._over_rows = jax.vmap if alone else functools.partial(over_agents, num_agents=self._num_agents)
+        vmap = joining_vmap if getattr(env.unwrapped, "joins_batches", False) else jax.vmap
+        self._over_rows = vmap if self._num_agents == 1 else functools.partial(over_agents, num_agents=self._num_agents)
         if goal_setter is not None and self.autoreset_mode is AutoresetMode.ENVPOOL:
             raise ValueError("env.goal_setter does not support autoreset_mode=envpool: use another autoreset_mode.")
         self.goal_setter = goal_setter

@@ -191,6 +191,11 @@ def joined_under_vmap(rows_fn: Callable[..., Any]) -> Callable[..., Any]:
     return batch_fn
 
 
+def joining_vmap(row_fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``jax.vmap(row_fn)`` as a function that is called once, on all rows, under further ``vmap``."""
+    return joined_under_vmap(jax.vmap(row_fn))
+
+
 @jax.custom_batching.custom_vmap
 def any_under_vmap(x: jax.Array) -> jax.Array:
     """Return a bool scalar, True if any of the bools ``[...]`` is true; under ``vmap``, if any of the batch is true.

@@ -152,6 +152,11 @@ class Packed(PyTreeData, Generic[Tree]):
         return jax.tree.unflatten(self.treedef, leaves)
 
 
+def numbers_of(leaf: Any) -> Any:
+    """Return the data of typed random keys, and any other array unchanged."""
+    return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+
+
 def pack(tree: Tree, num_axes: int = 1) -> Packed[Tree]:
     """Pack a tree into few arrays; its leaves, arrays or typed keys, share the first ``num_axes`` axes."""
     leaves, treedef = jax.tree.flatten(tree)
@@ -159,9 +164,8 @@ def pack(tree: Tree, num_axes: int = 1) -> Packed[Tree]:
     parts: dict[str, list[jax.Array]] = {}
     widths: dict[str, int] = {}
     for leaf in leaves:
-        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        impl = jax.random.key_impl(leaf) if is_key else None
-        numbers = jax.random.key_data(leaf) if is_key else leaf
+        impl = jax.random.key_impl(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else None
+        numbers = numbers_of(leaf)
         dtype, numbers = numbers.dtype, numbers if on_cpu() else _as_words(numbers)
         name, leading, shape = str(numbers.dtype), numbers.shape[:num_axes], numbers.shape[num_axes:]
         parts.setdefault(name, []).append(numbers.reshape(*leading, math.prod(shape)))

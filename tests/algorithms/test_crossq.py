@@ -120,7 +120,11 @@ def _agent(env_name: str = "Pendulum-v1", **settings: Any) -> tuple[CrossQAgent,
     seen = {}
     for name, network, inputs in (
         ("policy", agent.policy_network, (batch.obs,)),
-        ("critic", agent.critic_network, (batch.obs,) if agent.distribution.is_discrete else (batch.obs, batch.actions)),
+        (
+            "critic",
+            agent.critic_network,
+            (batch.obs,) if agent.distribution.is_discrete else (batch.obs, batch.actions),
+        ),
     ):
         seen[name] = state.extra_state[name]
         update = jax.jit(functools.partial(apply_in_training, network))

@@ -6,4 +6,4 @@ from benchmarks.shared_lists import flat
 
 
 def test_shared_entries_stand_among_the_others() -> None:
-    assert flat(["a", ["b", "c"], "d"]) == ["a", "b", "c", "d"]
+    assert flat(["a", ["b", ["c"]], "d"]) == ["a", "b", "c", "d"]

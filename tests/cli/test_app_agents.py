@@ -37,7 +37,7 @@ def app_of(tmp_path: Path, agent: str, kind: str) -> AppConfig:
 
 
 @pytest.mark.parametrize("kind", IMAGE_KINDS)
-@pytest.mark.parametrize("agent", ["ddpg", "td3", "crossq"])
+@pytest.mark.parametrize("agent", ["ddpg", "td3", "tqc"])
 def test_critics_of_flat_observations_get_no_pictures(agent: str, kind: str, tmp_path: Path) -> None:
     with raises_naming(ValueError, "sends images", "impala"):
         app_of(tmp_path, agent, kind)

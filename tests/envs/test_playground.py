@@ -94,6 +94,14 @@ def test_the_clock_and_the_action_repeat_are_the_library_s() -> None:
     assert (config.episode_length, config.action_repeat, config.impl) == (42, 4, "jax")
 
 
+def test_touch_sensors_compile_for_several_seeds() -> None:
+    """With two batch axes, XLA for CPUs fails on the products that MJX computes for two touch sensors."""
+    env = create_env("playground/FingerSpin", parallel=2)
+    state = jax.eval_shape(jax.vmap(env.reset), jax.random.split(jax.random.key(0), 3))
+    actions = jax.ShapeDtypeStruct((3, 2, 2), jnp.float32)
+    jax.jit(jax.vmap(env.step)).lower(state, actions).compile()
+
+
 def test_entries_of_the_config_are_options() -> None:
     env = create_wrapped_playground_env("CartpoleBalance", ctrl_dt=0.02, vision_config={"nworld": 7})
     config = env.unwrapped.brax_env._config

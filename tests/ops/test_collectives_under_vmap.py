@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.ops.collectives import any_under_vmap, joined_under_vmap
+from evorl.ops.collectives import any_under_vmap, joined_under_vmap, joining_vmap
 
 
 def test_rows_of_all_are_one_batch() -> None:
@@ -41,3 +41,18 @@ def test_a_loop_goes_on_while_it_does_for_any() -> None:
     assert count(jnp.asarray([2]))[0] == 2
     nested = jax.vmap(jax.vmap(count))(jnp.array([[1, 4], [2, 0]]))
     np.testing.assert_array_equal(nested[1], np.full((2, 2), 4))
+
+
+def test_rows_of_all_seeds_are_one_batch() -> None:
+    sizes = []
+    probe = jax.custom_batching.custom_vmap(lambda x: 2.0 * x)
+
+    @probe.def_vmap
+    def record(size: int, is_batched: list[bool], x: jax.Array) -> tuple[jax.Array, bool]:
+        sizes.append(size)
+        return 2.0 * x, is_batched[0]
+
+    x = jnp.arange(6.0).reshape(3, 2)
+    np.testing.assert_array_equal(joining_vmap(probe)(x[0]), 2.0 * x[0])
+    np.testing.assert_array_equal(jax.vmap(joining_vmap(probe))(x), 2.0 * x)
+    assert set(sizes) == {2, 6}
