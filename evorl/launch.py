@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not any(statuses):
         return 0
     _stop(processes)
-    if sys.stdout.isatty():
+    if getattr(sys.stdout, "isatty", bool)():
         print(SHOW_CURSOR, end="", flush=True)
     first = _first_to_fail(processes)
     if not received:

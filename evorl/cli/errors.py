@@ -75,11 +75,11 @@ def print_any_character() -> None:
     Names and titles in the messages of any library may come from untrusted files.
     """
     for name in ("stdout", "stderr"):
-        stream = raw_stream(getattr(sys, name))
+        # Python sets a stream that was closed before its start, as by ``>&-``, to None.
+        stream = raw_stream(getattr(sys, name) or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-        if stream is not None:
-            setattr(sys, name, TerminalStream(stream))
+        setattr(sys, name, TerminalStream(stream))
 
 
 def _exit(error: Exception, text: str, status: int = 1) -> None:

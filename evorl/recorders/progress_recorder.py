@@ -30,7 +30,7 @@ class ProgressRecorder(RecorderGroup):
     def _choose(self) -> Recorder:
         if self._live is not False and in_notebook():
             return NotebookPanel()
-        live = sys.stdout.isatty() if self._live is None else self._live
+        live = getattr(sys.stdout, "isatty", bool)() if self._live is None else self._live
         return LivePanel() if live else PlainLines()
 
     def message(self, text: str) -> None:

@@ -110,6 +110,16 @@ def test_every_character_can_be_printed(monkeypatch: pytest.MonkeyPatch) -> None
         assert stream.buffer.getvalue() == b"3 \\xb1 1\n"  # pyright: ignore[reportAttributeAccessIssue]
 
 
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_a_closed_stream_is_replaced(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, name, None)
+    print_any_character()
+    stream = getattr(sys, name)
+    assert not stream.isatty()
+    print("anything", file=stream, flush=True)
+    stream.close()
+
+
 def test_a_fault_of_ours_is_raised_as_it_is(folder: Path) -> None:
     with raises_naming(TypeError, "a fault"), explained_errors(folder):
         raise TypeError("a fault")

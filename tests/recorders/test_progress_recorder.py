@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import sys
+from types import SimpleNamespace
+
 import pytest
 
 from evorl.recorders import LivePanel, PlainLines, ProgressRecorder
@@ -16,6 +20,14 @@ def test_output_that_is_no_terminal_gets_plain_lines(capsys: pytest.CaptureFixtu
     recorder.message("late")
     recorder.close()
     assert capsys.readouterr().out == "early\nPPOWorkflow: 1,200 environment steps\nlate\n"
+
+
+@pytest.mark.parametrize("stdout", [None, io.StringIO(), SimpleNamespace(write=len, flush=int)])
+def test_a_program_without_a_usual_output_gets_plain_lines(stdout: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", stdout)
+    recorder = ProgressRecorder()
+    recorder.start(make_plan())
+    assert isinstance(recorder.recorders[0], PlainLines)
 
 
 def test_the_panel_can_be_asked_for(capsys: pytest.CaptureFixture) -> None:
