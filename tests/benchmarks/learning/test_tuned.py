@@ -30,7 +30,7 @@ def test_only_tasks_without_other_overrides_train_with_a_file_as_it_is() -> None
     assert by_file["ppo/_box2d"] == ["ppo_lunar_lander"]
     assert "ppo/memory_chain" not in by_file  # one task adds a memory, the other cannot be solved
     files = config_names(config_folder() / "experiment")
-    assert len(files) == 97
+    assert len(files) == 99
     assert all(len(by_file[name]) == 1 for name in by_file if name in files)
 
 
