@@ -31,9 +31,8 @@ def leaves_of(tree: Any) -> Leaves:
 
 def tree_of(leaves: Sequence[np.ndarray], like: Any) -> Any:
     """Return the tree with these leaves and the structure of ``like``, whose shapes are ignored."""
-    structure = jax.tree.structure(like)
-    dtypes = [leaf.dtype for leaf in jax.tree.leaves(like)]
-    return jax.tree.unflatten(structure, [_as_leaf(x, dtype) for x, dtype in zip(leaves, dtypes, strict=True)])
+    pairs = zip(leaves, jax.tree.leaves(like), strict=True)
+    return jax.tree.unflatten(jax.tree.structure(like), [_as_leaf(x, leaf.dtype) for x, leaf in pairs])
 
 
 def _as_leaf(leaf: np.ndarray, dtype: Any) -> Any:

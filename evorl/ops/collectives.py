@@ -192,8 +192,11 @@ def joined_under_vmap(rows_fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def joining_vmap(row_fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``jax.vmap(row_fn)`` as a function that is called once, on all rows, under further ``vmap``."""
-    return joined_under_vmap(jax.vmap(row_fn))
+    """Return ``jax.vmap(row_fn)``, called once, on all rows, under further ``vmap``, except for derivatives."""
+    rows_fn = jax.vmap(row_fn)
+    joined = jax.custom_jvp(joined_under_vmap(rows_fn))  # custom_vmap has no reverse mode
+    joined.defjvp(lambda primals, tangents: jax.jvp(rows_fn, primals, tangents))
+    return joined
 
 
 @jax.custom_batching.custom_vmap

@@ -56,3 +56,17 @@ def test_rows_of_all_seeds_are_one_batch() -> None:
     np.testing.assert_array_equal(joining_vmap(probe)(x[0]), 2.0 * x[0])
     np.testing.assert_array_equal(jax.vmap(joining_vmap(probe))(x), 2.0 * x)
     assert set(sizes) == {2, 6}
+
+
+def test_rows_of_all_seeds_have_gradients() -> None:
+    x = jnp.arange(6.0).reshape(3, 2)
+    numbers, keys = jnp.arange(6).reshape(3, 2), jax.random.split(jax.random.key(0), (3, 2))
+
+    def total(x: jax.Array, number: jax.Array, key: jax.Array) -> jax.Array:
+        def row(x: jax.Array, number: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+            return x * jnp.sin(x) * number, key
+
+        return joining_vmap(row)(x, number, key)[0].sum()
+
+    expected = (jnp.sin(x) + x * jnp.cos(x)) * numbers
+    np.testing.assert_allclose(jax.vmap(jax.grad(total))(x, numbers, keys), expected, rtol=1e-6)
