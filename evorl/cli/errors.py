@@ -72,7 +72,7 @@ def _output_is_closed() -> bool:
 def print_any_character() -> None:
     """Make standard output and error accept any text: escape control characters and unencodable characters.
 
-    Names and titles in messages may come from untrusted files. A stream closed at the start (``>&-``) is None.
+    Names and titles in messages may come from untrusted files. A stream closed at the start (``>&-``) is replaced.
     """
     for name in ("stdout", "stderr"):
         stream = raw_stream(getattr(sys, name) or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
