@@ -16,7 +16,7 @@ from evorl.actors.host_loop import roll_on_host
 from evorl.config.names import SHIPPED_WORKFLOWS, load_class
 from evorl.execution.env_faults import refuse_faulty_rollout
 from evorl.execution.host_errors import translate_host_errors
-from evorl.ops.trees import numbers_of
+from evorl.ops.trees import as_untyped
 from evorl.rollout import rollout, with_recurrent_state
 from evorl.runs.spec import RunSpec
 from evorl.sample_batch import SampleBatch
@@ -26,7 +26,7 @@ Leaves = list[np.ndarray]
 
 def leaves_of(tree: Any) -> Leaves:
     """Return the leaves of a tree as NumPy arrays; random keys become their key data."""
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(jax.tree.map(numbers_of, tree))]
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(jax.tree.map(as_untyped, tree))]
 
 
 def tree_of(leaves: Sequence[np.ndarray], like: Any) -> Any:

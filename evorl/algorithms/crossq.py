@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from evorl.agent import AgentState
 from evorl.agents.action_value import values_of_actions_along
-from evorl.agents.observations import preprocess
+from evorl.agents.observations import allowed_only, preprocess
 from evorl.agents.part_settings import CategoricalSoftActorCriticSettings, TorsoDifferences, TorsoSettings
 from evorl.algorithms.sac import SACAgent, SACWorkflow
 from evorl.envs.space import Space
@@ -94,8 +94,7 @@ class CrossQAgent(SACAgent):
             target = (params.target_critic, statistics.target_critic)
             targets, changed["target_critic"] = apply_in_training(self.critic_network, *target, *joined)
         outputs, next_outputs = outputs[:, : len(batch)], targets[:, len(batch) :]  # [K, N, *]
-        if next_actions is None:
-            outputs = values_of_actions_along(outputs, batch.actions[None])
+        outputs = values_of_actions_along(outputs, batch.actions[None]) if next_actions is None else outputs
         if self.critic_network.num_atoms is None:
             next_outputs = self.expectation(policy, self.pool_critics(next_outputs))
         next_costs = jnp.exp(params.log_temperature) * next_log_prob
@@ -109,7 +108,8 @@ class CrossQAgent(SACAgent):
         ends = (batch.obs, batch.next_obs) if self.joint_policy else (batch.obs,)
         obs = jnp.concatenate([preprocess(agent_state, x, self.policy_obs_key) for x in ends])
         outputs, statistics = apply_in_training(self.policy_network, policy_params, agent_state.extra_state.policy, obs)
-        loss, losses = self.policy_loss(self.distribution(outputs[: len(batch)]), agent_state, batch, keys)
+        outputs = allowed_only(outputs[: len(batch)], batch.obs)
+        loss, losses = self.policy_loss(self.distribution(outputs), agent_state, batch, keys)
         return loss, losses | {"statistics": statistics}
 
 

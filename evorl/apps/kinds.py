@@ -83,5 +83,6 @@ def default_training(agent: str, kind: str, is_off_policy: bool) -> dict[str, An
         training = {"total_timesteps": 1_000_000, "env": {"history": 4}}
         if is_off_policy:
             training |= {"replay_capacity": 20_000}  # 1.1 GB of images
-        return training | {"agent": {"network": {"torso": "nature", "activation": "relu"}}}
+        critics = {"critic_network": {"torso": None}} if name == "crossq" else {}  # not its wide dense layers
+        return training | {"agent": {"network": {"torso": "nature", "activation": "relu"}} | critics}
     return {}

@@ -17,7 +17,7 @@ from evorl.config.values import positive
 from evorl.envs.env import Env, EnvState
 from evorl.envs.space import Box, Discrete, Space
 from evorl.envs.vector import VectorEnv
-from evorl.ops.trees import leaf_name, numbers_of
+from evorl.ops.trees import as_untyped, leaf_name
 from evorl.types import Key
 
 
@@ -191,7 +191,7 @@ def _info_problems(env: Env, key: Key) -> Iterator[str]:
         return env.step(state, action), env.step(bare, action)
 
     state, action = jax.jit(env.reset)(key), env.action_space.sample(jax.random.fold_in(key, 1))
-    with_info, without_info = jax.device_get(jax.tree.map(numbers_of, jax.jit(steps)(state, action)))
+    with_info, without_info = jax.device_get(jax.tree.map(as_untyped, jax.jit(steps)(state, action)))
     if not _are_equal((with_info.env_state, with_info.reward), (without_info.env_state, without_info.reward)):
         yield (
             f"{type(env.unwrapped).__name__}.step reads env_state.info, which wrappers change: store the values that "

@@ -328,15 +328,12 @@ def _fold_keys(start: PyTreeDict, episode: jax.Array) -> PyTreeDict:
     """
 
     def fold_typed(x: jax.Array) -> jax.Array:
-        return _fold_rows(x, episode) if _is_typed(x) and x.ndim == 1 else x
+        return _fold_rows(x, episode) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) and x.ndim == 1 else x
 
     def fold_legacy(x: jax.Array) -> jax.Array:
         is_key = x.dtype == jnp.uint32 and x.shape[1:] == (2,)
         return jax.random.key_data(_fold_rows(jax.random.wrap_key_data(x), episode)) if is_key else x
 
-    fold = fold_typed if any(map(_is_typed, jax.tree.leaves(start.env_state))) else fold_legacy
+    has_typed = any(jnp.issubdtype(x.dtype, jax.dtypes.prng_key) for x in jax.tree.leaves(start.env_state))
+    fold = fold_typed if has_typed else fold_legacy
     return start.replace(env_state=jax.tree.map(fold, start.env_state), inner=jax.tree.map(fold_typed, start.inner))
-
-
-def _is_typed(x: jax.Array) -> bool:
-    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)

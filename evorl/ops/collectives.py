@@ -193,9 +193,8 @@ def joined_under_vmap(rows_fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def joining_vmap(row_fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``jax.vmap(row_fn)``, called once, on all rows, under further ``vmap``, except for derivatives."""
-    rows_fn = jax.vmap(row_fn)
-    joined = jax.custom_jvp(joined_under_vmap(rows_fn))  # custom_vmap has no reverse mode
-    joined.defjvp(lambda primals, tangents: jax.jvp(rows_fn, primals, tangents))
+    joined = jax.custom_jvp(joined_under_vmap(jax.vmap(row_fn)))  # custom_vmap has no reverse mode
+    joined.defjvp(lambda primals, tangents: jax.jvp(jax.vmap(row_fn), primals, tangents))
     return joined
 
 
@@ -209,6 +208,5 @@ def any_under_vmap(x: jax.Array) -> jax.Array:
 
 
 @any_under_vmap.def_vmap
-def _any_of_all(size: int, is_batched: list[bool], x: jax.Array) -> tuple[jax.Array, bool]:
-    del size, is_batched
+def _any_of_all(_size: int, _is_batched: list[bool], x: jax.Array) -> tuple[jax.Array, bool]:
     return any_under_vmap(x.any(axis=0)), False

@@ -152,7 +152,7 @@ class Packed(PyTreeData, Generic[Tree]):
         return jax.tree.unflatten(self.treedef, leaves)
 
 
-def numbers_of(leaf: Any) -> Any:
+def as_untyped(leaf: Any) -> Any:
     """Return the data of typed random keys, and any other array unchanged."""
     return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
 
@@ -165,7 +165,7 @@ def pack(tree: Tree, num_axes: int = 1) -> Packed[Tree]:
     widths: dict[str, int] = {}
     for leaf in leaves:
         impl = jax.random.key_impl(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else None
-        numbers = numbers_of(leaf)
+        numbers = as_untyped(leaf)
         dtype, numbers = numbers.dtype, numbers if on_cpu() else _as_words(numbers)
         name, leading, shape = str(numbers.dtype), numbers.shape[:num_axes], numbers.shape[num_axes:]
         parts.setdefault(name, []).append(numbers.reshape(*leading, math.prod(shape)))

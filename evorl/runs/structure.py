@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.ops.processes import on_host
-from evorl.ops.trees import leaf_name, numbers_of
+from evorl.ops.trees import as_untyped, leaf_name
 
 NUM_NAMED = 5  # differences of each kind listed in a message; others are only counted
 LARGE = 2**20  # minimum size in bytes of leaves that are stored separately
@@ -172,7 +172,7 @@ def _key_implementation(spec: LeafSpec, dtype: Any) -> Any:
 
 def _plain(leaf: Any) -> Any:
     if isinstance(leaf, jax.Array):
-        leaf = numbers_of(leaf)
+        leaf = as_untyped(leaf)
         return leaf if leaf.nbytes >= LARGE else on_host(leaf)
     return np.asarray(leaf, dtype=_shape_and_dtype(leaf)[1])
 

@@ -20,6 +20,7 @@ from tests.support.toy_envs import MASKED, NUM_ACTIONS
 ENV = {"factory": MASKED, "max_episode_steps": 10}
 AGENTS = {
     "a2c": "A2C",
+    "crossq": "CrossQ",
     "discor": "DisCor",
     "dqn": "DQN",
     "impala": "IMPALA",
@@ -86,9 +87,9 @@ def test_only_allowed_actions_are_taken(algorithm: str) -> None:
         assert len(np.unique(np.asarray(explored))) == NUM_ACTIONS
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "trpo", "dqn", "iql", "r2d2", "recurrent_sac", "sac"])
+@pytest.mark.parametrize("algorithm", ["ppo", "trpo", "dqn", "iql", "r2d2", "recurrent_sac", "sac", "crossq"])
 def test_what_is_learned_stays_finite(algorithm: str) -> None:
-    changes = {"learning_starts": 8.0} if algorithm in ("dqn", "iql", "sac") else {}
+    changes = {"learning_starts": 8.0} if algorithm in ("dqn", "iql", "sac", "crossq") else {}
     workflow = small(algorithm, ENV, **ONLINE.get(algorithm, {}), **changes)
     state = workflow.init(0)
     before = arrays(state.agent_state.params)

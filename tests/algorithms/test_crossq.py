@@ -21,6 +21,7 @@ from evorl.networks.q_networks import apply_in_training
 from evorl.ops.optimization import Optimizer
 from evorl.ops.schedules import Schedule
 from evorl.sample_batch import SampleBatch
+from evorl.types import PyTreeDict
 from tests.conformance.agent import AgentContract
 from tests.conformance.workflow import WorkflowContract
 from tests.support.config_files import composed
@@ -36,6 +37,7 @@ from tests.support.small_workflows import (
     small,
     transitions,
 )
+from tests.support.toy_envs import MASKED, NUM_ACTIONS
 
 KEYS = jax.random.split(jax.random.key(5), 6)
 
@@ -177,24 +179,50 @@ def test_the_critics_see_both_ends_together() -> None:
 def test_the_critics_of_discrete_actions_see_both_ends_together() -> None:
     """Errors are those of the taken actions; targets are exact expectations of values and entropy over the policy."""
     agent, state, batch = _agent("CartPole-v1", num_critics=3)
-    _, losses = jax.jit(agent.critic_loss)(state.params.critic, state, batch, KEYS)
+    (loss, losses), gradient = jax.jit(jax.value_and_grad(agent.critic_loss, has_aux=True))(
+        state.params.critic, state, batch, KEYS
+    )
     obs = jnp.concatenate([batch.obs, batch.next_obs])
-    values, statistics = apply_in_training(
-        agent.critic_network, state.params.critic, state.extra_state.critic, obs
-    )  # [K, 12, A]
+
+    @jax.jit
+    def q_values(params: Any) -> tuple[jax.Array, Any]:
+        return apply_in_training(agent.critic_network, params, state.extra_state.critic, obs)
+
+    values, statistics = q_values(state.params.critic)
     assert values.shape == (3, 12, 2)
     policy_params = {**state.params.policy, STATISTICS: state.extra_state.policy}
     logits = np.asarray(apply_network(agent.policy_network, policy_params, batch.next_obs), np.float64)
-    errors = np.zeros((3, 6))
+    targets = np.zeros(6)
     for n in range(6):
         probs = np.exp(logits[n]) / np.exp(logits[n]).sum()
         least = np.asarray(values[:, 6 + n]).min(axis=0)
         next_value = sum(p * (q - 0.3 * np.log(p)) for p, q in zip(probs, least, strict=True))
-        target = batch.rewards[n] + batch.extras.discounts[n] * next_value
-        errors[:, n] = target - np.asarray(values[:, n, int(batch.actions[n])])
+        targets[n] = batch.rewards[n] + batch.extras.discounts[n] * next_value
+
+    def fixed_loss(params: Any) -> tuple[jax.Array, jax.Array]:
+        errors = targets - q_values(params)[0][:, jnp.arange(6), batch.actions]
+        return 0.5 * (batch.extras.weights * errors**2).mean(axis=1).sum(), errors
+
+    (expected_loss, errors), fixed = jax.jit(jax.value_and_grad(fixed_loss, has_aux=True))(state.params.critic)
     np.testing.assert_allclose(losses.td_errors, errors, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(loss, expected_loss, rtol=1e-4)
+    for own, expected in zip(jax.tree.leaves(gradient), jax.tree.leaves(fixed), strict=True):
+        np.testing.assert_allclose(own, expected, rtol=1e-3, atol=1e-5)
     for seen, expected in zip(jax.tree.leaves(losses.statistics), jax.tree.leaves(statistics), strict=True):
         np.testing.assert_allclose(seen, expected, rtol=1e-5)
+
+
+def test_the_policy_loss_ignores_forbidden_actions() -> None:
+    """Where one action is allowed, the entropy is 0, and only the value of this action counts."""
+    workflow = small("crossq", {"factory": MASKED, "max_episode_steps": 10})
+    agent, state = workflow.agent, workflow.init(0).agent_state
+    mask = jax.nn.one_hot(jnp.array([0, 2, 1]), NUM_ACTIONS) > 0
+    obs = PyTreeDict(observation=jax.random.normal(jax.random.key(2), (3, 3)), action_mask=mask)
+    batch = SampleBatch(obs=obs, next_obs=obs)
+    loss, losses = agent.actor_loss(state.params.policy, state, batch, KEYS[:3])
+    values = agent.critics(state, state.params.critic, obs, None).min(axis=0)
+    np.testing.assert_allclose(losses.entropy, 0.0, atol=1e-6)
+    np.testing.assert_allclose(loss, -values[mask].mean(), rtol=1e-5)
 
 
 def test_target_critics_have_their_own_statistics() -> None:

@@ -136,7 +136,7 @@ def test_acting_draws_and_evaluating_does_not() -> None:
         (SACAgent, "Pendulum-v1", {"num_critics": 0}, ("agent.num_critics", "got 0")),
         (SACAgent, "Pendulum-v1", {"critic_network": [8]}, ("agent.critic_network", "mapping", "got [8]")),
         (SACAgent, "Pendulum-v1", {"critic_network": {"torsos": [8]}}, ("'torsos'", "'torso'")),
-        (TQCAgent, "CartPole-v1", {}, ("TQC acts in flat Boxes", "Discrete(2)", "A2C, DQN")),
+        (TQCAgent, "CartPole-v1", {}, ("TQC acts in flat Boxes", "Discrete(2)", "A2C, CrossQ, DQN")),
     ],
 )
 def test_impossible_agents_are_refused(cls: type[SACAgent], env: str, settings: dict, parts: tuple[str, ...]) -> None:

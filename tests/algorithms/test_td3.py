@@ -247,7 +247,7 @@ def test_the_slow_networks_follow_by_tau() -> None:
 @pytest.mark.parametrize(
     ("env", "settings", "parts"),
     [
-        ("CartPole-v1", {}, ("TD3 acts in flat, bounded Boxes", "Discrete(2)", "A2C, DQN")),
+        ("CartPole-v1", {}, ("TD3 acts in flat, bounded Boxes", "Discrete(2)", "A2C, CrossQ, DQN")),
         ("Pendulum-v1", {"values": "categorical"}, ("num_atoms=null", "agent.values=categorical")),
         ("Pendulum-v1", {"num_atoms": 51}, ("num_atoms=51", "agent.values=expected")),
         (

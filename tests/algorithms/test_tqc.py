@@ -100,7 +100,7 @@ def test_the_policy_follows_the_mean_of_all_atoms() -> None:
 @pytest.mark.parametrize(
     ("env", "settings", "parts"),
     [
-        ("CartPole-v1", {}, ("TQC acts in flat Boxes", "Discrete(2)", "A2C, DQN, DisCor")),
+        ("CartPole-v1", {}, ("TQC acts in flat Boxes", "Discrete(2)", "A2C, CrossQ, DQN, DisCor")),
         ("Pendulum-v1", {"num_atoms": 0}, ("agent.num_atoms", "got 0")),
         ("Pendulum-v1", {"num_atoms": 3, "dropped_atoms": 3}, ("dropped_atoms=3", "agent.num_atoms=3")),
         ("Pendulum-v1", {"dropped_atoms": -1}, ("agent.dropped_atoms", "got -1")),

@@ -44,6 +44,11 @@ def test_critics_of_flat_observations_get_no_pictures(agent: str, kind: str, tmp
     assert not (tmp_path / "app").exists()
 
 
+@pytest.mark.parametrize("kind", IMAGE_KINDS)
+def test_critics_with_their_own_layers_read_pictures_as_the_policy_does(kind: str, tmp_path: Path) -> None:
+    assert check_training(app_of(tmp_path, "crossq", kind)).agent.critic_network.torso is None
+
+
 @pytest.mark.parametrize(
     ("agent", "kind"), [(a, k) for a in AGENTS for k in KINDS if a != "ddpg" or k not in IMAGE_KINDS]
 )

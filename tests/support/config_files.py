@@ -77,9 +77,8 @@ def acts_in(agent: str) -> ActionSpaces:
     config = said_by(f"agent/{agent}")
     config = config.get("learner", config)
     spaces = typing.get_type_hints(workflow_class(config["workflow"])).get("agent", Agent).acts_in
-    is_categorical = (
-        config["workflow"].endswith("SACWorkflow") and config.get("agent", {}).get("values") == "categorical"
-    )
+    has_critics = config["workflow"].endswith(("SACWorkflow", "CrossQWorkflow"))
+    is_categorical = has_critics and config.get("agent", {}).get("values") == "categorical"
     return spaces & ActionSpaces.BOXES if is_categorical else spaces
 
 

@@ -32,7 +32,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 
 @functools.cache
-def two_generations(algorithm: str) -> tuple[PGAMEWorkflow, State, State]:
+def two_generations(algorithm: str, env: str = "Pendulum-v1") -> tuple[PGAMEWorkflow, State, State]:
     """Return a workflow with this learner, its initial state, and that after two generations."""
     learner = {
         "workflow": said_by(f"agent/{algorithm}")["workflow"],
@@ -42,7 +42,7 @@ def two_generations(algorithm: str) -> tuple[PGAMEWorkflow, State, State]:
         "replay_capacity": 256,
         **CHANGES.get(algorithm, {}),
     }
-    workflow = small("pga_me", "Pendulum-v1", learner=learner)
+    workflow = small("pga_me", env, learner=learner)
     assert isinstance(workflow, PGAMEWorkflow)
     first = state = workflow.init(1)
     for _ in range(2):
@@ -54,10 +54,17 @@ def emitted(emitter: LearnerEmitter, learned: State, parents: Params) -> dict[st
     return arrays(jax.jit(LearnerEmitter.emit)(emitter, learned, parents, KEY))
 
 
-@pytest.mark.parametrize("algorithm", [*policy_improvers(), "flash_sac"])  # flash_sac: the policy reads next_obs
-def test_any_learner_lends_its_gradients(algorithm: str) -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "env"),
+    [
+        *((algorithm, "Pendulum-v1") for algorithm in policy_improvers()),
+        ("flash_sac", "Pendulum-v1"),  # the policy reads next_obs
+        ("crossq", "Acrobot-v1"),
+    ],
+)
+def test_any_learner_lends_its_gradients(algorithm: str, env: str) -> None:
     """Every learner trains on all episodes and improves the parents; its own policy comes last."""
-    workflow, first, state = two_generations(algorithm)
+    workflow, first, state = two_generations(algorithm, env)
     assert int(state.learner.replay_state.size) == 2 * workflow.pop_size * EPISODE_STEPS
     before, after = (arrays(s.learner.agent_state.params) for s in (first, state))
     assert any((before[path] != after[path]).any() for path in after if "critic" in path)
