@@ -23,7 +23,7 @@ def test_output_that_is_no_terminal_gets_plain_lines(capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("stdout", [None, io.StringIO(), SimpleNamespace(write=len, flush=int)])
-def test_a_program_without_a_usual_output_gets_plain_lines(stdout: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_without_a_terminal_is_plain_lines(stdout: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", stdout)
     recorder = ProgressRecorder()
     recorder.start(make_plan())
