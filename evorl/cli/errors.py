@@ -74,11 +74,8 @@ def print_any_character() -> None:
 
     Names and titles in messages may come from untrusted files. A stream closed at the start (``>&-``) is replaced.
     """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # the closed descriptors 0 to 2, in order
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     for name in ("stdout", "stderr"):
-        stream = raw_stream(getattr(sys, name))
+        stream = raw_stream(getattr(sys, name) or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
         setattr(sys, name, TerminalStream(stream))

@@ -164,8 +164,9 @@ def pack(tree: Tree, num_axes: int = 1) -> Packed[Tree]:
     parts: dict[str, list[jax.Array]] = {}
     widths: dict[str, int] = {}
     for leaf in leaves:
-        impl = jax.random.key_impl(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else None
-        numbers = as_untyped(leaf)
+        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        impl = jax.random.key_impl(leaf) if is_key else None
+        numbers = jax.random.key_data(leaf) if is_key else leaf
         dtype, numbers = numbers.dtype, numbers if on_cpu() else _as_words(numbers)
         name, leading, shape = str(numbers.dtype), numbers.shape[:num_axes], numbers.shape[num_axes:]
         parts.setdefault(name, []).append(numbers.reshape(*leading, math.prod(shape)))

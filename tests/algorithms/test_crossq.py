@@ -177,7 +177,7 @@ def test_the_critics_see_both_ends_together() -> None:
 
 
 def test_the_critics_of_discrete_actions_see_both_ends_together() -> None:
-    """Errors are those of the taken actions; targets are exact expectations of values and entropy over the policy."""
+    """TD errors belong to the taken actions; targets are exact expectations of values and entropy over the policy."""
     agent, state, batch = _agent("CartPole-v1", num_critics=3)
     (loss, losses), gradient = jax.jit(jax.value_and_grad(agent.critic_loss, has_aux=True))(
         state.params.critic, state, batch, KEYS
@@ -213,7 +213,7 @@ def test_the_critics_of_discrete_actions_see_both_ends_together() -> None:
 
 
 def test_the_policy_loss_ignores_forbidden_actions() -> None:
-    """Where one action is allowed, the entropy is 0, and only the value of this action counts."""
+    """With one allowed action per row, the entropy is 0, and the loss is minus the value of this action."""
     workflow = small("crossq", {"factory": MASKED, "max_episode_steps": 10})
     agent, state = workflow.agent, workflow.init(0).agent_state
     mask = jax.nn.one_hot(jnp.array([0, 2, 1]), NUM_ACTIONS) > 0
