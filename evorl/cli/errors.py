@@ -70,10 +70,8 @@ def _output_is_closed() -> bool:
 
 
 def print_any_character() -> None:
-    """Make standard output and error accept any text: escape control characters and unencodable characters.
-
-    Names and titles in messages may come from untrusted files. A stream closed at the start (``>&-``) is replaced.
-    """
+    """Make standard output and error, even if closed, accept any text: escape control and unencodable characters."""
+    # Names and titles in the messages of any library may come from untrusted files.
     for name in ("stdout", "stderr"):
         stream = raw_stream(getattr(sys, name) or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
         if isinstance(stream, io.TextIOWrapper):

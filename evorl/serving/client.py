@@ -76,6 +76,11 @@ class AgentProxy:
         self._socket: socket.socket | None = None
         self._reader = FrameReader(limits.max_frame)
 
+    @property
+    def is_connected(self) -> bool:
+        """True from a successful ``connect`` until ``disconnect`` or a failed transfer of a request or response."""
+        return self._socket is not None
+
     def connect(self, retry: int = 6) -> None:
         """Open the connection, after closing an old one, in at most ``retry`` attempts, 0.5 to 6 seconds apart.
 
