@@ -27,12 +27,12 @@ PACKAGES = ("jax", "jaxlib", "brax", "mujoco-mjx", "gymnax", "flax", "optax", "e
 
 
 class ScoreCurve(Recorder):
-    """A recorder that keeps a score, with the seconds since its creation.
+    """Recorder of the learning curve of a score, with the seconds of training at each point.
 
     Args:
-        score: the column of the rows.
-        clock: returns seconds.
-        file: JSON file of the points, written after each of them for ``resume_at``; ``None`` for no file.
+        score: name of the score, a column of the metrics.
+        clock: function that returns the time in seconds.
+        file: JSON file, rewritten with all points after each new one; ``resume_at`` reads it. ``None`` for no file.
     """
 
     def __init__(

@@ -40,11 +40,11 @@ first line of a run shows its result:
 {example}
 ```
 
-*Result*: mean and standard deviation over seeds of the last evaluation up to the published number of environment steps,
-or of the last evaluation. The return of a seed is the mean over 20 complete episodes of the greedy policy. A result is
-*current* if the settings of its training equal those composed now. All others are *stale*: the settings have changed
-since, or were not stored, so that the figure may not be that of the settings of today. Stale results are
-recorded again by `python -m benchmarks.learning --all`. [Benchmarks](../benchmarks.md#learning) has the rules.
+*Result*: mean and standard deviation over seeds of the last evaluation within the limit of the task, such as the
+published number of environment steps; of a stale result, of the last evaluation. The return of a seed is the mean over
+20 episodes of the greedy policy. A result is *current* if its training settings equal those composed now. All others
+are *stale*: the settings have changed since, or were not stored, so today's settings may give another result.
+`python -m benchmarks.learning --all` records stale results again. [Benchmarks](../benchmarks.md#learning): the rules.
 """
 
 FAMILIES = """

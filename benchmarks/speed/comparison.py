@@ -176,14 +176,14 @@ class Verdict:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Sides, measured in turn.
+    """Comparison of implementations or configurations (sides) that are measured in turn.
 
     Attributes:
         name: name on the command line.
         title: description.
         sides: sides by name.
-        bars: limits for their medians.
-        quantity: displayed entry of a reading.
+        bars: numbers computed from the medians of the sides, and their limits.
+        quantity: entry of a reading that is displayed.
         most_rounds: maximum number of rounds, for rounds that take minutes; ``None`` for no maximum.
     """
 

@@ -203,7 +203,7 @@ class PredictiveCriticSettings(DeviationSettings):
         num_atoms: number of atoms of the distribution of returns.
     """
 
-    min_log_std: float = -2.3026  # a deviation of 0.1
+    min_log_std: float = -2.3026  # adds exp(-2.3026) = 0.1 to the standard deviation
     log_std_bound: LogStdBound = "add"
     network: TorsoSettings = TorsoSettings(torso=(512, 512), activation="swish", layer_norm=True, orthogonal=False)
     critic_network: TorsoDifferences = TorsoDifferences(torso=(512,))

@@ -13,10 +13,11 @@ import jax
 import jax.numpy as jnp
 
 from evorl.fields import Within
+from evorl.ops.trees import row_of
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict, pytree_field
 from evorl.workflows.evolution_guided import EvolutionGuidedState, EvolutionGuidedWorkflow
-from evorl.workflows.nested_learner import learn_in_blocks, row_of
+from evorl.workflows.nested_learner import learn_in_blocks
 from evorl.workflows.policy_improvement import improved_policies
 
 

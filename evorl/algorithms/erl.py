@@ -15,9 +15,10 @@ import jax.numpy as jnp
 
 from evorl.config.values import require_positive
 from evorl.metrics import EvaluationMetrics
+from evorl.ops.trees import row_of
 from evorl.types import Key, Params, PyTreeDict
 from evorl.workflows.evolution_guided import EvolutionGuidedState, EvolutionGuidedWorkflow
-from evorl.workflows.nested_learner import learn_in_blocks, row_of
+from evorl.workflows.nested_learner import learn_in_blocks
 
 
 class ERLWorkflow(EvolutionGuidedWorkflow):

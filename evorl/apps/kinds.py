@@ -61,15 +61,15 @@ _SMALL_BATCHES: dict[str, dict[str, Any]] = {
 _FAST = {"reinforce": 0.005, "ppo": 0.01, "a2c": 0.005, "impala": 0.003, "dqn": 0.005, "pqn": 0.01}
 
 
-def default_training(agent: str, kind: str, is_off_policy: bool) -> dict[str, Any]:
+def default_training(name: str, kind: str | None, is_off_policy: bool, own_critic_layers: bool) -> dict[str, Any]:
     """Return the section ``training`` of a new ``app.yaml``; empty if the agent's defaults suit this kind.
 
     Args:
-        agent: name of the agent, as in ``evorl train agent=``.
-        kind: one of ``KINDS``.
+        name: the agent's name, without its folder.
+        kind: one of ``KINDS``; ``None`` for another simulator.
         is_off_policy: True if the agent learns from a replay buffer.
+        own_critic_layers: True if the agent's critics have other hidden layers than its policy.
     """
-    name = agent.rpartition("/")[2]
     if kind == "bandit":
         training: dict[str, Any] = {"total_timesteps": 100_000, "discount": 0.0, **_SMALL_BATCHES.get(name, {})}
         if is_off_policy:
@@ -83,6 +83,6 @@ def default_training(agent: str, kind: str, is_off_policy: bool) -> dict[str, An
         training = {"total_timesteps": 1_000_000, "env": {"history": 4}}
         if is_off_policy:
             training |= {"replay_capacity": 20_000}  # 1.1 GB of images
-        critics = {"critic_network": {"torso": None}} if name == "crossq" else {}  # not its wide dense layers
+        critics = {"critic_network": {"torso": None}} if own_critic_layers else {}  # the layers of the policy
         return training | {"agent": {"network": {"torso": "nature", "activation": "relu"}} | critics}
     return {}

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from omegaconf import OmegaConf
 
 from evorl.apps.app_config import AppConfig
+from evorl.apps.kinds import default_training
 from evorl.apps.training import training_words
 from evorl.assembly import complete_config, workflow_class, workflow_from_config
 from evorl.cli.catalogs import acts_in_boxes
@@ -34,12 +35,18 @@ class AgentFacts(NamedTuple):
         source: source file of the workflow class.
         in_boxes: True if the agent supports only Box actions.
         is_off_policy: True if the agent learns from a replay buffer.
+        own_critic_layers: True if the critics have other hidden layers than the policy.
     """
 
     file: Path
     source: Path
     in_boxes: bool
     is_off_policy: bool
+    own_critic_layers: bool
+
+    def default_training(self, kind: str | None) -> dict[str, Any]:
+        """Return the section ``training`` of a new app with this agent; ``kind`` is one of ``KINDS`` or ``None``."""
+        return default_training(self.file.stem, kind, self.is_off_policy, self.own_critic_layers)
 
 
 def agent_facts(agent: str) -> AgentFacts:
@@ -54,13 +61,15 @@ def agent_facts(agent: str) -> AgentFacts:
     if reason := _reason_not_served(agent):
         raise ValueError(f"{agent} cannot be served: {reason} Supported: {', '.join(served_agents())}.")
     file = folder / f"{agent}.yaml"
-    settings: Any = OmegaConf.load(file)
+    settings: Any = plain(OmegaConf.load(file), resolve=False)
     workflow: Any = workflow_class(settings["workflow"])
+    critic = complete_config(workflow, settings)["agent"].get("critic_network", {})
     return AgentFacts(
         file=file,
         source=Path(inspect.getfile(workflow)),
         in_boxes=acts_in_boxes(workflow, settings),
         is_off_policy=issubclass(workflow, OffPolicyWorkflow),
+        own_critic_layers=critic.get("torso") is not None,
     )
 
 

@@ -13,7 +13,7 @@ from evorl.apps import app_files
 from evorl.apps.app_config import APP_FILE, AppConfig, read_app
 from evorl.apps.app_text import in_one_line, with_entry, with_values
 from evorl.apps.backups import replace_text, replaced, set_aside
-from evorl.apps.kinds import KINDS, default_training
+from evorl.apps.kinds import KINDS
 from evorl.cli.app_agents import (
     AgentFacts,
     agent_facts,
@@ -60,7 +60,7 @@ def new_from_arguments(arguments: Sequence[str]) -> Path:
         )
     agent = settings["algorithm"] or KINDS[kind_name].agent
     facts = agent_facts(agent)
-    training = default_training(agent, kind_name, facts.is_off_policy)
+    training = facts.default_training(kind_name)
     written = app_files.make_app(folder, kind_name, agent, training, facts.in_boxes)
     try:
         if environment:
@@ -109,7 +109,7 @@ def generate_from_arguments(arguments: Sequence[str]) -> list[Path]:
         entry = f"algorithm:\n  path: {app_files.APP_ALGORITHMS} # folder of the app's algorithms"
         text = with_entry(text, "algorithm", entry)
         if settings["algorithm"] != app.agent:
-            default = default_training(settings["algorithm"], _kind_of(read_app(file)) or "", facts.is_off_policy)
+            default = facts.default_training(_kind_of(read_app(file)))
             text = with_entry(text, "training", app_files.training_entry(default))
         print(f"{name_in_app} is your copy: {facts.source.name} and its settings, in {folder}.")
     if settings["docker"]:
@@ -147,7 +147,7 @@ def config_from_arguments(arguments: Sequence[str]) -> list[str] | list[Path]:
         if agent not in served_agents():
             agent, tuned = settings_of_experiment(agent)
         facts = agent_facts(agent)
-        default = default_training(agent, kind_name or "", facts.is_off_policy) if tuned is None else tuned
+        default = facts.default_training(kind_name) if tuned is None else tuned
         text = with_entry(text, "agent", f"agent: {agent} # the algorithm: evorl config lists them")
         text = with_entry(text, "training", app_files.training_entry(default))
     if settings["env"]:

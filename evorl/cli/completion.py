@@ -19,7 +19,7 @@ from evorl.cli.command_table import COMMANDS
 from evorl.cli.config_tree import config_folder, config_names
 from evorl.cli.options import APP_COMPONENTS
 from evorl.cli.overrides import changeable_settings
-from evorl.config.values import plain
+from evorl.config.values import flat, plain
 
 FLAGS = ("-sc", "--shell-completion")
 _ACTIONS = ("install", "uninstall", "query")
@@ -167,7 +167,7 @@ def _of_training(name: str, before: Sequence[str], last: str) -> Iterable[str]:
             known = _names(key)
         elif key in _OF_RUNS:
             known = ("latest",)
-        elif isinstance(_values(_config(before)).get(key), bool):
+        elif isinstance(dict(flat(_config(before))).get(key), bool):
             known = ("true", "false")
         return _beginning(last, [f"{key}={head}{comma}{choice}" for choice in known])
     if name in ("evaluate", "save-replay"):
@@ -175,7 +175,7 @@ def _of_training(name: str, before: Sequence[str], last: str) -> Iterable[str]:
             last, [*(f"{key}=" for key in ("run", "runs_folder", "trust", *changeable_settings(name))), "--help"]
         )
     flags = ["--help", "--cfg", "--multirun", "--config-dir", "--plan"]
-    keys = [*(f"{group}=" for group in _GROUPS), *_next_parts(_values(_config(before)), last)]
+    keys = [*(f"{group}=" for group in _GROUPS), *_next_parts(dict(flat(_config(before))), last)]
     return dict.fromkeys(_beginning(last, [*keys, *flags]))
 
 
@@ -198,15 +198,6 @@ def _config(before: Sequence[str]) -> Mapping[str, Any]:
     except Exception:  # a choice that does not exist
         config = compose_config()
     return plain(config, resolve=False)
-
-
-def _values(node: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return the values of a nested mapping by their dotted keys."""
-    values: dict[str, Any] = {}
-    for name, value in node.items():
-        below = _values(value, f"{above}{name}.") if isinstance(value, Mapping) and value else {f"{above}{name}": value}
-        values |= below
-    return values
 
 
 def _beginning(start: str, options: Iterable[str]) -> list[str]:

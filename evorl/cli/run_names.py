@@ -117,7 +117,7 @@ def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
         if not equals or not key.startswith("hydra"):
             continue
         if not in_sweep and key.startswith(_OF_A_SWEEP):
-            raise ValueError(f"{key}={value} applies to sweeps: add -m, or remove it.")
+            raise ValueError(f"{key}={value} applies only to sweeps: add -m, or remove it.")
         if key == OUTPUT and value.lower() != "null":
             raise ValueError(f"{key}={value} has no effect here: a run's files are in its folder. Remove it.")
         if key == SUBDIR and in_sweep and "${" not in value:
@@ -132,10 +132,14 @@ def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
             shown = as_arguments({other: "NAME" if other == "title" else "FOLDER"})
             raise ValueError(f"{key}={value} has no effect here: {shown} names the run's {_NAMED[other]}.")
         if key == RUN and in_sweep:
-            raise ValueError(f"{key}={value} applies to single runs: use {as_arguments({SWEEP: value})} for a sweep.")
+            raise ValueError(
+                f"{key}={value} applies only to single runs: use {as_arguments({SWEEP: value})} for a sweep."
+            )
         if key in (SWEEP, SUBDIR) and not in_sweep:
             run = value if key == SWEEP else "FOLDER"
-            raise ValueError(f"{key}={value} applies to sweeps (-m): use {as_arguments({RUN: run})} for a single run.")
+            raise ValueError(
+                f"{key}={value} applies only to sweeps (-m): use {as_arguments({RUN: run})} for a single run."
+            )
 
 
 def place_of_run(runs_folder: str, kind: str = "") -> tuple[Path, str | None]:

@@ -5,6 +5,7 @@ Suggested commands can be pasted into a shell.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import shlex
@@ -52,6 +53,14 @@ def shell_word(word: str | Path) -> str:
 def is_address(which: Path | str) -> bool:
     """Return True if ``which`` is text with a scheme, such as ``https://example.org/policy.zip``, and not a path."""
     return isinstance(which, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", which) is not None
+
+
+def is_this_machine(host: str) -> bool:
+    """Return True if a host is ``localhost`` or a loopback address, which other machines cannot reach."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def user_path(text: str | Path) -> Path:

@@ -50,7 +50,7 @@ class SearchSpace(PyTreeNode):
         searched: dict[str, tuple[float, float, bool]] = {}
         leaves = named_leaves(workflow).items()
         numbers = [name for name, leaf in leaves if isinstance(leaf, float) and name not in not_searched]
-        for path, bounds in _entries(checked_mapping(config, "search_space")):
+        for path, bounds in space_entries(checked_mapping(config, "search_space"), _BOUNDS[:2]):
             if path in searched:
                 raise ValueError(f"search_space has {path} twice: remove one of them.")
             if path not in numbers:
@@ -109,10 +109,11 @@ class SearchSpace(PyTreeNode):
         return jnp.clip(jnp.where(self.logarithmic, by_factor, by_step), self.low, self.high)
 
 
-def _entries(node: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+def space_entries(node: Mapping[str, Any], marks: tuple[str, ...], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield path and value of the entries of nested mappings; a mapping with one of the keys ``marks`` is a value."""
     for name, value in node.items():
-        if isinstance(value, Mapping) and "low" not in value and "high" not in value:
-            yield from _entries(value, f"{above}{name}.")
+        if isinstance(value, Mapping) and not set(value) & set(marks):
+            yield from space_entries(value, marks, f"{above}{name}.")
         elif value is not None:
             yield f"{above}{name}", value
 

@@ -9,7 +9,7 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,6 +65,16 @@ def dotted_keys(node: Any, prefix: str = "") -> list[str]:
         if isinstance(value, dict):
             keys += dotted_keys(value, f"{prefix}{key}.")
     return keys
+
+
+def flat(node: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted path and the value of each entry of nested mappings; an empty mapping is a value."""
+    for key, value in node.items():
+        name = f"{above}.{key}" if above else str(key)
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, name)
+        else:
+            yield name, value
 
 
 def check_names(names: Iterable[str], valid: Iterable[str], kind: str) -> None:

@@ -22,7 +22,7 @@ from evorl.ec.fitness_shaping import failures_to_worst, is_flat
 from evorl.ec.noise import noise_rows
 from evorl.ec.safeguards import advance, finite_or
 from evorl.fields import Within
-from evorl.ops.trees import split_leading_axis
+from evorl.ops.trees import row_of, split_leading_axis
 from evorl.types import Key, Params, PyTreeDict, pytree_field
 
 # Cost of the first parents, which are not evaluated, and minimum cost of failures in strategies that keep parents.
@@ -110,7 +110,7 @@ class EvosaxStrategy(EvoOptimizer):
 
         The strategy's numbers are unchanged on flat fitness, or if the update would make any of them non-finite.
         """
-        solution = _first(state.population)
+        solution = row_of(state.population)
         algorithm, params = self._algorithm(solution)
         key, tell_key = jax.random.split(state.key)
         costs = -failures_to_worst(fitness)
@@ -126,7 +126,7 @@ class EvosaxStrategy(EvoOptimizer):
 
     def solution(self, state: PyTreeDict) -> Params:
         """Return the mean of the strategy's distribution; without a single mean, the best individual so far."""
-        solution, inner = _first(state.population), state.inner
+        solution, inner = row_of(state.population), state.inner
         algorithm, _ = self._algorithm(solution)
         if hasattr(algorithm, "get_mean") and inner.mean.ndim == 1:
             return algorithm.get_mean(inner)
@@ -191,10 +191,6 @@ def _build(strategy: str, pop_size: int, num_populations: int, treedef: Any, sha
         if strategy == "LM_MA_ES":  # its learning rates exceed 1 if there are more individuals than parameters
             params = params.replace(c_c=jnp.minimum(params.c_c, 1.0))
         return algorithm, params
-
-
-def _first(population: Params) -> Params:
-    return jax.tree.map(lambda x: x[0], population)
 
 
 def _evosax_algorithms() -> Any:

@@ -96,6 +96,8 @@ class Env(ByValue, abc.ABC):
     ``jax.numpy``: it is evaluated outside of any active trace.
     """
 
+    joins_batches: ClassVar[bool] = False  # True steps nested batches of environments as one, see ``joining_vmap``
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name in ("obs_space", "action_space"):

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import jax
 
 from evorl.config.names import explain_missing_package, no_such
+from evorl.config.values import flat
 from evorl.envs.brax import BraxAdapter
 from evorl.envs.env import EnvState
 from evorl.envs.options import as_hashable, check_options, from_hashable, split_options
@@ -106,7 +107,7 @@ def _make_adapter(env_name: str, impl: str, arguments: tuple) -> tuple[Playgroun
         raise ValueError(no_such("MuJoCo Playground environment", env_name, registry.ALL_ENVS))
     config, options = registry.get_default_config(env_name).lock(), from_hashable(arguments)
     check_options(f"playground {env_name}", options, config.keys())
-    changes = dict(_flat(options)) | {"impl": impl}
+    changes = {name: x for name, x in flat(options) if not isinstance(x, Mapping)} | {"impl": impl}
     try:
         config.update_from_flattened_dict(changes)
     except (KeyError, TypeError, ValueError) as error:
@@ -128,15 +129,6 @@ def _missing_robots_explained(env_name: str, playground: Any) -> Iterator[None]:
             f"this failed ({error}): clone the repository mujoco_menagerie into {folder}, or use one of "
             f"{', '.join(ENV_NAMES)}."
         ) from error
-
-
-def _flat(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the entries of nested mappings by dotted names, such as ``reward_config.scales.pose``."""
-    for name, value in options.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 @functools.cache

@@ -74,7 +74,7 @@ class VectorEnv(EnvWrapper):
                 f"{env.unwrapped} has {self._num_agents} agents, each a row of the batch: num_envs (per actor in async "
                 f"mode), or episodes_per_individual, must be a multiple of {self._num_agents}, got {num_envs} rows."
             )
-        vmap = joining_vmap if getattr(env.unwrapped, "joins_batches", False) else jax.vmap
+        vmap = joining_vmap if env.unwrapped.joins_batches else jax.vmap
         self._over_rows = vmap if self._num_agents == 1 else functools.partial(over_agents, num_agents=self._num_agents)
         if goal_setter is not None and self.autoreset_mode is AutoresetMode.ENVPOOL:
             raise ValueError("env.goal_setter does not support autoreset_mode=envpool: use another autoreset_mode.")

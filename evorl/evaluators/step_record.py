@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from evorl.envs.env import AutoresetMode, EnvState
 from evorl.envs.vector import VectorEnv
-from evorl.ops.trees import Packed, pack
+from evorl.ops.trees import Packed, pack, row_of
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Observation, PyTreeData, PyTreeDict
 
@@ -50,8 +50,8 @@ class StepRecord(PyTreeData):
         num_rows = jax.tree.leaves(self.steps)[0].shape[1]
         moment = (transition.next_obs, env.physics(env_state))
         return self.replace(
-            moments=_written(self.moments, step + 1, _first(moment, num_rows)),
-            steps=_written(self.steps, step, _first(_step_data(transition, env_state), num_rows)),
+            moments=_written(self.moments, step + 1, row_of(moment, slice(num_rows))),
+            steps=_written(self.steps, step, row_of(_step_data(transition, env_state), slice(num_rows))),
         )
 
     def by_episode(self) -> EpisodeSteps:
@@ -78,9 +78,10 @@ def new_step_record(env: VectorEnv, env_state: EnvState, num_rows: int, num_step
             f"episodes of an environment with autoreset_mode={env.autoreset_mode.value} cannot be recorded: their last "
             "physical state would be that of the next episode. Build the environment with autoreset_mode=disabled."
         )
-    moment = pack(_first((env_state.obs, physics), num_rows))
+    moment = pack(row_of((env_state.obs, physics), slice(num_rows)))
     actions = env.action_space.zeros(env_state.done.shape)
-    blank = pack(_first(_step_data(SampleBatch(actions=actions, rewards=env_state.reward), env_state), num_rows))
+    step = _step_data(SampleBatch(actions=actions, rewards=env_state.reward), env_state)
+    blank = pack(row_of(step, slice(num_rows)))
     moments, steps = (
         jax.tree.map(lambda x, length=length: jnp.zeros((length, *x.shape), x.dtype), row)
         for row, length in ((moment, num_steps + 1), (blank, num_steps))
@@ -91,10 +92,6 @@ def new_step_record(env: VectorEnv, env_state: EnvState, num_rows: int, num_step
 def _step_data(transition: SampleBatch, env_state: EnvState) -> tuple:
     info = env_state.info
     return transition.actions, transition.rewards, info.termination, info.get("is_success")
-
-
-def _first(tree: Any, num_rows: int) -> Any:
-    return jax.tree.map(lambda x: x[:num_rows], tree)
 
 
 def _written(packed: Packed, index: jax.Array, row: Any) -> Packed:

@@ -17,7 +17,7 @@ from jax import export
 
 from evorl.distribution import installed_version
 from evorl.export import FORMATS
-from evorl.export.graph import Graph
+from evorl.export.graph import Graph, NoRule
 from evorl.export.parity import Parity, ParityError, Recorded, compared, recorded_steps
 from evorl.export.portable_policy import PortablePolicy
 from evorl.export.stored_policy import StoredPolicy
@@ -92,8 +92,10 @@ def policy_graph(policy: PortablePolicy) -> Graph:
     """Return the operations of a policy, for any batch size.
 
     Raises:
-        NoRule: an operation is not supported, or merges the batch axis with another axis.
+        NoRule: an operation is not supported, or merges the batch axis with another; or a port is in bfloat16.
     """
+    if any(port.dtype.name == "bfloat16" for port in (*policy.inputs, *policy.outputs)):
+        raise NoRule("only format=jax supports inputs and outputs in bfloat16.")
     (rows,) = export.symbolic_shape("rows")
     specs = [jax.ShapeDtypeStruct((rows, *port.shape), port.dtype) for port in policy.inputs]
     names = [port.name for port in policy.inputs]

@@ -66,14 +66,12 @@ def onnx_bytes(policy: PortablePolicy, graph: Graph, about: Mapping[str, Any], t
     """Return the serialized ONNX model of a policy, with ``about`` as JSON metadata and ``title`` as its description.
 
     Raises:
-        NoRule: ONNX has no operator for an operation, or no runtime for a dtype, of the graph.
+        NoRule: ONNX has no operator for an operation of the graph.
         ImportError: ``onnx`` is not installed.
     """
     onnx = _imported("onnx")
     for part in ("checker", "helper", "numpy_helper"):
         _imported(f"onnx.{part}")
-    if any(port.dtype.name == "bfloat16" for port in (*policy.inputs, *policy.outputs)):
-        raise NoRule("onnxruntime accepts no arrays in bfloat16: use format=numpy or format=jax.")
     writer = _Writer(onnx, policy.inputs[0].name)
     for port, value in zip(policy.inputs, graph.inputs, strict=True):
         writer.names[id(value)] = port.name

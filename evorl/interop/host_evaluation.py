@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import numpy as np
 
 from evorl.config.values import positive
@@ -17,6 +16,7 @@ from evorl.interop.agent_calls import env_step_for
 from evorl.interop.transitions import own_copy
 from evorl.interop.vector_collector import rows_where
 from evorl.metrics import EvaluationMetrics
+from evorl.ops.trees import row_of
 
 
 def play_on_host(env: Any, agent: Any, num_episodes: int, seed: int = 0, keep_steps: int = 0) -> EvaluationMetrics:
@@ -87,7 +87,7 @@ def _play_rows(env: HostVectorEnv, agent: Any, num_episodes: int, seed: int, rec
         stored_action = own_copy(action)
         obs, reward, termination, truncation = own_copy(env_step(action)[:4])
         for row in np.flatnonzero(episode < record.num_episodes).tolist():
-            record.add_step(episode[row], _row(stored_action, row), reward[row], termination[row])
+            record.add_step(episode[row], row_of(stored_action, row), reward[row], termination[row])
         _add_moments(record, env, episode, obs, np.ones(num_envs, np.bool_))
         counts = episode < num_episodes
         returns[episode[counts]] += reward[counts]
@@ -107,11 +107,7 @@ def _add_moments(record: HostStepRecord, env: HostVectorEnv, episode: np.ndarray
     rows: list[int] = np.flatnonzero(where & (episode < record.num_episodes)).tolist()
     physics = env.physics() if rows else {}
     for row in rows:
-        record.add_moment(episode[row], _row(obs, row), _row(physics, row))
-
-
-def _row(tree: Any, row: int) -> Any:
-    return jax.tree.map(lambda x: x[row], tree)
+        record.add_moment(episode[row], row_of(obs, row), row_of(physics, row))
 
 
 def _start(agent: Any, started: Any) -> None:

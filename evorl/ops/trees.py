@@ -209,6 +209,11 @@ def leaf_name(path: Any, separator: str = ".") -> str:
     return jax.tree_util.keystr(path, simple=True, separator=separator)
 
 
+def row_of(tree: Tree, i: int | slice | jax.Array = 0) -> Tree:
+    """Return entry ``i`` (or entries, for a slice or an array) of the leading axis of all leaves ``[K, ...]``."""
+    return jax.tree.map(lambda x: x[i], tree)
+
+
 def polyak_update(target: Any, online: Any, tau: jax.Array | float) -> Any:
     """Return ``(1 - tau) target + tau online`` for every leaf (Lillicrap et al. 2016); exactly ``online`` for tau 1."""
     # In this form equal values stay bit-identical. ``tau = 1`` needs a special case, because ``t + (o - t)`` rounds.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from evorl.recorders.pictures import white_figure, write_png
 from evorl.recorders.row_file import RowFile
-from evorl.recorders.run_status import EVALUATION, MAX_DRAWN, NO_LOSS, TRAINING, spread_column
+from evorl.recorders.run_status import EVALUATION, MAX_DRAWN, TRAINING, learner_metrics, spread_column
 from evorl.runs.recorder import Recorder, Row, RunPlan
 
 if TYPE_CHECKING:
@@ -52,10 +52,7 @@ def draw_learning_curve(metrics_csv: Path | str, picture: Path | str, title: str
         RunFolderError: the image cannot be written, or ``metrics_csv`` is corrupted.
     """
     curves = read_curves(metrics_csv)
-    small = sorted(
-        (name for name in curves if name.startswith("train/") and name not in NO_LOSS),
-        key=lambda name: "loss" not in name,
-    )[:MAX_SMALL]
+    small = learner_metrics(curves)[:MAX_SMALL]
     has_returns = EVALUATION in curves or TRAINING in curves
     if not has_returns and not small:
         return False

@@ -110,10 +110,15 @@ def describe_metrics(row: Row, num_losses: int = 4, width: int | None = None, si
     return "  ".join(parts)
 
 
+def learner_metrics(names: Iterable[str]) -> list[str]:
+    """Return the names of the learner's metrics among the columns of rows; losses first."""
+    reported = (name for name in names if name.startswith("train/") and name not in NO_LOSS)
+    return sorted(reported, key=lambda name: "loss" not in name)
+
+
 def losses(row: Row) -> list[tuple[str, float]]:
     """Return names, without ``train/``, and values of the learner's metrics in a row; losses first."""
-    reported = [(name, float(v)) for name, v in row.items() if name.startswith("train/") and name not in NO_LOSS]
-    return sorted([(name.removeprefix("train/"), v) for name, v in reported], key=lambda item: "loss" not in item[0])
+    return [(name.removeprefix("train/"), float(row[name])) for name in learner_metrics(row)]
 
 
 def format_return(row: Row, name: str, side_by_side: str | None = None) -> str:

@@ -9,10 +9,10 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from evorl.recorders.learning_curve import BLUE, GRAY, tidy
+from evorl.recorders.learning_curve import BLUE, GRAY
 from evorl.reports import statistics
 from evorl.reports.comparison import ABSENT, SEEDS_FOR_INTERVAL, Group, settings_of, short_names, shortened
-from evorl.reports.curve_charts import describe_metric
+from evorl.reports.curve_charts import describe_metric, label_chart
 from evorl.reports.recorded_run import RecordedRun
 from evorl.reports.svg import PAPER, RAMP_COLORS, as_svg, figure_of
 
@@ -221,8 +221,5 @@ def _axis(values: Sequence[str]) -> _Axis:
 def _label(axes: Axes, title: str, x: str, y: str) -> None:
     from matplotlib.ticker import ScalarFormatter
 
-    tidy(axes)
+    label_chart(axes, title, x, y)
     axes.xaxis.set_major_formatter(ScalarFormatter())
-    axes.set_title(title, loc="left", fontsize=10, fontweight="bold", color="#222222")
-    axes.set_xlabel(x, fontsize=9, color=GRAY)
-    axes.set_ylabel(y, fontsize=9, color=GRAY)

@@ -8,8 +8,8 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from evorl.recorders.learning_curve import GRAY, MAX_SMALL, tidy
-from evorl.recorders.run_status import NO_LOSS
+from evorl.recorders.learning_curve import MAX_SMALL, label_axes, tidy
+from evorl.recorders.run_status import learner_metrics
 from evorl.reports.comparison import Group, band_of, thinned
 from evorl.reports.recorded_run import Curve
 from evorl.reports.svg import COLORS, as_svg, figure_of
@@ -46,7 +46,7 @@ def draw_returns(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]],
             axes.fill_between(band.steps, band.low, band.high, color=color, alpha=0.2, linewidth=0)
             marker = "o" if len(band.steps) <= 2 else None
             axes.plot(band.steps, band.center, color=color, linestyle=dash, linewidth=2.0, marker=marker)
-        _label(axes, groups[0].env, _STEPS, describe_metric(metric))
+        label_chart(axes, groups[0].env, _STEPS, describe_metric(metric))
         about = (
             f"{describe_metric(metric)} over {_STEPS} in {groups[0].env}: {', '.join(group.label for group in groups)}"
         )
@@ -61,14 +61,8 @@ def draw_metrics(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]],
         styles: color and line style by label.
         name: name of the chart, unique on the page.
     """
-    columns = dict.fromkeys(
-        column
-        for group in groups
-        for run in group.runs
-        for column in run.curves
-        if column.startswith("train/") and column not in NO_LOSS
-    )
-    shown = sorted(columns, key=lambda column: "loss" not in column)[:MAX_SMALL]
+    columns = dict.fromkeys(column for group in groups for run in group.runs for column in run.curves)
+    shown = learner_metrics(columns)[:MAX_SMALL]
     if not shown:
         return None
     rows = -(-len(shown) // 3)
@@ -85,7 +79,9 @@ def draw_metrics(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]],
                     if column in run.curves:
                         curve = run.curves[column]
                         axes.plot(*_drawn(curve), color=color, linestyle=dash, linewidth=0.9, alpha=0.8)
-            _label(axes, column.removeprefix("train/").replace("_", " "), "steps" if i >= len(shown) - 3 else "", "", 7)
+            label_chart(
+                axes, column.removeprefix("train/").replace("_", " "), "steps" if i >= len(shown) - 3 else "", "", 7
+            )
             axes.locator_params(nbins=4)
         return as_svg(figure, name, f"The learner's metrics: {', '.join(shown)}")
 
@@ -102,7 +98,7 @@ def draw_speeds(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]], 
             color, dash = styles[group.label]
             axes.plot(*_drawn(curve), color=color, linestyle=dash, linewidth=1.0, alpha=0.8)
         axes.set_ylim(bottom=0)
-        _label(axes, "Speed", _STEPS, "steps per second, all seeds")
+        label_chart(axes, "Speed", _STEPS, "steps per second, all seeds")
         axes.yaxis.set_major_formatter(axes.xaxis.get_major_formatter())
         return as_svg(figure, name, "Environment steps per second over the training")
 
@@ -119,9 +115,9 @@ def _drawn(curve: Curve) -> tuple[np.ndarray, np.ndarray]:
     return steps, np.interp(steps, curve.steps, curve.values)
 
 
-def _label(axes: Axes, title: str, x: str, y: str, size: int = 9) -> None:
+def label_chart(axes: Axes, title: str, x: str, y: str, size: int = 9) -> None:
+    """Apply the common style to a chart of a report, with a title and axis labels of font ``size``."""
     tidy(axes)
     axes.tick_params(labelsize=min(size, 8))
     axes.set_title(title, loc="left", fontsize=size + 1, fontweight="bold" if size > 8 else "normal", color="#222222")
-    axes.set_xlabel(x, fontsize=size, color=GRAY)
-    axes.set_ylabel(y, fontsize=size, color=GRAY)
+    label_axes(axes, x, y, size=size)

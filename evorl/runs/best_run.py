@@ -10,7 +10,7 @@ from typing import Any
 from evorl.config.command_lines import as_arguments, user_path
 from evorl.config.values import plain
 from evorl.runs.files import RunFolderError, refuse_link
-from evorl.runs.folder import RunFolder
+from evorl.runs.folder import RunFolder, trial_name
 from evorl.runs.shared_policy import shared_policy
 from evorl.runs.sweep_folder import SweepFolder
 
@@ -85,7 +85,7 @@ def _best_trial(search: RunFolder) -> RunFolder:
         with open(search.search_table, encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
                 if row["state"] == "finished" and row["best_return"]:
-                    name = f"trial_{int(row['trial']):04d}"
+                    name = trial_name(int(row["trial"]))
                     folders = [search.path / name, *search.path.glob(f"{name}_*")]
                     folders = [path for path in folders if RunFolder(path).config.is_file()]
                     value = float(row["best_return"])

@@ -6,7 +6,6 @@ Plain HTTP is accepted only from this machine, because others on the network cou
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import queue
 import threading
 import time
@@ -16,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 from urllib.parse import urljoin, urlsplit
 
+from evorl.config.command_lines import is_this_machine
 from evorl.runs.files import RunFolderError
 
 SECONDS = 30.0  # time limit for a connection and for each part of a response
@@ -127,7 +127,7 @@ def check_address(address: str, after: str | None = None) -> bool:
         raise RunFolderError(f"{parts.scheme}://{host}: remove the user name and password, which are not accepted.")
     if not host or parts.scheme not in ("https", "http"):
         raise RunFolderError(f"{shown} is not an HTTPS address: expected https://<host>/<file>.")
-    is_local = _is_this_machine(host)
+    is_local = is_this_machine(host)
     if parts.scheme == "http" and not (is_local and (after is None or after.startswith("http://"))):
         raise RunFolderError(
             f"{shown} uses plain HTTP, accepted only from this machine and without a redirection from https://: "
@@ -155,15 +155,6 @@ class _Redirections(urllib.request.HTTPRedirectHandler):
         return new
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
-
-
-def _is_this_machine(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _read(response: Any, address: str, max_bytes: int, end: float) -> bytes:

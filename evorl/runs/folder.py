@@ -286,3 +286,8 @@ def _likeness(path: Path, run: Path, folder: Path) -> float:
     if path.is_relative_to(folder):
         pairs.append((str(path.relative_to(folder)), str(run.relative_to(folder))))
     return max(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
+
+
+def trial_name(number: int) -> str:
+    """Return the name of the run folder of a search's trial, counted from 0; repeated runs append ``_2``, ``_3``..."""
+    return f"trial_{number:04d}"

@@ -9,10 +9,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import enum
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Self, TypeAlias
 
-from evorl.config.values import MAX_SEED, checked_value, plain, seed_number, set_at
+from evorl.config.values import MAX_SEED, checked_value, flat, plain, seed_number, set_at
 from evorl.runs.privacy import shareable
 from evorl.runs.spec_parts import (
     CheckpointSettings,
@@ -217,13 +217,4 @@ class RunSpec(Part):
 def learning_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of all settings that can affect learning, by dotted name, without secrets."""
     settings = {key: value for key, value in shareable(config).items() if key not in _NOT_OF_LEARNING}
-    return {name: value for name, value in _flat(settings) if name not in _NOT_OF_LEARNING}
-
-
-def _flat(node: Mapping[str, Any], above: str = "") -> Iterable[tuple[str, Any]]:
-    for key, value in node.items():
-        name = f"{above}.{key}" if above else str(key)
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, name)
-        else:
-            yield name, value
+    return {name: value for name, value in flat(settings) if name not in _NOT_OF_LEARNING}

@@ -48,7 +48,7 @@ class Segments:
             need this, because their state after a cut does not belong to the running episode.
 
     Attributes:
-        dropped: number of segments dropped so far because of their age, also if their first step was already too old.
+        dropped: number of segments dropped so far because of their age; with max_lag above 0, also of skipped steps.
         version: version of the current policy.
     """
 
@@ -68,7 +68,7 @@ class Segments:
         acted = self._acted.get(session, self.version)
         if self.max_lag is not None and self.version - acted > self.max_lag:
             (self._playing.discard if ends else self._playing.add)(session)
-            self.dropped += self.max_lag > 0  # with 0, every update skips the steps in progress, as documented
+            self.dropped += self.max_lag > 0  # not counted with max_lag=0: each update drops the steps in progress
             return
         row = self._open.get(session)
         if row is None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import ssl
 from pathlib import Path
 from typing import Any
 
-from evorl.config.command_lines import user_path
-
-_LOCAL_NAMES = ("localhost",)
+from evorl.config.command_lines import is_this_machine, user_path
 
 
 def host_and_port(address: Any, name: str) -> tuple[str, int]:
@@ -27,14 +24,6 @@ def host_and_port(address: Any, name: str) -> tuple[str, int]:
     if not colon or not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 65_535:
         raise ValueError(f"{name} must be an address and a port up to 65535, as in 127.0.0.1:7001; got {address!r}.")
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
-
-
-def is_this_machine(host: str) -> bool:
-    """Return True if a host is ``localhost`` or a loopback address, which other machines cannot reach."""
-    try:
-        return host in _LOCAL_NAMES or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def require_token_beyond_this_machine(host: str, token: str | None, setting: str, advice: str) -> None:

@@ -15,7 +15,7 @@ from evorl.config.gate import is_restricted
 from evorl.execution.multiprocess import refuse_several_processes
 from evorl.execution.signals import resume_advice, stop_on_signals
 from evorl.recorders.row_file import RowFile, as_line
-from evorl.runs.folder import RunFolder
+from evorl.runs.folder import RunFolder, trial_name
 from evorl.runs.run_state import HeldState
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
@@ -159,11 +159,12 @@ def _run_of(trial: Trial, folder: RunFolder) -> tuple[RunFolder, str]:
 
     A killed process may leave a folder without a checkpoint. That folder is kept, and the trial restarts in a new one.
     """
-    names = itertools.chain([_name(trial)], (f"{_name(trial)}_{number}" for number in itertools.count(2)))
-    existing = list(itertools.takewhile(lambda name: (folder.path / name).exists(), names))
-    run = RunFolder(folder.path / (existing[-1] if existing else _name(trial)))
+    name = trial_name(trial.number)
+    names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
+    existing = list(itertools.takewhile(lambda taken: (folder.path / taken).exists(), names))
+    run = RunFolder(folder.path / (existing[-1] if existing else name))
     if existing and run.saved_at is None and trial.state == "running":
-        run = RunFolder(folder.path / f"{_name(trial)}_{len(existing) + 1}")
+        run = RunFolder(folder.path / f"{name}_{len(existing) + 1}")
     return run, run.path.name
 
 
@@ -184,10 +185,6 @@ def _with(spec: RunSpec, setting: Mapping[str, Any]) -> RunSpec:
 
 def _ended(study: OptunaStudy) -> list[Trial]:
     return [trial for trial in study.trials if trial.state != "running"]
-
-
-def _name(trial: Trial) -> str:
-    return f"trial_{trial.number:04d}"
 
 
 def _write(path: Path, study: OptunaStudy, over: Mapping[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 import jax
@@ -13,6 +13,7 @@ import numpy as np
 
 from evorl.config.names import no_such
 from evorl.config.nodes import node_from_config
+from evorl.config.search_space import space_entries
 from evorl.config.values import check_names, checked_mapping, checked_value, positive
 from evorl.fields import Within
 from evorl.runs.spec import RunSpec
@@ -124,18 +125,10 @@ def read_search_space(over: Any, where: str) -> dict[str, Any]:
     Raises:
         ValueError: the search space is empty, a key is unknown, or a value is invalid.
     """
-    entries = dict(_entries(checked_mapping(over, where)))
+    entries = dict(space_entries(checked_mapping(over, where), _BOUNDS))
     if not entries:
         raise ValueError(f"{where} has no values to compare: set, for example, {where}={{discount: [0.9, 0.99]}}.")
     return {path: _checked(f"{where}.{path}", values) for path, values in entries.items()}
-
-
-def _entries(node: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in node.items():
-        if isinstance(value, Mapping) and not set(value) & set(_BOUNDS):
-            yield from _entries(value, f"{above}{name}.")
-        elif value is not None:
-            yield f"{above}{name}", value
 
 
 def _checked(where: str, values: Any) -> Any:

@@ -18,17 +18,12 @@ from evorl.evaluators.population_evaluator import join_action_fns, population_ac
 from evorl.execution.plan import PlanRules
 from evorl.metrics import WideCounter
 from evorl.ops import collectives
+from evorl.ops.trees import row_of
 from evorl.rollout import ActionFn
 from evorl.types import Key, PyTreeDict, pytree_field
 from evorl.workflows.evolution import initial_best, update_best
 from evorl.workflows.generational import GenerationalState, GenerationalWorkflow, generation_metrics
-from evorl.workflows.nested_learner import (
-    build_learner,
-    require_room_for,
-    row_of,
-    updates_for_steps,
-    with_statistics_of,
-)
+from evorl.workflows.nested_learner import build_learner, require_room_for, updates_for_steps, with_statistics_of
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.workflow import split_setup_keys
 

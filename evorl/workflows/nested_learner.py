@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +17,13 @@ from evorl.metrics import WideCounter
 from evorl.ops.normalization import update_statistics
 from evorl.ops.platform import on_cpu
 from evorl.ops.schedules import whole_updates
+from evorl.ops.trees import Tree, row_of
 from evorl.runs.spec import RunSpec
 from evorl.types import Key, Observation, PyTreeDict
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.off_policy_state import LearnerState
 from evorl.workflows.workflow import Workflow
 
-Tree = TypeVar("Tree")
 UPDATES_AT_ONCE = 64  # number of updates whose batches are in memory at a time
 
 
@@ -137,11 +137,6 @@ def with_statistics_of(agent_states: AgentState, obs: Observation, mask: jax.Arr
     new = update_statistics(row_of(old), obs, mask)
     new = jax.tree.map(lambda x, rows: jnp.broadcast_to(x, rows.shape), new, old)
     return agent_states.replace(obs_preprocessor_state=new)
-
-
-def row_of(tree: Tree, i: int | slice | jax.Array = 0) -> Tree:
-    """Return entry ``i`` (or entries, for a slice or an array) of the leading axis of all leaves ``[K, ...]``."""
-    return jax.tree.map(lambda x: x[i], tree)
 
 
 def in_blocks(

@@ -12,10 +12,10 @@ from evorl.agent import AgentState
 from evorl.ops import collectives
 from evorl.ops.optimization import Optimizer
 from evorl.ops.random import unrolled
-from evorl.ops.trees import num_rows
+from evorl.ops.trees import num_rows, row_of
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params
-from evorl.workflows.nested_learner import UPDATES_AT_ONCE, in_blocks, row_of
+from evorl.workflows.nested_learner import UPDATES_AT_ONCE, in_blocks
 from evorl.workflows.off_policy import OffPolicyWorkflow
 
 

@@ -41,10 +41,9 @@ def test_environments_of_gymnasium_are_registered(in_boxes: bool) -> None:
 
 
 def test_a_bandit_learns_from_small_batches_and_pictures_by_convolutions() -> None:
-    bandit = default_training("reinforce", "bandit", False)
+    bandit = default_training("reinforce", "bandit", False, False)
     assert bandit["rollout_length"] * bandit["num_envs"] * 50 <= 6400
-    assert default_training("own/reinforce", "bandit", False) == bandit
-    assert default_training("dqn", "bandit", True)["learning_starts"] < 640
-    assert default_training("dqn", "vizdoom", True)["replay_capacity"] * 84 * 84 * 8 < 2e9
-    assert default_training("impala", "deepmind-lab", False)["agent"]["network"]["torso"] == "nature"
-    assert default_training("ppo", "gymnasium", False) == {}
+    assert default_training("dqn", "bandit", True, False)["learning_starts"] < 640
+    assert default_training("dqn", "vizdoom", True, False)["replay_capacity"] * 84 * 84 * 8 < 2e9
+    assert default_training("impala", "deepmind-lab", False, False)["agent"]["network"]["torso"] == "nature"
+    assert default_training("ppo", "gymnasium", False, False) == {}

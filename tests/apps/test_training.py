@@ -11,7 +11,6 @@ from omegaconf import OmegaConf
 
 from evorl.apps.app_config import AppConfig, read_app
 from evorl.apps.app_files import make_app
-from evorl.apps.kinds import default_training
 from evorl.apps.training import as_overrides, own_configs, refuse_named_code, training_words
 from evorl.cli.app_agents import agent_facts, check_training
 from evorl.cli.composition import compose_config
@@ -20,8 +19,7 @@ from tests.support.errors import raises_naming
 
 def app_of(tmp_path: Path, agent: str, kind: str) -> AppConfig:
     facts = agent_facts(agent)
-    training = default_training(agent, kind, facts.is_off_policy)
-    make_app(tmp_path / "app", kind, agent, training, facts.in_boxes)
+    make_app(tmp_path / "app", kind, agent, facts.default_training(kind), facts.in_boxes)
     return read_app(tmp_path / "app" / "app.yaml")
 
 

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from evorl.apps.app_config import AppConfig, read_app
 from evorl.apps.app_files import make_app
-from evorl.apps.kinds import IMAGE_KINDS, KINDS, default_training
+from evorl.apps.kinds import IMAGE_KINDS, KINDS
 from evorl.assembly import workflow_from_config
 from evorl.cli.app_agents import agent_facts, check_training, experiments, served_agents, settings_of_experiment
 from evorl.execution.trainable import collected_by
@@ -31,8 +31,7 @@ SMALL = {"agent": {"network": {"torso": [4]}}}
 
 def app_of(tmp_path: Path, agent: str, kind: str) -> AppConfig:
     facts = agent_facts(agent)
-    training = default_training(agent, kind, facts.is_off_policy)
-    make_app(tmp_path / "app", kind, agent, training, facts.in_boxes)
+    make_app(tmp_path / "app", kind, agent, facts.default_training(kind), facts.in_boxes)
     return read_app(tmp_path / "app" / "app.yaml")
 
 
@@ -45,8 +44,14 @@ def test_critics_of_flat_observations_get_no_pictures(agent: str, kind: str, tmp
 
 
 @pytest.mark.parametrize("kind", IMAGE_KINDS)
-def test_critics_with_their_own_layers_read_pictures_as_the_policy_does(kind: str, tmp_path: Path) -> None:
-    assert check_training(app_of(tmp_path, "crossq", kind)).agent.critic_network.torso is None
+@pytest.mark.parametrize("agent", served_agents())
+def test_critics_with_their_own_layers_read_pictures_as_the_policy_does(agent: str, kind: str, tmp_path: Path) -> None:
+    facts = agent_facts(agent)
+    if facts.in_boxes:  # these are rejected, see above
+        return
+    critics = check_training(app_of(tmp_path, agent, kind)).agent.get("critic_network")
+    assert critics is None or critics.torso is None
+    assert facts.own_critic_layers == (agent in ("crossq", "simba"))
 
 
 @pytest.mark.parametrize(

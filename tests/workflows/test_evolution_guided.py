@@ -14,9 +14,9 @@ from evorl.algorithms.erl import ERLWorkflow
 from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.execution import programs
 from evorl.metrics import WideCounter
+from evorl.ops.trees import row_of
 from evorl.types import PyTreeDict, State
 from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
-from evorl.workflows.nested_learner import row_of
 from tests.support.errors import raises_naming
 from tests.support.small_workflows import arrays, assert_close, assert_identical, inner_config, one_iteration, small
 from tests.support.toy_envs import LONGEST, TwoCountdowns

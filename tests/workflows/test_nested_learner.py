@@ -12,6 +12,7 @@ import pytest
 
 from evorl.algorithms.td3 import TD3Agent, TD3Workflow
 from evorl.metrics import WideCounter
+from evorl.ops.trees import row_of
 from evorl.types import PyTreeDict, State
 from evorl.workflows.nested_learner import (
     UPDATES_AT_ONCE,
@@ -19,7 +20,6 @@ from evorl.workflows.nested_learner import (
     checked_learner,
     in_blocks,
     learn_in_blocks,
-    row_of,
     updates_for_steps,
 )
 from evorl.workflows.off_policy import OffPolicyWorkflow

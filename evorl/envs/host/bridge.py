@@ -96,7 +96,7 @@ class HostBackedEnv(VectorEnv):
         if repeats > 1:
             row = ActionRepeatWrapper(row, repeats, on_host=True)
         super().__init__(put_wrappers(row, dataclasses.replace(options, action_repeat=1), None), options.parallel)
-        self._num_agents = main.num_agents  # the wrappers process each agent alone
+        self._num_agents = main.num_agents  # the wrappers process each agent separately
         self._saved = main.get_state()
         weakref.finalize(self, Simulators.close, self.simulators)
 

@@ -72,7 +72,7 @@ class Arms(ToyEnv):
 
 
 def test_a_hundred_episodes_are_enough_whatever_the_seed() -> None:
-    training = default_training("reinforce", "bandit", is_off_policy=False)
+    training = default_training("reinforce", "bandit", is_off_policy=False, own_critic_layers=False)
     del training["serve"]  # here nothing acts while learning
     bandit = BanditTraining(options_for(1))
     arms = {"factory": f"{__name__}:Arms", "thresholds": bandit.thresholds, "max_episode_steps": bandit.pulls}
