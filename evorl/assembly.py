@@ -108,13 +108,12 @@ def build_settings(config: Mapping[str, Any]) -> RunSpec:
 def workflow_fields(cls: WorkflowClass, spec: RunSpec) -> dict[str, Any]:
     """Return the constructor arguments of ``cls`` for the settings of a run; for errors see ``build_from_config``."""
     settings = dict(spec.workflow)
-    build_learner = getattr(cls, "build_learner", None)
+    build_learner, total = getattr(cls, "build_learner", None), settings.get("total_timesteps", cls.total_timesteps)
     if build_learner is not None:
-        settings["learner"] = build_learner(spec)
+        settings["learner"] = build_learner(spec, total)
     check_keys(cls, spec)
     if "env" not in settings:
         raise ValueError("The config has no environment: set env, e.g. {'library': 'gymnax', 'name': 'CartPole-v1'}.")
-    total = settings.get("total_timesteps", getattr(cls, "total_timesteps", None))
     settings = {key: value if key == "env" else with_shares(value, total, key) for key, value in settings.items()}
     fields = fields_from_config(cls, {k: v for k, v in settings.items() if k not in BUILD_KEYS | RUN_KEYS}, "")
     num_envs, autoreset_mode = cls.training_rows(
@@ -155,11 +154,11 @@ def with_shares(value: Any, total_timesteps: Any, where: str) -> Any:
 
     Args:
         value: any setting; values other than mappings are returned unchanged.
-        total_timesteps: environment steps of the whole training run; ``None`` if unknown.
+        total_timesteps: environment steps of the whole training run.
         where: dotted path of the setting, for messages.
 
     Raises:
-        ValueError: ``steps`` is not a positive number, or ``total_timesteps`` is unknown or not a positive number.
+        ValueError: ``steps`` or ``total_timesteps`` is not a positive number.
     """
     if not isinstance(value, Mapping):
         return value
@@ -169,11 +168,6 @@ def with_shares(value: Any, total_timesteps: Any, where: str) -> Any:
     steps = result.pop("steps")
     if steps is None:
         return result
-    if total_timesteps is None:
-        raise ValueError(
-            f"{where}.steps cannot be used here, because the length of training is unknown in this section: set "
-            f"{where}.share instead."
-        )
     total, steps = (
         checked_value(value, float, name, "(0, inf)")
         for name, value in {"total_timesteps": total_timesteps, f"{where}.steps": steps}.items()
@@ -235,7 +229,9 @@ def workflow_class(path: Any, name: str = "workflow") -> WorkflowClass:
     return cls
 
 
-def inner_workflow(spec: RunSpec, name: str, shared: tuple[str, ...], not_its_own: tuple[str, ...]) -> Workflow:
+def inner_workflow(
+    spec: RunSpec, name: str, shared: tuple[str, ...], not_its_own: tuple[str, ...], total_timesteps: Any
+) -> Workflow:
     """Build the inner workflow that a section of the settings describes.
 
     Args:
@@ -243,6 +239,7 @@ def inner_workflow(spec: RunSpec, name: str, shared: tuple[str, ...], not_its_ow
         name: key of the section in ``spec.workflow``, a mapping with a ``workflow`` key.
         shared: settings of the outer workflow that also apply to the inner workflow.
         not_its_own: settings of the outer workflow that do not apply to the inner workflow.
+        total_timesteps: environment steps over which schedules of the inner workflow run, whatever the section sets.
 
     Raises:
         ValueError: the section contains a setting in ``shared`` or ``not_its_own``, or is invalid; or actors are set.
@@ -257,11 +254,9 @@ def inner_workflow(spec: RunSpec, name: str, shared: tuple[str, ...], not_its_ow
                 f"{key}={actors} would have no effect, because an algorithm with a section {name} steps all "
                 f"environments in its own program: remove {key}."
             )
-    if "total_timesteps" not in {*part, *shared}:
-        with_shares({key: value for key, value in part.items() if key != "env"}, None, name)  # raises for steps
     outer = {**spec.workflow, "env_chunk": spec.env_chunk, "evaluation": spec.evaluation}
-    part = {**part, **{key: outer[key] for key in shared if key in outer}}
-    with named_section(name, *shared):
+    part = {**part, **{key: outer[key] for key in shared if key in outer}, "total_timesteps": total_timesteps}
+    with named_section(name, "total_timesteps", *shared):
         return workflow_from_config(part, f"{name}.workflow")
 
 

@@ -98,7 +98,7 @@ def env_step(
     """Step the agent and its environments once; return the next state and the transition, leaves ``[B, ...]``.
 
     The environment state includes the agent's recurrent state, which the agent reads from ``extras.recurrent_state``.
-    The agent returns the next recurrent state in its extra outputs; zeros replace this state where an episode ended.
+    The agent returns the next recurrent state in its extra outputs; zeros replace this state where an episode starts.
     """
     actions, policy_extras = choose_actions(action_fn, env_state, agent_state, key)
     next_state = env_fn(without_recurrent_state(env_state), actions)
@@ -122,7 +122,8 @@ def transition_after(
     """Return next state and transition, the second half of ``env_step``; pops ``policy_extras.recurrent_state``."""
     extras = _acting_extras(env_state)
     if extras:
-        after = zeros_where(next_state.done, policy_extras.pop("recurrent_state"))
+        starts = next_state.done | next_state.info.get("is_reset_step", False)
+        after = zeros_where(starts, policy_extras.pop("recurrent_state"))
         next_state = next_state.replace(_internal=next_state._internal | {_RECURRENT_STATE: after})
     env_extras = PyTreeDict({name: next_state.info[name] for name in env_extra_fields})
     transition = SampleBatch(

@@ -87,11 +87,23 @@ def test_steps_of_a_schedule_are_a_positive_number(steps: Any) -> None:
         small("a2c", optimizer={"learning_rate": rate})
 
 
-def test_a_learner_within_another_workflow_has_no_length_of_its_own() -> None:
-    learner = {**inner_config("td3"), "optimizer": {"learning_rate": {"start": 1, "end": 0, "steps": 10}}}
-    learner.pop("total_timesteps", None)
-    with raises_naming(ValueError, "learner.optimizer.learning_rate.steps", "learning_rate.share"):
-        small("erl", learner=learner)
+@pytest.mark.parametrize("own_length", [{}, {"total_timesteps": 1e6}])
+@pytest.mark.parametrize("outer", ["erl", "cemrl", "pga_me", "pbt"])
+def test_schedules_within_an_inner_workflow_run_over_its_part_of_the_training(
+    outer: str, own_length: dict[str, float]
+) -> None:
+    part = {
+        **inner_config("td3"),
+        "num_envs": 1,
+        "agent": {"noise": {"scale": {"start": 1, "end": 0, "steps": 100}}},
+        **own_length,
+    }
+    if not own_length:
+        part.pop("total_timesteps", None)
+    others = {"search_space": {"discount": {"low": 0.9, "high": 0.99}}} if outer == "pbt" else {}
+    built: Any = small(outer, "Pendulum-v1", total_timesteps=1000, **{"inner" if others else "learner": part}, **others)
+    inner = built.inner if others else built.learner
+    assert inner.agent.noise.scale.share == 100 / (1000 / built.pop_size if others else 1000)
 
 
 def test_whole_floats_are_whole_numbers() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from evorl.agent import AgentState
 from evorl.envs import EnvState
+from evorl.envs.vector import EnvPoolVmapAutoResetWrapper, FastVmapAutoResetWrapper, VectorEnv
 from evorl.envs.wrappers import VmapAutoResetWrapper
 from evorl.ops.trees import flatten_leading_axes
 from evorl.padded_batch import padded_batch, split_episodes
@@ -125,18 +126,22 @@ def _counting(agent_state: AgentState, batch: SampleBatch, key: jax.Array) -> tu
 
 
 @pytest.mark.parametrize("env_chunk", [None, 2])
-def test_memory_is_threaded_stored_and_gone_where_an_episode_starts(env_chunk: int | None) -> None:
-    env = VmapAutoResetWrapper(Countdown(), NUM_ENVS)
+@pytest.mark.parametrize("wrapper", [VmapAutoResetWrapper, FastVmapAutoResetWrapper, EnvPoolVmapAutoResetWrapper])
+def test_memory_is_threaded_stored_and_gone_where_an_episode_starts(
+    wrapper: type[VectorEnv], env_chunk: int | None
+) -> None:
+    env = wrapper(Countdown(), NUM_ENVS)
     zeros = PyTreeDict(steps=jnp.zeros((), jnp.int32), first=jnp.zeros(env.obs_space.shape))
     agent_state = AgentState(jnp.float32(0.5), recurrent_state=zeros)
 
     def run(start: EnvState) -> tuple[SampleBatch, EnvState]:
-        return rollout(env.step, _counting, start, agent_state, KEY, LENGTH, env_chunk=env_chunk)
+        options: Any = {"env_extra_fields": ("is_reset_step",), "env_chunk": env_chunk}
+        return rollout(env.step, _counting, start, agent_state, KEY, LENGTH, **options)
 
     batch, last = jax.jit(run)(env.reset(KEY))
     again, _ = jax.jit(run)(last)
     assert "recurrent" not in batch.extras.policy_extras
-    dones = np.concatenate([batch.dones, again.dones])
+    dones = np.concatenate([x.dones | x.extras.env_extras.is_reset_step for x in (batch, again)])
     obs = np.concatenate([batch.obs, again.obs])
     steps, first = (
         np.concatenate([batch.extras.recurrent_state[k], again.extras.recurrent_state[k]]) for k in ("steps", "first")

@@ -185,7 +185,10 @@ def update_online_and_target(
     tau: jax.Array | float,
     interval: int,
 ) -> tuple[AgentState, PyTreeDict, Any]:
-    """Take a gradient step on ``loss_fn(online, agent_state, *args) -> (loss, auxiliary)``; update the target if due.
+    """Update the target if due, then take a step on ``loss_fn(online, agent_state, *args) -> (loss, auxiliary)``.
+
+    The target is updated before the step that follows its interval, not after the last step of the interval: a worker
+    of a parameter server receives the parameters after a step only with its next update.
 
     Args:
         loss_fn: loss of the parameters of the online network.
@@ -200,12 +203,12 @@ def update_online_and_target(
     Returns:
         The agent state, the optimizer's state and the auxiliary output of the loss.
     """
-    params = agent_state.params
+    params, num_updates = agent_state.params, opt_state.num_updates
+    due = (num_updates > 0) & (num_updates % interval == 0)
+    target = hard_update(params.target, polyak_update(params.target, params.online, tau), due)
+    agent_state = agent_state.replace(params=params | {"target": target})
     online, network_opt, auxiliary = gradient_step(
         loss_fn, optimizer, params.online, opt_state.network, agent_state, *args, progress=progress
     )
-    num_updates = opt_state.num_updates + 1
-    updated = polyak_update(params.target, online, tau)
-    target = hard_update(params.target, updated, num_updates % interval == 0)
-    agent_state = agent_state.replace(params=PyTreeDict(online=online, target=target))
-    return agent_state, PyTreeDict(network=network_opt, num_updates=num_updates), auxiliary
+    agent_state = agent_state.replace(params=params | {"online": online, "target": target})
+    return agent_state, PyTreeDict(network=network_opt, num_updates=num_updates + 1), auxiliary

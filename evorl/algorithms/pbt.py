@@ -101,8 +101,9 @@ class PBTWorkflow(Workflow[PopulationState]):
         check_keys(cls, spec)
         names = config_keys(cls) - {*BUILD_KEYS, *_SHARED, "inner", "search_space"}
         settings = fields_from_config(cls, {name: spec.workflow[name] for name in names if name in spec.workflow}, "")
-        members = inner_workflow(spec, "inner", (*_SHARED, "evaluation"), ("devices", "num_seeds"))
         pop_size = settings.get("pop_size", cls.pop_size)
+        share = settings.get("total_timesteps", cls.total_timesteps) / pop_size
+        members = inner_workflow(spec, "inner", (*_SHARED, "evaluation"), ("devices", "num_seeds"), share)
         env, env_chunk = members.env, members.env_chunk
         execution, _ = plan_execution(env, spec.devices, spec.num_seeds, env_chunk, num_members=pop_size)
         members = as_member(members, pop_size if settings.get("shared_replay") else 1)

@@ -150,7 +150,8 @@ def acting_agent(workflow: Workflow, state: State, seed_number: int = 0) -> tupl
         return workflow.agent, jax.tree.map(np.asarray, state.agent_state)
     population: Any = workflow
     best = int(best_member(state.scores))
-    return population.inner.agent, jax.tree.map(lambda x: np.asarray(x)[best], state.members.agent_state)
+    agent = population.member(state.hyper_parameters[best]).agent
+    return agent, jax.tree.map(lambda x: np.asarray(x)[best], state.members.agent_state)
 
 
 class LoadedPolicy:

@@ -24,7 +24,7 @@ from evorl.serving.switchboard import Switchboard
 from evorl.types import ByValue, PyTreeDict, State
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.on_policy import OnPolicyWorkflow
-from evorl.workflows.workflow import learning_algorithms
+from evorl.workflows.workflow import ended_episodes, learning_algorithms
 
 SECONDS_BETWEEN_WARNINGS = 60.0
 
@@ -217,10 +217,11 @@ def _max_lag(workflow: Any, settings: ServeSettings) -> int | None:
 @functools.partial(jax.jit, donate_argnames="state")
 def _learn(workflow: Any, state: State, packed: Packed, cuts: jax.Array) -> tuple[PyTreeDict, State]:
     trajectory = packed.unpack()
-    env_extras = trajectory.extras.env_extras
+    env_extras, episodes = trajectory.extras.env_extras, ended_episodes(trajectory)  # without those cut off
     if "truncation" in env_extras:
         env_extras = env_extras | {"truncation": env_extras.truncation | cuts}
     trajectory = trajectory.replace(
         dones=trajectory.dones | cuts, extras=trajectory.extras | {"env_extras": env_extras}
     )
-    return workflow.pure_step(state, workflow.collected(trajectory))
+    metrics, state = workflow.pure_step(state, workflow.collected(trajectory))
+    return metrics | {"episodes": episodes}, state

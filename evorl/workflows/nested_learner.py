@@ -27,7 +27,7 @@ from evorl.workflows.workflow import Workflow
 UPDATES_AT_ONCE = 64  # number of updates whose batches are in memory at a time
 
 
-def build_learner(spec: RunSpec) -> OffPolicyWorkflow:
+def build_learner(spec: RunSpec, total_timesteps: Any) -> OffPolicyWorkflow:
     """Build the learner from the section ``learner`` of the settings, with the run's environment.
 
     A workflow class with this function as attribute acts with its learner's agent, see ``workflow_fields``.
@@ -48,7 +48,7 @@ def build_learner(spec: RunSpec) -> OffPolicyWorkflow:
             )
     spec = dataclasses.replace(spec, workflow={**spec.workflow, "learner": {"num_envs": 1, **part}})
     run_settings = ("devices", "num_seeds", "env_chunk", "evaluation")
-    return checked_learner(inner_workflow(spec, "learner", ("env",), run_settings))
+    return checked_learner(inner_workflow(spec, "learner", ("env",), run_settings, total_timesteps))
 
 
 def checked_learner(learner: Workflow) -> OffPolicyWorkflow:

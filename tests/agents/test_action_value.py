@@ -136,7 +136,7 @@ def test_the_copy_follows_at_intervals(tau: float, interval: int) -> None:
             loss, optimizer, state, opt_state, 1.0, progress=jnp.zeros(()), tau=tau, interval=interval
         )
         np.testing.assert_allclose(auxiliary.target, expected, rtol=1e-6)
-        expected += tau * (update - expected) if update % interval == 0 else 0.0
-        np.testing.assert_allclose(state.params.online, update, rtol=1e-6)
         np.testing.assert_allclose(state.params.target, expected, rtol=1e-6)
+        np.testing.assert_allclose(state.params.online, update, rtol=1e-6)
+        expected += tau * (update - expected) if update % interval == 0 else 0.0  # due before the next update
     assert int(opt_state.num_updates) == 7

@@ -22,7 +22,7 @@ from tests.conformance.workflow import WorkflowContract
 from tests.support.errors import raises_naming
 from tests.support.every_probe import ACTION_NAMES, NAMES, Answers, train_on_every_probe
 from tests.support.probe_envs import PROBES
-from tests.support.small_workflows import SAC_CONFIG, fresh_state, moved_apart, small
+from tests.support.small_workflows import SAC_CONFIG, assert_identical, fresh_state, moved_apart, small
 
 GRID = {"num_atoms": 61, "support_low": -2.0, "support_high": 13.0}  # atoms at intervals of 0.25
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -265,13 +265,11 @@ def test_a_noisy_network_explores_by_itself_and_is_evaluated_without_noise() -> 
 def test_the_slow_network_is_copied_at_intervals() -> None:
     workflow = small("dqn", learning_starts=0, updates_per_iteration=1, target_update_interval=3)
     state = workflow.init(0)
-    same = []
-    for _ in range(6):
+    online = [jax.tree.map(np.asarray, state.agent_state.params.online)]
+    for copied in (0, 0, 0, 3, 3, 3, 6):
         _, state = workflow.step(state)
-        params = state.agent_state.params
-        pairs = zip(jax.tree.leaves(params.online), jax.tree.leaves(params.target), strict=True)
-        same.append(all(bool((a == b).all()) for a, b in pairs))
-    assert same == [False, False, True, False, False, True]
+        online.append(jax.tree.map(np.asarray, state.agent_state.params.online))
+        assert_identical(state.agent_state.params.target, online[copied])
 
 
 @pytest.mark.parametrize(

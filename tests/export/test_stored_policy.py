@@ -7,7 +7,6 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -21,11 +20,10 @@ from evorl.reports.seed_choice import choose_seed
 from evorl.runs.checkpointer import CheckpointError
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
-from evorl.types import State
 from tests.support.command_line import SMALL
 from tests.support.errors import raises_naming
 from tests.support.portable import stored
-from tests.support.small_workflows import fresh_state, moved_apart, small
+from tests.support.small_workflows import assert_identical, inner_config, small
 
 
 def test_three_lines_act(trained: RunFolder) -> None:
@@ -109,18 +107,16 @@ def test_memory_is_kept_for_each_row_and_forgotten(tmp_path: Path) -> None:
     assert np.abs(start).max() <= 2.0
 
 
-def test_of_a_population_the_best_member_acts() -> None:
-    inner = small("dqn", "CartPole-v1")
-    states = [
-        moved_apart(fresh_state(inner.agent, inner.env), "online").replace(extra_state=np.float32(i)) for i in range(3)
-    ]
-    members = jax.tree.map(lambda *x: np.stack(x), *states)
-    workflow: Any = SimpleNamespace(inner=inner, execution=SimpleNamespace(num_seeds=None))
-    keys = jax.random.split(jax.random.key(0), 3)
-    state = State(members=State(agent_state=members, key=keys), scores=np.asarray([1.0, np.nan, 5.0], np.float32))
+def test_of_a_population_the_best_member_acts_with_its_hyperparameters() -> None:
+    """Sampled actions have the exploration noise of the best member, not the one in the config."""
+    noise = {"agent": {"noise": {"scale": {"low": 0.5, "high": 1.0}}}}
+    inner = {**inner_config("td3"), "agent": {"noise": {"scale": 0.0}}}
+    workflow: Any = small("pbt", "Pendulum-v1", inner=inner, search_space=noise, pop_size=3)
+    state = workflow.init(0)
+    state.scores = np.asarray([1.0, np.nan, 5.0], np.float32)
     agent, agent_state = acting_agent(workflow, state)
-    assert agent is inner.agent
-    assert agent_state.extra_state == 2.0
+    assert agent.noise.scale == state.hyper_parameters[2, 0]  # pyright: ignore[reportAttributeAccessIssue]
+    assert_identical(agent_state, jax.tree.map(lambda x: x[2], state.members.agent_state))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from tests.support.errors import raises_naming
 from tests.support.small_workflows import assert_close, assert_identical, small
 
 ADAM = {"name": "adam", "learning_rate": {"start": 1e-2, "end": 0.0}, "max_grad_norm": 0.5}
+ONE_UPDATE = {"updates_per_iteration": 1, "learning_starts": 0, "optimizer": ADAM}
 
 
 def _plain(workflow: Any, num_iterations: int) -> Any:
@@ -29,16 +30,18 @@ def _plain(workflow: Any, num_iterations: int) -> Any:
     [
         ("a2c", {"optimizer": ADAM}),
         ("a2c", {"optimizer": ADAM, "value_learning_rate_scale": 0.25}),
-        ("dqn", {"updates_per_iteration": 1, "learning_starts": 0, "optimizer": ADAM}),
+        ("dqn", ONE_UPDATE | {"target_update_interval": 1, "tau": 0.5}),
+        ("dqn", ONE_UPDATE | {"target_update_interval": 2}),
+        ("r2d2", ONE_UPDATE | {"target_update_interval": 2, "tau": 0.5, "rollout_length": 8}),
     ],
-    ids=["a2c", "a2c, values slower", "dqn"],
+    ids=["a2c", "a2c, values slower", "dqn", "dqn, slow copies", "r2d2"],
 )
 def test_one_worker_is_the_ordinary_training_to_the_bit(algorithm: str, changes: dict) -> None:
     """One worker equals ordinary training bit for bit, with schedules and target networks, in three modes."""
     workflow = small(algorithm, **changes)
-    plain = _plain(workflow, 5)
+    plain = _plain(workflow, 8)
     for settings in ({}, {"mode": "delay_compensation"}, {"mode": "averaging", "num_gradients": 1}):
-        simulated = simulate_workers(workflow, 1, settings=settings, num_pushes=5)
+        simulated = simulate_workers(workflow, 1, settings=settings, num_pushes=8)
         assert_identical(simulated.agent_state.params, plain.params)
 
 

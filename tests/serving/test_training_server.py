@@ -16,6 +16,7 @@ import jax
 import numpy as np
 import pytest
 
+from evorl.actors.worker import roll
 from evorl.assembly import workflow_from_config
 from evorl.execution.collector import iterate, peek_acting
 from evorl.execution.trainable import collected_by
@@ -24,13 +25,13 @@ from evorl.serving import training_server
 from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.training_server import TrainingServer
 from evorl.types import PyTreeDict, PyTreeNode
-from evorl.workflows.workflow import Workflow
+from evorl.workflows.workflow import Workflow, ended_episodes
 from tests.serving.test_batched_inference import GRU
 from tests.support.config_files import composed
 from tests.support.errors import raises_naming
 from tests.support.rlx_client import PlayingClient, playing
 from tests.support.scripted_simulator import CONTINUOUS, DISCRETE, remote
-from tests.support.small_workflows import small
+from tests.support.small_workflows import assert_close, small
 from tests.support.waiting import wait_until
 
 SETTINGS = {"bind": "127.0.0.1:0", "max_clients": 8, "eval_seconds": 5.0}
@@ -335,3 +336,14 @@ class TestRefusals:
         workflow = small("neuroevolution", {"library": "remote", "name": "simulator", **DISCRETE})
         with raises_naming(ValueError, "rollouts"):
             TrainingServer(workflow, ServeSettings(bind="127.0.0.1:0"))
+
+
+@pytest.mark.parametrize(("algorithm", "settings"), [("ppo", {}), ("dqn", {"replay_capacity": 1000})])
+def test_an_episode_that_was_cut_off_does_not_count_as_ended(algorithm: str, settings: dict[str, Any]) -> None:
+    workflow: Any = small(algorithm, rollout_length=40, **settings)
+    acting, state = workflow.acting(workflow.init(0))
+    trajectory, _ = jax.jit(roll)(workflow, acting, state.env_state)
+    assert trajectory.dones.any()
+    cuts = ~np.asarray(trajectory.dones) & (np.arange(40)[:, None] % 3 == 0)
+    metrics, _ = training_server._learn(workflow, state, pack(trajectory, 2), cuts)
+    assert_close(metrics.episodes, ended_episodes(trajectory), 1e-6)
