@@ -239,7 +239,7 @@ def inner_workflow(
         name: key of the section in ``spec.workflow``, a mapping with a ``workflow`` key.
         shared: settings of the outer workflow that also apply to the inner workflow.
         not_its_own: settings of the outer workflow that do not apply to the inner workflow.
-        total_timesteps: environment steps over which schedules of the inner workflow run, whatever the section sets.
+        total_timesteps: environment steps of the inner workflow, for its schedules; replaces the section's own value.
 
     Raises:
         ValueError: the section contains a setting in ``shared`` or ``not_its_own``, or is invalid; or actors are set.
