@@ -257,8 +257,8 @@ def _statistics(here: Leaves, there: Leaves, run: Path | str) -> tuple[bool, tup
         )
     if here and not there:
         remark = (
-            "The other run did not normalize observations, but this run does, so that the networks get inputs on "
-            "another scale than before. Set agent.normalize_obs=false to keep the scale."
+            "The other run did not normalize observations, but this run does, so the scale of the networks' inputs "
+            "changes. Set agent.normalize_obs=false to keep the scale."
         )
         return False, (remark,)
     if there:

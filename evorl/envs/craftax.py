@@ -55,7 +55,7 @@ class CraftaxAdapter(EnvWithSpaces):
             self._wrapped = (craftax_env, params)
             self.params = params.replace(max_timesteps=_NO_LIMIT)
             self._action_space = Discrete(craftax_env.num_actions)
-        # Outside of that context, in which JAX would compile and execute each operation.
+        # Not in ``ensure_compile_time_eval``, where JAX would compile and execute each operation.
         key, action = jax.eval_shape(lambda: (jax.random.key(0), jnp.zeros((), jnp.int32)))
         obs, state = jax.eval_shape(craftax_env.reset_env, key, self.params)
         self._obs_space = Box(0.0, 1.0, obs.shape, obs.dtype)  # the map, the inventory and the player's condition

@@ -2,8 +2,8 @@
 
 ``when_needed`` computes starts in a loop that runs only in steps in which an environment needs a start; it is the
 default on the CPU. On an accelerator, the condition of such a loop makes the host wait for the device in every step,
-for the time of about ten small kernels. ``every_step`` therefore computes starts at every step, without waiting. By
-default, accelerators use ``every_step`` for cheap resets; otherwise the wait of ``when_needed`` is negligible.
+which takes as long as about ten small kernels. ``every_step`` avoids this wait: it computes starts at every step. By
+default, accelerators use it if resets are cheap; for expensive resets, the wait is negligible.
 
 States have the same structure under both policies, and each policy can continue from the states of the other policy: a
 stored start is used only if it is marked as not yet used.

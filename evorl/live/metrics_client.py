@@ -46,7 +46,7 @@ class MetricsClient:
     ) -> None:
         if not address.startswith(("http://", "https://")):
             raise ValueError(f"the address of a page must start with http:// or https://, got {address!r}.")
-        self.dropped = 0  # points that did not fit in the buffer, and histograms that the server did not take
+        self.dropped = 0  # points that did not fit in the buffer, and histograms that the server did not accept
         self._address, self._timeout, self._seconds = address.rstrip("/"), timeout, seconds
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         self._client = {} if client is None else {"client": client}
@@ -122,7 +122,7 @@ class MetricsClient:
             try:
                 answer: Any = urllib.request.urlopen(request, timeout=self._timeout)
             except urllib.error.HTTPError as error:
-                answer = error  # a response, too, with a body that may fail to arrive
+                answer = error  # also a response; reading its body may fail
             with answer:
                 self._is_rate_limited = answer.status == 429
                 content = answer.read(_LONGEST_ANSWER)

@@ -69,7 +69,7 @@ class GTrXL(nn.Module):
             starts: True where a step is the first of an episode, ``[T, B]``; earlier steps are then masked.
         """
         steps = jnp.arange(len(starts), dtype=jnp.int32)[:, None]
-        start = jax.lax.cummax(jnp.where(starts, steps, -1))  # of the running episode; -1 if before this sequence
+        start = jax.lax.cummax(jnp.where(starts, steps, -1))  # of the current episode; -1 if before this sequence
         count = jnp.where(start < 0, state.count + steps, steps - start)
         memory, outputs = self._read(state.memory, inputs, count)
         return PyTreeDict(memory=memory, count=count + 1), outputs
