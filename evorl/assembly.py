@@ -258,7 +258,7 @@ def inner_workflow(spec: RunSpec, name: str, shared: tuple[str, ...], not_its_ow
                 f"environments in its own program: remove {key}."
             )
     if "total_timesteps" not in {*part, *shared}:
-        with_shares({key: value for key, value in part.items() if key != "env"}, None, name)  # raises for steps
+        with_shares({key: value for key, value in part.items() if key != "env"}, None, name)  # rejects ``steps``
     outer = {**spec.workflow, "env_chunk": spec.env_chunk, "evaluation": spec.evaluation}
     part = {**part, **{key: outer[key] for key in shared if key in outer}}
     with named_section(name, *shared):

@@ -30,7 +30,7 @@ STATISTICS = "observation statistics"
 _PARAMS = "agent_state/params/"
 _STATISTICS = "agent_state/obs_preprocessor_state/"
 _SPREAD = "log_std"  # state-independent parameter of stochastic policies, absent from deterministic ones
-_TARGETS = {"online": "target"}  # target networks of agents with one network; elsewhere the target of x is target_x
+_TARGETS = {"online": "target"}  # target networks with special names; others are called target_<network>
 
 Leaves = dict[str, LeafSpec]  # leaves of one seed, by their path within the part
 

@@ -256,8 +256,8 @@ def _changes(start: EnvState, stepped: EnvState, name: str) -> Iterator[str]:
             )
     if not any(paths for _, paths in only) and jax.tree.structure(start) != jax.tree.structure(stepped):
         yield (
-            f"{name}.reset and {name}.step return the same arrays in different containers: a dict in one and a "
-            "PyTreeDict, or a tuple and a list, in the other. Use the same container in both."
+            f"{name}.reset and {name}.step return the same arrays in different containers, such as a dict and "
+            "a PyTreeDict, or a tuple and a list. Use the same containers in both."
         )
 
 

@@ -98,7 +98,7 @@ def _make_one(
             advice = "Install the module, or add its folder to PYTHONPATH"
             raise ValueError(f"env.name={name} cannot be imported: {error}. {advice}.") from error
         extra = "box2d" if "Box2D" in str(error) else extra
-        raise ImportError(f"{name} needs a package that is not installed (the extra {extra}): {error}") from error
+        raise ImportError(f"{name} needs a package that is missing (install the extra {extra}): {error}") from error
     except gymnasium.error.UnregisteredEnv as error:
         raise ValueError(
             f"{no_such('Gymnasium environment', name, list(gymnasium.registry))} Gymnasium's error: {error}"

@@ -31,7 +31,7 @@ def check_agent(agent: Any) -> None:
     if missing:
         raise TypeError(
             f"{type(agent).__name__} has no method {', '.join(missing)}: inherit from evorl.interop.HostAgent, or "
-            "wrap an Agent of evorl as JaxHostAgent(agent, agent_state)."
+            "wrap an evorl Agent in JaxHostAgent(agent, agent_state)."
         )
 
 

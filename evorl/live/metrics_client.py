@@ -1,8 +1,8 @@
 """Metrics client for simulators: sends metrics to the live page over HTTP, using only the standard library.
 
 Disabled metrics are not sent. Points are sent in batches, smaller ones if the server limits the rate. While the server
-cannot be reached, points are buffered up to a limit. A simulator therefore does not fail if the page is down, and waits
-at most for the timeout of one request.
+cannot be reached, points are buffered up to a limit. A simulator therefore does not fail if the page is down; each call
+waits at most for the timeout of one request.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class GTrXL(nn.Module):
         """
         ages = self.window - np.arange(self.window + 1)  # of the steps that a step may attend to, including itself
         is_visible = count[..., None] >= ages  # [T, B, window + 1]
-        is_kept = (ages[:-1] <= count[..., None] + 1)[..., None]  # by the next step, [T, B, window, 1]
+        is_kept = (ages[:-1] <= count[..., None] + 1)[..., None]  # visible to the next step, [T, B, window, 1]
         memories = []
         for layer, earlier in zip(self.layers, jnp.moveaxis(memory, 0, 2), strict=True):
             seen = jnp.concatenate([earlier, x])  # [window + T, B, size]
