@@ -87,7 +87,7 @@ def warm_start(
     if seeds_there not in (None, workflow.execution.num_seeds):
         raise ValueError(
             f"{run} has {seeds_there} seeds, but this run has {workflow.execution.num_seeds or 1}: set "
-            f"num_seeds={seeds_there}, or start from a run of one seed, which fits any number of seeds."
+            f"num_seeds={seeds_there}, or start from a run with one seed, which fits any number of seeds."
         )
     parts_here, parts_there = _by_part(here), _by_part(there)
     loaded, copies = _parts_to_load(parts_here, parts_there, parts, run)

@@ -22,8 +22,8 @@ from evorl.ops.traced_programs import work_of
 
 StartPolicy: TypeAlias = Literal["every_step", "when_needed"]
 
-# A reset of an environment is cheap up to this fraction of a step, or up to these numbers of operations and of elements
-# of their results. Such a reset of 4,096 environments takes about as long as the host waits for the device.
+# A reset is cheap if its numbers of operations and of result elements are each at most this fraction of a step's, or
+# at most these limits. Resetting 4,096 environments at the limits takes about as long as the host waits for the device.
 CHEAP_PART, CHEAP_OPERATIONS, CHEAP_NUMBERS = 0.25, 2000, 2**15
 
 
