@@ -110,7 +110,7 @@ class Agent(PyTreeNode):
         bounds = ""
         if kind is ActionSpaces.UNBOUNDED_BOXES and ActionSpaces.BOUNDED_BOXES in cls.acts_in:
             bounds = (
-                " Or give both ends of every dimension, such as Box(-10.0, 10.0), where the environment is defined."
+                " Or bound every dimension on both sides in the environment's action space, as in Box(-10.0, 10.0)."
             )
         raise ValueError(
             f"{_name_of(cls)} acts in {describe_kinds(cls.acts_in)}, but this environment's action space is "

@@ -188,10 +188,10 @@ def _make_actors(cls: WorkflowClass, spec: RunSpec, num_envs: int) -> tuple[Any,
             f"multiple of {settings.count}."
         )
     envs_per_actor, path = num_envs // settings.count, f"{cls.__module__}.{cls.__qualname__}"
-    grant(path)  # the class has already passed the gate, possibly under another path
+    grant(path)  # config.gate already admitted this class, possibly under another path
     workflow = {**spec.workflow, "workflow": path, "num_envs": envs_per_actor, "eval_episodes": 1}
     if "num_minibatches" in config_keys(cls):
-        workflow["num_minibatches"] = 1  # the learner's number may not divide an actor's part of the batch
+        workflow["num_minibatches"] = 1  # the learner's number may not divide an actor's share of the batch
     of_actor = {"actors": None, "num_seeds": 1, "devices": 1, "evaluation": None, "workflow": workflow}
     return Actors(settings, dataclasses.replace(spec, **of_actor)), envs_per_actor if settings.is_async else num_envs
 

@@ -83,7 +83,7 @@ def _resolved(cls: type, name: str, annotation: Any) -> Any:
     except (NameError, AttributeError, TypeError) as error:
         raise TypeError(
             f"{cls.__name__}.{name}: the annotation {annotation!r} cannot be evaluated ({error}), so it is not known "
-            "whether the field is static. Import its names at the top of the module, also at runtime, or declare the "
+            "whether the field is static. Import its names at module level, not only for type checking, or declare the "
             "field with pytree_field(static=...)."
         ) from None
 

@@ -24,7 +24,7 @@ from evorl.execution.multiprocess import LOST_STATUS, ProcessInfo
 from evorl.execution.signals import SHOW_CURSOR
 from evorl.ops.processes import without_working_directory
 
-PATIENCE = 5.0  # seconds to wait for the other processes to end by themselves, and again after signals to stop
+PATIENCE = 5.0  # seconds to wait for the other processes to end by themselves, and again after each stop signal
 # Start of the log lines in which JAX reports a lost process, at great length, before it ends the current process.
 _LOSS = re.compile(r"[EF]\d{4} [\d:.]+ +\d+ (coordination_service|client\.h)")
 _SLURM = ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NODELIST")
@@ -45,8 +45,8 @@ class Process:
         self._reported_lost_peer = False
         is_program = bool(arguments) and _is_program(arguments[0])
         program = [] if is_program else [*without_working_directory(), "-m", "evorl.cli"]
-        # In a separate process group, Ctrl-C reaches only this launcher, which forwards it once. Standard input stays
-        # open while the launcher lives.
+        # The child has its own process group, so Ctrl-C reaches only this launcher, which forwards it once. The child's
+        # standard input stays open while the launcher runs.
         self._child = subprocess.Popen(
             [sys.executable, *program, *arguments],
             env={**os.environ, **info.as_variable()},
@@ -60,7 +60,7 @@ class Process:
 
     def _read(self) -> None:
         output = self._child.stderr or self._child.stdout
-        assert output is not None, "one of them is a pipe"
+        assert output is not None, "stdout or stderr is a pipe"
         for line in output:
             text = line.decode(errors="backslashreplace").rstrip("\n")
             self._reported_lost_peer = self._reported_lost_peer or _LOSS.match(text) is not None
@@ -226,12 +226,12 @@ def _report(first: Process, processes: Sequence[Process], settings: Sequence[str
             print(f"[{first.info.index}] {line}", file=sys.stderr)
     message = f"{name} {first.describe_end()}, and the others were stopped."
     if first.lost_peer:
-        message = f"{name} ended because another process has ended, or cannot be reached."
+        message = f"{name} ended because another process had ended or could not be reached."
     if not ended_itself:
         arguments = [each for each in settings if each.startswith(("runs_folder=", "trust="))]
         resume = shlex.join(["resume=latest", *arguments])
         message += f" Checkpoints are kept. To resume: {first.info.command} {resume}"
-    if first.status != LOST_STATUS:  # such a process has printed its own message
+    if first.status != LOST_STATUS:  # a process with this status has printed its own message
         print(message, file=sys.stderr)
 
 

@@ -1,4 +1,4 @@
-"""Rollouts: the only module in which an agent interacts with an environment."""
+"""Rollouts: steps of agents in environments; except for ``evorl.interop``, all of them are computed here."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ STATISTICS = "observation statistics"
 _PARAMS = "agent_state/params/"
 _STATISTICS = "agent_state/obs_preprocessor_state/"
 _SPREAD = "log_std"  # state-independent parameter of stochastic policies, absent from deterministic ones
-_TARGETS = {"online": "target"}  # target networks of agents with one network; elsewhere the target of x is target_x
+_TARGETS = {"online": "target"}  # target networks with special names; others are called target_<network>
 
 Leaves = dict[str, LeafSpec]  # leaves of one seed, by their path within the part
 
@@ -87,7 +87,7 @@ def warm_start(
     if seeds_there not in (None, workflow.execution.num_seeds):
         raise ValueError(
             f"{run} has {seeds_there} seeds, but this run has {workflow.execution.num_seeds or 1}: set "
-            f"num_seeds={seeds_there}, or start from a run of one seed, which fits any number of seeds."
+            f"num_seeds={seeds_there}, or start from a run with one seed, which fits any number of seeds."
         )
     parts_here, parts_there = _by_part(here), _by_part(there)
     loaded, copies = _parts_to_load(parts_here, parts_there, parts, run)
@@ -257,8 +257,8 @@ def _statistics(here: Leaves, there: Leaves, run: Path | str) -> tuple[bool, tup
         )
     if here and not there:
         remark = (
-            "The other run did not normalize observations, but this run does, so that the networks get inputs on "
-            "another scale than before. Set agent.normalize_obs=false to keep the scale."
+            "The other run did not normalize observations, but this run does, so the scale of the networks' inputs "
+            "changes. Set agent.normalize_obs=false to keep the scale."
         )
         return False, (remark,)
     if there:

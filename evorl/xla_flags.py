@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 # On CPUs, XLA fuses products, reductions and elementwise operations into kernels of YNNPACK. In jaxlib 0.10.2 and
 # 0.11.2, such kernels read uninitialized memory: conjugate gradients over four batched policies returned other numbers
-# in each run, and NaN. Kernels of single products are correct. CMA-ES needs these kernels, in which a row of
-# ``x @ A.T`` does not depend on the number of rows. Eigen's kernels divide sums among threads if there are few rows
+# in each run, and NaN. Kernels of single products are correct. CMA-ES needs these kernels, because a row of
+# ``x @ A.T`` then does not depend on the number of rows. Eigen's kernels split sums among threads if rows are few
 # (tests/test_xla_flags.py).
 CORRECT_RESULTS = {"--xla_cpu_experimental_ynn_fusion_type": "individual_dot"}
 

@@ -63,8 +63,8 @@ class ActionConversion(ByValue):
             self.agent_space = self._intervals.agent_space
         else:
             raise NoActionConversion(
-                f"agents support discrete spaces (Discrete, MultiDiscrete, MultiBinary) and Boxes, alone or in a tuple "
-                f"or dict of one kind; this environment's action space is {env_space!r}. Convert it in a wrapper."
+                f"agents support discrete spaces (Discrete, MultiDiscrete, MultiBinary) and Boxes, or a tuple "
+                f"or dict of only one kind; the environment's action space is {env_space!r}. Convert it in a wrapper."
             )
 
     @property

@@ -59,7 +59,7 @@ class BraxAdapter(EnvWithSpaces, PhysicsEnv):
         # brax environments modify the metrics dict of the state passed to them: pass a copy.
         old = env_state.env_state
         new = self._brax_env_on(model).step(old.replace(metrics=dict(old.metrics), info=dict(old.info)), action)
-        # The steps of some environments return Python numbers, or dtypes that differ from their reset.
+        # The steps of some environments return Python numbers, or other dtypes than their resets.
         return _env_state(jax.tree.map(lambda x, before: jnp.asarray(x, before.dtype), new, old))
 
     def physics(self, env_state: EnvState) -> PyTreeDict:

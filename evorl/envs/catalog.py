@@ -1,4 +1,4 @@
-"""Suggests environments for misspelled names and names of other frameworks, with the extra of evorl to install.
+"""Suggests environments for misspelled names and names from other frameworks, and the evorl extra to install.
 
 The environments of Gymnasium, Atari and PettingZoo are listed here, because their registries are slow to import. A test
 compares the lists with the installed registries.
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from evorl.config.synonyms import names_for_synonym
 from evorl.envs.libraries import available_envs
 
-# Gymnasium's environments in their newest versions, by the extra of evorl that installs them.
+# Gymnasium's environments in their newest versions, by the evorl extra that installs them.
 GYMNASIUM: Mapping[str, str] = {
     "extra gymnasium": """
         Acrobot-v1 Ant-v5 Blackjack-v1 CartPole-v1 CliffWalking-v1 CliffWalkingSlippery-v1 FrozenLake-v1

@@ -28,7 +28,7 @@ from evorl.types import Action, Key, PyTreeDict
 
 ENV_NAMES = ("Craftax-Symbolic-v1", "Craftax-Classic-Symbolic-v1")
 EXCLUDED = {
-    f"Craftax-{kind}Pixels-v1": f"it shows images of Craftax-{kind}Symbolic-v1, which is available instead"
+    f"Craftax-{kind}Pixels-v1": f"its observations are images: use Craftax-{kind}Symbolic-v1"
     for kind in ("", "Classic-")
 }
 _NO_LIMIT = 2**31 - 1
@@ -55,7 +55,7 @@ class CraftaxAdapter(EnvWithSpaces):
             self._wrapped = (craftax_env, params)
             self.params = params.replace(max_timesteps=_NO_LIMIT)
             self._action_space = Discrete(craftax_env.num_actions)
-        # Outside of that context, in which JAX would compile and execute each operation.
+        # Not in ``ensure_compile_time_eval``, where JAX would compile and execute each operation.
         key, action = jax.eval_shape(lambda: (jax.random.key(0), jnp.zeros((), jnp.int32)))
         obs, state = jax.eval_shape(craftax_env.reset_env, key, self.params)
         self._obs_space = Box(0.0, 1.0, obs.shape, obs.dtype)  # the map, the inventory and the player's condition

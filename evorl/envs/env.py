@@ -96,7 +96,7 @@ class Env(ByValue, abc.ABC):
     ``jax.numpy``: it is evaluated outside of any active trace.
     """
 
-    joins_batches: ClassVar[bool] = False  # True steps nested batches of environments as one, see ``joining_vmap``
+    joins_batches: ClassVar[bool] = False  # if True, nested batches are stepped as one batch, see ``joining_vmap``
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -124,7 +124,7 @@ def _signature_problems(env: Env, name: str) -> Iterator[str]:
         try:
             inspect.signature(method).bind(*range(arguments))
         except TypeError:
-            why = " The key is the source of all its random numbers." if arguments == 1 else ""
+            why = " It must draw all random numbers from the key." if arguments == 1 else ""
             got = inspect.signature(method).replace(return_annotation=inspect.Signature.empty)
             yield f"{name}.{method.__name__} must have the signature {shown}, got {got}.{why}"
         except ValueError:  # a callable without an inspectable signature
@@ -142,7 +142,7 @@ def _traced(method: Callable, arguments: tuple, where: str) -> tuple[Any, str | 
     try:
         return jax.eval_shape(call, *arguments), None
     except (Exception, SystemExit) as error:
-        if returned and not isinstance(returned[-1], EnvState):  # not a pytree of JAX types, such as Gymnasium's info
+        if returned and not isinstance(returned[-1], EnvState):  # JAX rejects some types, as in Gymnasium's info
             return None, _not_a_state(returned[-1], where)
         return None, _describe_failure(error, where)
 
@@ -157,7 +157,7 @@ def _describe_failure(error: BaseException, where: str) -> str:
         return f"{where} cannot be compiled{location}: {_NUMPY}."
     if isinstance(error, errors.UnexpectedTracerError):
         return (
-            f"{where} cannot be compiled{location}: an array of an earlier call was stored, as in self.position = ...; "
+            f"{where} cannot be compiled{location}: it reads an array that an earlier call stored, as in self.x = ...; "
             "put everything that changes into the returned EnvState."
         )
     if isinstance(error, TypeError) and "is not a valid JAX type" in str(error):
@@ -256,8 +256,8 @@ def _changes(start: EnvState, stepped: EnvState, name: str) -> Iterator[str]:
             )
     if not any(paths for _, paths in only) and jax.tree.structure(start) != jax.tree.structure(stepped):
         yield (
-            f"{name}.reset and {name}.step return the same arrays in different containers: a dict in one and a "
-            "PyTreeDict, or a tuple and a list, in the other. Use the same container in both."
+            f"{name}.reset and {name}.step return the same arrays in different containers, such as a dict and "
+            "a PyTreeDict, or a tuple and a list. Use the same containers in both."
         )
 
 

@@ -96,7 +96,7 @@ def _number_problems(env: VectorEnv, start: Any, played: dict[str, Any]) -> Iter
     for path, leaf in jax.tree_util.tree_leaves_with_path(start):
         if not _is_finite(leaf).all():
             kind, shown = _bad_number(leaf), _brief(leaf)
-            yield f"The first observation{_entry(path)} contains a value that is {kind}: {shown}. Correct reset."
+            yield f"The first observation{_entry(path)} contains a value that is {kind}: {shown}. Correct reset()."
     for path, leaf in [((), played["reward"]), *jax.tree_util.tree_leaves_with_path(played["obs"])]:
         subject = "The reward" if leaf is played["reward"] else f"The observation{_entry(path)}"
         bad = ~_is_finite(leaf).reshape(*leaf.shape[:2], -1).all(axis=-1)

@@ -89,7 +89,7 @@ class EnvPoolTask:
         """
         seed = fold_seeds(seeds).tolist()
         pool = self._create(_envpool().make_gymnasium, num_envs=len(seeds), seed=seed, **sizes)
-        _quietly(pool, "observation_space")  # cached by the pool, which reads it at every step
+        _quietly(pool, "observation_space")  # computed here: the pool caches it, and reads it at every step
         return pool
 
     def _create(self, make: Callable[..., Any], **sizes: Any) -> Any:

@@ -23,7 +23,7 @@ from evorl.envs.host import answers
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
 from evorl.envs.host.seed_bits import fold_seeds
 
-ENV_NAMES: tuple[str, ...] = ()  # Gymnasium's registry is open, and importing it takes long
+ENV_NAMES: tuple[str, ...] = ()  # users can extend Gymnasium's registry, and its import is slow
 VECTORIZATIONS = ("in_process", "async")
 SEED_BITS = "seed_bits"  # entry of an environment's ``metadata``: number of bits of its seeds, 31 by default
 # Names with these prefixes -> the package that registers them with Gymnasium, and its extra.
@@ -98,7 +98,7 @@ def _make_one(
             advice = "Install the module, or add its folder to PYTHONPATH"
             raise ValueError(f"env.name={name} cannot be imported: {error}. {advice}.") from error
         extra = "box2d" if "Box2D" in str(error) else extra
-        raise ImportError(f"{name} needs a package that is not installed (the extra {extra}): {error}") from error
+        raise ImportError(f"{name} needs a package that is missing (install the extra {extra}): {error}") from error
     except gymnasium.error.UnregisteredEnv as error:
         raise ValueError(
             f"{no_such('Gymnasium environment', name, list(gymnasium.registry))} Gymnasium's error: {error}"

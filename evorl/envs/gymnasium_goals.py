@@ -96,13 +96,13 @@ def goal_task_of(env: Any, obs_space: Space, function: str | None = None) -> Goa
         )
     if task.terminate_on_success or getattr(single, "continuing_task", True) is False:
         raise ValueError(
-            "a simulator ends its episodes by its own goal and cannot be given another one: let episodes continue "
+            "the simulator ends episodes at its own goal, which evorl cannot replace: let episodes continue "
             "until the time limit (continuing_task=true, or a GoalTask without terminate_on_success)."
         )
     if getattr(single, "reset_target", False) is True:
         raise ValueError(
-            "env.reset_target=true lets the simulator move its goal during an episode, but an episode must have one "
-            "goal: remove it."
+            "env.reset_target=true lets the simulator move its goal during an episode, but the goal must not "
+            "change within an episode: remove env.reset_target."
         )
     _compare(task, env, obs_space.spaces["observation"])
     return task

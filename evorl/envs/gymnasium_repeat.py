@@ -1,4 +1,4 @@
-"""Action repeat for Gymnasium environments, applied where they are stepped."""
+"""Action repeat for Gymnasium environments, applied in the process that steps them."""
 
 from __future__ import annotations
 

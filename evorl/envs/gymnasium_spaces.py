@@ -38,7 +38,7 @@ def space_of(space: Any) -> Space:
     if isinstance(space, spaces.Box):
         dtype = np.float32 if space.dtype == np.float64 else np.int32 if space.dtype == np.int64 else space.dtype
         return Box(space.low, space.high, space.shape, dtype)
-    raise ValueError(f"observations must be arrays, or dicts and tuples of arrays; this environment's are {space}.")
+    raise ValueError(f"observations must be numbers or arrays, or dicts and tuples of these; the space is {space}.")
 
 
 def action_space_of(space: Any) -> tuple[Space, Callable[[Any], Any]]:
@@ -73,7 +73,7 @@ def action_space_of(space: Any) -> tuple[Space, Callable[[Any], Any]]:
         return _action_box(space)
     raise ValueError(
         "agents support Discrete, MultiDiscrete, MultiBinary, Box, and tuples and dicts of these; this "
-        f"environment's space is {space}."
+        f"environment's action space is {space}."
     )
 
 

@@ -5,8 +5,8 @@ copy start and end together: an agent that dies keeps its row until the episode 
 actions and reward of the library. If the library reports available actions, observations are dicts with an
 ``action_mask``; the option ``world_state`` adds an entry for centralized value functions.
 
-JaxMARL does not distinguish its time limit from other ends. Here environments are created without a limit, and
-``EpisodeWrapper`` reports a truncation after the same number of steps.
+JaxMARL does not distinguish its time limit from other ends of an episode. Here environments are created without a
+limit, and ``EpisodeWrapper`` reports a truncation after the same number of steps.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ EXCLUDED = {
     "LearnedPolicyEnemySMAX": "it needs the network and the parameters of its enemy: use HeuristicEnemySMAX",
     "jaxnav": "it has not been tested",
     "overcooked": "its observations depend on its time limit, which evorl replaces: use overcooked_v2",
-    "switch_riddle": "its time limit cannot be distinguished from its other ends",
+    "switch_riddle": "its time limit cannot be distinguished from other ends of its episodes",
 }
 _FOREIGN_PREFIX = "JaxRobotarium"  # these environments need a package that JaxMARL does not install
 _NO_LIMIT = 2**30
@@ -76,7 +76,7 @@ class JaxmarlAdapter(EnvWithSpaces):
         self._available_actions = _availability_of(jaxmarl_env)
         with jax.ensure_compile_time_eval():  # an environment may be created inside a trace
             obs, self._action_space = _spaces_of(jaxmarl_env, self._agents)
-        # Outside of that context, in which JAX would compile and execute each operation.
+        # Not in ``ensure_compile_time_eval``, where JAX would compile and execute each operation.
         key = jax.eval_shape(lambda: jax.random.key(0))
         start = jax.eval_shape(jaxmarl_env.reset, key)
         actions = jax.eval_shape(lambda: {a: self._action_space.zeros(()) for a in self._agents})

@@ -64,7 +64,7 @@ class JumanjiAdapter(EnvWithSpaces):
         self._spec, self._wrapped = spec, (jumanji_env,)
         with jax.ensure_compile_time_eval():  # an environment may be created inside a trace
             action_spec, observation_spec = jumanji_env.action_spec, jumanji_env.observation_spec
-        # Outside of that context, in which JAX would compile and execute each operation.
+        # Not in ``ensure_compile_time_eval``, where JAX would compile and execute each operation.
         state, first = jax.eval_shape(lambda: jumanji_env.reset(jax.random.key(0)))
         observation = _as_dict(first.observation)
         mask = observation.get(ACTION_MASK) if isinstance(observation, Mapping) else None

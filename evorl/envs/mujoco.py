@@ -112,7 +112,7 @@ class MujocoVectorEnv(HostVectorEnv):
             row = np.flatnonzero(~np.all(np.isfinite(self._states), axis=1))[0]
             raise HostEnvError(
                 f"The simulation of {type(self._task).__name__} in environment {row} became unstable at step "
-                f"{self._elapsed[row]} of its episode: not every position and velocity is finite."
+                f"{self._elapsed[row]} of its episode: some positions or velocities are not finite."
             )
         before, physics = self._position, self._physics()
         self._position = self._task.position(physics).copy()

@@ -14,7 +14,7 @@ import numpy as np
 from evorl.envs.host.host_vector_env import HostEnvError
 
 IMAGE_SIZE = 480
-_DISTANCE = 4.0  # maximum distance of the camera from the first body, in meters; for small models, their extent
+_DISTANCE = 4.0  # distance of the camera from the first body, in meters; smaller models use their extent
 _LIBRARIES = {"egl": "EGL", "osmesa": "OSMesa"}  # off-screen renderers
 _NO_WINDOW = r"\((65537|65550)\)"  # not initialized, no display
 

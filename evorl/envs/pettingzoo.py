@@ -16,7 +16,7 @@ from evorl.envs.host import answers
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
 from evorl.envs.host.seed_bits import fold_seeds
 
-ENV_NAMES: tuple[str, ...] = ()  # PettingZoo's registry is open, and importing it takes long
+ENV_NAMES: tuple[str, ...] = ()  # users can extend PettingZoo's registry, and its import is slow
 ENDS = ("all", "any")
 
 

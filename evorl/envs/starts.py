@@ -2,8 +2,8 @@
 
 ``when_needed`` computes starts in a loop that runs only in steps in which an environment needs a start; it is the
 default on the CPU. On an accelerator, the condition of such a loop makes the host wait for the device in every step,
-for the time of about ten small kernels. ``every_step`` therefore computes starts at every step, without waiting. By
-default, accelerators use ``every_step`` for cheap resets; otherwise the wait of ``when_needed`` is negligible.
+which takes as long as about ten small kernels. ``every_step`` avoids this wait: it computes starts at every step. By
+default, accelerators use it if resets are cheap; for expensive resets, the wait is negligible.
 
 States have the same structure under both policies, and each policy can continue from the states of the other policy: a
 stored start is used only if it is marked as not yet used.
@@ -22,8 +22,8 @@ from evorl.ops.traced_programs import work_of
 
 StartPolicy: TypeAlias = Literal["every_step", "when_needed"]
 
-# A reset of an environment is cheap up to this fraction of a step, or up to these numbers of operations and of elements
-# of their results. Such a reset of 4,096 environments takes about as long as the host waits for the device.
+# A reset is cheap if its numbers of operations and of result elements are each at most this fraction of a step's, or
+# at most these limits. Resetting 4,096 environments at the limits takes about as long as the host waits for the device.
 CHEAP_PART, CHEAP_OPERATIONS, CHEAP_NUMBERS = 0.25, 2000, 2**15
 
 

@@ -192,7 +192,7 @@ class VectorEnv(EnvWrapper):
         return outer_state(inner, inner.obs, jnp.zeros_like(inner.done), self._remember(internal, inner))
 
     def _remember(self, internal: PyTreeDict, start: EnvState) -> PyTreeDict:
-        """Return ``internal`` with entries of the first start that the autoreset mode needs."""
+        """Return ``internal``, extended by entries for the first start if the autoreset mode needs them."""
         # The start is marked as consumed: the first end of an episode triggers the computation of all starts.
         stale = {"next_start": _start_of(start), "next_is_fresh": jnp.zeros_like(start.done)}
         return internal | stale if self._stores_starts else internal

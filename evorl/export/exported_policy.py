@@ -22,7 +22,7 @@ from evorl.export.portable_policy import Port, PortablePolicy
 from evorl.runs.files import RunFolderError
 
 MAX_BYTES = 2**30  # size limit of a file
-# Custom calls that occur in programs exported by evorl; other custom calls could run any native code of this process.
+# Custom calls that occur in programs exported by evorl; other calls could run arbitrary native code in this process.
 KNOWN_CALLS = {"shape_assertion", "Sharding", "mhlo.erf", "mhlo.topk", "chlo.erf"}
 _CALLS = re.compile(r'custom_call\s+@"?([\w.]+)')
 
@@ -77,7 +77,7 @@ def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
     readers = {f".{FORMATS['onnx']}": _read_onnx, f".{FORMATS['jax']}": _read_stablehlo}
     if path.suffix not in readers:
         raise RunFolderError(
-            f"{path} cannot be served: expected a file of evorl export that ends in {' or '.join(readers)}. A .py file "
+            f"{path} cannot be served: expected a file from evorl export, ending in {' or '.join(readers)}. A .py file "
             "is a separate program, which evorl does not run."
         )
     if not path.is_file():

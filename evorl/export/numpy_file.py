@@ -59,7 +59,7 @@ def step(@ARGUMENTS@):
 class Policy:
     """Function from observations to actions that keeps the policy's memory of the episode until ``reset``.
 
-    An observation of several entries is a dict or tuple, as in the environment. ``seed`` is for sampled actions.
+    Observations with several entries are dicts or tuples, as in the environment. ``seed`` is used for sampled actions.
     """
 
     def __init__(self, seed=0):

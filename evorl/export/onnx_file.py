@@ -58,7 +58,7 @@ def _imported(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise ImportError(
-            f"ONNX models need the package {name.partition('.')[0]}, of the extra onnx: pip install onnx onnxruntime."
+            f"ONNX models need the package {name.partition('.')[0]}, in the extra onnx: pip install onnx onnxruntime."
         ) from error
 
 

@@ -14,7 +14,7 @@ from evorl.envs.space import ACTION_MASK, Box, Discrete, leaf_spaces
 from evorl.export.portable_policy import NEXT, SCORES, PortablePolicy
 
 TOLERANCE = 1e-5
-ROWS, STEPS = 100, 10  # 1,000 observations: 100 parallel episodes of 10 steps, which keep their memory
+ROWS, STEPS = 100, 10  # 1,000 observations: 100 parallel episodes of 10 steps, each with its own memory
 _FAR = 1e4  # beyond this, bounds of a space do not describe typical observations
 
 Step: TypeAlias = Callable[[Mapping[str, np.ndarray]], Mapping[str, Any]]

@@ -205,7 +205,7 @@ def _needed_memory(opened: Opened, num_actions: int, num_observations: int) -> l
     while sources:
         if RANDOM in sources:
             raise ValueError(
-                "the actions depend on random numbers that an export cannot have as inputs (jax.random.bits, "
+                "the actions depend on random numbers that an export cannot take as inputs (jax.random.bits, "
                 "permutation, gamma, or draws in loops): sample with uniform, normal, randint or functions of these, "
                 "such as categorical, outside of loops."
             )

@@ -200,7 +200,7 @@ def _gather(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[
         n is None or n == int(size) for i, (n, size) in enumerate(zip(x.shape, sizes, strict=True)) if i not in axis
     )
     if not is_plain or not whole or isinstance(indices, Value) or indices.ndim > 2:
-        raise NoRule("gathers at computed indices, of several axes or partial slices are supported only by format=jax.")
+        raise NoRule("only format=jax supports gathers at computed indices, along several axes or of partial slices.")
     k = int(axis[0])
     order = indices.reshape(-1)
     if np.any((order < 0) | (order >= x.shape[k])):

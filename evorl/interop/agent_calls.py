@@ -31,7 +31,7 @@ def check_agent(agent: Any) -> None:
     if missing:
         raise TypeError(
             f"{type(agent).__name__} has no method {', '.join(missing)}: inherit from evorl.interop.HostAgent, or "
-            "wrap an Agent of evorl as JaxHostAgent(agent, agent_state)."
+            "wrap an evorl Agent in JaxHostAgent(agent, agent_state)."
         )
 
 
@@ -58,9 +58,9 @@ class _RandomAgent(HostAgent):
 
 
 def _conversion_for(env: Any, agent: Any) -> tuple[ActionConversion | None, Callable[[Any], Any]]:
-    """Return the conversion of the agent's actions, ``None`` if not needed, and a function.
+    """Return the conversion of the agent's actions, ``None`` if not needed, and a cast.
 
-    The function casts converted actions to the environment's dtypes.
+    The cast is a function that casts converted actions to the environment's dtypes.
     """
     space, to_dtypes = getattr(env, "action_space", None), lambda action: action
     if not getattr(agent, "gives_agent_actions", False):
@@ -70,7 +70,7 @@ def _conversion_for(env: Any, agent: Any) -> tuple[ActionConversion | None, Call
         seen = space_of(seen)
     if isinstance(seen, Space) and has_choices(seen):
         raise ValueError(
-            f"evorl's agents need discrete observations one-hot encoded, but this environment has {seen}: wrap it in "
+            f"evorl's agents need one-hot encoded discrete observations, but this environment has {seen}: wrap it in "
             "gymnasium.wrappers.FlattenObservation (for simulators, make_gymnasium_simulators(..., "
             "wrappers=['FlattenObservation'])), or use evorl train env=gymnasium/<id>, which encodes them."
         )

@@ -54,7 +54,7 @@ class HostRing:
         self._fields = tuple(f"leaf_{i}" for i in range(len(leaves)))
         self._dtypes, self._shapes = [np.dtype(leaf.dtype) for leaf in leaves], [leaf.shape for leaf in leaves]
         self._fitting: tuple[int, list[Any]] = (-1, [])  # number N of rows; shapes and dtypes of N rows
-        # Aligned, the widest first, so that other libraries can view fields without a copy.
+        # Fields are aligned, and the widest are first, so that other libraries can view them without a copy.
         fields = sorted(
             zip(self._fields, self._dtypes, self._shapes, strict=True), key=lambda field: -field[1].itemsize
         )

@@ -272,7 +272,7 @@ class Runner:
 
 
 def _statistics(collected: Collected) -> EpisodeStatistics:
-    """Return the statistics of the episodes that ended, as of one iteration: arrays ``[1]``."""
+    """Return the statistics of the episodes that ended, in the form for one iteration: arrays ``[1]``."""
     returns, lengths = collected.episode_returns, collected.episode_lengths
     numbers = (len(returns), returns.sum(), lengths.sum(), returns.min(), returns.max())
     # NumPy arrays, which the class supports, avoid transfers to a device.

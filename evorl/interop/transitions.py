@@ -99,7 +99,7 @@ def as_columns(steps: Sequence[Step], done_means: str) -> PyTreeDict:
         terminations, truncations = np.array((termination, truncation), np.bool_)
         truncations = truncations > terminations
         ends = terminations | truncations
-    if obs[0].__class__ is np.ndarray is next_obs[0].__class__:  # at once: making an array takes longer than copying it
+    if obs[0].__class__ is np.ndarray is next_obs[0].__class__:  # creating two arrays would take longer than one copy
         both = _column("obs", obs + next_obs)
         all_obs, all_next_obs = both[: len(steps)], both[len(steps) :]
     else:

@@ -1,8 +1,8 @@
 """Metrics client for simulators: sends metrics to the live page over HTTP, using only the standard library.
 
 Disabled metrics are not sent. Points are sent in batches, smaller ones if the server limits the rate. While the server
-cannot be reached, points are buffered up to a limit. A simulator therefore does not fail if the page is down, and waits
-at most for the timeout of one request.
+cannot be reached, points are buffered up to a limit. A simulator therefore does not fail if the page is down; each call
+waits at most for the timeout of one request.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class MetricsClient:
     ) -> None:
         if not address.startswith(("http://", "https://")):
             raise ValueError(f"the address of a page must start with http:// or https://, got {address!r}.")
-        self.dropped = 0  # points that did not fit in the buffer, and histograms that the server did not take
+        self.dropped = 0  # points that did not fit in the buffer, and histograms that the server did not accept
         self._address, self._timeout, self._seconds = address.rstrip("/"), timeout, seconds
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         self._client = {} if client is None else {"client": client}
@@ -122,7 +122,7 @@ class MetricsClient:
             try:
                 answer: Any = urllib.request.urlopen(request, timeout=self._timeout)
             except urllib.error.HTTPError as error:
-                answer = error  # a response, too, with a body that may fail to arrive
+                answer = error  # also a response; reading its body may fail
             with answer:
                 self._is_rate_limited = answer.status == 429
                 content = answer.read(_LONGEST_ANSWER)

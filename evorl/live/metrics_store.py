@@ -27,7 +27,7 @@ MAX_VALUES = 100_000  # maximum number of values of a histogram
 MAX_BINS = 40
 GREATEST_VALUE = 1e100  # largest absolute value in a histogram: its square is finite
 KEPT_HISTOGRAMS = 50  # maximum number of histograms per name
-MAX_POINTS = 20_000  # maximum points of a curve in memory; beyond it every second point is dropped. The file has all
+MAX_POINTS = 20_000  # maximum points of a curve in memory; beyond it every second point is dropped, but not in the file
 _FURTHEST = 2.0**53  # largest step: float64 represents all integers up to here
 
 

@@ -17,7 +17,7 @@ def gauges_of(runs: WatchedRuns, store: MetricsStore) -> list[Gauge]:
     newest = [(label | {"metric": name}, value) for label, summary in pairs for name, value in summary.latest.items()]
     sent = [({"metric": name}, value) for name, value in store.latest().items()]
     return [
-        Gauge("evorl_run_running", "1 for a run in training, otherwise 0.", running),
+        Gauge("evorl_run_running", "1 for a run in progress, otherwise 0.", running),
         Gauge("evorl_run_timesteps", "Environment steps of a run, per seed.", steps),
         Gauge("evorl_run_metric", "Newest value of a metric of a run.", newest),
         Gauge("evorl_client_metric", "Newest value of a metric that clients send.", sent),

@@ -2,7 +2,7 @@
 https://arxiv.org/abs/2410.09754), SimbaV2 (Lee et al. 2025, https://arxiv.org/abs/2502.15280), BroNet (Nauman et al.
 2024, https://arxiv.org/abs/2405.16158) and FlashSAC (Kim et al. 2026, https://arxiv.org/abs/2604.04539).
 
-Blocks use the initialization, normalization and activation of their papers, independent of the torso's settings.
+Blocks use the initialization, normalization and activation of their papers, regardless of the torso's settings.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def check_recyclable(network: nn.Module, where: str) -> None:
     layers = getattr(torso, "layers", ())
     if not layers or not all(isinstance(x, DenseSettings) and not x.batch_norm for x in layers):
         raise ValueError(
-            f"redo_interval requires hidden layers that are all dense, without batch_norm: set {where} to a list of "
+            f"redo_interval requires that all hidden layers are dense, without batch_norm: set {where} to a list of "
             "sizes, such as [256, 256], or redo_interval=null."
         )
     alone = (torso.clone(layers=(layer,), parent=None) for layer in layers)

@@ -69,7 +69,7 @@ class GTrXL(nn.Module):
             starts: True where a step is the first of an episode, ``[T, B]``; earlier steps are then masked.
         """
         steps = jnp.arange(len(starts), dtype=jnp.int32)[:, None]
-        start = jax.lax.cummax(jnp.where(starts, steps, -1))  # of the running episode; -1 if before this sequence
+        start = jax.lax.cummax(jnp.where(starts, steps, -1))  # of the current episode; -1 if before this sequence
         count = jnp.where(start < 0, state.count + steps, steps - start)
         memory, outputs = self._read(state.memory, inputs, count)
         return PyTreeDict(memory=memory, count=count + 1), outputs
@@ -84,7 +84,7 @@ class GTrXL(nn.Module):
         """
         ages = self.window - np.arange(self.window + 1)  # of the steps that a step may attend to, including itself
         is_visible = count[..., None] >= ages  # [T, B, window + 1]
-        is_kept = (ages[:-1] <= count[..., None] + 1)[..., None]  # by the next step, [T, B, window, 1]
+        is_kept = (ages[:-1] <= count[..., None] + 1)[..., None]  # visible to the next step, [T, B, window, 1]
         memories = []
         for layer, earlier in zip(self.layers, jnp.moveaxis(memory, 0, 2), strict=True):
             seen = jnp.concatenate([earlier, x])  # [window + T, B, size]

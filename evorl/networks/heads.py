@@ -106,7 +106,7 @@ class ShiftNetwork(nn.Module):
     @nn.compact
     def __call__(self, obs: Observation, means: jax.Array) -> jax.Array:
         if self.torso.input_ndim != 1:
-            raise ValueError("shifts of actions need a torso without convolutions: use a list of dense layers.")
+            raise ValueError("a network that shifts actions cannot have convolutions: use a torso of dense layers.")
         features = network_input(obs, self.observation_ndim, 1)
         hidden = self.torso(jnp.concatenate([features, means], axis=-1))
         return output_layer(self.torso, self.size, self.output_scale, use_bias=False)(hidden)

@@ -32,7 +32,7 @@ class ImplicitQNetwork(QNetwork):
 
     num_fractions: int = 32
 
-    num_shared_axes: ClassVar[int] = 1  # all fractions of a row: averages over independent noise would hardly explore
+    num_shared_axes: ClassVar[int] = 1  # same noise for all fractions: independent noise would average out
 
     @nn.compact
     def __call__(self, obs: Observation, fractions: jax.Array | None = None, key: Key | None = None) -> jax.Array:

@@ -301,7 +301,7 @@ class BatchRenorm(nn.Module):
             factor = jnp.clip(batch_deviation / deviation, 1.0 / self.max_scale, self.max_scale)
             shift = jnp.clip((batch_mean - mean.value) / deviation, -self.max_shift, self.max_shift)
             is_warm = num_batches.value >= self.warmup
-            # The gradient is stopped at the correction, which is a constant of the batch.
+            # The correction counts as a constant: no gradient flows through it.
             factor = jax.lax.stop_gradient(jnp.where(is_warm, factor, 1.0))
             shift = jax.lax.stop_gradient(jnp.where(is_warm, shift, 0.0))
             normalized = normalized * factor + shift

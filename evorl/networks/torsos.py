@@ -304,7 +304,7 @@ def _layer(layer: Any, where: str) -> Layer:
     if isinstance(layer, Mapping):
         if "type" in layer:
             name = convert_layer(layer)
-            raise ValueError(f"{where}: {dict(layer)!r} has a key 'type'. Name the kind of a layer by its key: {name}.")
+            raise ValueError(f"{where}: {dict(layer)!r} has a key 'type'. Use the kind of layer as the key: {name}.")
         if len(layer) != 1:
             raise ValueError(f"{where}: a layer must have exactly one kind, as in {{dense: 64}}; got {dict(layer)!r}.")
         ((kind, options),) = layer.items()

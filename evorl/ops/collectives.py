@@ -157,7 +157,7 @@ def of_all_agents(tree: Tree, num_agents: int) -> Tree:
     if num_agents == 1:
         return jax.tree.map(lambda x: x[None], tree)
     if not _on_mesh(AGENT_AXIS):
-        raise ValueError(f"one of {num_agents} agents cannot be stepped alone: use a vectorized environment.")
+        raise ValueError(f"one of {num_agents} agents cannot be stepped separately: use a vectorized environment.")
     return _gathered(tree, AGENT_AXIS)
 
 

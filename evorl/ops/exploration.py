@@ -24,7 +24,7 @@ def epsilon_greedy_probabilities(q_values: jax.Array, epsilon: jax.Array | float
         ``[..., A]``, summing to 1 over the last axis.
     """
     is_max = q_values == q_values.max(axis=-1, keepdims=True)
-    # If the program computes the values twice with different rounding, none equals the maximum: also use the argmax.
+    # A program may compute the values twice with different rounding. Then none equals the maximum: also use the argmax.
     is_first = jnp.arange(q_values.shape[-1]) == jnp.argmax(q_values, axis=-1, keepdims=True)
     is_best = (is_max | is_first).astype(q_values.dtype)
     greedy = is_best / is_best.sum(axis=-1, keepdims=True)

@@ -126,8 +126,8 @@ class Optimizer(PyTreeNode):
         function = self.name.function if isinstance(self.name, CustomName) else None
         if isinstance(function, type) and not (hasattr(function, "init") and hasattr(function, "update")):
             raise ValueError(
-                f"{self.name} is not a gradient optimizer: use a function that returns an optax optimizer, and whose "
-                "first parameter is the learning rate."
+                f"{self.name} is not a gradient optimizer: use a function whose first parameter is the learning "
+                "rate and that returns an optax optimizer."
             )
         if self.beta1 is not None and "b1" not in _arguments(self.name):
             raise ValueError(f"beta1={self.beta1} applies to adam and its variants, not to {self.name}: remove it.")

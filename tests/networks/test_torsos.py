@@ -92,7 +92,7 @@ def test_layers_by_type_are_answered_by_their_kind() -> None:
     theirs = {"type": "Convolution", "activation": "elu", "n_filters": 8, "filter_size": [3, 3], "stride": [2, 2]}
     with raises_naming(ValueError, "key 'type'") as error:
         build_torso({"torso": [{**theirs, "border": "valid"}]})
-    ours = str(error.value).partition("by its key: ")[2].rstrip(".")
+    ours = str(error.value).partition("as the key: ")[2].rstrip(".")
     assert ours == "{conv: {activation: elu, filters: 8, size: 3, stride: 2, border: valid}}"
     assert build_torso({"torso": [yaml.safe_load(ours), "flatten"]}).layers[0].activation == "elu"
 

@@ -19,7 +19,7 @@ from evorl.envs.goals.task import GoalTask, is_goal_space, with_desired_goal
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Key, Observation, PyTreeData, PyTreeDict
 
-# ``fold_in`` of this number gives the setter's key of an environment; smaller numbers give the keys of episodes.
+# Folded into an environment's key, this number gives the setter's key; smaller numbers give the keys of episodes.
 _STREAM = 2**32 - 1
 
 
@@ -171,8 +171,8 @@ def required_goal_task(env: Env, setting: str) -> GoalTask:
         layer = layer.env
     task = env.goal_task
     if task is None:
-        keys = "this one's observations lack the keys observation, achieved_goal and desired_goal"
-        problem = "this one has no known rewards of other goals" if is_goal_space(env.obs_space) else keys
+        keys = "this environment's observations lack the keys observation, achieved_goal and desired_goal"
+        problem = "the rewards for other goals are unknown here" if is_goal_space(env.obs_space) else keys
         raise ValueError(
             f"{setting} needs an environment with a goal task, but {problem}: use one of env=goal/..., wrap yours in a "
             "GoalWrapper, or set env.goal_task of a Gymnasium environment with goals."

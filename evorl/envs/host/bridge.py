@@ -62,12 +62,12 @@ class HostBackedEnv(VectorEnv):
             raise ValueError(f"autoreset_mode={mode.value} needs a JAX environment: use normal or disabled.")
         if options.goal_setter is not None:
             raise ValueError(
-                "env.goal_setter needs a JAX environment: it may end an episode, which a simulator cannot follow."
+                "env.goal_setter needs a JAX environment: it may end episodes, which a simulator would not notice."
             )
         if options.randomization is not None:
             raise ValueError("env.randomization needs a JAX environment: the physics of a simulator cannot be changed.")
         if options.skills is not None or options.skill is not None:
-            raise ValueError("env.skills needs a JAX environment: a simulator starts an episode without a random key.")
+            raise ValueError("env.skills needs a JAX environment: a skill is sampled with the key of the reset.")
         if host not in HOST_MODES:
             raise ValueError(no_such("value of env.host", host, HOST_MODES))
         self.autoreset_mode = mode  # pyright: ignore[reportAttributeAccessIssue]  # others have a class for each mode
@@ -226,7 +226,7 @@ class HostBackedEnv(VectorEnv):
 
     @staticmethod
     def _seeds(keys: jax.Array, episode: jax.Array) -> jax.Array:
-        """Return the seeds of the episodes with these environment keys and numbers, uint32 ``[B, 2]``."""
+        """Return the seeds of episodes number ``episode`` in environments with these ``keys``, uint32 ``[B, 2]``."""
         return jax.random.key_data(jax.vmap(jax.random.fold_in)(keys, episode))
 
     def _call(self, method: str, request: Any, num_rows: int) -> PyTreeDict:

@@ -53,7 +53,7 @@ class Simulators:
         name = type(simulators).__name__
         if not isinstance(simulators, HostVectorEnv):
             raise HostEnvError(
-                f"a function with a parameter num_envs must return a HostVectorEnv, here of num_envs={num_rows}; "
+                f"a function with a parameter num_envs must return a HostVectorEnv, here with num_envs={num_rows}; "
                 f"got {name}. Return one, or remove the parameter and return a single environment."
             )
         for problem in (space_of(simulators, kind, name)[1] for kind in ("obs_space", "action_space")):

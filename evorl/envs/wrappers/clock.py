@@ -49,7 +49,7 @@ class EpisodeWrapper(Wrapper):
         steps = env_state._internal.episode_steps + 1
         total = env_state._internal.episode_return + state.reward
         termination, truncation = state.info.termination, state.info.truncation
-        termination |= state.done & ~truncation  # ``done`` without a flag
+        termination |= state.done & ~truncation  # ``done`` without a flag is a termination
         truncation = (truncation if self._enforced is None else truncation | (steps >= self._enforced)) & ~termination
         info = state.info | {"termination": termination, "truncation": truncation}
         state = state.replace(done=termination | truncation, info=info)

@@ -3,7 +3,7 @@
 =================  ==================================================================================================
 ``Discrete``       one-hot, ``[n]``
 ``MultiDiscrete``  every entry one-hot, concatenated, ``[sum(sizes)]``
-``Box`` of uint8   pixels, unchanged; networks, and ``ObsFlattenWrapper`` next to other numbers, divide them by 255
+``Box`` of uint8   pixels, unchanged; divided by 255 in networks, and in ``ObsFlattenWrapper`` next to other numbers
 other ``Box``      unchanged; networks convert the numbers to float32
 =================  ==================================================================================================
 

@@ -120,7 +120,7 @@ class RandomizedPhysicsWrapper(Wrapper):
         except jax.errors.JAXTypeError as error:
             raise ValueError(
                 f"env.randomization: Python code of {physics!r} needs the value of a randomized field (one of "
-                f"{', '.join(values)}), which only the program knows: do not randomize it. {str(error).splitlines()[0]}"
+                f"{', '.join(values)}), which varies at runtime: do not randomize it. {str(error).splitlines()[0]}"
             ) from error
         if unread := [name for name in values if not read[name]]:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Wrappers that change the reward. Outside of an ``EpisodeWrapper`` they do not affect the reported returns."""
+"""Wrappers that change the reward. Applied outside of an ``EpisodeWrapper``, they do not affect reported returns."""
 
 from __future__ import annotations
 

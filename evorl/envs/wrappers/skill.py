@@ -40,7 +40,7 @@ class SkillWrapper(Wrapper):
             )
         if positive(num_skills, "env.skills") < 2:
             raise ValueError(
-                f"env.skills must be at least 2, got {num_skills}: a single skill cannot be distinguished from others."
+                f"env.skills must be at least 2, got {num_skills}: with a single skill there is nothing to learn."
             )
         self._num_skills = num_skills
         self._skill = None if skill is None else whole_number(skill, "env.skill", 0, num_skills - 1)

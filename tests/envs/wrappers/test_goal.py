@@ -172,7 +172,7 @@ def test_a_wrapper_that_hides_the_goals_is_named(options: dict, words: tuple[str
 def test_an_environment_without_goals_is_told() -> None:
     with raises_naming(ValueError, "replay.hindsight", "goals", "keys observation, achieved_goal and desired_goal"):
         required_goal_task(create_env("gymnax/CartPole-v1"), "replay.hindsight")
-    with raises_naming(ValueError, "replay.hindsight", "rewards of other goals"):
+    with raises_naming(ValueError, "replay.hindsight", "rewards for other goals"):
         required_goal_task(Finding(), "replay.hindsight")
 
 
