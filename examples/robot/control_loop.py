@@ -86,7 +86,7 @@ class Report:
     stopped: str = ""
 
     def describe(self) -> str:
-        """Return the counts and the median and 99th percentile of the times."""
+        """Return the counts and the median, 99th percentile and maximum of the times."""
         times = "; ".join(f"{name} {percentiles(getattr(self, name))}" for name in ("compute", "jitter"))
         faults = ", ".join(f"{count} {reason}" for reason, count in self.faults.items()) or "no faults"
         stopped = f"; stopped: {self.stopped}" if self.stopped else ""
