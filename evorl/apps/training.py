@@ -15,7 +15,7 @@ _CHOSEN = re.compile(r"agent|env|replay|evolution|inner|learner|(?:\w+\.)*(?:\w*
 # Mappings with unchecked keys: keyword arguments of a library.
 _FREE = re.compile(r"(?:\w+\.)*\w*optimizer\.options")
 
-_GIVE_WORDS = "Pass it on the command line, as in evorl run all key=value."
+_GIVE_WORDS = "Pass the setting on the command line, as in evorl run all key=value."
 
 
 def training_words(app: AppConfig) -> list[str]:
@@ -48,7 +48,7 @@ def refuse_named_code(app: AppConfig, extra: Collection[str]) -> None:
     set_by_user = {word.partition("=")[0].lstrip("+") for word in extra}
     if names := {path: name for path, name in names.items() if settable(path) not in set_by_user}:
         raise ValueError(
-            f"training in {APP_FILE} would run code outside evorl: {as_arguments(names)}. If you "
+            f"training in {APP_FILE} would run code from outside evorl: {as_arguments(names)}. If you "
             f"trust it, {_GIVE_WORDS[0].lower()}{_GIVE_WORDS[1:]}"
         )
 

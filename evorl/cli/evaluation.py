@@ -103,7 +103,7 @@ def evaluate_run(named: RunSpec, overrides: Sequence[str] = ()) -> Evaluation:
     metrics = on_host(workflow.evaluate(state))
     episodes = metrics.pop("episodes", None)
     seeds = f" for each of {spec.num_seeds} seeds" if spec.num_seeds > 1 else ""
-    unscored = "" if which == "best" else " (the latest: none has an evaluation score)"
+    unscored = "" if which == "best" else " (the latest, because none has an evaluation score)"
     print(f"{folder.path}")
     print(f"checkpoint of {progress['timesteps']:,} steps{unscored}, {workflow.eval_episodes} episodes{seeds}:")
     for name, value in metrics.items():

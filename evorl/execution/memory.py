@@ -1,7 +1,7 @@
 """Checks the memory of a run, given the shapes of its state, before anything is computed.
 
 The check uses a lower bound: the state, and a copy of everything that a step replaces. A rejected run therefore could
-not have worked. An accepted run may still need more memory than available.
+not have worked. An accepted run may still need more memory than is available.
 """
 
 from __future__ import annotations
