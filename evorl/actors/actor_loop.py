@@ -60,8 +60,8 @@ class Actors(ByValue):
         if not self.settings.is_async:
             if env.num_envs % (multiple := count * env.num_agents):
                 raise ValueError(
-                    f"num_envs={env.num_envs} environments with {env.num_agents} agents per copy cannot be divided "
-                    f"evenly among actors.count={count}: choose a multiple of {multiple}."
+                    f"num_envs={env.num_envs} must be a multiple of {multiple}: actors.count={count} times the number "
+                    f"of agents in a copy of the environment, {env.num_agents}."
                 )
             return
         if not workflow.capabilities.lag:

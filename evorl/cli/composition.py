@@ -194,7 +194,7 @@ def _completed(settings: dict[str, Any], package: str) -> dict[str, Any]:
 
 
 def _entry_below(package: str, entry: Any) -> Any:
-    """Return an entry of a defaults list, which places the settings of an evolutionary optimizer in ``package``."""
+    """Return an entry of a defaults list; an entry for an evolutionary optimizer is moved into ``package``."""
     if not package or not isinstance(entry, Mapping) or "/evolution" not in entry:
         return entry
     return {f"/{package}evolution@_global_.{package[:-1]}": entry["/evolution"]}

@@ -72,7 +72,7 @@ def named_run(named: RunSpec, overrides: Sequence[str], command: str) -> tuple[R
     """
     stored = named.stored
     if not stored.run:
-        raise ValueError(f"no run was given: evorl {command} run=<folder>, or run=latest.")
+        raise ValueError(f"no run was given: use evorl {command} run=<folder>, or run=latest.")
     folder = find_run(stored.run, stored.runs_folder)
     spec, changed = changed_spec(folder, stored.trust, overrides, changeable_settings(command))
     prepare_for(spec)

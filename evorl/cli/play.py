@@ -64,7 +64,7 @@ class _Frames(list[np.ndarray]):
     """Every ``stride``-th of the ``appended`` images; the stride doubles when they exceed ``MAX_PICTURE_BYTES``.
 
     Args:
-        needed: number of images that are kept whatever their size.
+        needed: number of images that are kept regardless of their size.
     """
 
     def __init__(self, needed: int) -> None:

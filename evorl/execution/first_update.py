@@ -132,7 +132,7 @@ def _replay_reasons(workflow: Any, total: float, above: str) -> Iterator[str]:
     elif count < delay:
         yield (
             f"{above}policy_delay={delay}: the policy is first updated after {delay} critic updates, but the run has "
-            f"only {count}. Choose a smaller one, more {above}updates_per_iteration, or a larger total_timesteps."
+            f"only {count}. Choose a smaller one, or a larger {above}updates_per_iteration or total_timesteps."
         )
 
 
@@ -140,11 +140,11 @@ def _one_sample_reasons(workflow: Any, above: str) -> Iterator[str]:
     """Yield a reason if minibatches have one sample, which makes standardized advantages and gradients 0."""
     rows, parts = workflow.timesteps_per_iteration, getattr(workflow, "num_minibatches", 1)
     if parts and rows // parts == 1:
-        fewer = f"fewer {above}num_minibatches, " if parts > 1 else ""
+        fewer = f"a smaller {above}num_minibatches, " if parts > 1 else ""
         yield (
             f"advantages are standardized over minibatches of one sample ({above}num_envs={workflow.env.num_envs}, "
             f"{above}rollout_length={workflow.rollout_length}, {above}num_minibatches={parts}), which makes each "
-            f"of them 0. Choose {fewer}a longer {above}rollout_length, or {above}agent.normalize_advantages=false."
+            f"of them 0. Choose {fewer}a larger {above}rollout_length, or {above}agent.normalize_advantages=false."
         )
 
 

@@ -109,7 +109,7 @@ def check_program_memory(compiled: Any, num_devices: int, available: int | None 
         return
     raise ValueError(
         f"One iteration of this run needs {shown_bytes(total)} of memory, but {described}: choose a "
-        "shorter rollout_length, or fewer environments, members or transitions in a batch."
+        "smaller rollout_length, or fewer environments, members or transitions in a batch."
     )
 
 

@@ -234,7 +234,7 @@ def _named_leaves(stored: SampleBatch) -> list[tuple[str, Any]]:
 
 
 def _check_columns(spec: SampleBatch, columns: Mapping[str, Any], named: str) -> None:
-    """Raise ``ReplayFileError`` if a column except ``dones`` is missing, or unlike ``spec`` in shape or being float."""
+    """Raise ``ReplayFileError`` if a column except ``dones`` is missing, or has the wrong shape or kind of number."""
     for name, leaf in _named_leaves(spec):
         if name == "dones":  # derived from termination and truncation
             continue
