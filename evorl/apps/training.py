@@ -48,7 +48,7 @@ def refuse_named_code(app: AppConfig, extra: Collection[str]) -> None:
     set_by_user = {word.partition("=")[0].lstrip("+") for word in extra}
     if names := {path: name for path, name in names.items() if settable(path) not in set_by_user}:
         raise ValueError(
-            f"training in {APP_FILE} would run code from outside evorl: {as_arguments(names)}. If you "
+            f"training in {APP_FILE} would run code outside evorl: {as_arguments(names)}. If you "
             f"trust it, {_GIVE_WORDS[0].lower()}{_GIVE_WORDS[1:]}"
         )
 

@@ -112,7 +112,7 @@ def _replay_reasons(workflow: Any, total: float, above: str) -> Iterator[str]:
     total = max(1, int(total) // steps) * steps
     starts, length = float(workflow.learning_starts), getattr(workflow.replay_buffer, "length", 1)
     count, delay = num_updates(workflow, total), getattr(workflow, "updates_per_policy_update", 1)
-    training = f"the {total:,.0f} training steps"
+    training = f"the run's {total:,.0f} steps"
     if not workflow.offline and starts >= total:
         yield (
             f"{above}learning_starts={starts:,.0f} is not less than {training}. Choose a smaller one, such as "
