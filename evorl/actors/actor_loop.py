@@ -49,8 +49,8 @@ class Actors(ByValue):
         env, count = workflow.env, self.settings.count
         if getattr(env, "host", None) == "compiled":
             raise ValueError(
-                "actors do not support env.host=compiled, because all would play the same episodes: use env.host=loop, "
-                "or remove actors."
+                "actors do not support env.host=compiled, because all actors would play the same episodes: use "
+                "env.host=loop, or remove actors."
             )
         if self.settings.kind == "process" and self._spec.env.get("vectorization") == "async":
             raise ValueError(
@@ -60,8 +60,8 @@ class Actors(ByValue):
         if not self.settings.is_async:
             if env.num_envs % (multiple := count * env.num_agents):
                 raise ValueError(
-                    f"num_envs={env.num_envs} environments with {env.num_agents} agents per copy cannot be divided "
-                    f"evenly among actors.count={count}: choose a multiple of {multiple}."
+                    f"num_envs={env.num_envs} must be a multiple of {multiple}: actors.count={count} times the number "
+                    f"of agents in a copy of the environment, {env.num_agents}."
                 )
             return
         if not workflow.capabilities.lag:
@@ -127,7 +127,7 @@ class Actors(ByValue):
         return _learn(workflow, state, tree_of(trajectory, trajectory_template))
 
     def _next_slice(self, workflow: Any, state: State, actors: Supervisor) -> tuple[PyTreeDict, State]:
-        """Request rollouts from idle actors; learn from the first one after which all others can meet ``max_lag``."""
+        """Request rollouts from idle actors; learn from the first result that lets all others meet ``max_lag``."""
         idle = [i for i in range(self.settings.count) if i not in actors.busy]
         for i in idle:
             acting, state = begin_acting(workflow, state)
@@ -142,7 +142,7 @@ class Actors(ByValue):
         return metrics | {"policy_lag": jnp.asarray(lag, jnp.float32)}, state
 
     def _leaves_time_for_others(self, number: int) -> bool:
-        """Return True if, after learning from actor ``number``, all others, oldest first, can meet ``max_lag``."""
+        """Return True if all other actors' rollouts, oldest first, can meet ``max_lag`` after that of ``number``."""
         others = sorted(at for i, at in self._requested_at.items() if i != number)
         return all(self._num_updates + 1 + i <= at + self.settings.max_lag for i, at in enumerate(others))
 

@@ -99,7 +99,7 @@ def _step_to_the_last(workflow: Any, constant: Flat, begun: _Begun) -> tuple[Fla
     advance: Any = None
     for step in range(workflow.rollout_length - 1):
         answer, number = Flat.of(_answer(workflow, request.tree())), Flat.of(step)
-        if advance is None:  # finding the program takes as long as a step of some simulators
+        if advance is None:  # looking up the program takes as long as a step of a fast simulator
             treedefs = tuple(flat.treedef for flat in (constant, acting, rollout, answer, number))
             advance = _program(_advance, treedefs, donated=(2,))
         leaves, request_leaves = advance(constant.leaves, acting.leaves, rollout.leaves, answer.leaves, number.leaves)
@@ -134,8 +134,8 @@ def _advance(workflow: Any, acting: Any, rollout: Rollout, answer: dict[str, Any
 def _end(workflow: Any, state: State, rollout: Rollout, answer: dict[str, Any]) -> tuple[PyTreeDict, *tuple[list, ...]]:
     """Finish a rollout, learn from it, and begin the next one, for every seed.
 
-    This is one program, because each call has a cost. Returns the metrics, the leaves of the state without
-    ``env_state``, and the leaves of the three parts of ``_Begun``.
+    This is a single program, because each call of a program has overhead. Returns the metrics, the leaves of the state
+    without ``env_state``, and the leaves of the three parts of ``_Begun``.
     """
 
     def one_seed(state: State) -> tuple[Any, State]:
@@ -163,7 +163,7 @@ def _answer(workflow: Any, request: Any) -> dict[str, Any]:
 def _begin(workflow: Any, state: State) -> tuple[Any, State]:
     """Return the start of a rollout, for every seed, and the state without ``env_state``, which the rollout contains.
 
-    Acting does not advance the key of the returned state, from which training resumes if no iteration follows.
+    The key of the returned state is the one before acting: training resumes from it if no iteration follows.
     """
 
     def one_seed(state: State) -> tuple[Any, State]:

@@ -32,7 +32,7 @@ class ActorPool(abc.ABC):
         settings_of: returns the settings of the worker for an actor's number; called whenever an actor starts.
     """
 
-    can_hang: ClassVar[bool] = True  # False if actors only run within ``answers``: a waiting request is never late
+    can_hang: ClassVar[bool] = True  # False if actors run only inside ``answers``: a pending request is then never late
 
     def __init__(self, worker: type[ActorWorker], settings_of: Callable[[int], Any]) -> None:
         self._worker, self._settings_of = worker, settings_of

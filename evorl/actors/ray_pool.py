@@ -69,7 +69,7 @@ class RayPool(ActorPool):
             try:
                 kind, content = self._ray.get(reference)
             except self._ray.exceptions.RayActorError:
-                self._causes[number] = "lost its process"
+                self._causes[number] = "ended unexpectedly"
                 continue
             except self._ray.exceptions.RayTaskError as error:
                 kind, content = "failed", str(error.cause)
@@ -86,7 +86,7 @@ class RayPool(ActorPool):
             try:
                 self._ray.get(beat)
             except self._ray.exceptions.RayError:
-                return "lost its process"
+                return "ended unexpectedly"
             self._seen_at[number] = now
             if now - sent_at > _BEAT_SECONDS:
                 self._beats[number] = (self._actors[number].beat.remote(), now)

@@ -86,7 +86,7 @@ class Supervisor:
             self._deaths[number] += 1
             if self._deaths[number] > MAX_DEATHS:
                 raise HostEnvError(f"actor {number} died {MAX_DEATHS + 1} times in a row; the last time it {reason}.")
-            self.message(f"Actor {number} {reason}: it was replaced, and its unfinished episodes may start again.")
+            self.message(f"Actor {number} {reason}: it was replaced, and its unfinished episodes may restart.")
             self._pool.stop(number)
             self._pool.start(number)
             self._has_answered.discard(number)

@@ -31,7 +31,7 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeData, PyTreeDict, pytree_field
 
 _PARTS = ("shared", "policy", "value")
-ROWS_AT_ONCE = 2**14  # observations processed at a time on an accelerator, as many as in large minibatches
+ROWS_AT_ONCE = 2**14  # observations per forward pass on an accelerator: the size of a large minibatch
 
 
 class Estimates(NamedTuple):

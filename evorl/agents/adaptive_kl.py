@@ -21,7 +21,7 @@ from evorl.ops.platform import on_cpu
 from evorl.ops.schedules import Schedule
 from evorl.types import Params, PyTreeDict
 
-FACTOR = 1.5  # factor or divisor of one change of the learning rate
+FACTOR = 1.5  # one change multiplies or divides the learning rate by this factor
 LOWEST, HIGHEST = 1e-5, 1e-2  # bounds of the learning rate
 
 

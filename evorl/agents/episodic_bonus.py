@@ -77,7 +77,7 @@ class E3B(ICM):
         return jnp.broadcast_to(jnp.eye(size), (num_envs, size, size))
 
     def _along(self, inverse: jax.Array, features: jax.Array, dones: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Return the inverses at the end of a trajectory, see ``EpisodicState``, and its bonuses ``[T, B]``."""
+        """Return the inverses after a trajectory (see ``EpisodicState``), and the bonuses of its steps ``[T, B]``."""
         start = self._start(*features.shape[1:])
 
         def one_step(inverse: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

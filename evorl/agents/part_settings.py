@@ -55,7 +55,7 @@ def differing_torsos(
     options: Mapping[str, Any], differences: Mapping[str, Any], where: str = "agent.critic_network", keeps: bool = False
 ) -> tuple[Torso, Torso]:
     """Build two torsos: from ``options``, and from ``options`` with the non-null ``differences`` at ``where``."""
-    torso = build_torso(options, keeps_statistics=keeps)  # first: an error in ``options`` must not name ``where``
+    torso = build_torso(options, keeps_statistics=keeps)  # built first: its errors do not name ``where``
     differing = {name: value for name, value in differences.items() if value is not None}
     return torso, build_torso({**options, **differing}, where=where, keeps_statistics=keeps)
 

@@ -59,7 +59,7 @@ class A2CAgent(ActorCriticAgent):
 
 
 def _clipped_mean(losses: jax.Array, bound: float | None) -> jax.Array:
-    """Return the mean of this device's losses; a constant instead, if the mean over all devices exceeds ``bound``."""
+    """Return this device's mean loss; if the mean over devices exceeds ``bound``, a constant, whose gradient is 0."""
     if bound is None:
         return losses.mean()
     mean = collectives.mean_over_shares(jax.lax.stop_gradient(losses.mean()))

@@ -131,8 +131,8 @@ class CrossQWorkflow(SACWorkflow):
         super().__post_init__()
         if isinstance(self.tau, int | float) and (self.tau > 0) != self.agent.target_critics:
             raise ValueError(
-                f"tau={self.tau:g} does not fit agent.target_critics={str(self.agent.target_critics).lower()}: target "
-                "networks need a tau above 0, such as 0.005; without them tau must be 0."
+                f"tau={self.tau:g} contradicts agent.target_critics={str(self.agent.target_critics).lower()}: with "
+                "target networks, tau must be above 0, such as 0.005; without them, it must be 0."
             )
 
     def update_critics(

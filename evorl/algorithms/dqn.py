@@ -86,8 +86,8 @@ class DQNAgent(ActionValueAgent):
         if self.absolute_errors and (self.values != "expected" or self.huber_delta is not None):
             raise ValueError(
                 "agent.absolute_errors=true needs agent.values=expected and agent.huber_delta=null, not "
-                f"agent.values={self.values} and agent.huber_delta={self.huber_delta}: set absolute_errors to false, "
-                "or change these."
+                f"agent.values={self.values} and agent.huber_delta={self.huber_delta}: change these two settings, or "
+                "set absolute_errors to false."
             )
         if self.munchausen is not None and self.values == "categorical":
             raise ValueError(

@@ -39,8 +39,8 @@ class MAPElitesWorkflow(QualityDiversityWorkflow):
         self.emitter.search(self.pop_size)
         if isinstance(self.archive, DominatedNoveltyArchive):
             raise ValueError(
-                "emitter requires an archive with cells, whose improvement it ranks: choose archive.name=grid or "
-                "archive.name=centroid instead of dominated_novelty, or set emitter=null."
+                "emitter requires an archive with cells, because it ranks policies by how much they improve a cell: "
+                "choose archive.name=grid or centroid instead of dominated_novelty, or set emitter=null."
             )
 
     def setup(self, key: Key) -> QualityDiversityState:

@@ -53,9 +53,9 @@ class MultiObjectiveWorkflow(EvolutionWorkflow):
         num_objectives = self.optimizer.num_objectives
         if len(self.objectives) < 2 or len(self.objectives) != num_objectives:
             raise ValueError(
-                f"objectives={list(self.objectives)} has {len(self.objectives)} entries, expected at least 2 and "
-                f"optimizer.num_objectives={num_objectives}: list that number of objectives, each 'return' or an entry "
-                "of info, or change optimizer.num_objectives."
+                f"objectives={list(self.objectives)} has {len(self.objectives)} entries. There must be at least 2, and "
+                f"as many as optimizer.num_objectives={num_objectives}: change that setting, or list more or fewer "
+                "objectives, each 'return' or an entry of info."
             )
         if len(self.reference) != num_objectives:
             raise ValueError(

@@ -97,7 +97,7 @@ class PBTWorkflow(Workflow[PopulationState]):
 
     @classmethod
     def _from_spec(cls, spec: RunSpec) -> Self:
-        """Build the members' workflow from ``inner``, a section with a ``workflow`` key, and their population."""
+        """Build the members' workflow from the section ``inner``, which names a ``workflow``, and the population."""
         check_keys(cls, spec)
         names = config_keys(cls) - {*BUILD_KEYS, *_SHARED, "inner", "search_space"}
         settings = fields_from_config(cls, {name: spec.workflow[name] for name in names if name in spec.workflow}, "")

@@ -48,8 +48,8 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
         self.emitter.check()
         if self.num_by_gradients < 2:
             raise ValueError(
-                f"gradient_share={self.gradient_share} of pop_size={self.pop_size} is less than 2 offspring, "
-                "including the learner's own policy: increase gradient_share or pop_size."
+                f"gradient_share={self.gradient_share} of pop_size={self.pop_size} is fewer than 2 offspring, one of "
+                "which is the learner's own policy: increase gradient_share or pop_size."
             )
         require_room_for(self.max_timesteps_per_iteration, self.learner)
 

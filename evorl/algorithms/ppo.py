@@ -172,7 +172,7 @@ class PPOWorkflow(ActorCriticWorkflow):
             *new, losses = step(params, opt_state, agent_state, minibatch, progress)
             if self.target_kl is None or part == "value":
                 return (*new, is_near), losses
-            if self.desired_kl is not None:  # the learning rate that caused the first skipped update changes, too
+            if self.desired_kl is not None:  # the first skipped update still adapts the learning rate
                 opt_state = opt_state.replace(learning_rate=tree_where(is_near, new[1], opt_state).learning_rate)
             is_near &= collectives.mean_over_shares(losses.approximate_kl) <= self.target_kl
             params, opt_state = tree_where(is_near, tuple(new), (params, opt_state))

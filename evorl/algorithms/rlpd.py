@@ -46,7 +46,7 @@ class RLPDAgent(SACAgent):
         if self.num_target_critics > self.critic_network.num_critics:
             raise ValueError(
                 f"agent.num_target_critics={self.num_target_critics} is more than agent.num_critics="
-                f"{self.critic_network.num_critics}: sample fewer."
+                f"{self.critic_network.num_critics}: decrease it, or use more critics."
             )
 
     def pool_critics(self, outputs: jax.Array) -> jax.Array:
@@ -93,5 +93,5 @@ class RLPDWorkflow(SACWorkflow):
 
     def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
         opt_state = super().init_optimizers(agent_state)
-        # The policy is updated if the count is a multiple of the delay; starting from 1, that is the last update.
+        # The policy is updated when the count is a multiple of the delay. Counting from 1 makes that the last update.
         return opt_state if self.policy_delay == 1 else opt_state.replace(num_updates=jnp.ones((), jnp.int32))

@@ -222,7 +222,7 @@ class TRPOWorkflow(OnPolicyWorkflow):
     def _natural_step(
         self, agent_state: AgentState, opt_state: Any, batch: ActorCriticBatch, dones: jax.Array
     ) -> tuple[Params, jax.Array, PyTreeDict]:
-        """Take a natural-gradient step; return the policy, the first fraction of the next line search, and metrics."""
+        """Take a natural-gradient step; return the policy, the next line search's first step fraction, and metrics."""
         agent, old = self.agent, agent_state.params.policy
         surrogate, gradient = jax.value_and_grad(agent.surrogate)(old, agent_state, batch)
         if self.kind == "trpo-d2":

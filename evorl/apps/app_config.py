@@ -171,7 +171,7 @@ def _argument_list(command: Any) -> list[str]:
             command = shlex.split(command, posix=os.name != "nt")
         except ValueError as error:
             reason = f"{error} in {command!r}: write a list, {example}"
-            raise ValueError(f"environment.run in {APP_FILE} cannot be split: {reason}.") from error
+            raise ValueError(f"environment.run in {APP_FILE} is not a command: {reason}.") from error
     if not isinstance(command, list) or not command:
         raise ValueError(f"environment.run must be the command that starts the simulator, {example}; got {command!r}.")
     return [str(argument) for argument in command]

@@ -75,7 +75,7 @@ def make_app(folder: Path, kind_name: str, agent: str, training: Mapping[str, An
     kind = KINDS[kind_name]
     sections = [
         _HEAD.format(version=installed_version(), agent=agent),
-        f"agent: {agent} # list them with evorl config\n",
+        f"agent: {agent} # the algorithm; evorl config lists all algorithms\n",
         training_entry(training),
         f"{environment_entry(kind, in_boxes)}",
         _ADDRESSES + _RUN.format(max_episodes=kind.max_episodes),

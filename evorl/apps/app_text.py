@@ -79,7 +79,7 @@ def read_mapping(text: str, name: str) -> dict[str, Any]:
 
 
 def _line_range(text: str, name: str) -> tuple[int, int] | None:
-    """Return the first line of a top-level entry, from 0, and the one after its last; ``None`` if it is missing."""
+    """Return line numbers, from 0: the first of a top-level entry and the one after its last; ``None`` if missing."""
     read_mapping(text, "app.yaml")
     root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
     if root.flow_style:
@@ -92,4 +92,4 @@ def _line_range(text: str, name: str) -> tuple[int, int] | None:
     # Unlike nodes, tokens end before the blank lines and comments that follow, and aliases have their own tokens.
     tokens = [token for token in yaml.scan(text, Loader=yaml.SafeLoader) if not isinstance(token, _ENDS)]
     ends = [token.end_mark for token in tokens if first <= token.start_mark.line < following]
-    return first, max(at.line + (at.column > 0) for at in ends)  # a block of text ends at the beginning of a line
+    return first, max(at.line + (at.column > 0) for at in ends)  # a block scalar ends at column 0 of the next line

@@ -74,7 +74,7 @@ def default_training(name: str, kind: str | None, is_off_policy: bool, own_criti
         training: dict[str, Any] = {"total_timesteps": 100_000, "discount": 0.0, **_SMALL_BATCHES.get(name, {})}
         if is_off_policy:
             training |= {"learning_starts": 256, "batch_size": 64, "replay_capacity": 5_000}
-        if not is_off_policy:  # with several bandits, steps arrive during updates
+        if not is_off_policy:  # with several simulators, steps arrive during updates
             training["serve"] = {"max_policy_lag": 4}
         if name in _FAST:
             training["optimizer"] = {"learning_rate": _FAST[name]}

@@ -16,7 +16,7 @@ from evorl.config.command_lines import as_override
 from evorl.runs.trust import refuse_composed_code
 
 PORTS_APART = 10  # port spacing of training servers: the live metrics page uses the port after the first server's
-_NO_PARAMETERS = "this app has no parameter server: write parameters: {servers: 2} into app.yaml."
+_NO_PARAMETERS = "this app has no parameter server: add parameters: {servers: 2} to app.yaml."
 _TOKEN = "EVORL_SERVER_TOKEN"
 _PARAMETERS_TOKEN = "EVORL_PARAMETERS_TOKEN"
 _EVORL = (sys.executable, "-c", "from evorl.cli.commands import main; main()")

@@ -1,4 +1,4 @@
-"""Runs an app's processes: starts the servers, then the environments; after these have ended, stops the servers."""
+"""Runs an app's processes: starts the servers, then the environments; stops the servers when those have ended."""
 
 from __future__ import annotations
 
@@ -91,14 +91,14 @@ def _start(
     serving: list[Child],
     received: list[int],
 ) -> list[Child] | None:
-    """Start the servers and return the needed ones; ``None`` if a needed server does not get ready."""
+    """Start the servers and return the needed ones; ``None`` if a needed server does not become ready."""
     needed: list[Child] = []
     for program in servers:
         child = None
         if program.command:
             if program.listens is not None and _listens(program.listens):
                 remedy = "the address is in use. End the other program, or change bind in app.yaml"
-                log.say(_LOG_NAME, f"{program.name} cannot listen at {program.listens}: {remedy}")
+                log.say(_LOG_NAME, f"{program.name} cannot listen on {program.listens}: {remedy}")
                 if program.needed:
                     return None
                 continue
@@ -161,7 +161,7 @@ def _end(children: Sequence[Child], seconds: float, log: PrefixedLog, received: 
     for child in children:
         while not child.wait(min(until, time.monotonic() + _LOOK_SECONDS)) and len(received) < 2:
             if time.monotonic() > until:
-                log.say(_LOG_NAME, f"{child.name} has not ended after {seconds:g} s and is killed")
+                log.say(_LOG_NAME, f"{child.name} did not end within {seconds:g} s: killing it")
                 break
         child.end()
 

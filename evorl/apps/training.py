@@ -15,7 +15,7 @@ _CHOSEN = re.compile(r"agent|env|replay|evolution|inner|learner|(?:\w+\.)*(?:\w*
 # Mappings with unchecked keys: keyword arguments of a library.
 _FREE = re.compile(r"(?:\w+\.)*\w*optimizer\.options")
 
-_GIVE_WORDS = "Pass it on the command line, as in evorl run all key=value."
+_GIVE_WORDS = "Pass the setting on the command line, as in evorl run all key=value."
 
 
 def training_words(app: AppConfig) -> list[str]:

@@ -1,7 +1,7 @@
-"""Builds a wheel from the files of the running evorl, which the container of an app installs.
+"""Builds a wheel of the running evorl, to install in the container image of an app.
 
-The distribution is not on a package index, so an image cannot download it. The wheel is built from a clone or from an
-installed package, without a build tool or network access.
+evorl is not on a package index, so an image cannot download it. The wheel is built from a clone or from an installed
+package, without a build tool or network access.
 """
 
 from __future__ import annotations

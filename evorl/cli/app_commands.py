@@ -148,14 +148,14 @@ def config_from_arguments(arguments: Sequence[str]) -> list[str] | list[Path]:
             agent, tuned = settings_of_experiment(agent)
         facts = agent_facts(agent)
         default = facts.default_training(kind_name) if tuned is None else tuned
-        text = with_entry(text, "agent", f"agent: {agent} # the algorithm: evorl config lists them")
+        text = with_entry(text, "agent", f"agent: {agent} # the algorithm; evorl config lists all algorithms")
         text = with_entry(text, "training", app_files.training_entry(default))
     if settings["env"]:
         in_boxes = agent_facts(app.agent).in_boxes if facts is None and app.agent in served_agents() else False
         entry = app_files.environment_entry(KINDS[settings["env"]], facts.in_boxes if facts else in_boxes)
         text = with_entry(text, "environment", entry)
         if not (app.folder / "environment" / f"{KINDS[settings['env']].script}.py").exists():
-            print(f"The simulator has no script yet: evorl generate -e {settings['env']}")
+            print(f"The script of the simulator is missing. To create it: evorl generate -e {settings['env']}")
     _check_text(file, text, facts)
     return _report([replace_text(file, text)], read_app(file), facts)
 

@@ -52,7 +52,7 @@ _BASES: dict[str, type[PyTreeNode]] = {"archive": Archive, "optimizer": EvoOptim
 
 # By config path: kind-specific settings of the file that Hydra read last; ``_settings_of_kind`` uses them afterwards.
 _in_file: dict[str, dict[str, Any]] = {}
-compose_lock = threading.RLock()  # Hydra has one state per process
+compose_lock = threading.RLock()  # Hydra keeps global state, shared by all threads
 
 
 def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
@@ -194,7 +194,7 @@ def _completed(settings: dict[str, Any], package: str) -> dict[str, Any]:
 
 
 def _entry_below(package: str, entry: Any) -> Any:
-    """Return an entry of a defaults list, which places the settings of an evolutionary optimizer in ``package``."""
+    """Return an entry of a defaults list; an entry for an evolutionary optimizer is moved into ``package``."""
     if not package or not isinstance(entry, Mapping) or "/evolution" not in entry:
         return entry
     return {f"/{package}evolution@_global_.{package[:-1]}": entry["/evolution"]}
@@ -226,7 +226,7 @@ def _settings_of_kind(group: str, name: str) -> dict[str, Any]:
     if base is None or in_file is None:
         return {"name": name}
     cls, _ = described_node(base, name, group)  # raises for an unknown kind, whose settings would be unknown keys
-    if in_file.get("name") != name:  # for another kind, the file provides only settings without default
+    if in_file.get("name") != name:  # for another kind, only the file's values of settings without a default apply
         needed = {field.name for field in dataclasses.fields(cls) if default_of(field) is dataclasses.MISSING}
         in_file = {field: value for field, value in in_file.items() if field in needed}
     shared, complete = _shared_settings(base), completed_node(base, {**in_file, "name": name}, None, setting)

@@ -31,7 +31,7 @@ class Inclusions:
             if key == group and "/" in config_path:
                 other = name if f"{group}/{name}" != config_path else "NAME"
                 raise ValueError(
-                    f"{file} includes itself: '/{group}: {name}' in its defaults is the {group} that the run has "
+                    f"{file} includes itself: '/{group}: {name}' in its defaults means the {group} that the run has "
                     f"chosen, which is this file. Write '- /{group}/{other}' to start from the settings of {other}."
                 )
             if key in ("experiment/agent", "experiment/env"):

@@ -72,7 +72,7 @@ def named_run(named: RunSpec, overrides: Sequence[str], command: str) -> tuple[R
     """
     stored = named.stored
     if not stored.run:
-        raise ValueError(f"no run was given: evorl {command} run=<folder>, or run=latest.")
+        raise ValueError(f"no run was given: use evorl {command} run=<folder>, or run=latest.")
     folder = find_run(stored.run, stored.runs_folder)
     spec, changed = changed_spec(folder, stored.trust, overrides, changeable_settings(command))
     prepare_for(spec)
@@ -103,7 +103,7 @@ def evaluate_run(named: RunSpec, overrides: Sequence[str] = ()) -> Evaluation:
     metrics = on_host(workflow.evaluate(state))
     episodes = metrics.pop("episodes", None)
     seeds = f" for each of {spec.num_seeds} seeds" if spec.num_seeds > 1 else ""
-    unscored = "" if which == "best" else " (the latest: none has an evaluation score)"
+    unscored = "" if which == "best" else " (the latest, because none has an evaluation score)"
     print(f"{folder.path}")
     print(f"checkpoint of {progress['timesteps']:,} steps{unscored}, {workflow.eval_episodes} episodes{seeds}:")
     for name, value in metrics.items():

@@ -39,7 +39,7 @@ def policy_of(settings: dict[str, Any], command: str) -> StoredPolicy:
         RunFolderError: the run does not exist, or is not trusted.
     """
     if not settings["run"]:
-        raise ValueError(f"no run was given: evorl {command} run=<folder>, or run=latest.")
+        raise ValueError(f"no run was given: use evorl {command} run=<folder>, or run=latest.")
     stored = selected_policy(settings)
     for notice in stored.notices:
         print(notice)

@@ -91,7 +91,7 @@ def train_job(config: DictConfig) -> Attempt:
 
 
 def _outcome(job: JobReturn) -> Attempt:
-    """Return the outcome of a job; a job that raised an error outside of the training counts as a failed run."""
+    """Return the outcome of a job; a job that raised an error outside training counts as a failed run."""
     if job.status is JobStatus.COMPLETED:
         return job.return_value
     return Attempt(None, f"its process failed: {job._return_value}")

@@ -78,8 +78,8 @@ def sweep_to_resume(arguments: Sequence[str]) -> tuple[Path | None, bool]:
     others = [argument for argument in arguments if not argument.startswith(("resume=", "runs_folder=", "trust="))]
     if others:
         raise ValueError(
-            f"{folder} is a sweep, whose runs keep their settings: remove {' '.join(others)}, or resume one of its "
-            "runs alone, by its folder."
+            f"{folder} is a sweep, whose runs keep their settings: remove {' '.join(others)}, or resume a single run, "
+            "with resume=<folder of the run>."
         )
     return folder, stored_run_settings(arguments).trust
 
@@ -113,7 +113,7 @@ def read_changes(known: Collection[str], arguments: Sequence[str], allowed: Coll
             )
         if override.is_delete():
             raise ValueError(f"{override.input_line}: a setting of the run cannot be removed. Set it to a value.")
-        in_schedule = f"{key.rpartition('.')[0]}.start" in known  # which accepts additional entries, such as steps
+        in_schedule = f"{key.rpartition('.')[0]}.start" in known  # schedules accept more entries, such as steps
         if key not in known and not (override.is_add() or in_schedule):
             raise ValueError(no_such("setting of the run", key, known))
         if isinstance(value, str) and f"{key}.name" in known:

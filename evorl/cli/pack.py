@@ -34,7 +34,7 @@ def pack_from_arguments(arguments: Sequence[str]) -> Path:
     """
     settings, _ = read_options(arguments, PACK, "evorl pack")
     if not settings["run"]:
-        raise ValueError("no run was given: evorl pack run=<folder>, or run=latest.")
+        raise ValueError("no run was given: use evorl pack run=<folder>, or run=latest.")
     to = settings["to"]
     upload = to if to is not None and to.startswith(SCHEME) else None
     if upload:

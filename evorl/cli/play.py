@@ -40,7 +40,7 @@ def play_from_arguments(arguments: Sequence[str]) -> Path | None:
     if settings["to"]:
         checked_path(settings["to"])
     if not on_screen:
-        draw_without_screen()  # has to precede the first import of MuJoCo
+        draw_without_screen()  # before anything else imports MuJoCo
         for name in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # for Pygame, which Gymnasium renders with
             os.environ.setdefault(name, "dummy")
     stored = policy_of(settings, "play")
@@ -61,10 +61,10 @@ def play_from_arguments(arguments: Sequence[str]) -> Path | None:
 
 
 class _Frames(list[np.ndarray]):
-    """Every ``stride``-th of the ``appended`` images; beyond ``MAX_PICTURE_BYTES``, the stride doubles.
+    """Every ``stride``-th of the ``appended`` images; the stride doubles when they exceed ``MAX_PICTURE_BYTES``.
 
     Args:
-        needed: number of images that are kept in any case.
+        needed: number of images that are kept regardless of their size.
     """
 
     def __init__(self, needed: int) -> None:

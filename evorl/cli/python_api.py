@@ -265,14 +265,14 @@ def as_overrides(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _training_overrides(settings: Mapping[str, Any]) -> list[str]:
-    """Return settings of a training as overrides; for a class or function as ``env``, its name as ``env.factory``."""
+    """Return training settings as overrides; a class or function as ``env`` becomes ``env.factory``, by its name."""
     if callable(settings.get("env")):
         settings = {"env": "user", "env.factory": settings["env"]} | {k: v for k, v in settings.items() if k != "env"}
     return as_overrides(settings)
 
 
 def _command_line(name: str, options: Mapping[str, Any], *unnamed: str) -> list[str]:
-    """Return the arguments of a command without a Hydra config, which reads text literally, the rest as YAML."""
+    """Return the arguments of a command that composes no Hydra config: text is literal, other values are YAML."""
     known, arguments = COMMANDS[name].options, [name, *unnamed]
     for key, value in options.items():
         text = value
@@ -314,10 +314,10 @@ def _trained(arguments: Sequence[str]) -> Trained:
 
 @contextmanager
 def _composed(arguments: Sequence[str]) -> Iterator[RunSpec]:
-    """Context manager that yields the settings composed from overrides; ``hydra_settings`` describes their files."""
+    """Context manager that yields the settings composed from overrides, and provides ``hydra_settings`` meanwhile."""
     with initialize_configs():
         config = compose("config", overrides=list(arguments), return_hydra_config=True)
-        before = HydraConfig.instance().cfg  # that of a program that uses Hydra itself
+        before = HydraConfig.instance().cfg  # config of the calling program, if it uses Hydra
         HydraConfig.instance().set_config(config)
         try:
             hydra = HydraConfig.get()

@@ -62,7 +62,7 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
     folder = find_run(settings["run"], settings["runs_folder"])
     changes = {"devices": 1, "evaluation": None, "actors": None}
     spec = StoredConfig.read(folder).spec(settings["trust"], changes, can_be_overridden=False)
-    if spec.env.get("library") != "pettingzoo":  # its batch rows are agents, and rendering creates a separate env
+    if spec.env.get("library") != "pettingzoo":  # one batch row per agent; rendering creates a separate env
         spec = spec.changed({"eval_episodes": settings["episodes"]})
     folder.refuse_links()
     _prepare_to_draw(spec.env, settings["format"])

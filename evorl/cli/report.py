@@ -51,7 +51,7 @@ def write_page(report: Report, settings: Mapping[str, Any], places: Sequence[str
         outputs[Path(settings["csv"] or sibling(page, ".csv", ".html"))] = as_csv(report.groups)
     for path, content in outputs.items():
         with writing_to(path.parent):
-            path.parent.mkdir(parents=True, exist_ok=True)  # may be a link: the user named it
+            path.parent.mkdir(parents=True, exist_ok=True)  # may be a link, because the user chose the path
             write_atomically(path, content.encode(errors="backslashreplace"))  # names of folders may not be UTF-8
     number = f"{counted(len(report.runs), 'run')}, {counted(len(report.groups), 'group')}"
     print_line(f"{number}: {' and '.join(map(str, outputs))} ({page.stat().st_size / 1e6:.1f} MB)")

@@ -40,7 +40,7 @@ def list_runs(arguments: Sequence[str]) -> list[str]:
         newest = max(waiting, key=lambda run: run.folder.saved_at or 0.0)
         names = foreign_names(newest.folder.load_config(trust=True))
         command = as_arguments({"resume": newest.folder.path, **confirmation(names)})
-        print_line(f"\n{len(waiting)} can be resumed, the newest by: evorl train {command}")
+        print_line(f"\n{len(waiting)} can be resumed. To resume the newest: evorl train {command}")
         if names:
             print_line(f"It runs code from outside evorl ({as_arguments(names)}): resume it only if you trust it.")
     for note in notes:

@@ -49,7 +49,7 @@ def train_sweep(arguments: Sequence[str]) -> None:
     """
     with scope():
         if not _plans_or_sweeps(overrides_first(list(arguments))):
-            raise ValueError(f"{' '.join(arguments)} names no sweep: give a setting several values, or resume=<sweep>.")
+            raise ValueError(f"{' '.join(arguments)} is not a sweep: give a setting several values, or resume=<sweep>.")
 
 
 def serve(arguments: Sequence[str]) -> None:
@@ -89,7 +89,7 @@ def _plans_or_sweeps(arguments: Sequence[str]) -> bool:
 
 
 def _run_sweep(arguments: Sequence[str], folder: Path | None, trust: bool) -> None:
-    """Start the sweep of a command line, or resume the one in ``folder``."""
+    """Start the sweep of a command line, or resume the sweep in ``folder``."""
     if folder is not None and not trust:
         distrust(f"the sweep in {folder}")
 

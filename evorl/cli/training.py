@@ -93,7 +93,7 @@ def _stored_run(which: str, stored: StoredRun, overrides: Sequence[str]) -> tupl
 def _refuse_other_comparison(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` if a change would attribute results of a sweep or search to other settings.
 
-    Neither can a single run become a sweep or search in the same folder.
+    The error is also raised if a single run would become a sweep or search.
     """
     kinds = ("sweep", "search")
     old, new = (
@@ -105,8 +105,8 @@ def _refuse_other_comparison(before: Mapping[str, Any], after: Mapping[str, Any]
     changed = [name for name in changed if name not in {*_OF_A_RESUME, *map(settable, foreign_names(before))}]
     if changed and any(config.get(kind) is not None for kind in kinds for config in (before, after)):
         raise ValueError(
-            f"{', '.join(changed)}: a resumed sweep or search keeps its settings, and a run cannot become one: "
-            f"remove {'it' if len(changed) == 1 else 'them'}, resume a part by its folder, or train without resume."
+            f"{', '.join(changed)}: a resumed sweep or search keeps its settings, and a run cannot become a sweep or "
+            f"search. Remove {'it' if len(changed) == 1 else 'them'}, resume one run by its folder, or omit resume."
         )
 
 

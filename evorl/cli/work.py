@@ -31,7 +31,7 @@ def work_from_arguments(arguments: Sequence[str]) -> WorkerResult:
     """
     options, addresses = read_options(arguments, WORK, "evorl work", unnamed="address")
     if len(addresses) != 1:
-        raise ValueError(f"expected one address, got {' '.join(addresses) or 'none'}: evorl work 127.0.0.1:{PORT}")
+        raise ValueError(f"expected one address, got {' '.join(addresses) or 'none'}: use evorl work 127.0.0.1:{PORT}")
     worker = options["worker"]
     address = addresses[0] if ":" in addresses[0] else f"{addresses[0]}:{PORT}"
     try:

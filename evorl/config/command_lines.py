@@ -102,7 +102,7 @@ def as_override(value: Any) -> str:
     if isinstance(value, str | Path) or callable(value):
         return as_text(name_of(value) if callable(value) else str(value))
     binary = isinstance(value, bytes | bytearray | memoryview)
-    is_array = hasattr(value, "ndim") and not binary  # of NumPy or JAX; a number of theirs has 0 axes
+    is_array = hasattr(value, "ndim") and not binary  # of NumPy or JAX; their scalars have 0 axes
     if not binary and (isinstance(value, Sequence) or (is_array and value.ndim)):
         return "[" + ", ".join(map(as_override, value)) + "]"
     if not (is_array or value is None or isinstance(value, Real | Decimal)):

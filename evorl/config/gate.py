@@ -8,10 +8,10 @@ Text that users write themselves is admitted. While an untrusted source is open 
 folder, a sweep, the config that a server sends), a text is admitted only if it names something that evorl ships for
 that setting, or if the user passed the same text (``grant``).
 
-A restriction applies to all threads of the process until the end of the ``scope`` in which it was opened, or of the
-process if opened outside a scope. Processes started in the meantime inherit the restriction through the environment
-variable ``VARIABLE``, and do not import modules from their working directory, which may be an untrusted folder. A
-process that cannot parse the variable admits nothing.
+A restriction applies to all threads of the process until the end of the ``scope`` in which the source was opened. If
+the source was opened outside a scope, it lasts until the process ends. Processes started in the meantime inherit the
+restriction through the environment variable ``VARIABLE``, and do not import modules from their working directory, which
+may be an untrusted folder. A process that cannot parse the variable admits only names that evorl ships.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 VARIABLE = "EVORL_DISTRUSTED"
-_SAFE_PATH = "PYTHONSAFEPATH"  # makes Python not search the working directory for modules
+_SAFE_PATH = "PYTHONSAFEPATH"  # stops Python from searching the working directory for modules
 _MARK = "evorl read this from: "  # prefix of the flag of an OmegaConf node; its source follows
 
 

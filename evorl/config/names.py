@@ -97,7 +97,7 @@ def name_of(function: str | Callable[..., object]) -> str:
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
     module = _MAIN if module == "__mp_main__" else module  # in a process that multiprocessing spawned
     if getattr(sys.modules.get(str(module)), name, None) is not function:
-        raise ValueError(f"{function!r} has no name to import: use a def or class at the top level of a module.")
+        raise ValueError(f"{function!r} cannot be imported by name: define it at the top level of a module.")
     return f"{module}:{name}"
 
 
@@ -125,7 +125,7 @@ def load_named(path: Any, setting: str) -> Callable[..., Any]:
     """
     module_name, colon, name = str(path).partition(":")
     if not (isinstance(path, str) and module_name and colon and name):
-        raise ValueError(f"{setting} must be like package.module:function, got {path!r}.")
+        raise ValueError(f"{setting} must have the form package.module:function, got {path!r}.")
     admit(path, setting)
     module = _import_for(module_name, f"{setting}={path}")
     function = getattr(module, name, None)
@@ -139,8 +139,8 @@ def load_named(path: Any, setting: str) -> Callable[..., Any]:
 
 def _no_such_in_main(name: str, separator: str = ":") -> str:
     return (
-        f"this program does not define {name}. If the script or notebook of a stored run does, define it here before "
-        f"you load it, or move it to a module on PYTHONPATH, such as my_parts.py, and use my_parts{separator}{name}."
+        f"this program does not define {name}. If a stored run's script or notebook does, define it here before you "
+        f"load the run, or move it to a module on PYTHONPATH, such as my_parts.py, and use my_parts{separator}{name}."
     )
 
 
@@ -201,12 +201,12 @@ def load_class(path: Any, setting: str, shipped: str | None = None) -> Any:
     admit(str(path), setting, shipped)
     module_name, _, class_name = str(path).rpartition(".")
     if not module_name:
-        raise ValueError(f"{setting} must be like package.module.Class, got {path!r}.")
+        raise ValueError(f"{setting} must have the form package.module.Class, got {path!r}.")
     module = _import_for(module_name, f"{setting}={path}")
     if not hasattr(module, class_name):
         unknown = no_such(f"class of {module_name}", class_name, [name for name in dir(module) if name[:1].isupper()])
         problem = _no_such_in_main(class_name, ".") if module_name == _MAIN else unknown + _IF_MOVED
-        raise ValueError(f"{setting}={path!r} must be like package.module.Class: {problem}")
+        raise ValueError(f"{setting}={path!r} must be the path of a class: {problem}")
     return getattr(module, class_name)
 
 

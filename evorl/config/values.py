@@ -185,8 +185,8 @@ def checked_num_atoms(num_atoms: Any, values: str, support_low: Any, support_hig
     is_missing = num_atoms is None and values in ("categorical", "quantile", "implicit")
     if is_missing or (num_atoms and values == "expected"):
         raise ValueError(
-            f"agent.num_atoms={short_repr(num_atoms)} does not fit agent.values={values}: distributions need a number, "
-            "such as 51 categories or 200 quantiles; expected values need null."
+            f"agent.num_atoms={short_repr(num_atoms)} contradicts agent.values={values}: distributions need a number, "
+            "such as 51 categories or 200 quantiles; agent.values=expected needs null."
         )
     if num_atoms is None:
         return None

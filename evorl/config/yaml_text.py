@@ -24,7 +24,7 @@ _INT = re.compile(rf"[-+]?{_WHOLE}")
 _FLOAT = re.compile(rf"[-+]?(?:(?:{_WHOLE}|{_POINT})[eE][-+]?{_DIGITS}|{_POINT}|\.?(?:[iI][nN][fF]|[nN][aA][nN]))")
 _TAGS = {"null", "bool", "map", "seq", "str", "merge"}  # tags of YAML 1.1, without numbers and dates
 _ADVICE = {
-    "found character '\\t'": "a tab, but YAML requires spaces: replace it by spaces",
+    "found character '\\t'": "a tab, but YAML requires spaces: replace it with spaces",
     "found duplicate key": "the key {key!r} occurs twice: remove one of them",
     "mapping values are not allowed": "an unexpected colon: check the indentation, and quote text that has a colon",
     "could not determine a constructor": "tags (!) are not supported: use plain values",

@@ -59,8 +59,8 @@ def _refuse_many_steps(num_episodes: int, env: VectorEnv) -> None:
     if num_bytes > MAX_BYTES:
         most = MAX_BYTES // (length * bytes_of_step)
         raise ValueError(
-            f"evaluation.save_episodes or evaluation.plot_episodes={num_episodes} of up to {length:,} steps each needs "
-            f"{num_bytes / 1e9:,.1f} GB, but at most {MAX_BYTES / 1e9:.0f} GB may be recorded: set them to "
+            f"evaluation.save_episodes or evaluation.plot_episodes={num_episodes}, with up to {length:,} steps each, "
+            f"needs {num_bytes / 1e9:,.1f} GB, but at most {MAX_BYTES / 1e9:.0f} GB may be recorded: set them to "
             f"{f'{most:,} or fewer' if most else 'null'}."
         )
 

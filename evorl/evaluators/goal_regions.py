@@ -10,7 +10,7 @@ import numpy as np
 
 from evorl.envs.space import Box
 
-FEW_GOALS = 12  # up to this number, each distinct goal is a region
+FEW_GOALS = 12  # up to this number, each distinct goal is a region if episodes suffice, see ``by_goal``
 MAX_DIMENSIONS = 2  # goals with more dimensions are grouped by their distance from the start
 NUM_DISTANCES = 4
 

@@ -68,7 +68,7 @@ class CompileTimes:
         stored = self._read()
         times = stored.pop(self.task, {})
         is_new = self.settings not in times
-        if is_new and seconds > times.get("new", 0.0) / 2:  # a shorter start has loaded its programs
+        if is_new and seconds > times.get("new", 0.0) / 2:  # a shorter start loaded programs from the cache
             times.pop("new", None)
         # The programs are in the cache now: the next start with these settings loads them.
         times[self.settings] = 0.0 if is_new else round(seconds, 1)

@@ -60,7 +60,7 @@ class EarlyStop:
         if at is not None and score >= at:
             self.reason = f"the score {score:,.6g} reached stop.at={at:g}"
         elif patience is not None and self.num_worse >= patience:
-            self.reason = f"{self.num_worse} evaluations did not improve the best score, stop.patience={patience}"
+            self.reason = f"{self.num_worse} evaluations did not improve the best score (stop.patience={patience})"
         if (reason := self.judge(timesteps, score)) is not None:
             self.reason = reason
 
@@ -70,7 +70,7 @@ class EarlyStop:
         if self.reason is not None or hours is None:
             return self.reason is not None
         if processes.any_says(self.clock() - self._start >= 3600 * hours):
-            self.reason = f"the time limit stop.hours={hours:g} is reached"
+            self.reason = f"the time limit stop.hours={hours:g} was reached"
         return self.reason is not None
 
     def to_json(self) -> dict[str, int]:

@@ -87,7 +87,7 @@ def _too_few_iterations(workflow: Any, total: float) -> Iterator[str]:
     length, total_text = min(workflow.rollout_length, _LONG_ROLLOUT), f"total_timesteps={total:,.0f}"
     num_envs = 2 ** max(0, int(math.log2(max(1.0, total / _ENOUGH_ITERATIONS / length))))
     yield (
-        f"The run has {counted(max(1, int(total) // steps), 'iteration')} only: each takes num_envs * rollout_length = "
+        f"The run has only {counted(max(1, int(total) // steps), 'iteration')}: each takes num_envs * rollout_length = "
         f"{workflow.env.num_envs:,} * {workflow.rollout_length:,} = {steps:,} steps of {total_text}. Choose smaller "
         f"values, such as num_envs={num_envs} rollout_length={length}, or a larger total_timesteps."
     )
@@ -112,7 +112,7 @@ def _replay_reasons(workflow: Any, total: float, above: str) -> Iterator[str]:
     total = max(1, int(total) // steps) * steps
     starts, length = float(workflow.learning_starts), getattr(workflow.replay_buffer, "length", 1)
     count, delay = num_updates(workflow, total), getattr(workflow, "updates_per_policy_update", 1)
-    training = f"the training of {total:,.0f} steps"
+    training = f"the run's {total:,.0f} steps"
     if not workflow.offline and starts >= total:
         yield (
             f"{above}learning_starts={starts:,.0f} is not less than {training}. Choose a smaller one, such as "
@@ -131,8 +131,8 @@ def _replay_reasons(workflow: Any, total: float, above: str) -> Iterator[str]:
         )
     elif count < delay:
         yield (
-            f"{above}policy_delay={delay}: the policy is first updated after {delay} critic updates, but {training} "
-            f"has only {count}. Choose a smaller one, more {above}updates_per_iteration, or a larger total_timesteps."
+            f"{above}policy_delay={delay}: the policy is first updated after {delay} critic updates, but the run has "
+            f"only {count}. Choose a smaller one, or a larger {above}updates_per_iteration or total_timesteps."
         )
 
 
@@ -140,11 +140,11 @@ def _one_sample_reasons(workflow: Any, above: str) -> Iterator[str]:
     """Yield a reason if minibatches have one sample, which makes standardized advantages and gradients 0."""
     rows, parts = workflow.timesteps_per_iteration, getattr(workflow, "num_minibatches", 1)
     if parts and rows // parts == 1:
-        fewer = f"fewer {above}num_minibatches, " if parts > 1 else ""
+        fewer = f"a smaller {above}num_minibatches, " if parts > 1 else ""
         yield (
             f"advantages are standardized over minibatches of one sample ({above}num_envs={workflow.env.num_envs}, "
             f"{above}rollout_length={workflow.rollout_length}, {above}num_minibatches={parts}), which makes each "
-            f"of them 0. Choose {fewer}a longer {above}rollout_length, or {above}agent.normalize_advantages=false."
+            f"of them 0. Choose {fewer}a larger {above}rollout_length, or {above}agent.normalize_advantages=false."
         )
 
 

@@ -1,7 +1,7 @@
 """Checks the memory of a run, given the shapes of its state, before anything is computed.
 
 The check uses a lower bound: the state, and a copy of everything that a step replaces. A rejected run therefore could
-not have worked. An accepted run may still need more memory than available.
+not have worked. An accepted run may still need more memory than is available.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def check_program_memory(compiled: Any, num_devices: int, available: int | None 
         return
     raise ValueError(
         f"One iteration of this run needs {shown_bytes(total)} of memory, but {described}: choose a "
-        "shorter rollout_length, or fewer environments, members or transitions in a batch."
+        "smaller rollout_length, or fewer environments, members or transitions in a batch."
     )
 
 

@@ -35,7 +35,7 @@ from evorl.types import PyTreeDict, State
 OffPolicyWorkflow: TypeAlias = Any  # avoids a circular import
 S = TypeVar("S", bound=State)
 MAX_AT_ONCE = 65_536  # maximum number of transitions per call of the program that stores them
-_ROUNDING = 1e-5  # accepted distance of recorded actions from the bounds
+_ROUNDING = 1e-5  # recorded actions may exceed their bounds by this much, for rounding errors
 
 
 def check_recorded_steps(workflow: OffPolicyWorkflow) -> None:
@@ -63,7 +63,7 @@ def check_recorded_steps(workflow: OffPolicyWorkflow) -> None:
     if num_steps < steps * num_envs:
         raise ReplayFileError(
             f"{named} has {num_steps:,} transitions, but each of {num_envs=} environments needs {steps:,} consecutive "
-            f"ones: use a recording with at least {steps * num_envs:,}, or fewer num_envs."
+            f"ones: use a recording with at least {steps * num_envs:,}, or a smaller num_envs."
         )
     if dataset is not None:
         minari_conversion(dataset, workflow.env.action_space)
@@ -105,7 +105,7 @@ def with_recorded_steps(workflow: Any, state: S) -> S:
     num_envs = learner.num_stored_envs
     num_rows = len(columns["rewards"]) // num_envs
     rows = jax.tree.map(lambda x: _time_major(x, num_rows, num_envs), stored.replace(extras=extras))
-    rows.dones[-1] = True  # the true successor of a piece's last step is not stored
+    rows.dones[-1] = True  # the next step is not stored with the last step of an environment's piece
     _check_slots(learner, rows.dones, named)
     at_once = max(1, MAX_AT_ONCE // num_envs)
     for start in range(0, num_rows, at_once):
@@ -234,7 +234,7 @@ def _named_leaves(stored: SampleBatch) -> list[tuple[str, Any]]:
 
 
 def _check_columns(spec: SampleBatch, columns: Mapping[str, Any], named: str) -> None:
-    """Raise ``ReplayFileError`` if a column except ``dones`` is missing, or unlike ``spec`` in shape or being float."""
+    """Raise ``ReplayFileError`` if a column except ``dones`` is missing, or has the wrong shape or kind of number."""
     for name, leaf in _named_leaves(spec):
         if name == "dones":  # derived from termination and truncation
             continue

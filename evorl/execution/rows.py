@@ -12,7 +12,7 @@ import numpy as np
 from evorl.metrics import EpisodeStatistics
 from evorl.types import PyTreeDict
 
-_AVERAGED = ("train/", "serving/")  # prefixes of the sums of metrics
+_AVERAGED = ("train/", "serving/")  # prefixes of metrics that are averaged over iterations
 
 
 class RunningMeans:

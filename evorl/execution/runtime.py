@@ -19,7 +19,7 @@ from evorl.runs.files import RunFolderError, make_private_folder, user_cache
 from evorl.runs.spec import Precision, RunSpec
 from evorl.xla_flags import add_xla_flags
 
-MAX_CPU_DEVICES = 64  # or the number of cores if larger: each device is a separate client; hundreds of them stall
+MAX_CPU_DEVICES = 64  # or the number of cores, if larger; hundreds of devices, each a client, make XLA stall
 
 
 def prepare_runtime(
@@ -72,7 +72,7 @@ def prepare_runtime(
         jax.config.update("jax_num_cpu_devices", num_devices)
     release_programs()
     if compilation_cache:
-        if compilation_cache is not True:  # programs in it are executed
+        if compilation_cache is not True:  # cached programs are executed
             admit(str(compilation_cache), "compilation_cache")
         _keep_programs(None if compilation_cache is True else user_path(compilation_cache))
     if info:

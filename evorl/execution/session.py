@@ -326,7 +326,7 @@ class RunSession:
         return getattr(checkpointer, "has_rules", False) and processes.any_says(checkpointer.wants(score))
 
     def _refuse_broken_parameters(self, state: State) -> None:
-        """Raise ``TrainingDiverged`` if a parameter of any agent in the state is not finite; the rules may allow it."""
+        """Raise ``TrainingDiverged`` if a parameter of any agent is not finite, unless the rules allow divergence."""
         if not self._rules.refuses_divergence:
             return
         nodes = jax.tree_util.tree_leaves_with_path(state, is_leaf=lambda node: isinstance(node, AgentState))

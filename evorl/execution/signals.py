@@ -78,7 +78,7 @@ def stop_on_signals(advice: Callable[[], str] | None = None) -> Iterator[Callabl
 
 def resume_advice(command: str, can_resume: object = True) -> str:
     """Return how to continue a training that ended early; ``can_resume`` is false for a run without a checkpoint."""
-    return f" Its checkpoints are kept. To resume: {command}" if can_resume else " No checkpoint was saved: start anew."
+    return f" Its checkpoints are kept. To resume: {command}" if can_resume else " No checkpoint was saved: start over."
 
 
 def _left_to_the_thread(number: int, frame: object) -> None:

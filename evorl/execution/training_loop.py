@@ -222,7 +222,7 @@ class LearningRun:
         first = self.seconds_per_iteration == math.inf
         target = 1 if first else SECONDS_PER_CHUNK / self.seconds_per_iteration
         num_iterations = int(np.clip(target, 1, min(self._until_due(), programs.MAX_FOLD)))
-        num_iterations = processes.number_of_first(num_iterations)  # clocks differ
+        num_iterations = processes.number_of_first(num_iterations)  # the processes' clocks differ
         started = time.perf_counter()
         clock = CompileClock()
         metrics, state = iterate(self.workflow, state, num_iterations, self.message)

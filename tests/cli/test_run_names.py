@@ -103,9 +103,9 @@ def compose_with(overrides: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["hydra.sweep.dir=a b"], ["hydra.sweep.dir=a b applies to sweeps (-m)", "'hydra.run.dir=a b'"]),
+        (["hydra.sweep.dir=a b"], ["hydra.sweep.dir=a b applies only to sweeps (-m)", "'hydra.run.dir=a b'"]),
         (["hydra.sweep.subdir=x"], ["hydra.run.dir=FOLDER"]),
-        (["-m", "hydra.run.dir=x"], ["hydra.run.dir=x applies to single runs", "hydra.sweep.dir=x"]),
+        (["-m", "hydra.run.dir=x"], ["hydra.run.dir=x applies only to single runs", "hydra.sweep.dir=x"]),
         (["hydra.job.name=x"], ["hydra.job.name=x", "title=NAME"]),
         (["++hydra.job.chdir=true"], ["hydra.job.chdir=true", "hydra.run.dir=FOLDER"]),
         (["hydra.runtime.output_dir=x"], ["hydra.run.dir=FOLDER"]),

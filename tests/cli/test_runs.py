@@ -19,7 +19,7 @@ def test_runs_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
     monkeypatch.chdir(tmp_path)
     assert list_runs(["sort=return"]) == ["b c", "a"]
     output = capsys.readouterr().out
-    assert f"\n1 can be resumed, the newest by: evorl train 'resume={stopped.path}'\n" in output
+    assert f"\n1 can be resumed. To resume the newest: evorl train 'resume={stopped.path}'\n" in output
     assert "d is omitted: " in output
     assert list_runs([str(tmp_path), "algorithm=ppo", "state=finished"]) == ["runs/a"]
     assert list_runs(["state=running"]) == []

@@ -44,7 +44,7 @@ with handled_signals(), {training}:
             False,
             (
                 "SIGINT: stopping after this iteration; a second signal exits at once.\n"
-                "SIGINT: ended. No checkpoint was saved: start anew.\n"
+                "SIGINT: ended. No checkpoint was saved: start over.\n"
             ),
         ),
     ],

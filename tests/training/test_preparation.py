@@ -232,7 +232,7 @@ def test_a_resume_keeps_what_sweeps_and_searches_compare(
     if of_one_run or (before is after and change in HARMLESS):
         _refuse_other_comparison(STORED | before, STORED | after | change)
     else:
-        with raises_naming(ValueError, "sweep or search", "without resume"):
+        with raises_naming(ValueError, "sweep or search", "omit resume"):
             _refuse_other_comparison(STORED | before, STORED | after | change)
     for name in ("sweep.at_once", "sweep.memory", "search.trials", "search.pruner"):
         kind, _, option = name.partition(".")

@@ -72,7 +72,7 @@ def _from_file(path: Path) -> dict[str, Any]:
     try:
         import yaml
     except ImportError:
-        stop("without evorl run this script needs the package pyyaml: pip install pyyaml")
+        stop("without evorl run, this script needs the package pyyaml: pip install pyyaml")
 
     class Loader(yaml.SafeLoader):
         """YAML loader that reads 1e-3 as a number, as evorl does."""

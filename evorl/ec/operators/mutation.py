@@ -107,7 +107,7 @@ def polynomial_mutation(
     def changed(key: Key, x: jax.Array, _: jax.Array) -> jax.Array:
         u = jax.random.uniform(key, x.shape)
         distance = jnp.clip(jnp.where(u < 0.5, x - low, high - x) / scale, 0.0, 1.0)
-        tail = 2.0 * jnp.minimum(u, 1.0 - u)  # 0 at the largest change, 1 at none
+        tail = 2.0 * jnp.minimum(u, 1.0 - u)  # 0 for the largest change, 1 for no change
         change = 1.0 - (tail + (1.0 - tail) * (1.0 - distance) ** (eta + 1.0)) ** (1.0 / (eta + 1.0))
         return jnp.clip(x + jnp.where(u < 0.5, -scale, scale) * change, low, high)
 

@@ -100,7 +100,7 @@ class RVEA(MultiObjectiveOptimizer):
         individuals, objectives = self.join(state, fitness)
         survivors, is_filled = best_by_vector(objectives, state.vectors, state.progress**self.alpha)
         objectives = jnp.where(is_filled[:, None], objectives.at[survivors].get(mode="clip"), -jnp.inf)
-        survivors = jnp.where(is_filled, survivors, jnp.arange(self.num_parents))  # vectors without individuals
+        survivors = jnp.where(is_filled, survivors, jnp.arange(self.num_parents))  # any row for vectors without one
         parents = jax.tree.map(lambda x: x[survivors], individuals)
 
         def select(key: Key, count: int) -> jax.Array:
