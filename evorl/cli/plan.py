@@ -169,7 +169,7 @@ def _planned_search(spec: RunSpec) -> _Planned:
     search = check_search(spec, lambda changed: plans.append(_planned_run(changed)))
     largest = max(plans, key=lambda planned: planned.plan.peak_bytes)
     described = f"{counted(search.trials, 'trial')} over {', '.join(search.over)}, one after another; the largest of "
-    return largest._replace(heading=f"{described}{counted(len(plans), 'setting')} that were built:")
+    return largest._replace(heading=f"{described}{counted(len(plans), 'setting')} that were built")
 
 
 def _refuse_too_large(names: Sequence[str]) -> None:
