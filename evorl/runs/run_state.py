@@ -125,7 +125,7 @@ def refuse_running(path: Path | str) -> None:
 
 
 def _error_in_training(path: Path) -> RunFolderError:
-    return RunFolderError(f"{path.parent} is already in training: stop that training, or wait until it ends.")
+    return RunFolderError(f"{path.parent} is already being trained: stop that process, or wait until it ends.")
 
 
 def is_held(path: Path | str, instead: bool = True) -> bool:

@@ -50,7 +50,7 @@ class SearchSettings:
             )
         if pruner != PRUNERS[0] and 0 < total < 2 * interval:
             raise ValueError(
-                f"search.pruner={pruner} compares the evaluations during a trial, but there is only one: "
+                f"search.pruner={pruner} compares the evaluations during a trial, but there would be only one: "
                 f"eval_interval={interval:g} is more than half of total_timesteps={total:g}. Decrease eval_interval."
             )
         if pruner != PRUNERS[0] and spec.parameters is not None:
