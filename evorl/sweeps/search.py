@@ -204,7 +204,7 @@ def _report(study: OptunaStudy, folder: RunFolder, num_trials: int, resume_comma
         num_pruned = sum(trial.state == "pruned" for trial in _ended(study))
         pruned = f" ({num_pruned} pruned)" if num_pruned else ""
         print(f"Best of {len(_ended(study))} settings{pruned}: {described}.")
-        print(f"Its run is {_run_of(trial, folder)[0].path}; {folder.path / 'search.csv'} lists all settings.")
+        print(f"Its run folder is {_run_of(trial, folder)[0].path}; {folder.path / 'search.csv'} lists all settings.")
     stopped = len(_ended(study)) < num_trials
     if stopped:
         print(f"To resume: {resume_command}", flush=True)

@@ -134,8 +134,8 @@ def _refuse_bytes(name: str, number: int, bytes_of_each: int, what: str) -> None
         return
     most = int(MEMORY_SHARE * available / bytes_of_each)
     raise ValueError(
-        f"{name}={number:,} is too large for {shown_bytes(available)} of memory, in any environment: the largest "
-        f"that may fit is {rounded(most):,}, at the minimum of {bytes_of_each:,} bytes for each of the {what}. --plan "
+        f"{name}={number:,} is too large for {shown_bytes(available)} of memory in any environment: the largest "
+        f"value that could fit is {rounded(most):,}, at {bytes_of_each:,} bytes or more for each of the {what}. --plan "
         "prints the actual size in this environment."
     )
 
