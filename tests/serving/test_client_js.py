@@ -234,7 +234,7 @@ def test_a_server_that_is_not_there_is_tried_for_and_a_closed_client_stops_tryin
         f"AgentError: no connection is available after 2 attempts at {url}",
         1,
         True,
-        "AgentError: no connection is available. ",
+        "AgentError: no connection is available a",
         1 + 5,
         "AgentError: connection closed",
     ]
