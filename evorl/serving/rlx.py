@@ -43,7 +43,7 @@ class Limits:
     max_frame: int = 16 * 2**20  # maximum bytes of a payload
     max_depth: int = 16  # maximum nesting depth of lists and dicts
     max_axes: int = 8  # maximum number of axes of an array
-    max_values: int = 2**19  # maximum number of values, with nested ones; decoded, they take ten times their bytes
+    max_values: int = 2**19  # maximum number of values, with nested ones; decoded, each takes ten times its bytes
 
 
 @dataclass(frozen=True)
