@@ -1,1 +1,1 @@
-"""Benchmarks: of speed (``python -m benchmarks.speed``) and of learning (``python -m benchmarks.learning``)."""
+"""Benchmarks of speed, learning, default settings and GPU programs; mutation tests: ``python -m benchmarks.<name>``."""

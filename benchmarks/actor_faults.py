@@ -1,6 +1,6 @@
 """``python -m benchmarks.actor_faults``: kill actors at random while they collect, and report the effects.
 
-Each kill is a signal (TERM, KILL or STOP) to one actor of a training, at a random moment. The report states how
+Each kill is a signal (TERM, KILL or STOP) to one actor of a training run, at a random moment. The report states how
 long detection took, whether the learner lost any transition, and which processes outlive the run.
 """
 
@@ -30,7 +30,7 @@ def actor_processes(kind: str, with_stopped: bool = True) -> list[int]:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except OSError:
             continue
-        # A stopped actor has been replaced; Ray's own end takes a moment.
+        # Omit stopped processes, whose actors were replaced, and zombies: Ray takes a moment to reap its processes.
         if marks[kind] in line and (with_stopped or state not in "TZ"):
             found.append(pid)
     return found
@@ -53,7 +53,7 @@ def _descendants(root: int) -> list[int]:
 
 
 def train_under_fire(kind: str, mode: str, num_kills: int, rng: np.random.Generator) -> dict[str, Any]:
-    """Run one training, kill some of its actors, and return the observations."""
+    """Train while killing some of the actors; return counts, times and remaining processes."""
     from evorl.assembly import workflow_from_config
     from evorl.execution.collector import iterate
 
@@ -89,7 +89,7 @@ def train_under_fire(kind: str, mode: str, num_kills: int, rng: np.random.Genera
             alive = actor_processes(kind, with_stopped=False)
             by_ray = kind == "ray" and victim not in alive and len(alive) == len(actors) and len(messages) == replaced
         if len(messages) - replaced != (not by_ray):
-            raise SystemExit(f"after {signal_number.name} {len(messages) - replaced} actors were replaced, not one")
+            raise SystemExit(f"after {signal_number.name}, {len(messages) - replaced} actors were replaced, not one")
         seconds.append((time.monotonic() if by_ray else messages[-1]) - start)
         _, state = iterate(workflow, state, 2, note)
         now = int(state.replay_state.size)
@@ -98,14 +98,14 @@ def train_under_fire(kind: str, mode: str, num_kills: int, rng: np.random.Genera
         stored = now
         print(f"{kind} {mode} {signal_number.name}: found after {seconds[-1]:.1f} s", flush=True)
     workflow.close()
-    time.sleep(1.0)  # Ray ends its processes after its response
+    time.sleep(1.0)  # Ray's processes end shortly after its response
     left = [pid for pid in (before | set(_descendants(os.getpid()))) if pid in actor_processes(kind)]
     return {"replaced": len(messages), "longest_seconds_to_find": max(seconds), "left": left}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.actor_faults", description=__doc__)
-    parser.add_argument("--kills", type=int, default=100, help="over all kinds and modes")
+    parser.add_argument("--kills", type=int, default=100, help="number of kills over all kinds and modes (default 100)")
     parser.add_argument("--kinds", nargs="*", default=KINDS, choices=KINDS)
     arguments = parser.parse_args()
     rng = np.random.default_rng(0)

@@ -25,12 +25,12 @@ not met are marked. To reproduce the results:
 
 ```bash
 make bench                                      # all speed comparisons
-make bench ARGS="replay_add recorders"          # some of them
+make bench ARGS="replay_add recorders"          # only these
 python -m benchmarks.speed replay_add --record  # record the result; --help: rounds, interpreters of peers
 python -m benchmarks.learning ppo_cartpole      # a learning task with 5 seeds, recorded; --help: other numbers of seeds
 python -m benchmarks.learning --all --jobs 2    # all that are missing or stale, cheapest first; --hours: a time limit;
                                                 # --folder: continue interrupted training runs
-python -m benchmarks.pages                      # generate this page and all others of results
+python -m benchmarks.pages                      # generate this page and all other pages of results
 ```
 
 `benchmarks/speed/comparisons.yaml` defines the comparisons, `benchmarks/learning/tasks.yaml` the learning tasks,

@@ -1,4 +1,4 @@
-"""Recorded results, in ``benchmarks/results``, one row per line.
+"""Reads and writes recorded results in ``benchmarks/results``, one row per line.
 
 ``speed.jsonl``, ``learning.jsonl``, ``defaults.jsonl``, ``gpu.jsonl`` and ``mutations.jsonl`` have one line per result:
 settings, time, machine and versions.
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parent / "results"
-# entry of a result that is stored in a separate file
+# name of the entry of a result that is stored in a separate file
 ROWS = {"speed": "readings", "learning": "curve", "defaults": "curve", "gpu": "sides", "mutations": "trials"}
 
 

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.defaults [names...]``: train without tuned settings, and record the share of the gain."""
+"""``python -m benchmarks.defaults [names...]``: train without tuned settings, and record the gain."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.defaults", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"any of {', '.join(TASKS)}")
     parser.add_argument("--all", action="store_true", help="all tasks that are missing or stale, cheapest first")
-    parser.add_argument("--minutes", type=float, help="with --all: only tasks with an estimate of at most this")
-    parser.add_argument("--seeds", type=int, default=1, help="seeds, trained side by side (default 1)")
-    parser.add_argument("--no-pages", action="store_true", help="do not render the pages after recording")
+    parser.add_argument("--minutes", type=float, help="with --all: only tasks estimated to take at most this long")
+    parser.add_argument("--seeds", type=int, default=1, help="number of seeds, trained in parallel (default 1)")
+    parser.add_argument("--no-pages", action="store_true", help="do not regenerate the pages after recording")
     options = parser.parse_args(arguments)
     if options.all == bool(options.names):
-        parser.error("give names of tasks, or --all")
+        parser.error("pass names of tasks, or --all")
     unknown = [name for name in options.names if name not in TASKS]
     if unknown:
         parser.error(no_such("task", unknown[0], TASKS))

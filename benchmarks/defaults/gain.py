@@ -1,7 +1,7 @@
 """Share of the published gain over a random policy that a training run without tuned settings reaches.
 
 The gain of a return is its difference from the return of random actions in the same environment, which ``agent=random``
-measures. Half of the published gain is required. The published training may be longer, and have tuned settings.
+measures. Half of the published gain is required. The published run may be longer and may use tuned settings.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ REQUIRED_SHARE = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class Gain:
-    """Returns of a random policy, of ours, and of the published one, in one environment.
+    """Returns in one environment: of random actions, of our policy and of the published one.
 
     Attributes:
         random: mean return of random actions.
@@ -31,15 +31,15 @@ class Gain:
 
     @property
     def share(self) -> float:
-        """Share of the published gain: 0 is as random actions, 1 as published.
+        """Share of the published gain: 0 for the return of random actions, 1 for the published return.
 
         Raises:
             ValueError: the published return is not larger than that of random actions.
         """
         if self.published <= self.random:
             raise ValueError(
-                f"the published return {self.published:g} is not larger than {self.random:g} of random actions, so "
-                "that there is no gain to compare with: remove the task, or correct its figure"
+                f"the published return {self.published:g} is not larger than {self.random:g}, the return of random "
+                "actions, so there is no gain to compare with: remove the task, or correct its published figure"
             )
         return (self.ours - self.random) / (self.published - self.random)
 
@@ -50,7 +50,7 @@ class Gain:
 
 
 def gain_of(row: Row) -> Gain | None:
-    """Return the gain at the last evaluation within the published steps; ``None`` without one that counts."""
+    """Return the gain at the last evaluation within the published steps; ``None`` if no result counts."""
     if row.result is None or row.judgment is None or row.judgment.summary is None:
         return None
     assert row.task.published is not None

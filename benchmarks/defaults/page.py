@@ -17,17 +17,17 @@ COLUMNS = ["task", "settings", "random actions", "ours", "published", "share of 
 HEAD = """
 ## Without tuned settings
 
-Training runs of six agents on tasks for which no settings were tuned: a user chooses the agent, the environment and the
-number of steps, and all other settings are the general defaults, or the settings of similar tasks
+Training runs of six agents on tasks for which no settings were tuned: only the agent, the environment and the number of
+steps are chosen, and all other settings are the general defaults, or the settings of similar tasks
 ([families](guide/tuned_settings.md#families)). *Random actions* is the return of `agent=random`, *published* a
 figure with tuned settings, often of a longer run and sometimes of another algorithm
 (`benchmarks/defaults/tasks.yaml` lists the differences). The *share of the gain* is (ours - random) / (published -
-random); *half* is yes if it is at least 0.5. Few seeds were trained: the figures show where the defaults fail, not by
-how much they are better elsewhere. To record them again:
+random); *half* is yes if it is at least 0.5. Few seeds were trained: the figures show where the defaults fail, not how
+good they are elsewhere. To record the results again:
 
 ```bash
-python -m benchmarks.defaults dqn_acrobot             # one of them; --seeds: number of seeds
-python -m benchmarks.defaults --all --minutes 5       # all that are missing or stale and take at most 5 minutes
+python -m benchmarks.defaults dqn_acrobot             # one task; --seeds: number of seeds
+python -m benchmarks.defaults --all --minutes 5       # tasks that are missing or stale and take at most 5 minutes
 ```
 """
 
@@ -62,7 +62,7 @@ def _notes(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
 
 
 def missing(row: Row) -> str:
-    """Return why a row has no gain."""
+    """Return the reason why a row has no gain."""
     if row.result is None:
         return "not recorded"
     return "no evaluation within the published steps" if row.stale is None else f"stale: {row.stale}"

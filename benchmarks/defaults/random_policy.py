@@ -1,4 +1,4 @@
-"""Return of random actions in the environment of a task, measured as the evaluations of a training run are."""
+"""Return of random actions in the environment of a task, measured like the evaluations of a training run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.learning.task import EVAL_EPISODES, LearningTask
 from benchmarks.learning.training import train
 
 SEEDS = 5
-_STEPS = 1000  # of a training run that learns nothing: its evaluation counts
+_STEPS = 1000  # environment steps of a run that does not learn; only its evaluation is used
 
 
 def random_task(task: LearningTask) -> LearningTask:
@@ -26,7 +26,7 @@ def random_return(task: LearningTask, results: Mapping[str, Any]) -> dict[str, A
 
     Args:
         task: the task.
-        results: recorded results; the measurement of another task in the same environment is used again.
+        results: recorded results; the measurement of another task in the same environment is reused.
     """
     overrides = list(random_task(task).overrides)
     measured = [result["random"] for result in results.values() if result["random"]["overrides"] == overrides]

@@ -8,5 +8,5 @@ from benchmarks.learning.task import read_tasks
 
 TASKS = read_tasks(Path(__file__).with_name("tasks.yaml"))
 AGENTS = ("ppo", "dqn", "pqn", "sac", "td3", "crossq")
-# A user without tuned settings chooses these; all other settings are those under test.
+# Settings that a user chooses even without tuned settings; all others are under test.
 CHOSEN = ("agent", "env", "total_timesteps", "eval_interval")

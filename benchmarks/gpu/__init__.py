@@ -1,1 +1,1 @@
-"""Measurements for GPUs: programs compiled for a described device, and speed where a device is present."""
+"""Measurements for GPUs: programs compiled for a described device, and speed on a device that is present."""

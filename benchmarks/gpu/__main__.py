@@ -1,4 +1,4 @@
-"""``python -m benchmarks.gpu``: measure on a GPU; with ``--static``, compile for a described one instead."""
+"""``python -m benchmarks.gpu``: measure on a GPU; ``--static`` only compiles, for a GPU that is described in a file."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from evorl.config.names import no_such
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the static or the dynamic half and return the exit status."""
+    """Measure, or compile with ``--static``; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
     parser.add_argument("--static", action="store_true", help="compile for a described H100; needs no GPU")
-    parser.add_argument("--only", nargs="*", metavar="NAME", help="some measurements, or with --static some settings")
-    parser.add_argument("--seconds", type=float, default=480.0, help="end before this time (default 480)")
-    parser.add_argument("--together", type=int, default=4, help="measurements compiled at the same time (default 4)")
+    parser.add_argument("--only", nargs="*", metavar="NAME", help="only these measurements, or settings (--static)")
+    parser.add_argument("--seconds", type=float, default=480.0, help="end within this many seconds (default 480)")
+    parser.add_argument("--together", type=int, default=4, help="measurements compiled in parallel (default 4)")
     parser.add_argument("--tiny", action="store_true", help="small sizes, for a dry run on a CPU")
     parser.add_argument("--rows", type=Path, default=Path("gpu_measured.jsonl"), help="file to which rows are appended")
     parser.add_argument("--logs", type=Path, help="folder for the output of the processes (default: a temporary one)")
     parser.add_argument("--cuda-python", help="--static: Python of an environment with evorl and jax[cuda13]")
     parser.add_argument("--rejax-packages", metavar="FOLDER", help="folder with rejax 0.1.3 and gymnax 0.0.9")
-    parser.add_argument("--limit", type=float, default=900.0, help="--static: seconds for one side (default 900)")
+    parser.add_argument("--limit", type=float, default=900.0, help="--static: time limit of a side, s (default 900)")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of results (default benchmarks/results)")
     options = parser.parse_args(arguments)
     names, noun = (SETTINGS, "setting") if options.static else (KIT, "measurement")
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _measure(options: argparse.Namespace) -> int:
-    """Run the measurements and show and record a line for each side; 1 if one failed."""
+    """Run the measurements; print and record a line for each side. Return 1 if one failed, else 0."""
     failed = False
 
     def report(row: dict[str, Any]) -> None:
@@ -66,7 +66,7 @@ def _measure(options: argparse.Namespace) -> int:
 
 
 def _compile(options: argparse.Namespace) -> int:
-    """Compile the settings and show a line for each side; 1 if one failed."""
+    """Compile the settings and print a line for each side. Return 1 if one failed, else 0."""
     compiler, failed = Compiler(options.cuda_python, options.rejax_packages, options.limit), False
     for name in options.only or [name for name, setting in SETTINGS.items() if setting.static]:
         setting = SETTINGS[name]

@@ -1,6 +1,7 @@
 """Kernels of an iteration by part: environment steps, updates, and the rest; and the speed that follows from them.
 
-The loops of a program are recognized by their numbers of turns, which the setting states.
+A turn is one iteration of a loop. The loops of a program are recognized by their numbers of turns, which the setting
+states.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 from benchmarks.gpu.setting import GpuSetting
 
 KERNEL_SECONDS = 2e-6  # a small kernel with its launch: 1.4 to 2.2 us measured on an H200
-WAIT_SECONDS = 15e-6  # the host reads a predicate, 10 to 20 us
+WAIT_SECONDS = 15e-6  # the host waits for a predicate: 10 to 20 us
 BYTES_PER_SECOND = 3.35232e12  # memory bandwidth of an H100 SXM, as in h100.textproto
 
 
@@ -21,10 +22,10 @@ class Breakdown:
     """Kernels of one iteration.
 
     Attributes:
-        step: kernels of one step of all environments, with an equal share of the work of each block of steps; ``None``
-            if the program has no loop over steps.
-        update: kernels of one gradient step, with an equal share of the work of each epoch; ``None`` without a loop.
-        rest: all others of an iteration.
+        step: kernels of one step of all environments, including an equal share of the kernels per block of steps;
+            ``None`` if the program has no loop over steps.
+        update: kernels of one gradient step, with an equal share of the kernels per epoch; ``None`` without a loop.
+        rest: all other kernels of an iteration.
     """
 
     step: float | None
@@ -34,11 +35,11 @@ class Breakdown:
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """The speed that launches and memory permit.
+    """Estimated speed, limited by kernel launches or by memory bandwidth.
 
     Attributes:
         steps_per_second: environment steps per second.
-        bound: ``"launches"`` or ``"memory"``, the slower one.
+        bound: limiting factor, ``"launches"`` or ``"memory"``.
     """
 
     steps_per_second: float
@@ -46,7 +47,7 @@ class Estimate:
 
 
 def waits(cost: Mapping[str, Any]) -> int:
-    """Return how often an iteration waits for the host: turns of uncounted loops, and branches."""
+    """Return the number of times an iteration waits for the host: turns of uncounted loops, and branches."""
     return cost["unknown_loops"] + cost["conditionals"]
 
 
@@ -95,7 +96,7 @@ def _describe(loop: Mapping[str, Any]) -> str:
 
 
 def _with_assumed_turns(loops: Sequence[Any], turns: int) -> list[Any]:
-    """Return the loops with ``turns`` for the unknown one that launches most, as ``Program`` counts it."""
+    """Return the loops, with ``turns`` as trip count of the largest loop of unknown length, as in ``Program``."""
     unknown = [loop for loop in loops if loop["trip_count"] is None]
     longest = max(unknown, key=_kernels, default=None) if turns > 1 else None
     return [{**loop, "trip_count": turns} if loop is longest else loop for loop in loops]

@@ -1,8 +1,8 @@
-"""Compiles a program for described GPUs that this machine does not have.
+"""Compiles a program for GPUs that this machine does not have, from a description of the device.
 
-Needs the CUDA plugin of JAX (``jax[cuda13]``), whose compiler runs without a device. ``describe_devices`` has to be
-called before JAX is used otherwise. Sorts use a fallback, matrix products are not tuned and no CUDA graphs are formed:
-in these three a real device differs.
+Needs the CUDA plugin of JAX (``jax[cuda13]``), whose compiler runs without a device. Call
+``describe_devices`` before any other use of JAX. Unlike on a real device, sorts use a fallback, matrix products are not
+autotuned, and no CUDA graphs are formed.
 
 Peers import this module in separate environments: it requires only JAX and the standard library.
 """
@@ -22,7 +22,7 @@ H100 = Path(__file__).with_name("h100.textproto")
 
 
 def describe_devices(count: int = 1, target: Path = H100) -> list[Any]:
-    """Return described devices of one host.
+    """Return devices of one host that exist only as descriptions.
 
     Args:
         count: number of devices.

@@ -70,10 +70,10 @@ class ProgramCost:
 
     Attributes:
         kernels: kernels, copies and library calls that are launched.
-        outside: number of kernels that no loop repeats.
+        outside: number of kernels outside of loops.
         loops: outermost loops, in the order of the program.
         unknown_loops: turns of loops with an unknown number of turns: the host waits once for each.
-        conditionals: branches on a value: the host waits for it, too.
+        conditionals: number of branches: the host waits for each predicate, too.
         traffic_bytes: bytes that kernels read and write, with slices counted as slices.
         collectives: calls by kind, for instance ``{"all-reduce": 16}``.
         collective_bytes: bytes of their outputs.
@@ -221,7 +221,7 @@ class Program:
 
 
 def _computations(text: str) -> Iterator[tuple[str, bool, list[str]]]:
-    """Yield name, whether it is the entry, and lines of every computation."""
+    """Yield the name of every computation, True if it is the entry, and its lines."""
     name, is_entry, lines = "", False, []
     for line in text.splitlines():
         if header := _HEADER.match(line):

@@ -1,4 +1,4 @@
-"""Measurements on the GPU of this machine: in order of worth, in processes with time limits, within a given time.
+"""Runs measurements on the GPU of this machine by priority, in processes with time limits, within a total time.
 
 ``kit.yaml`` lists them by name: ``kind`` (``speed`` or a function of ``benchmarks.gpu.measured``), ``limit`` (seconds),
 ``environment`` (variables of the processes), and ``settings``. ``speed`` has the settings ``setting``, a name in
@@ -30,8 +30,8 @@ from benchmarks.machine import about
 ROOT = Path(__file__).resolve().parents[2]
 KIT_FILE = Path(__file__).with_name("kit.yaml")
 ROUNDS = 3
-WINDOW_SECONDS = 1.0  # of one reading
-LEAST_SECONDS = 20.0  # nothing starts in less
+WINDOW_SECONDS = 1.0  # duration of one reading
+LEAST_SECONDS = 20.0  # no measurement starts with less time left
 READING_SECONDS = 6.0  # reserved for the readings of each measurement while programs are compiled
 PROFILED = ("evorl", "rejax", "evosax")  # programs that answer a request for a profile
 Report = Callable[[dict[str, Any]], None]
@@ -54,7 +54,7 @@ class Measurement:
         return self.settings.get("setting", self.name)
 
     def sides(self) -> dict[str, Side]:
-        """Return the processes of the measurement by name: programs, or the kind itself."""
+        """Return the sides of the measurement by name, each with its program, or the kind in place of a program."""
         if self.kind not in ("speed", "bits"):
             return {"evorl": Side(self.kind, self.settings)}
         sides = {name: side for name, side in SETTINGS[self.setting].sides.items() if "devices" not in name}
@@ -66,7 +66,7 @@ class Measurement:
 
 
 def read_kit(path: Path = KIT_FILE) -> dict[str, Measurement]:
-    """Return the measurements of a file by name, in order of worth."""
+    """Return the measurements of a file by name, in order of priority."""
     listed = yaml.safe_load(path.read_text(encoding="utf-8"))["measurements"]
     return {name: Measurement(name, **fields) for name, fields in listed.items()}
 
@@ -75,7 +75,7 @@ KIT = read_kit()
 
 
 class NoAnswer(RuntimeError):
-    """A process ended or ran out of time before it answered."""
+    """Raised if a process ended or ran out of time before it answered."""
 
 
 class Process:
@@ -110,7 +110,7 @@ class Process:
             self.child.stdin.flush()
 
     def answer(self, seconds: float) -> dict[str, Any]:
-        """Return the next line.
+        """Return the next response.
 
         Raises:
             NoAnswer: the process ended, or ``seconds`` have passed.
@@ -142,12 +142,12 @@ class Process:
 
 
 class Kit:
-    """Runs measurements until the time is over.
+    """Runs measurements until the time is used up.
 
     Args:
         seconds: time for all measurements.
-        folder: for logs.
-        rejax_packages: folder with rejax and its packages; ``None`` leaves rejax out.
+        folder: folder for logs.
+        rejax_packages: folder with rejax and its packages; ``None`` omits rejax.
         tiny: use small sizes, for a dry run on a CPU.
         clock: returns seconds.
     """
@@ -195,7 +195,7 @@ class Kit:
         return sides
 
     def _prepare(self, measurement: Measurement, sides: Sides, until: float, report: Report) -> None:
-        """Wait for the first answer of each side; report and remove the sides that fail or are complete with it."""
+        """Wait for the first answer of each side; report and remove the sides that fail or need only one answer."""
         for name, (process, row) in list(sides.items()):
             with self._failures(row, report):
                 row |= process.answer(until - self.clock())

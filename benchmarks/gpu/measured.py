@@ -24,11 +24,11 @@ from benchmarks.machine import versions
 
 Settings = dict[str, Any]
 Rows = Generator[dict[str, Any], str, None]
-ITERATIONS = 8  # of one call of a program
+ITERATIONS = 8  # iterations per call of a program
 
 
 def evorl(settings: Settings, window: float) -> Rows:
-    """Yield the first call, then readings of a training program without evaluations and records."""
+    """Yield the first call, then readings of a training program without evaluations and recording."""
     from evorl.execution.programs import iterate_program
     from evorl.execution.runtime import prepare_runtime
     from evorl.execution.trainable import most_timesteps
@@ -93,7 +93,7 @@ def learning(settings: Settings, window: float) -> Rows:
 
 
 def bits(settings: Settings, window: float) -> Rows:
-    """Yield whether training runs of equal seeds have equal bits, and whether a copied state continues with them."""
+    """Yield True for equal bits: of two runs with one seed, and of a run that continues from a copied state."""
     import jax
     import numpy as np
 
@@ -117,7 +117,7 @@ def tests(settings: Settings, window: float) -> Rows:
     import pytest
 
     class Outcomes:
-        """Counts what tests end with."""
+        """Counts the outcomes of tests."""
 
         def __init__(self) -> None:
             self.counts = {"passed": 0, "failed": 0}
@@ -196,9 +196,9 @@ KINDS: Mapping[str, Callable[[Settings, float], Rows]] = {
 
 
 def main() -> None:
-    """Measure, and print a line of JSON whenever asked."""
+    """Measure, and print a line of JSON for each request."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print
+    os.dup2(2, 1)  # redirect the output of libraries to standard error
     warnings.simplefilter("ignore")
     settings = json.loads(sys.argv[2])
     rows = KINDS[sys.argv[1]](settings, settings.pop("window", 1.0))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-_LISTED = 4000  # last kernels, written to the log
+_LISTED = 4000  # maximum number of kernels, the last ones, that are written to the log
 _SLOWEST = 12
 Kernel = tuple[str, float, float]  # name, start and end in nanoseconds
 
@@ -25,8 +25,8 @@ def profile(run: Callable[[], Any], iterations: int) -> dict[str, Any]:
 
     Returns:
         ``launched``: kernels, copies and fills; ``busy_seconds``: time in which at least one of them runs;
-        ``span_seconds``: time from the first to the end of the last, while profiled; ``slowest``: lists of name,
-        number and seconds. All are of one iteration.
+        ``span_seconds``: time from the start of the first kernel to the end of the last, while profiled;
+        ``slowest``: lists of name, number and seconds. All are of one iteration.
     """
     import jax
 
@@ -65,6 +65,6 @@ def _kernels(data: Any) -> Iterable[Kernel]:
         if not plane.name.startswith("/device:GPU"):
             continue
         for line in plane.lines:
-            if line.name.startswith("Stream"):  # the other lines repeat its events by operation and module
+            if line.name.startswith("Stream"):  # other lines repeat the events of the streams, by operation and module
                 for event in line.events:
                     yield event.name, event.start_ns, event.start_ns + event.duration_ns

@@ -15,7 +15,7 @@ PEERS = ("rejax", "brax", "evosax")
 
 @dataclasses.dataclass(frozen=True)
 class Bar:
-    """Upper limit of a number of evorl's program, relative to that of a peer.
+    """Upper limit of a quantity of evorl's program, relative to the same quantity of a peer.
 
     Attributes:
         quantity: entry of a side's cost, ``kernels`` or ``temporary_bytes``.
@@ -43,7 +43,7 @@ class Side:
 
 @dataclasses.dataclass(frozen=True)
 class GpuSetting:
-    """The same work by several sides.
+    """Work that several sides do.
 
     Attributes:
         name: name on the command line.
@@ -55,7 +55,7 @@ class GpuSetting:
             updates if their number depends on the state.
         sides: sides by name; ``"evorl, 2 devices"`` is evorl's program on a mesh.
         bars: requirements of the side ``"evorl"``.
-        static: compile it for a described device by default.
+        static: True if ``--static`` compiles the setting by default.
     """
 
     name: str

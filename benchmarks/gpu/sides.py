@@ -28,7 +28,7 @@ def make_workflow(settings: Settings) -> Any:
 
     Args:
         settings: settings of a run. ``sweep`` with the keys ``over``, ``settings`` and ``num_seeds`` makes a program
-            of that many settings and seeds, with the numbers at the paths ``over``.
+            of that many settings and seeds, in which the numbers at the paths ``over`` vary.
     """
     import numpy as np
 
@@ -49,7 +49,7 @@ def make_workflow(settings: Settings) -> Any:
 
 
 def evorl(settings: Settings) -> tuple[Step, Any]:
-    """One iteration of a workflow, over its seeds and devices; see ``make_workflow``."""
+    """Return one iteration of a workflow, over its seeds and devices; see ``make_workflow``."""
     import jax
 
     from evorl.execution import programs
@@ -60,7 +60,7 @@ def evorl(settings: Settings) -> tuple[Step, Any]:
 
 
 def make_rejax(settings: Settings) -> tuple[Step, Callable[[Any], Any], Any]:
-    """rejax's ``train_iteration``, its ``init_state``, and their key.
+    """Return rejax's ``train_iteration``, its ``init_state``, and their key.
 
     Args:
         settings: ``algorithm``, ``config`` (arguments of its ``create``) and ``num_seeds``.
@@ -78,13 +78,13 @@ def make_rejax(settings: Settings) -> tuple[Step, Callable[[Any], Any], Any]:
 
 
 def _replace_seaborn() -> None:
-    """Make ``import seaborn`` work without it: gymnax imports it, but only its pictures use it."""
+    """Make ``import seaborn`` succeed if it is not installed: gymnax imports it, but uses it only for plots."""
     if importlib.util.find_spec("seaborn") is None:
         sys.modules["seaborn"] = types.ModuleType("seaborn")
 
 
 def rejax(settings: Settings) -> tuple[Step, Any]:
-    """rejax's iteration, see ``make_rejax``."""
+    """Return rejax's iteration, see ``make_rejax``."""
     import jax
 
     step, init, key = make_rejax(settings)
@@ -92,7 +92,7 @@ def rejax(settings: Settings) -> tuple[Step, Any]:
 
 
 def make_evosax(settings: Settings) -> tuple[Step, Any]:
-    """One generation of evosax, and its first state; settings of ``benchmarks.speed.peers.evosax_evolution``."""
+    """Return one generation of evosax, and its first state; settings of ``benchmarks.speed.peers.evosax_evolution``."""
     import jax
 
     _replace_seaborn()
@@ -103,7 +103,7 @@ def make_evosax(settings: Settings) -> tuple[Step, Any]:
 
 
 def evosax(settings: Settings) -> tuple[Step, Any]:
-    """One generation of evosax, see ``make_evosax``."""
+    """Return one generation of evosax, see ``make_evosax``."""
     import jax
 
     step, state = make_evosax(settings)
@@ -111,18 +111,18 @@ def evosax(settings: Settings) -> tuple[Step, Any]:
 
 
 def brax(settings: Settings) -> tuple[Step, Any]:
-    """brax's ``training_epoch`` of one iteration; settings of ``benchmarks.speed.peers.brax_ppo``."""
+    """Return brax's ``training_epoch`` of one iteration; settings of ``benchmarks.speed.peers.brax_ppo``."""
     import jax
 
     from benchmarks.speed.peers.brax_ppo import train
 
     class Reached(Exception):
-        """The epoch is about to run."""
+        """Raised when the epoch is about to run."""
 
     reached: list[Any] = []
 
     def pmap(fn: Any, axis_name: str, **_: Any) -> Any:
-        mapped = jax.vmap(fn, axis_name=axis_name)  # one device: an axis of one
+        mapped = jax.vmap(fn, axis_name=axis_name)  # one device: an axis of length 1
         if fn.__name__ != "training_epoch":
             return jax.jit(mapped)
 
@@ -155,7 +155,7 @@ def main() -> None:
     """Compile the program of one side and print its cost."""
     name, settings, unknown_turns = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print
+    os.dup2(2, 1)  # redirect the output of libraries to standard error
     warnings.simplefilter("ignore")
     devices = describe_devices(settings.get("devices", 1))
     make, packages = SIDES[name]

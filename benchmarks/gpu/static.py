@@ -21,8 +21,8 @@ class Compiler:
 
     Args:
         python: interpreter of an environment with evorl and ``jax[cuda13]``.
-        rejax_packages: folder with rejax and its packages; ``None`` leaves rejax out.
-        limit: seconds for one side.
+        rejax_packages: folder with rejax and its packages; ``None`` omits rejax.
+        limit: time limit of one side in seconds.
     """
 
     def __init__(self, python: str, rejax_packages: str | None = None, limit: float = 900.0) -> None:
@@ -56,10 +56,10 @@ def compile_setting(
     """Compile the sides of a setting, and record each immediately.
 
     Args:
-        setting: what to compile.
+        setting: setting to compile.
         compiler: compiles one side.
         report: called with the name of each side and its cost.
-        folder: folder of results. Recorded costs of sides that are left out now are kept.
+        folder: folder of results. Recorded costs of sides that are skipped now are kept.
 
     Returns:
         The recorded result.

@@ -28,7 +28,7 @@ def show(task: LearningTask, result: Mapping[str, Any]) -> str:
     if judgment.summary is not None and judgment.point is not None:
         steps = environment_steps(judgment.point, result)
         seeds = f"{judgment.num_met} of {len(result['seeds'])} seeds meet it"
-        lines.append(f"    counts: {show_mean(judgment.summary)} at {steps:,} environment steps; {seeds}")
+        lines.append(f"    judged: {show_mean(judgment.summary)} at {steps:,} environment steps; {seeds}")
     if judgment.improvement is not None:
         compared = judgment.improvement
         lines.append(f"    P(ours > theirs): {compared.probability:.2f} [{compared.low:.2f}, {compared.high:.2f}]")
@@ -51,7 +51,7 @@ def record_task(task: LearningTask, options: argparse.Namespace) -> bool:
         recorded = {**result, **about()}
         recorded["command"] = f"python -m benchmarks.learning {task.name} --seeds {len(result['seeds'])}"
         print(show(task, recorded), flush=True)
-        if options.total_timesteps is None:  # after each seed, so that a stopped training loses none
+        if options.total_timesteps is None:  # recorded after each seed, so that a stop loses no finished seed
             record("learning", task.name, recorded)
             if not options.no_pages:
                 write_pages()
@@ -75,14 +75,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learning", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"any of {', '.join(TASKS)}")
     parser.add_argument("--all", action="store_true", help="all tasks that are missing or stale, cheapest first")
-    parser.add_argument("--jobs", type=int, default=1, help="with --all: processes at a time (default 1)")
-    parser.add_argument("--hours", type=float, help="with --all: start no task that would end later")
-    parser.add_argument("--seeds", type=int, default=5, help="seeds, trained side by side (default 5)")
+    parser.add_argument("--jobs", type=int, default=1, help="with --all: number of parallel processes (default 1)")
+    parser.add_argument("--hours", type=float, help="with --all: start no task that would end after this time")
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds, trained in parallel (default 5)")
     parser.add_argument(
-        "--more", action="store_true", help="leave out seeds that are recorded, of tasks that train one after another"
+        "--more", action="store_true", help="skip recorded seeds of tasks that train their seeds one after another"
     )
-    parser.add_argument("--total-timesteps", type=int, help="instead of the task's; then nothing is recorded")
-    parser.add_argument("--no-pages", action="store_true", help="do not render the pages after recording")
+    parser.add_argument("--total-timesteps", type=int, help="replace the task's value; nothing is recorded then")
+    parser.add_argument("--no-pages", action="store_true", help="do not regenerate the pages after recording")
     parser.add_argument(
         "--folder", type=Path, help="keep checkpoints here, and continue interrupted training runs of this commit"
     )
@@ -90,10 +90,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.folder is not None and describe_commit().endswith("+"):
         parser.error("--folder needs a checkout without changes of code or configs: commit them first")
     if options.all == bool(options.names):
-        parser.error("give names of tasks, or --all")
+        parser.error("pass names of tasks, or --all")
     if options.all:
         if options.total_timesteps is not None:
-            parser.error("--total-timesteps records nothing: give names of tasks instead of --all")
+            parser.error("--total-timesteps records nothing: pass names of tasks instead of --all")
         return int(not record_all(options))
     unknown = [name for name in options.names if name not in TASKS]
     if unknown:

@@ -1,4 +1,4 @@
-"""Pictures of learning curves next to their published figures, as SVG with the same bytes for the same result."""
+"""Draws learning curves next to published figures as SVG; equal results give equal bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FOLDER = "learning"  # in docs/algorithms
 MAX_POINTS = 100  # evaluations in a picture; more of them are thinned out evenly
-RESAMPLES = 2_000  # of an interval, whose width is seen by eye only
+RESAMPLES = 2_000  # bootstrap resamples of an interval, which is only drawn
 LIGHT = {"ours": "#1a7f5a", "theirs": "#b35900", "text": "#3d4650", "lines": "#c8ced6"}
 DARK = {"ours": "#5fd0a4", "theirs": "#f0a35e", "text": "#c8ced6", "lines": "#5f6b7a"}
 
@@ -57,7 +57,7 @@ def draw_curve(task: LearningTask, result: Mapping[str, Any], *, dark: bool = Fa
     axes = figure.add_axes((0.12, 0.16, 0.84, 0.74))
     points = thinned(result["curve"])
     steps = [environment_steps(point, result) for point in points]
-    seeds = len(result["seeds"])  # of some scores only the mean over seeds is recorded
+    seeds = len(result["seeds"])  # for some scores, only the mean over seeds is recorded
     label = f"evorl, {seeds} seed{'s' * (seeds > 1)}"
     _draw_ours(axes, steps, points, label=label, color=colors["ours"], linestyle="--" if stale else "-")
     if task.published is not None:
@@ -66,7 +66,7 @@ def draw_curve(task: LearningTask, result: Mapping[str, Any], *, dark: bool = Fa
         _draw_level(axes, task.bound, f"threshold of our own, {task.bound:g}", colors["theirs"])
     _style(axes, f"{task.title}: stale result of {result['date']}" if stale else task.title, colors)
     file = io.StringIO()
-    # Text stays text, and identifiers and metadata depend neither on chance nor on the date.
+    # Text is stored as text; ids and metadata are deterministic.
     with matplotlib.rc_context({"svg.hashsalt": task.name, "svg.fonttype": "none"}):
         FigureCanvasSVG(figure).print_svg(
             file, metadata={"Date": None, "Creator": None, "Description": digest_of(task, result, stale=stale)}
@@ -75,7 +75,7 @@ def draw_curve(task: LearningTask, result: Mapping[str, Any], *, dark: bool = Fa
 
 
 def digest_of(task: LearningTask, result: Mapping[str, Any], *, stale: bool = False) -> str:
-    """Return a digest of the data in a picture, which the picture contains: it tells if the picture is up to date."""
+    """Return a digest of the data in a picture, which the picture contains to show if it is current."""
     theirs = dataclasses.asdict(task.published) if task.published is not None else task.bound
     steps = [[environment_steps(point, result), *scores(point)] for point in thinned(result["curve"])]
     drawn = json.dumps([task.title, theirs, steps, result["date"] if stale else None])

@@ -1,7 +1,8 @@
 """``python -m benchmarks.learning.evolution_budgets``: evaluations needed by evorl's optimizers and by evosax 0.3.
 
-Three functions of 20 numbers, from the same starts with the same settings; the median over seeds of the evaluations
-until an individual is within 1e-6 of the optimum. The tests limit evorl's numbers to 1.2 times those for evosax.
+Both minimize functions of 20 variables, from the same starts with the same settings. The result is the median over
+seeds of the evaluations until an individual is within 1e-6 of the optimum. The tests limit evorl's numbers to 1.2 times
+evosax's.
 """
 
 from __future__ import annotations

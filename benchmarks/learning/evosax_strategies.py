@@ -1,4 +1,4 @@
-"""``python -m benchmarks.learning.evosax_strategies [names...]``: evosax on a sphere, by evorl's adapter."""
+"""``python -m benchmarks.learning.evosax_strategies [names...]``: run evosax on a sphere through evorl's adapter."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def fitness(population: Params) -> jax.Array:
 
 
 def fitness_of(solution: Params) -> float:
-    """Return the cost of one solution."""
+    """Return the fitness of one solution."""
     return float(fitness(jax.tree.map(lambda x: x[None], solution))[0])
 
 

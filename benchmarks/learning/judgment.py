@@ -45,7 +45,7 @@ def scores(point: Point) -> list[float]:
 
 
 def steps_per_action(result: Mapping[str, Any]) -> int:
-    """Return the environment steps of an action: its repeats in the settings of a result; 1 if none were stored."""
+    """Return the environment steps per action, from the settings of a result; 1 if they were not stored."""
     return result.get("config", {}).get("env", {}).get("action_repeat") or 1
 
 
@@ -60,7 +60,7 @@ def judge(task: LearningTask, result: Mapping[str, Any]) -> Judgment:
     With a published figure, the last evaluation up to the published number of environment steps counts: its scores
     are compared with the published seeds, or their mean with the published mean minus its standard error. With a
     threshold of our own, the mean of the last evaluation within ``within_timesteps`` counts. With ``within_minutes``,
-    the number of evaluations depends on the machine, so that any evaluation in time counts. Of an unsolvable task, no
+    the number of evaluations depends on the machine, so that any evaluation in time counts. In an unsolvable task, no
     evaluation may reach the threshold.
     """
     if task.published is not None:

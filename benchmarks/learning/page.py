@@ -27,7 +27,7 @@ LEARNING = """
 Training runs with the shipped configs; several seeds run in parallel in one program, or one after another. The return
 of a seed is the mean over 20 complete evaluation episodes of the greedy policy. *Mean* and *IQM* (interquartile mean)
 are over all seeds; square brackets contain the 95 % stratified bootstrap interval of the mean (10,000 resamples).
-*Seeds* counts the seeds that meet the requirement by themselves. `benchmarks/results/learning` contains the learning
+*Seeds* counts the seeds that meet the requirement individually. `benchmarks/results/learning` contains the learning
 curve of each seed, `benchmarks/results/learning.jsonl` the settings, versions, machine and commit. Times are omitted,
 since they depend on the load of the machine.
 

@@ -53,7 +53,7 @@ class Published:
         if self.spread_over not in SPREADS:
             raise ValueError(f"spread_over is {self.spread_over!r}, expected one of {', '.join(SPREADS)}")
         if (self.mean is None) == (self.values is None):
-            raise ValueError("a published figure has a mean or values of each seed: give one of them")
+            raise ValueError("a published figure has either a mean or values of each seed: set exactly one")
         if self.values is not None and (len(self.values) != self.num_seeds or self.spread_over != "seeds"):
             raise ValueError(f"{len(self.values)} values require num_seeds={len(self.values)} and spread_over=seeds")
         has_spread = self.spread is not None or self.values is not None

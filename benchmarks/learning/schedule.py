@@ -1,4 +1,4 @@
-"""Recording of all learning tasks that are missing or stale: each in a separate process, cheapest first."""
+"""Records all learning tasks that are missing or stale, each in a separate process, cheapest first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from benchmarks.learning.staleness import staleness
 from benchmarks.learning.task import LearningTask
 
-DEFAULT_MINUTES = 60.0  # of a task that was never recorded and has no estimate
+DEFAULT_MINUTES = 60.0  # estimate for a task without a record and without an estimate in its file
 POLL_SECONDS = 1.0
 
 
@@ -23,7 +23,7 @@ class Process(Protocol):
 
 
 def minutes_of(task: LearningTask, result: Mapping[str, Any] | None, num_seeds: int) -> float:
-    """Return the estimated duration of a task: as recorded, scaled to the number of seeds, or as in its file."""
+    """Return the estimated duration: the task's ``minutes``, else the recorded one, scaled to the number of seeds."""
     if task.minutes is not None:
         return task.minutes
     if result is not None:

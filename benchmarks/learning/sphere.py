@@ -30,7 +30,7 @@ class Sphere(Env):
 
     @property
     def max_episode_steps(self) -> int:
-        """1, the solution."""
+        """1: the only action is the solution."""
         return 1
 
     @property
@@ -47,7 +47,7 @@ class Sphere(Env):
         return self._state(jnp.zeros(()), jnp.zeros(2), False)
 
     def step(self, env_state: EnvState, action: Any) -> EnvState:
-        """Reward the distance from the center, 0 at the most distant corner of the box; outside it is negative."""
+        """Reward the solution: 100 at the center, 0 at the distance of the farthest corner, negative beyond."""
         worst = self.n * (BOUND + CENTER) ** 2
         reward = 100.0 * (1.0 - jnp.square(action - CENTER).sum() / worst)
         clipped = jnp.where(jnp.abs(action) > BOUND, BOUND / action, action)
@@ -65,5 +65,5 @@ class Sphere(Env):
 
 
 def no_features(x: jax.Array) -> jax.Array:
-    """Return features of size 0, ``[..., 0]``: the next layer has only biases. Its weights must be orthogonal=true."""
+    """Return features of size 0, ``[..., 0]``: the next layer has only biases. Requires ``orthogonal=true``."""
     return x[..., :0]

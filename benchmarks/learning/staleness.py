@@ -23,9 +23,9 @@ _MAX_KEYS = 3
 def staleness(task: LearningTask, result: Mapping[str, Any]) -> str | None:
     """Return the reason why a result does not count any more; ``None`` if its settings are current.
 
-    Results without ``config`` or ``commit`` never count. Their overrides are compared instead, which composes nothing.
-    A setting that did not exist at the time of the result has to have its default value now, in the configs that a
-    config holds (``inner`` of a sweep) too.
+    Results without ``config`` or ``commit`` never count. The reason depends on their overrides; no config is composed.
+    A setting that did not exist when the result was recorded must have its default value now, also in nested configs
+    (``inner`` of PBT).
     """
     if "config" not in result or "commit" not in result:
         return OLD if _same_overrides(task, result) else "its overrides differ"

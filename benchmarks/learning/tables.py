@@ -54,8 +54,8 @@ def rows_of(tasks: Iterable[LearningTask], results: Mapping[str, Any]) -> list[R
 def with_pictures(rows: Sequence[Row]) -> list[Row]:
     """Return the rows of a page, with those marked whose learning curves are drawn.
 
-    These are all results that count. A page without any shows one stale result: rather next to a published figure,
-    with the overrides of today, and of more seeds.
+    These are all results that count. A page without any shows one stale result: preferably with a published figure,
+    the current overrides, and many seeds.
     """
     drawn = [row for row in rows if row.judgment is not None and row.result is not None and row.result["curve"]]
     if not drawn:
@@ -134,7 +134,7 @@ def _mean_cells(row: Row) -> list[str]:
 
 
 def _steps(row: Row, point: Point) -> int:
-    """Return the steps of an evaluation: of the environment next to a published figure, of the agent otherwise."""
+    """Return environment steps of an evaluation for a task with a published figure, otherwise steps of the agent."""
     assert row.result is not None
     return environment_steps(point, row.result) if row.task.published else point["timesteps"]
 
@@ -156,7 +156,7 @@ def _status(row: Row) -> str:
 
 
 def show_number(value: float, scale: float | None = None) -> str:
-    """Return a score as text: one decimal for a return, three for a fraction; ``scale`` decides instead of itself."""
+    """Return a score as text: one decimal, or three if the score, or ``scale`` in its place, is at most 1."""
     return f"{value:,.{3 if abs(value if scale is None else scale) <= 1.0 else 1}f}"
 
 

@@ -31,9 +31,9 @@ class LearningTask:
         within_minutes: maximum minutes, including setup and compilation; the training ends then.
         solvable: True if the threshold is reachable; unsolvable tasks must stay below it.
         score: judged column of the metrics.
-        one_seed_at_a_time: True if each seed is a separate training, as with actors.
-        recorded_by: overrides of the training that records the replay buffer; ``None`` for online learning.
-        minutes: estimated duration of all seeds on one core, for tasks that were never recorded.
+        one_seed_at_a_time: True if each seed is a separate training run, as with actors.
+        recorded_by: overrides of the training run that records the replay buffer; ``None`` for online learning.
+        minutes: estimated duration of all seeds on one core; ``None`` for an estimate from the recorded duration.
     """
 
     name: str
@@ -51,7 +51,7 @@ class LearningTask:
 
     def __post_init__(self) -> None:
         if (self.published is None) == (self.threshold is None):
-            raise ValueError(f"task {self.name!r} has a published figure or a threshold of our own: give one of them")
+            raise ValueError(f"task {self.name!r} needs either a published figure or a threshold of our own, not both")
         if self.score.startswith("train/") and not self.one_seed_at_a_time:
             raise ValueError(
                 f"task {self.name!r} is judged by {self.score}, which is a mean over the seeds of one program: set "

@@ -43,14 +43,14 @@ class ScoreCurve(Recorder):
     ) -> None:
         self.score = score
         self.points: list[dict[str, Any]] = []
-        self._iterations: list[int] = []  # of the points
+        self._iterations: list[int] = []  # iteration of each point
         self._file = file
-        self.timesteps = 0  # of each seed, at the last progress report
+        self.timesteps = 0  # environment steps of each seed at the last progress report
         self._clock, self._start = clock, clock()
 
     @property
     def seconds(self) -> float:
-        """Seconds of training, with the earlier part of a curve that was continued."""
+        """Seconds of training, including the earlier part of a continued run."""
         return self._clock() - self._start
 
     def write(self, row: Row) -> None:
@@ -151,11 +151,10 @@ def trainings(
         total_timesteps: environment steps, if different from the task's.
         earlier: a recorded result of the task. If seeds are trained sequentially, those recorded with the same
             settings are not trained again.
-        folder: folder of the running training, with its checkpoints. If it has a training run of this task that was
-            interrupted, this training is continued. It is removed when the training has ended. ``None`` for a temporary
-            folder.
+        folder: folder for runs with checkpoints. An interrupted run of this task in it is continued; a run is removed
+            when it has ended. ``None`` for a temporary folder.
 
-    Returns:
+    Yields:
         JSON: settings, ``config`` as composed, versions and ``curve``; ``load`` is the largest load of the machine at
         the start or end of a training run. Yielded after each seed if seeds are trained sequentially.
     """

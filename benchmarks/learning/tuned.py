@@ -23,8 +23,8 @@ from evorl.cli.config_tree import RESULTS_FILE, config_folder, config_names, fam
 from evorl.recorders.learning_curve import format_steps
 
 CURRENT, STALE, MISSING = "current", "stale", "not measured"
-SAME_STEPS = 0.9  # of the published steps: a result after nearly as many does not repeat their number
-_ORDER = (CURRENT, STALE, MISSING)  # of the rows of the page
+SAME_STEPS = 0.9  # fraction of the published steps from which a result omits their number
+_ORDER = (CURRENT, STALE, MISSING)  # order of the rows of the page
 _DURATION = ("agent", "env", "total_timesteps", "eval_interval", "log_interval")
 
 PAGE = """\
@@ -139,7 +139,7 @@ def _rounded(value: float) -> float:
 
 
 def show_score(value: float, scale: float | None = None) -> str:
-    """Return a score with about three digits: ``-167``, ``12.3``, ``0.950``; ``scale`` decides instead of itself."""
+    """Return a score with about three digits: ``-167``, ``12.3``, ``0.950``; ``scale`` replaces it for rounding."""
     size = abs(value if scale is None else scale)
     return f"{value:,.{0 if size >= 100 else 1 if size > 1 else 3}f}"
 

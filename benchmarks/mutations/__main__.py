@@ -52,7 +52,7 @@ def check_tests(mutations: Sequence[Mutation], copy: Path) -> None:
     tests = list(dict.fromkeys(test for mutation in mutations for test in mutation.tests))
     outcome = run_tests(copy, tests, time_limit=TIME_LIMIT * len(mutations))
     if outcome.caught or outcome.by:
-        raise TrialError(f"without a mutation, tests do not pass ({outcome.by}): correct them first.")
+        raise TrialError(f"tests fail without any mutation ({outcome.by}): fix them first.")
 
 
 def summary(outcomes: Mapping[str, Outcome]) -> str:
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     mutations = load_mutations()
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mutations", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help="mutations; all by default, see --list")
-    parser.add_argument("--jobs", type=int, default=1, help="mutations tried at the same time (default 1)")
+    parser.add_argument("--jobs", type=int, default=1, help="number of mutations tried in parallel (default 1)")
     parser.add_argument("--list", action="store_true", help="print the mutations and their tests, and try none")
     parser.add_argument(
         "--time-limit", type=float, default=TIME_LIMIT, help="seconds per mutation (default %(default)g)"

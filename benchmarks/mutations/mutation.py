@@ -16,7 +16,7 @@ FAULTS = Path(__file__).with_name("faults")
 
 
 class MutationError(ValueError):
-    """A mutation is incomplete, or does not apply to the source."""
+    """Raised if a mutation is incomplete, or does not apply to the source."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,7 @@ _FAILURE = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 
 
 class TrialError(RuntimeError):
-    """Tests could not run, so that the mutation has no outcome."""
+    """Raised if tests could not run, so that the mutation has no outcome."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Outcome:
 
 @contextlib.contextmanager
 def copied_checkout() -> Iterator[Path]:
-    """Return a temporary copy of sources, configs and tests, which is deleted at the end."""
+    """Yield a temporary copy of sources, configs and tests, which is deleted at the end."""
     with tempfile.TemporaryDirectory(prefix="evorl_mutations_") as folder:
         for name in COPIED:
             source, target = CHECKOUT / name, Path(folder, name)
@@ -76,7 +76,7 @@ def applied(mutation: Mutation, copy: Path) -> Iterator[None]:
 
 
 def _forget_bytecode(path: Path) -> None:
-    """Delete compiled files of a module: Python reuses them for a source of the same second and length."""
+    """Delete compiled files of a module: Python would reuse them if a change keeps mtime (in seconds) and length."""
     for file in path.parent.joinpath("__pycache__").glob(f"{path.stem}.*.pyc"):
         file.unlink()
 

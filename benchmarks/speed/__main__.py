@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             default=os.environ.get(variable),
             help=f"Python of a virtual environment with {packages} (default: ${variable})",
         )
-    parser.add_argument("--record", action="store_true", help="write benchmarks/results and the pages made of it")
+    parser.add_argument("--record", action="store_true", help="record the results and regenerate the pages")
     parser.add_argument("--keep", metavar="FOLDER", help="keep logs and compiled programs here, and reuse the latter")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in COMPARISONS]
@@ -48,7 +48,7 @@ def _run(name: str, options: argparse.Namespace, folder: Path) -> bool:
     pythons = {peer: getattr(options, f"{peer}_python") for peer in OWN_PYTHON}
     for peer, python in pythons.items():
         if peer in comparison.pythons and not python:
-            print(f"{name}: left out, --{peer}-python is not given")
+            print(f"{name}: skipped, because --{peer}-python is not set")
             return True
     print(f"{name}: {comparison.title}", flush=True)
     try:

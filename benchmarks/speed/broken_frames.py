@@ -18,7 +18,7 @@ from evorl.serving.packed_messages import pack_message
 from evorl.serving.rlx import encode
 
 CARRIERS = ("rlx", "text", "binary")
-MOST_REAL_BYTES = 2**18  # of a frame whose declared size is correct
+MOST_REAL_BYTES = 2**18  # maximum size of a frame whose declared size is correct
 LARGE = (0, 1, 2**16, 2**24, 2**31, 2**32 - 1)
 OPCODES = {"text": 1, "binary": 2}
 SPACE = {"shape": [3], "low": -1.0, "high": 1.0}
@@ -93,7 +93,7 @@ class BrokenFrames:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Names of the faults of frames."""
+        """Names of the kinds of faults."""
         return tuple(self._kinds)
 
     def draw(self, carrier: str) -> bytes:

@@ -17,7 +17,7 @@ class BusyEnv(HostVectorEnv):
     """Observations are random; the reward is 1 for the sign of the first entry.
 
     Args:
-        num_envs: B, stepped one after another.
+        num_envs: number B of environments, which are stepped one after another.
         milliseconds: processor time of one environment's step.
         max_episode_steps: steps after which an episode is truncated.
         waits: steps take wall time instead of processor time.

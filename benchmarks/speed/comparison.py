@@ -37,12 +37,12 @@ DRIVERS = {  # module that a child process runs with python -m
     "library": "benchmarks.speed.peers.library_stepping",
     "mjx": "benchmarks.speed.peers.mjx_stepping",
 }
-OWN_PYTHON = {  # peers with further packages; each has a separate virtual environment
+OWN_PYTHON = {  # peers that need further packages; each has a separate virtual environment
     "rejax": "rejax 0.1.3 and gymnax 0.0.9",
     "grpc": "ours and grpcio 1.85.1",
     "sb3": "stable-baselines3 2.9.2, sbx-rl 0.28.0, gymnasium[mujoco] 1.4.0 and imageio",
 }
-CPU_QUANTITIES = {  # the same for the processor time of all threads, which depends less on other load
+CPU_QUANTITIES = {  # quantities by the processor time of all threads, which depends less on other load
     "steps_per_second": "steps_per_cpu_second",
     "seconds": "cpu_seconds",
     "add_seconds": "add_cpu_seconds",
@@ -88,7 +88,7 @@ def value(medians: Medians, quantity: str, side: str) -> float:
 
 
 def per_state(medians: Medians, quantity: str, large: str, bare: str) -> float:
-    """Return the memory beyond that of a bare process without its state, in units of the large side's state."""
+    """Return the memory of the large side minus that of a stateless process, in units of the large side's state."""
     added = medians[large][quantity] - medians[bare][quantity]
     return (added + medians[bare]["state_bytes"]) / medians[large]["state_bytes"]
 
@@ -256,7 +256,7 @@ def _comparison(
 ) -> Comparison:
     for side, settings in sides.items():
         if settings["driver"] not in DRIVERS:
-            raise ValueError(f"{name}, side {side!r}: {settings['driver']!r} is no driver; there are {list(DRIVERS)}")
+            raise ValueError(f"{name}, side {side!r}: unknown driver {settings['driver']!r}, not in {list(DRIVERS)}")
     made = {side: Side(s["driver"], {k: v for k, v in s.items() if k != "driver"}) for side, s in sides.items()}
     return Comparison(name, title, made, [_bar(name, made, quantity, bar) for bar in bars], quantity, most_rounds)
 
@@ -264,12 +264,12 @@ def _comparison(
 def _bar(name: str, sides: Mapping[str, Side], shown: str, fields: dict[str, Any]) -> Bar:
     formulas = [key for key in fields if key in FORMULAS]
     if len(formulas) != 1:
-        raise ValueError(f"{name}: a bar has one of {list(FORMULAS)}, this one has {formulas}")
-    fields = dict(fields)  # comparisons may share it
+        raise ValueError(f"{name}: a bar needs exactly one of {list(FORMULAS)}, got {formulas}")
+    fields = dict(fields)  # a copy, because comparisons may share the mapping
     operands = fields.pop(formulas[0])
     operands = (operands,) if isinstance(operands, str) else tuple(operands)
     if missing := [side for side in operands if side not in sides]:
-        raise ValueError(f"{name}: there is no side {missing[0]!r}; there are {list(sides)}")
+        raise ValueError(f"{name}: unknown side {missing[0]!r}: expected one of {list(sides)}")
     text = fields.pop("text", " / ".join(operands))
     return Bar(formulas[0], operands, fields.pop("quantity", shown), text, **fields)
 

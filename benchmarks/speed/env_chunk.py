@@ -35,14 +35,14 @@ TASKS: Mapping[str, Mapping[str, Any]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.speed.env_chunk", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"any of {', '.join(TASKS)}; both by default")
-    parser.add_argument("--rounds", type=int, default=5, help="measurements of each (default 5)")
-    parser.add_argument("--seconds", type=float, default=4.0, help="about how long one measurement takes (default 4)")
-    parser.add_argument("--devices", default="auto", help="auto, or how many")
+    parser.add_argument("--rounds", type=int, default=5, help="number of measurements of each value (default 5)")
+    parser.add_argument("--seconds", type=float, default=4.0, help="approximate seconds per measurement (default 4)")
+    parser.add_argument("--devices", default="auto", help="auto, or a number of devices")
     parser.add_argument("--cpu", action="store_true", help="judge by steps per second of processor time")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in TASKS]
     if unknown:
-        parser.error(f"there is no task {unknown[0]!r}; there are {', '.join(TASKS)}")
+        parser.error(f"unknown task {unknown[0]!r}: expected one of {', '.join(TASKS)}")
     devices = options.devices if options.devices == "auto" else int(options.devices)
     prepare_runtime(devices, long_programs=True)
     print(", ".join(about().values()))

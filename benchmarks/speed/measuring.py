@@ -19,7 +19,7 @@ ENDING_SECONDS = 10.0  # time for a child to end; then it is killed
 
 
 class MeasurementFailed(RuntimeError):
-    """A child process ended without a response."""
+    """Raised if a child process ended without a response."""
 
 
 class Child:

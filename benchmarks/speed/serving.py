@@ -44,11 +44,11 @@ class Policy:
     """The agent of a training run, which acts without learning.
 
     Args:
-        max_clients: rows of the table.
+        max_clients: number of slots.
         records: record transitions, as in a training run.
 
     Attributes:
-        workflow: workflow of the training.
+        workflow: workflow of the training run.
         inference: the batched inference.
         sizes: number of batches by their size.
     """
@@ -125,7 +125,7 @@ class Clients:
         )
         assert self._process.stdout is not None, "opened as a pipe"
         if self._process.stdout.readline() != "ready\n":
-            raise RuntimeError(f"clients did not come through, {settings}: {self.close()}")
+            raise RuntimeError(f"the clients did not become ready ({settings}): {self.close()}")
 
     @property
     def is_over(self) -> bool:

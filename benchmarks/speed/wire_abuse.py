@@ -21,8 +21,8 @@ from benchmarks.speed.serving import STATE
 from benchmarks.speed.wire_load import UPGRADE
 
 PATIENCE = 0.02  # seconds to wait for a response to a frame
-SHARE_DRIPPED = 0.01  # of the frames are sent in pieces with pauses
-MOST_PIECES, MOST_PAUSE = 200, 0.03  # seconds
+SHARE_DRIPPED = 0.01  # fraction of the frames that are sent in pieces with pauses
+MOST_PIECES, MOST_PAUSE = 200, 0.03  # maximum number of pieces, and maximum pause in seconds
 MOST_FRAMES_A_VISIT = 40
 WAYS_OUT = ("close", "abort", "write_eof")
 LEAVING_SECONDS = 0.1
@@ -115,7 +115,7 @@ class Abuser:
     def _leave(self, line: Line) -> None:
         with contextlib.suppress(OSError):
             getattr(line.transport, self._rng.choice(WAYS_OUT))()
-        # A client that only closes its sending side disappears a little later.
+        # A client that only closed its sending side aborts the connection a little later.
         asyncio.get_running_loop().call_later(LEAVING_SECONDS, line.transport.abort)
 
 
@@ -132,7 +132,7 @@ async def abuse(
         address = addresses["rlx" if carrier == "rlx" else "websocket"]
         abusers.append(Abuser(address, carrier, share, seed * connections + i, tally))
     await asyncio.gather(*[abuser.stay() for abuser in abusers])
-    await asyncio.sleep(LEAVING_SECONDS)  # the last ones have disconnected, too
+    await asyncio.sleep(LEAVING_SECONDS)  # until the last clients have disconnected
     return dict(tally)
 
 

@@ -1,11 +1,11 @@
 """Clients that play and check each response, in one process: ``python -m benchmarks.speed.wire_honest SETTINGS``.
 
-Settings, JSON: ``addresses`` (host and port by carrier: rlx, websocket), ``clients`` (8, by both in turn), ``pause``
-(seconds between a response and the next request). It prints ``ready`` when all have received a response, continues
-until its input is closed, and reports the numbers of requests, correct responses and lost responses.
+Settings, JSON: ``addresses`` (host and port by carrier: rlx, websocket), ``clients`` (8, alternating between the
+carriers), ``pause`` (seconds between a response and the next request). It prints ``ready`` when all have received a
+response, continues until its input is closed, and reports the numbers of requests, of correct and of lost responses.
 
-Every second pair of clients exploits: its responses to equal states must be equal, and must differ from the responses
-to its neighbors.
+Every second pair of clients sends ``exploit``: its responses to equal states must be equal, and must differ from the
+responses to its neighbors.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Honest:
         if self._exploits:
             known = self._known.setdefault(which, action)
             if action.shape != known.shape or np.abs(action - known).max() > TOLERANCE:
-                raise ValueError(f"the answer is another's: {action} instead of {known}")
+                raise ValueError(f"received the action of another client: {action} instead of {known}")
         self._tally.answered += 1
 
     async def _ask(self, connection: OverTcp | OverWebSocket, message: Mapping[str, Any], expected: Any) -> Any:
@@ -163,7 +163,7 @@ class Honest:
         self._tally.seconds.append(time.perf_counter() - start)
         if expected is not None:
             if answer != expected:
-                raise ValueError(f"{answer} instead of {expected}")
+                raise ValueError(f"received {answer}, expected {expected}")
             self._tally.answered += 1
         return answer
 

@@ -16,7 +16,7 @@ from evorl.serving.client import AgentProxy, AgentProxyException
 
 
 def end_with_parent() -> None:
-    """Exit once the parent's end of the input is closed, which happens however it ends."""
+    """Exit once standard input is closed, which happens whenever the parent process ends."""
     sys.stdin.read()
     os._exit(0)
 

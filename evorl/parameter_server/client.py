@@ -16,12 +16,12 @@ from evorl.config.values import short_repr
 from evorl.parameter_server.frames import LENGTHS, MAX_BODY, CommandRefused, WireError, frame, lengths, parsed_header
 from evorl.sockets.access import host_and_port
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 6.0  # maximum pause in seconds after the first attempt; it doubles up to 6
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 6.0  # seconds: upper bound of the first pause; it doubles per attempt, up to 6
 _MAX_CONFIG = 1 << 20  # maximum bytes of the JSON of a config
 _LONGEST_ERROR = 1000  # maximum characters of a server's error message
 _PROGRESS = {"step": int, "updates": int, "stop": bool}
 _TRAINING = {"send": str, "total_timesteps": float, "parameters": str, "rest": str}
-_RESPONSE_SECONDS = 600.0  # timeout of a response in seconds: the server may evaluate first
+_RESPONSE_SECONDS = 600.0  # timeout in seconds; the server may run an evaluation before it responds
 
 
 class ServerLost(ConnectionError):
@@ -136,7 +136,7 @@ class ParameterClient:
     def _refusal(self, command: str, received: str, expected: str) -> CommandRefused:
         return CommandRefused(
             f"The server at {self.address} answered {command} with {received}, but {expected} was expected: it is not "
-            "a parameter server of this version."
+            "a parameter server, or it runs another version of evorl."
         )
 
     def request(self, header: Mapping[str, Any], body: bytes = b"", most: int = 0) -> tuple[dict[str, Any], bytes]:
@@ -154,8 +154,8 @@ class ParameterClient:
                 self.close()
                 if attempt + 1 == self._attempts:
                     raise ServerLost(
-                        f"No parameter server answers at {self.address} after {self._attempts} attempts "
-                        f"({error or type(error).__name__}): start it, or check the address."
+                        f"No parameter server answered at {self.address} in {self._attempts} attempts "
+                        f"({error or type(error).__name__}): start the server, or check the address."
                     ) from error
                 longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**attempt)
                 time.sleep(self._pauses.uniform(longest / 2, longest))
@@ -164,7 +164,7 @@ class ParameterClient:
                     raise CommandRefused(" ".join(str(answer["error"]).split())[:_LONGEST_ERROR])
                 if out is None:
                     self.close()
-                    raise self._refusal(str(header["command"]), "a larger body", f"one of at most {most:,} bytes")
+                    raise self._refusal(str(header["command"]), "a larger body", f"a body of at most {most:,} bytes")
                 return answer, out
         raise ValueError(f"attempts must be at least 1, got {self._attempts}.")
 
@@ -211,7 +211,7 @@ def _received(connection: socket.socket, size: int, until: float) -> bytes:
     data = bytearray(size)
     view = memoryview(data)
     while len(view):
-        if (left := until - time.monotonic()) <= 0:  # a server that sends single bytes never lets the socket time out
+        if (left := until - time.monotonic()) <= 0:  # the socket's own timeout restarts with every received byte
             raise TimeoutError("the response is incomplete")
         connection.settimeout(left)
         count = connection.recv_into(view)

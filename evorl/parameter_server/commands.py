@@ -28,7 +28,7 @@ from evorl.types import Params
 
 MAX_WORKERS = 4096  # maximum number of workers whose last push is stored; the oldest push is evicted first
 MAX_SENT = 1e15  # largest absolute value in a push: its square, which optimizers sum, is finite in float32
-_RECENT = 100  # number of latest pushes that the score and the number of workers cover
+_RECENT = 100  # the score and the number of workers cover this many of the latest pushes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,7 +185,7 @@ class ParameterCommands:
         sent = memoryview(body)[: self.layout.num_bytes]
         if not (np.abs(np.frombuffer(sent, np.float32)) <= MAX_SENT).all():
             raise CommandRefused(
-                f"this {self.settings.send} contains NaN, infinity or numbers beyond {MAX_SENT:g} and was not "
+                f"this {self.settings.send} contains NaN, infinity or magnitudes above {MAX_SENT:g} and was not "
                 "applied: try a smaller learning rate."
             )
         rest = self.rest_layout.from_bytes(memoryview(body)[self.layout.num_bytes :])

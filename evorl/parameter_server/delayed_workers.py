@@ -115,7 +115,7 @@ class _Ticks:
         self._turns[worker] += 1
 
     def next_push(self) -> None:
-        """Finish the next iteration and push its result, if any; after the last of a tick, its workers pull again."""
+        """Finish the next iteration and push its result, if any; at the end of a tick, its workers pull again."""
         now, worker = heapq.heappop(self._due)
         params, step, updates = self._pulled.pop(worker)
         work = self._workers[worker].work(params, step)

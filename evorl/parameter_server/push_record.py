@@ -19,7 +19,7 @@ from evorl.types import is_entry_name
 from evorl.workflows.workflow import Workflow
 
 MAX_METRICS = 100  # maximum number of metrics of one push
-MAX_NAMES = 1000  # maximum number of metric names in a run: each is a column of its files
+MAX_NAMES = 1000  # maximum number of metric names in a run: each becomes a column of its files
 MAX_LENGTHS = 2**53  # maximum sum of the episode lengths of one push
 MAX_STEPS = 2**32 - 1  # maximum environment steps of one push, if no workflow determines the limit
 SERVER_COLUMNS = ("episodes", "episode_return", "episode_length", "staleness", "workers", "dropped")
@@ -97,8 +97,8 @@ def _metrics(metrics: Any, known_names: Collection[str]) -> dict[str, float]:
     for name, sent in zip(names, metrics, strict=True):
         if not name or not is_entry_name(name) or name in SERVER_COLUMNS or names.count(name) > 1:
             raise CommandRefused(
-                "the name of a metric must not be empty, an attribute of a dict (items) or a metric of the server "
-                f"(workers), nor equal another after conversion to safe characters; got {str(sent)[:80]!r}: rename it."
+                "a metric name must not be empty, must not be an attribute of a dict (items) or a metric of the server "
+                f"(workers), and must stay unique if unsafe characters are replaced; got {str(sent)[:80]!r}: rename it."
             )
     if len({*known_names, *names}) > MAX_NAMES:
         raise CommandRefused(

@@ -156,7 +156,7 @@ class ParameterRun:
             if has_metrics:
                 session.complete_iteration(self._evaluate, self._state, is_last=True)
         else:
-            if has_metrics and not session.is_saved:  # a checkpoint contains the means of its next row
+            if has_metrics and not session.is_saved:  # a checkpoint stores the means that belong to the next row
                 session.write_row()
             session.report_early_stop(int(self._workflow.total_timesteps))
         self._save()

@@ -242,7 +242,7 @@ class _Link:
         self._params = jax.tree.map(jnp.asarray, self._layout.from_bytes(body))
 
     def poll_is_over(self) -> bool:
-        """Return True if training is over; a worker that waits asks the server at most every ``_ASK`` seconds."""
+        """Return True if training is over; a waiting worker asks the server at most once every ``_ASK`` seconds."""
         if not self.is_over and time.monotonic() - self._asked > _ASK:
             self._asked, self.is_over = time.monotonic(), bool(self._client.n_step()["stop"])
         return self.is_over

@@ -223,7 +223,7 @@ def _compensated(
 
 
 def _stepped(settings: ParameterServerSettings, state: ParameterServerState, sent: Params) -> ParameterServerState:
-    """Take one optimizer step, or add a delta. Barriers isolate the step, so that all modes compute the same bits."""
+    """Take one optimizer step, or add a delta. Barriers isolate the step, so that modes agree bit for bit."""
     params, sent = jax.lax.optimization_barrier((state.params, sent))
     opt_state = state.opt_state
     if settings.send == "delta":

@@ -95,7 +95,7 @@ class CommandConnection(FrameConnection):
         try:
             response = await self._server.answer(header, body)
             if response is None:
-                self.end("the server has failed and stops.")
+                self.end("the server has failed and is shutting down.")
                 return
             self.send(response)
             await self._writable.wait()

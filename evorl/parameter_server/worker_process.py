@@ -31,8 +31,8 @@ def work_for(spec: RunSpec, address: str, serve: Any, **settings: Any) -> Worker
     if not workflow.env.is_remote:
         if serve:
             raise ValueError(
-                f"serve applies only to simulators that connect over the network, but the training at {address} uses "
-                f"{workflow.env.title or spec.workflow['env']}: remove serve, or start that training with env=remote."
+                f"serve applies only to simulators that connect over the network, but the run at {address} uses "
+                f"{workflow.env.title or spec.workflow['env']}: remove serve, or start that run with env=remote."
             )
         return work(workflow, address, **settings)
     # The address comes from the worker's options, never from the server's config.

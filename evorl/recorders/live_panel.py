@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MAX_LOSSES = 9
 WIDTH = 84
-HISTORY = 24  # width in characters of the curve next to the evaluation return; halved next to a long text
+HISTORY = 24  # width in characters of the curve after the evaluation return; halved after a long text
 SHORT_RETURN = 22  # minimum number of characters of a long text
 
 

@@ -19,7 +19,7 @@ class _StrictFileHandler(logging.FileHandler):
         return open_to_write(self.baseFilename, "a")
 
     def handleError(self, record: logging.LogRecord) -> None:
-        raise  # logging calls this while it handles the error
+        raise  # re-raises: logging calls this method in its except block
 
 
 class LogRecorder(Recorder):

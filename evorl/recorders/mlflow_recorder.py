@@ -20,7 +20,7 @@ from evorl.runs.recorder import Recorder, Row, RunPlan
 
 SECONDS_BETWEEN_WRITES = 10.0
 SECONDS_AFTER_FAILURE = 60.0
-# By default, MLflow repeats each failed request for four minutes, while training would wait.
+# By default, MLflow retries a failed request for four minutes, and training would wait.
 _LIMITS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 _BATCH = 1000  # maximum number of metrics that MLflow accepts at once; parameters: 100
 _FILE = "mlflow_run_id.txt"
@@ -106,7 +106,7 @@ class MlflowRecorder(Recorder):
             params = [Param(key, str(value)[:500]) for key, value in self._settings.items() if value is not None]
             for first in range(0, len(params), 100):
                 client.log_batch(self._run_id, params=params[first : first + 100])
-            write_atomically(stored, self._run_id)  # last: a run without all parameters must not be continued
+            write_atomically(stored, self._run_id)  # written last: a run with missing parameters must not be continued
 
     def write(self, row: Row) -> None:
         at, steps = int(time.time() * 1000), int(row["timesteps"])

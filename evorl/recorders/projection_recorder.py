@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 RED = "#c0453b"
-MANY = 24  # number of episodes from which lines are thinner
+MANY = 24  # minimum number of episodes for thinner lines
 
 
 class ProjectionRecorder(Recorder):

@@ -54,7 +54,7 @@ def mean_curve(runs: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
 def _draw_panel(axes: Axes, title: str, panel: Mapping[str, Sequence[Curve]]) -> None:
     from matplotlib import colormaps
 
-    # Matplotlib does not declare that a listed colormap has its colors.
+    # Matplotlib's annotations lack the attribute ``colors`` of listed colormaps.
     colors = colormaps["tab10"].colors if len(panel) <= 10 else colormaps["viridis"](np.linspace(0, 0.95, len(panel)))  # pyright: ignore[reportAttributeAccessIssue]
     for (name, runs), color in zip(panel.items(), colors, strict=False):
         if len(runs) > 1:

@@ -96,7 +96,7 @@ class TensorBoardRecorder(Recorder):
                 writer.close()
 
     def _write_pending(self) -> None:
-        from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]  (made at import)
+        from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
         from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
         pending, self._pending = self._pending, []
@@ -118,7 +118,7 @@ class TensorBoardRecorder(Recorder):
         before = list(self.folder.iterdir())
         for path in before:
             refuse_link(path)
-        # The name contains the second of its creation; the suffix keeps a quick resume from overwriting the first part.
+        # File names contain the creation time in seconds; the suffix keeps a quick resume from overwriting a file.
         name = f".{os.getpid()}.{self._first_timesteps}.{len(before)}"
         self._writer = EventsWriter(str(self.folder / "events"), name)
         if self._first_timesteps:
@@ -134,7 +134,7 @@ def _hparams(settings: Mapping[str, Any]) -> Iterator[Any]:
     """Yield two summaries for TensorBoard's plugin hparams: the columns of its table, and the values of this run."""
     from tensorboardX.proto import api_pb2, plugin_hparams_pb2, summary_pb2
 
-    api: Any = api_pb2  # the members of these modules are made at import
+    api: Any = api_pb2  # the members of these modules are created at import
     hparams: Any = plugin_hparams_pb2
     summaries: Any = summary_pb2
     start, columns = hparams.SessionStartInfo(start_time_secs=time.time()), []

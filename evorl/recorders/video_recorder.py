@@ -15,7 +15,7 @@ from evorl.runs.files import make_folder, open_to_write, writing_to
 from evorl.runs.folder import RunFolder
 from evorl.runs.recorder import Recorder, Row, RunPlan
 
-# Start of a rendering process: leave the distributed run, lower the priority, run the command line.
+# Program of a rendering process: it leaves the distributed run, lowers its priority and runs the command line.
 _RENDER_SCRIPT = """
 import os
 from evorl.cli.commands import main

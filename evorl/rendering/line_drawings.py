@@ -182,7 +182,7 @@ def _bars(size: int, values: np.ndarray) -> np.ndarray:
     return sheet.picture()
 
 
-# By the names of the position arrays, which must all exist; hence ("x", "theta") has to precede ("theta",).
+# Keys are names of position arrays that must all exist; hence ("x", "theta") must come before ("theta",).
 _BODIES: dict[tuple[str, ...], Callable[..., np.ndarray]] = {
     ("x", "theta"): _cart_pole,
     ("joint_angle1", "joint_angle2"): _acrobot,

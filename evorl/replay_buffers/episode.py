@@ -1,4 +1,4 @@
-"""Replay of single steps that tracks episodes, for hindsight relabeling and trajectory-based methods.
+"""Replay buffer of single steps that tracks episodes, for hindsight relabeling and trajectory-based methods.
 
 Every step is stored with its index in its episode, and the first step of a finished episode also with the episode's
 length. The ring is never searched linearly: the steps of an environment's completely stored episodes are contiguous,

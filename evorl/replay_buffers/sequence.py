@@ -70,8 +70,8 @@ class SequenceReplayBuffer(UniformReplayBuffer):
         if self.length + self.period - 1 > self.num_rows:
             raise ValueError(
                 f"sequences of {self.length} steps that start every {self.period} steps do not fit into the "
-                f"{self.num_rows} steps of each environment that replay_capacity={self.capacity} holds: raise it, or "
-                "decrease burn_in, sequence_length or sequence_period."
+                f"{self.num_rows} steps of each environment that replay_capacity={self.capacity} holds: raise "
+                "replay_capacity, or decrease burn_in, sequence_length or sequence_period."
             )
 
     @property
@@ -89,7 +89,7 @@ class SequenceReplayBuffer(UniformReplayBuffer):
         return jnp.maximum((last - self._first_start(state)) // self.period + 1, 0) * self.num_envs
 
     def _first_start(self, state: ReplayState) -> jax.Array:
-        """Return the oldest row at which a sequence starts; negative if before the wrap-around."""
+        """Return the oldest row at which a sequence starts; rows before the last wrap-around count as negative."""
         oldest = state.cursor - state.size
         return -(-oldest // self.period) * self.period
 

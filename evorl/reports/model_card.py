@@ -60,7 +60,7 @@ def model_card(run: RecordedRun, checkpoint: PackedCheckpoint) -> str:
     facts = {
         "agent": run.algorithm,
         "environment": run.env,
-        "seeds": f"{checkpoint.seeds}, the first is {run.config.get('seed', 0)}",
+        "seeds": f"{checkpoint.seeds} (first seed: {run.config.get('seed', 0)})",
         "steps": f"{checkpoint.timesteps:,} environment steps per seed",
         "score": score or "not evaluated",
         **_training(run),

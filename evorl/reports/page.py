@@ -25,9 +25,9 @@ MAX_CHARTS = 8  # maximum number of loss charts
 MAX_LISTED = 20
 _METHOD = (
     "IQM is the interquartile mean of the last values of the seeds: the best and the worst quarter are discarded "
-    "(with fewer than four seeds it is their mean). Intervals are 95 % percentile bootstrap intervals: seeds are "
+    "(with fewer than four seeds, IQM is the mean). Intervals are 95 % percentile bootstrap intervals: seeds are "
     "resampled within each environment. Intervals require three seeds, and are too narrow for few seeds. P(X > Y) is "
-    "the probability that a seed of X scores more than a seed of Y. Source: Agarwal et al. 2021, Deep reinforcement "
+    "the probability that a seed of X scores higher than a seed of Y. Source: Agarwal et al. 2021, Deep reinforcement "
     "learning at the edge of the statistical precipice."
 )
 
@@ -167,7 +167,7 @@ class Report:
         varied = comparison.varied_settings(self.runs)
         shared = set.intersection(
             *(set(comparison.settings_of(run)) for run in self.runs)
-        )  # others: one algorithm only
+        )  # settings that only one algorithm has are not compared
         names = [*varied, *(n for n in comparison.differing_settings(self.runs) if n in shared and n not in varied)]
         content: list[Content] = []
         if names and len(self.groups) <= MAX_COLUMNS:

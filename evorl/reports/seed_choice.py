@@ -43,7 +43,7 @@ def choose_seed(folder: Path, num_seeds: int | None, timesteps: int, requested: 
         return SeedChoice(0, "")
     returns = _returns_of_seeds(folder, num_seeds, timesteps)
     if not any(map(math.isfinite, returns)):
-        return SeedChoice(0, f"{_described(0, num_seeds)} (no evaluation of each seed is recorded)")
+        return SeedChoice(0, f"{_described(0, num_seeds)} (no evaluations of single seeds were recorded)")
     number = max(range(num_seeds), key=lambda i: returns[i])
     reason = f"the best by evaluation, with a return of {returns[number]:,.1f}"
     return SeedChoice(number, f"{_described(number, num_seeds)} ({reason})")

@@ -70,7 +70,7 @@ def as_svg(figure: Figure, name: str, about: str) -> ElementTree.Element:
         about: text alternative of the figure, for screen readers.
     """
     file = io.StringIO()
-    with warnings.catch_warnings():  # about characters that Matplotlib's font lacks; the browser's fonts draw the text
+    with warnings.catch_warnings():  # glyphs missing in Matplotlib's font do not matter: the browser draws the text
         warnings.filterwarnings("ignore", message="Glyph")
         figure.savefig(file, format="svg", transparent=True, metadata=_PLAIN)
     text = file.getvalue()

@@ -55,7 +55,7 @@ def _best_run(sweep: SweepFolder) -> RunFolder:
     if not of_settings:
         raise _without_best(sweep.path)
     runs = list(of_settings.values())
-    if len(runs) > 1:  # other values, such as a time limit, may be of the same environment
+    if len(runs) > 1:  # settings such as a time limit may differ in the same environment
         of_envs: dict[Any, RunFolder] = {}
         for values, folder in of_settings.items():
             of_envs.setdefault(_env_of(folder) or values, folder)

@@ -12,8 +12,8 @@ restore instead of 9.
 Orbax stores the arrays, and about 45 lines of this module decide which checkpoints to keep. ``CheckpointManager`` of
 Orbax 0.12 (with the latest three and the best) is not faster with the same packed arrays and without digests: 27 ms of
 processor time instead of 20 for a small state, 130 instead of 126 for 100 MB. It removes older checkpoints before the
-digests of the new one can be written: if killed then, a run has no intact checkpoint. It cannot save an iteration
-twice, as is necessary after a resume from an older checkpoint. It would replace few of these lines.
+digests of the new one can be written: if a run is killed in between, no intact checkpoint is left. It cannot save an
+iteration twice, as is necessary after a resume from an older checkpoint. It would replace few lines of this module.
 """
 
 from __future__ import annotations
@@ -198,8 +198,8 @@ class RunCheckpointer:
         """Return a message for each of ``records`` whose length has changed since the checkpoint of ``iterations``."""
         before = read_about(self.folder / str(iterations)).get("records", {})
         return [
-            f"{name} has {length:,} bytes, but had {before[name]:,} when the checkpoint was saved: some rows are lost "
-            "or were changed."
+            f"{name} has {length:,} bytes, but had {before[name]:,} when the checkpoint was saved: some rows were "
+            "lost or changed."
             for name, length in {**dict.fromkeys(before, 0), **self._lengths()}.items()
             if name in before and length != before[name]
         ]

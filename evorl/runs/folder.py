@@ -126,7 +126,7 @@ class RunFolder:
         folder = cls(user_path(path).resolve())
         if folder.path.is_file():
             play, start = (as_arguments({name: path}) for name in ("run", "init_from"))
-            problem = f"{path} is a file. A packed policy (.zip) can be played ({play}) or start a new run ({start})."
+            problem = f"{path} is a file. Evaluate a packed policy (.zip) with {play}, or train from it with {start}."
         elif not folder.path.is_dir():
             problem = f"There is no folder {path}."
         elif not folder.config.is_file():

@@ -90,11 +90,11 @@ def minari_conversion(dataset: Any, agent_space: Space | None = None) -> ActionC
     try:
         conversion = ActionConversion(action_space_of(dataset.action_space)[0])
     except ValueError as error:
-        raise ReplayFileError(f"agents cannot learn from {_name(dataset)}, use another data set: {error}") from error
+        raise ReplayFileError(f"use another data set; agents cannot learn from {_name(dataset)}: {error}") from error
     if agent_space is not None and conversion.agent_space != agent_space:
         raise ReplayFileError(
-            f"the action space of {_name(dataset)}, {dataset.action_space}, is {conversion.agent_space!r} for agents, "
-            f"but that of this run's environment is {agent_space!r}. Choose a data set recorded in this environment."
+            f"agents use {conversion.agent_space!r} for the actions of {_name(dataset)}, {dataset.action_space}, but "
+            f"the action space of this run's environment is {agent_space!r}: choose a data set recorded in it."
         )
     return conversion
 

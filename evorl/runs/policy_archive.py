@@ -104,7 +104,7 @@ def read_archive(file: IO[bytes], source: Path | str) -> dict[str, bytes]:
     except _DAMAGE as error:
         reason = str(error).rstrip(".")[:200] or type(error).__name__
         raise RunFolderError(
-            f"{source} is not a valid file of evorl pack: {reason}. Pack the run again, or download it again."
+            f"{source} is not a valid packed policy: {reason}. Download it again, or pack the run again (evorl pack)."
         ) from error
     del contents[MANIFEST]
     return contents
@@ -141,7 +141,7 @@ def open_bytes(data: bytes, source: Path | str, sha256: str | None = None) -> Ru
     if sha256 is not None and digest != sha256.lower():
         raise RunFolderError(
             f"{source} has the SHA-256 {digest}, but {sha256} was expected: it was changed or is another file. "
-            "Request the right digest from its author."
+            "Ask its author for the correct digest."
         )
     folder = unpacked(digest)
     if not folder.config.is_file():
@@ -212,7 +212,7 @@ def _check_directory(file: IO[bytes]) -> None:
 
 
 def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
-    """Return a file of the archive; unlike ``ZipFile.read``, decompress at most its declared size and one byte."""
+    """Return a file of the archive; unlike ``ZipFile.read``, decompress at most one byte more than declared."""
     with archive.open(entry) as file:
         return file.read(entry.file_size + 1)
 

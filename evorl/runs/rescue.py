@@ -44,7 +44,7 @@ class WatchedFolder:
         if any_says(self.is_missing):
             raise self.error()
 
-    def error(self, advice: str = "Start again.") -> FolderMissing:
+    def error(self, advice: str = "Start the run again.") -> FolderMissing:
         """Return the error for a folder that was moved or removed, with its new path, if known, and ``advice``."""
         moved = self._moved_to()
         happened = f"was moved to {moved}" if moved else "was removed or moved"

@@ -22,7 +22,7 @@ RUNNING, STOPPED, FINISHED, FAILED = STATES = ("running", "stopped", "finished",
 # Parts of the last message in a log, from which ``_end_of_log`` derives the final state of training.
 RESULTS_IN, RECORDED_IN, _RESUMING = "Results are in ", "Recorded data is in ", "To resume from the checkpoint, add "
 RESUME_WITH_CHANGE = f"{_RESUMING}changed settings, if any, to: "
-_TRIES = 20  # 10 ms apart; a reader holds the lock for a shorter time
+_TRIES = 20  # attempts to lock, 10 ms apart; a reader holds the lock for less
 _HELD = (errno.EWOULDBLOCK, errno.EACCES)
 _TAIL = 1 << 16  # bytes at the end of a log that are searched
 
@@ -125,7 +125,7 @@ def refuse_running(path: Path | str) -> None:
 
 
 def _error_in_training(path: Path) -> RunFolderError:
-    return RunFolderError(f"{path.parent} is already in training: stop that training, or wait until it ends.")
+    return RunFolderError(f"{path.parent} is already being trained: stop that process, or wait until it ends.")
 
 
 def is_held(path: Path | str, instead: bool = True) -> bool:

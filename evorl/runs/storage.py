@@ -187,10 +187,10 @@ def _plain_path(path: Path) -> Iterator[Path]:
     if not _SYNTAX & set(str(path)):
         yield path
         return
-    if is_multiprocess():  # they synchronize on the path, which must be the same
+    if is_multiprocess():  # the processes synchronize on the path, so it must be the same
         raise RunFolderError(
-            f"{path} cannot be a checkpoint of several processes: choose a runs_folder, or rename its folder, without "
-            f"any of {' '.join(sorted(_SYNTAX))} in the path."
+            f"{path} cannot be a checkpoint of several processes: choose a runs_folder, or rename its folders, so that "
+            f"its path contains none of {' '.join(sorted(_SYNTAX))}"
         )
     with tempfile.TemporaryDirectory(prefix="evorl-") as folder:
         link = Path(folder) / "checkpoint"

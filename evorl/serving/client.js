@@ -26,7 +26,7 @@ class AgentError extends Error {
 function asJson(message) {
   return JSON.stringify(message, (key, value) => {
     if (typeof value === "bigint" || (typeof value === "number" && !Number.isFinite(value))) {
-      throw new TypeError(`${key} is ${value}: JSON has no such number`);
+      throw new TypeError(`${key} is ${value} (${typeof value}), which JSON cannot represent: send a finite number`);
     }
     return ArrayBuffer.isView(value) && !(value instanceof DataView) ? Array.from(value) : value;
   });
@@ -111,7 +111,7 @@ class EvorlClient {
         socket.onclose = () => this.#lost(mine);
         return socket;
       }
-      if (attempt >= retry) throw new AgentError(`no connection is available. ${attempt} attempts at ${this.url}`);
+      if (attempt >= retry) throw new AgentError(`no connection is available after ${attempt} attempts at ${this.url}`);
       await this.pause(0.5 + 5.5 * Math.random());
     }
     throw new AgentError("connection closed");

@@ -258,7 +258,7 @@ def is_same_value(sent: Any, echoed: Any) -> bool:
         return is_like and all(is_same_value(value, echoed[key]) for key, value in sent.items())
     if sent is None or isinstance(sent, (bool, str)):
         return type(sent) is type(echoed) and sent == echoed
-    # Python compares an integer with a float exactly, NumPy rounds the integer first.
+    # Python compares an integer with a float exactly; NumPy rounds the integer first.
     number = sent.item() if isinstance(sent, np.generic) else sent
     return isinstance(echoed, (int, float)) and not isinstance(echoed, bool) and number == echoed
 

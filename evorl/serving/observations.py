@@ -77,7 +77,7 @@ def _require_room(array: np.ndarray, dtype: np.dtype, name: str) -> None:
         return
     is_integer = np.issubdtype(dtype, np.integer)
     room = jnp.iinfo(dtype) if is_integer else jnp.finfo(dtype)
-    # Python compares these numbers exactly, NumPy would first round the limit of int32 to float32.
+    # Python compares these numbers exactly; NumPy would first round the limit of int32 to float32.
     least, most = (int(room.min), int(room.max)) if is_integer else (float(room.min), float(room.max))
     low, high = array.min().item(), array.max().item()
     if low < least or high > most:

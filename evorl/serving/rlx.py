@@ -43,7 +43,7 @@ class Limits:
     max_frame: int = 16 * 2**20  # maximum bytes of a payload
     max_depth: int = 16  # maximum nesting depth of lists and dicts
     max_axes: int = 8  # maximum number of axes of an array
-    max_values: int = 2**19  # maximum number of values, with nested ones; decoded, they take ten times their bytes
+    max_values: int = 2**19  # maximum number of values, with nested ones; decoded, each takes ten times its bytes
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ class _Body:
         # Ignore zero lengths: otherwise a single one would let any length of the other axes pass the check above.
         if math.prod(filter(None, shape)) > (most := self.limits.max_frame if np else self.limits.max_values):
             raise ProtocolError(f"an array of shape {shape} is too large: at most {most} numbers are accepted")
-        if name == "bool":  # bytes other than 0 and 1 would be true values that are not equal
+        if name == "bool":  # other bytes than 0 and 1 would be truthy but not equal to True
             raw = raw.translate(bytes(byte == 1 for byte in range(256)))
         if np:
             return np.frombuffer(raw, _little_endian(name)).reshape(shape)

@@ -46,7 +46,7 @@ async def talk_to_robot(
     try:
         with contextlib.closing(_Robot(switchboard)) as robot:
             while True:
-                async with asyncio.timeout(limits.idle_seconds or None):  # that of receive would restart with each ping
+                async with asyncio.timeout(limits.idle_seconds or None):  # unlike receive's, not restarted by pings
                     frame = await socket.receive()
                 if frame.type == WSMsgType.TEXT:
                     raise ProtocolError("an observation must be MessagePack in a binary frame, got a text frame.")
@@ -61,7 +61,7 @@ async def talk_to_robot(
         await socket.close(code=1008, message=b"timed out")
     except (ProtocolError, SessionError) as error:
         await socket.send_str(str(error))
-        reason = str(error).encode()[:120].decode(errors="ignore")  # without the rest of a split character
+        reason = str(error).encode()[:120].decode(errors="ignore")  # drops the part of a character that was cut
         await socket.close(code=1011, message=reason.encode())
 
 

@@ -147,7 +147,7 @@ class TrainingServer(ByValue):
 
     def _packed(self, arrays: list[np.ndarray]) -> Packed:
         leaves, treedef = jax.tree.flatten(self._inference.step_template)
-        assert len(leaves) == len(arrays), "steps have the arrays of their packed form"
+        assert len(leaves) == len(arrays), "steps have as many arrays as their packed form"
         return jax.tree.unflatten(treedef, arrays)
 
     def _activity(self, lag: float, message: Callable[[str], None]) -> PyTreeDict:

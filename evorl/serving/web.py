@@ -250,7 +250,7 @@ class Conversation:
             await asyncio.sleep(min(1.0, self._server.settings.hello_seconds / 2))
             now = asyncio.get_running_loop().time()
             if any(session.is_waiting for session in self._sessions.values()):
-                self._patience.note_request(now)  # silence begins after the response
+                self._patience.note_request(now)  # the idle timeout starts after the response
             if self._patience.is_over(now):
                 await self._socket.close(code=1008, message=b"timed out")
                 return

@@ -160,7 +160,7 @@ class GuardedConnection(asyncio.Protocol):
             return
         patience.has_begun = inner.has_begun
         progress = (inner.num_requests, inner.is_answering)
-        if progress != self._progress or inner.is_answering:  # silence begins after the response
+        if progress != self._progress or inner.is_answering:  # the idle timeout starts after the response
             self._progress = progress
             patience.note_request(now)
         if inner.is_within_request:
@@ -282,7 +282,7 @@ class SocketServer:
     async def stop_listening(self) -> None:
         """Stop accepting clients; open connections remain."""
         # An accepted client gets its protocol a few iterations of the event loop later. If the listener were closed
-        # before, its socket would stay open forever.
+        # before then, the client's socket would stay open forever.
         for _ in range(4):
             await asyncio.sleep(0)
         if self._server is not None:

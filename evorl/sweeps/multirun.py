@@ -47,7 +47,7 @@ def train_runs(
     """
     resume_command = _resume_command(sweep, trust)
     with sweep.locked(), stop_on_signals(lambda: resume_advice(resume_command)) as should_stop:
-        if resume is not None:  # another process may have changed it before the lock
+        if resume is not None:  # another process may have changed the sweep before this one locked it
             sweep = SweepFolder.open(sweep.path, trust)
         for number, swept in enumerate(sweep.runs, start=1):
             if swept.state == "finished":

@@ -27,8 +27,8 @@ from evorl.training.preparation import check_build, with_fixed_source
 from evorl.training.start import RunPlace, RunStart, Trained
 
 _COMBINATIONS = 16  # number of combinations built before a value is rejected
-_COMPARISONS = 100  # largest number of steps at which the median pruner compares a trial
-# position in a range, from 0 to 1, of the inner value that is checked; irrational, so that the value is a fraction
+_COMPARISONS = 100  # maximum number of steps at which the median pruner compares a trial
+# position in a range, from 0 to 1, of the inner value that is checked; irrational, so that the value is not an integer
 _INNER = math.sqrt(2) - 1
 
 
@@ -142,7 +142,7 @@ def check_search(spec: RunSpec, check: Callable[[RunSpec], None]) -> SearchSetti
     for path, of_path in values.items():
         for number in range(len(of_path)):
             error, bounds, advice = error_of(path, number), over[path], ""
-            if isinstance(bounds, Mapping) and number == 2:  # the inner value, a fraction
+            if isinstance(bounds, Mapping) and number == 2:  # the inner value, which is not an integer
                 advice = " A range samples all values between its ends: list the valid ones instead."
                 if isinstance(bounds["low"], int) and error is None:
                     over[path] = {**bounds, "low": float(bounds["low"]), "high": float(bounds["high"])}
@@ -204,7 +204,7 @@ def _report(study: OptunaStudy, folder: RunFolder, num_trials: int, resume_comma
         num_pruned = sum(trial.state == "pruned" for trial in _ended(study))
         pruned = f" ({num_pruned} pruned)" if num_pruned else ""
         print(f"Best of {len(_ended(study))} settings{pruned}: {described}.")
-        print(f"Its run is {_run_of(trial, folder)[0].path}; {folder.path / 'search.csv'} lists all settings.")
+        print(f"Its run folder is {_run_of(trial, folder)[0].path}; {folder.path / 'search.csv'} lists all settings.")
     stopped = len(_ended(study)) < num_trials
     if stopped:
         print(f"To resume: {resume_command}", flush=True)

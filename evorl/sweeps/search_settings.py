@@ -39,7 +39,7 @@ class SearchSettings:
         if "trials" not in search:
             raise ValueError("search.trials is missing: set the number of trials, such as search.trials=30.")
         pruner = search.get("pruner") or PRUNERS[0]
-        check_names([pruner], PRUNERS, "pruner of searches (search.pruner)")
+        check_names([pruner], PRUNERS, "value of search.pruner")
         over = read_search_space(search.get("over"), "search.over")
         settings = cls(over, positive(search["trials"], "search.trials"), pruner)
         interval, total = (float(spec.workflow.get(name) or 0) for name in ("eval_interval", "total_timesteps"))
@@ -50,7 +50,7 @@ class SearchSettings:
             )
         if pruner != PRUNERS[0] and 0 < total < 2 * interval:
             raise ValueError(
-                f"search.pruner={pruner} compares the evaluations during a trial, but there is only one: "
+                f"search.pruner={pruner} compares the evaluations during a trial, but there would be only one: "
                 f"eval_interval={interval:g} is more than half of total_timesteps={total:g}. Decrease eval_interval."
             )
         if pruner != PRUNERS[0] and spec.parameters is not None:

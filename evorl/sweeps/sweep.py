@@ -86,7 +86,7 @@ def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
             tell(f"Stopped early. To resume: {command}")
             return Trained(None, True, folder.path)
         failures = tuple(
-            f"{describe_setting(setting)}: it diverged; last return of each seed: "
+            f"{describe_setting(setting)}: diverged; last return of each seed: "
             f"{', '.join(f'{value:,.1f}' for value in returns[member][max(returns[member])])}."
             for member, setting in enumerate(settings)
             if _has_diverged(returns[member])
@@ -131,8 +131,8 @@ def sweep_groups(spec: RunSpec, is_new: bool = True) -> tuple[SweepSettings, lis
     for group in groups:
         if is_new and not group.workflow.timesteps_per_iteration and (sweep.at_once or 1) > 1:
             raise ValueError(
-                f"sweep.at_once={sweep.at_once}: this algorithm counts its environment steps, so that settings trained "
-                "in parallel would share total_timesteps. Remove at_once: they are then trained one after another."
+                f"sweep.at_once={sweep.at_once}: in this algorithm, the steps per iteration vary, and settings trained "
+                "in parallel would share total_timesteps. Remove at_once to train them one after another."
             )
         if is_new and sweep.halving is not None:
             check_halving(group, sweep.halving)

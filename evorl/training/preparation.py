@@ -134,8 +134,8 @@ def _refuse_bytes(name: str, number: int, bytes_of_each: int, what: str) -> None
         return
     most = int(MEMORY_SHARE * available / bytes_of_each)
     raise ValueError(
-        f"{name}={number:,} is too large for {shown_bytes(available)} of memory, in any environment: the largest "
-        f"that may fit is {rounded(most):,}, at the minimum of {bytes_of_each:,} bytes for each of the {what}. --plan "
+        f"{name}={number:,} is too large for {shown_bytes(available)} of memory in any environment: the largest "
+        f"value that could fit is {rounded(most):,}, at {bytes_of_each:,} bytes or more for each of the {what}. --plan "
         "prints the actual size in this environment."
     )
 
@@ -180,7 +180,7 @@ def warm_start_from(run: str, spec: RunSpec, workflow: Workflow) -> tuple[RunSpe
         RunFolderError: the run does not exist.
         ForeignCodeError: ``run`` is an address from settings of an untrusted source, and the user does not allow it.
     """
-    from evorl.warm_start import warm_start  # with all evolutionary optimizers, which a plain training does not use
+    from evorl.warm_start import warm_start  # imports all evolutionary optimizers, which most runs do not use
 
     chosen = spec.init_from
     if is_address(run):
@@ -205,7 +205,7 @@ def _differing_activations(here: Mapping[str, Any], there: Mapping[str, Any], fo
         if part in after and old != new:
             yield (
                 f"{path}.{part}.activation is {inline_yaml(old)} in {folder.path} but {inline_yaml(new)} here, so that "
-                "the network computes other outputs from the same parameters: repeat the setting of that run to "
+                "the network computes different outputs from the same parameters: use the setting of that run to "
                 "continue from its policy."
             )
 

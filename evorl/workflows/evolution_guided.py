@@ -66,7 +66,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
     checkpoint_interval: float = 2.5e5
 
     foreign_keys: ClassVar[tuple[str, ...]] = (*GenerationalWorkflow.foreign_keys, "agent", "eval_chunk")
-    plan_rules: ClassVar[PlanRules] = PlanRules(evenly=False)  # default min_bytes: learners exchange gradients
+    plan_rules: ClassVar[PlanRules] = PlanRules(evenly=False)  # min_bytes is the default: learners exchange gradients
     evaluation_entries: ClassVar[tuple[str, ...]] = ("agent_state", "learners", "eval_key", "iterations")
     build_learner = staticmethod(build_learner)
 

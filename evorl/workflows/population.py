@@ -67,7 +67,7 @@ def as_member(workflow: Workflow, num_sharing: int = 1) -> Workflow:
     if isinstance(workflow, OffPolicyWorkflow) and workflow.replay.load is not None:
         raise ValueError(
             f"inner.replay.load={workflow.replay.load} is not supported, because the replay buffers of a population "
-            "start empty: set it to null, or compare settings of the inner algorithm by sweep= instead."
+            "start empty: set it to null, or compare settings of the inner algorithm with sweep= instead."
         )
     if num_sharing == 1:
         return workflow

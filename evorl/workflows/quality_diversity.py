@@ -25,7 +25,7 @@ from evorl.workflows.generational import GenerationalState, GenerationalWorkflow
 from evorl.workflows.off_policy_state import LearnerState
 from evorl.workflows.workflow import split_setup_keys
 
-MAP_BINS = 32  # bins per descriptor in a heat map of an archive without bins
+MAP_BINS = 32  # bins per descriptor in a heat map if the archive is not a grid
 FINE_BINS = 128  # pixels per descriptor if the map draws the cells themselves
 
 

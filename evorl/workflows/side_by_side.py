@@ -85,9 +85,9 @@ class SideBySideWorkflow(Workflow):
         if inner.env.steps_on_host or not inner.collector.is_one_program:
             raise ValueError(
                 "Training settings in parallel needs one compiled program, but the environments or actors of this run "
-                "are outside of JAX: use -m to train one run after another."
+                "run outside JAX: use -m to train one run after another."
             )
-        # A number of devices needs to divide only the rows; ``auto`` avoids numbers that divide nothing.
+        # ``evenly`` makes auto skip numbers of devices that divide nothing, but would reject an explicit number.
         rules = dataclasses.replace(inner.plan_rules, evenly=devices == "auto")
         options = {"num_seeds": len(seeds), "env_chunk": inner.env_chunk, "rules": rules}
         execution, _ = plan_execution(inner.env, devices, **options)

@@ -258,7 +258,7 @@ def test_a_failure_of_the_server_is_its_own() -> None:
         served({"n_step": Command(broken)}) as address,
         _connection(address) as connection,
     ):
-        assert _ask(connection, {"command": "n_step"}) == {"error": "the server has failed and stops."}
+        assert _ask(connection, {"command": "n_step"}) == {"error": "the server has failed and is shutting down."}
 
 
 def test_large_bodies_cross_tls(tmp_path: Path) -> None:

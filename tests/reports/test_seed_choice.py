@@ -38,7 +38,7 @@ def test_the_best_of_the_last_evaluation_is_chosen(folder: Path, timesteps: int,
 def test_the_untrained_policy_decides_nothing(folder: Path) -> None:
     choice = choose_seed(folder, 3, 99)
     assert choice.number == 0
-    assert "no evaluation of each seed" in choice.description
+    assert "no evaluations of single seeds" in choice.description
 
 
 def test_without_readable_metrics_it_is_the_first(folder: Path, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_a_hub_that_drips_its_headers_is_left(stand_in: StandIn, monkeypatch: py
 
 def test_a_server_without_commits_is_not_the_hub(stand_in: StandIn) -> None:
     stand_in.server.answers["/anna/policy/resolve/main/policy.zip"] = Answer(b"x", headers={"ETag": '"abc"'})
-    with raises_naming(RunFolderError, "hf://anna/policy", "states no commit"):
+    with raises_naming(RunFolderError, "hf://anna/policy", "names no commit"):
         download_from_hub("hf://anna/policy")
 
 

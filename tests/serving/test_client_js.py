@@ -211,9 +211,9 @@ def test_numbers_that_json_lacks_are_refused_and_not_sent(tmp_path: Path) -> Non
     with JsonServer(agents) as server:
         output = in_node(server, body, tmp_path)
     assert output == [
-        "TypeError: reward is NaN: JSON has no such number",
-        "TypeError: 1 is Infinity: JSON has no such number",
-        "TypeError: 0 is 1: JSON has no such number",
+        "TypeError: reward is NaN (number), which JSON cannot represent: send a finite number",
+        "TypeError: 1 is Infinity (number), which JSON cannot represent: send a finite number",
+        "TypeError: 0 is 1 (bigint), which JSON cannot represent: send a finite number",
         "ready",
     ]
     assert [message["command"] for message in server.messages] == ["init"]
@@ -231,10 +231,10 @@ def test_a_server_that_is_not_there_is_tried_for_and_a_closed_client_stops_tryin
     with JsonServer(agents) as server:
         output = in_node(server, body.replace("URL", json.dumps(url)), tmp_path)
     assert output == [
-        f"AgentError: no connection is available. 2 attempts at {url}",
+        f"AgentError: no connection is available after 2 attempts at {url}",
         1,
         True,
-        "AgentError: no connection is available. ",
+        "AgentError: no connection is available a",
         1 + 5,
         "AgentError: connection closed",
     ]

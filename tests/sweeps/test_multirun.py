@@ -45,7 +45,7 @@ def test_a_sweep_is_trained_by_one_process(tmp_path: Path, is_launched: bool) ->
 
     def train_twice(*_: object) -> Trained:
         before = (sweep.path / "sweep.json").read_bytes()
-        with raises_naming(RunFolderError, sweep.path, "already in training"):
+        with raises_naming(RunFolderError, sweep.path, "already being trained"):
             train_runs(SweepFolder.open(sweep.path), lambda *_: Trained(1.0, False), str)
         assert (sweep.path / "sweep.json").read_bytes() == before
         return Trained(7.5, False)

@@ -129,7 +129,7 @@ def test_two_processes_cannot_go_on_with_one_search(tmp_path: Path, capsys: pyte
     with pytest.raises(SystemExit):
         run(f"resume={folder}", "search.trials=2")
     held.release()
-    assert "is already in training" in capsys.readouterr().err
+    assert "is already being trained" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_a_sweep_in_training_is_running(
     monkeypatch.setattr(Part, "train", look)  # returns without an end, like a stopped part
     run(*QUICK, SETTINGS, f"runs_folder={tmp_path}")
     assert seen == [{"running"}]
-    assert "is already in training" in capsys.readouterr().err
+    assert "is already being trained" in capsys.readouterr().err
     assert states() == {"stopped"}
 
 

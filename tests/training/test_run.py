@@ -170,7 +170,7 @@ def test_a_run_that_another_process_resumed_first_is_unchanged(
     monkeypatch.setattr("evorl.training.run.restore", lambda *_: pytest.fail("a checkpoint was read before the lock"))
     with HeldState(folder.state):
         before = {path.name: path.read_bytes() for path in folder.path.iterdir() if path.is_file()}
-        with raises_naming(RunFolderError, folder.path, "already in training"):
+        with raises_naming(RunFolderError, folder.path, "already being trained"):
             train(spec, again)
         assert {path.name: path.read_bytes() for path in folder.path.iterdir() if path.is_file()} == before
 

@@ -1,6 +1,6 @@
 """Whole episodes acquired by the workers of a ``Batcher``, with an idle agent.
 
-Settings: ``num_envs``, ``num_workers``, ``env_args`` of ``make_busy_env``, ``num_episodes`` (of one measurement).
+Settings: ``num_envs``, ``num_workers``, ``env_args`` of ``make_busy_env``, ``num_episodes`` (per measurement).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def prepare() -> Any:
         assert episodes is not None, "it waits"
         return int(episodes.lengths.sum())
 
-    acquire()  # workers have started
+    acquire()  # starts the workers
     return lambda: timed(None, acquire)
 
 

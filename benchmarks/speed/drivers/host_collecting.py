@@ -1,7 +1,7 @@
-"""Steps of Gymnasium's CartPole with an idle agent: alone, collected, and stored with sampled batches.
+"""Steps of Gymnasium's CartPole with a scripted agent: alone, collected, and stored with sampled batches.
 
 Settings: ``what``, one of ``bare``, ``collected`` and ``replayed``; ``rollout_length``; ``batch_size`` of each sample;
-``capacity`` of the replay memory; ``num_rollouts`` of one measurement.
+``capacity`` of the replay memory; ``num_rollouts`` per measurement.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Alternating(HostAgent):
 
 
 def rollouts(mode: str, rollout_length: int, batch_size: int, capacity: int) -> Callable[[], None]:
-    """Return the function that takes one rollout."""
+    """Return a function that collects one rollout."""
     env, agent = gymnasium.make("CartPole-v1"), Alternating()
     if mode == "bare":
         obs, _ = env.reset(seed=0)

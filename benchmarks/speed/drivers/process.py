@@ -2,8 +2,8 @@
 
 Settings: ``arguments`` of Python (a ``.py`` file from the repository root), ``until`` (a text: the first line that
 contains it ends the measurement and the process), ``keep_cache`` (reuse the compiled programs of the previous start),
-``warm_up`` (arguments of the previous start, by default the same), ``state_of`` (overrides of ``train.py``: the size of
-their training's state is reported, too).
+``warm_up`` (arguments of the previous start, by default the same), ``state_of`` (overrides of ``train.py``; the size of
+the state of a training run with them is also reported).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def run_process(arguments: Sequence[str], cache_home: str, until: str | None = N
 
 
 def bytes_of_training(overrides: Sequence[str]) -> int:
-    """Return the bytes of a training's whole state: parameters, optimizers, environments, replay buffer."""
+    """Return the bytes of the complete state of a training run: parameters, optimizers, environments, replay buffer."""
     import jax
 
     from evorl.assembly import workflow_from_config

@@ -1,4 +1,4 @@
-"""A training server that receives broken frames while valid clients play: its memory, and losses of those clients.
+"""A training server that receives broken frames while valid clients play: its memory, and missing responses.
 
 Settings: ``frames`` (100,000), ``connections`` (50), ``clients`` (8, valid ones), ``seed``, ``cache``.
 """
@@ -19,13 +19,13 @@ from benchmarks.speed.drivers.serving_memory import resident_bytes
 from benchmarks.speed.serving import Clients
 from evorl.execution.runtime import prepare_runtime
 
-USUAL_MESSAGES = 60_000  # of valid clients alone, until memory reaches its usual level
+USUAL_MESSAGES = 60_000  # messages of valid clients until memory use is steady
 BEFORE_SECONDS = AFTER_SECONDS = 3.0
 LEAVING_SECONDS = 15.0  # time for the server to notice disconnected clients
 
 
 def become_usual(server: Server, honest: Mapping[str, Any]) -> None:
-    """Run valid clients until the server has allocated its usual memory."""
+    """Run valid clients until the memory use of the server is steady."""
     begun = server.count()
     players = Clients("wire_honest", {**honest, "pause": 0.0})
     while server.count() - begun < USUAL_MESSAGES and not players.is_over:

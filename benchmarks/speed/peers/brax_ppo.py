@@ -1,10 +1,10 @@
-"""brax's own PPO trainer, unchanged, and the function of JAX that it lacks.
+"""brax's own PPO trainer, unchanged, with the function that it needs and that JAX has removed.
 
 ``brax.training`` 0.14.2 calls ``jax.device_put_replicated``, which JAX 0.10 has removed. ``supply_replication``
-replaces it by an equivalent function based on ``jax.device_put``: stack copies, and shard the new axis over the
+replaces it with an equivalent function based on ``jax.device_put``: stack copies, and shard the new axis over the
 devices.
 
-As a script it starts a training with the settings of ``agent=ppo env=hopper`` and reports the end of the first step.
+As a script, it trains with the settings of ``agent=ppo env=hopper`` and reports the end of the first step.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def train(config: Mapping[str, Any], steps: int, num_epochs: int, after_epoch: C
         config: ``env``, ``backend``, ``hidden_sizes``, and arguments of brax's ``train``.
         steps: environment steps of an epoch.
         num_epochs: number of epochs.
-        after_epoch: called after each one.
+        after_epoch: called after each epoch.
     """
     warnings.simplefilter("ignore")
     supply_replication()

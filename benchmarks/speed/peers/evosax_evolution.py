@@ -18,7 +18,7 @@ from benchmarks.speed.child import read_settings, serve, timed
 
 
 def make_generation(settings: dict[str, Any]) -> tuple[Any, tuple, jax.Array]:
-    """evosax's generation: ask, evaluate, tell.
+    """Return evosax's generation: ask, evaluate, tell.
 
     Returns:
         The function ``(carry, key) -> (carry, None)``, its first carry, and the next key.

@@ -44,7 +44,7 @@ def prepare() -> Any:
         return jax.lax.scan(one_step, carry, jax.random.split(key, num_steps))[0]
 
     start = jax.jit(stepping.reset)(jax.random.split(jax.random.key(0), num_envs))
-    # Some steps return other types than a reset.
+    # In some libraries, dtypes after a step differ from those after a reset.
     first = jax.jit(one_step)(start, jax.random.key(1))[0]
     carries, key = [first], jax.random.key(2)
 
@@ -67,7 +67,7 @@ def playground(name: str, num_envs: int, resets: bool) -> Stepping:
     reset, step = jax.vmap(env.reset), jax.vmap(env.step)
     if resets:
         wrapped = wrapper.wrap_for_brax_training(env, episode_length=config.episode_length)
-        # Its wrappers require the shape of legacy keys.
+        # The wrappers of the library require the shape of legacy keys.
         reset, step = (lambda keys: wrapped.reset(jax.random.key_data(keys))), wrapped.step
     return Stepping(
         reset,

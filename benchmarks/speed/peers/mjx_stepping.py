@@ -1,9 +1,9 @@
 """MJX by itself: ``jax.vmap(mjx.step)`` in a scan, with random actions and nothing else.
 
 No rewards, no observations, and no ends of episodes: a body that falls remains on the ground. If that changes the
-cost of a step, compare with a task that never ends.
+cost of a step, compare on a task that never ends.
 
-Settings: ``env`` (name of a task on MJX, whose model and frame skip it has, ``parallel``), ``steps`` (environment steps
+Settings: ``env`` (name of an MJX task, whose model and frame skip are used, ``parallel``), ``steps`` (environment steps
 in one measurement).
 """
 

@@ -1,7 +1,7 @@
 """Training with Stable-Baselines3, or with sbx, its counterpart on JAX, without evaluation; compilation is excluded.
 
 Settings: ``library`` (stable_baselines3, the default, or sbx), ``algorithm``, ``config`` (arguments of its class),
-``env`` (a name of Gymnasium), ``num_envs`` (stepped one after another in this process, as is usual there),
+``env`` (a name of Gymnasium), ``num_envs`` (stepped one after another in this process, as by default),
 ``normalize_obs``, ``steps`` (environment steps in one measurement), ``warmup_steps`` (before the first one),
 ``threads`` (of torch; 1 by default, which is faster for small networks), ``cache``.
 """
@@ -46,7 +46,7 @@ def make_envs(settings: dict[str, Any]) -> Any:
 
 def prepare() -> Any:
     settings = read_settings()
-    warnings.simplefilter("ignore")  # advice of another library to its users
+    warnings.simplefilter("ignore")  # the library's advice on its settings
     import torch
 
     torch.set_num_threads(settings.get("threads", 1))

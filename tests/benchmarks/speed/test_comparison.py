@@ -153,7 +153,7 @@ def test_memory_of_the_bare_process_is_without_its_own_state():
     [
         ("{a: {driver: training}}", "{ratio: [a, b]}", ("'b'", "['a']")),
         ("{a: {driver: trainng}}", "{value: a}", ("'trainng'", "driver")),
-        ("{a: {driver: training}}", "{at_least: 1}", ("a bar has",)),
+        ("{a: {driver: training}}", "{at_least: 1}", ("a bar needs",)),
     ],
 )
 def test_mistakes_in_the_file_are_told(tmp_path, sides, bar, parts):

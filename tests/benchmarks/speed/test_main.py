@@ -21,7 +21,7 @@ def test_a_comparison_that_does_not_exist_is_told(capsys):
 def test_a_peer_without_its_python_is_left_out(name, peer, capsys, monkeypatch):
     monkeypatch.delenv(f"{peer.upper()}_PYTHON", raising=False)
     assert main([name]) == 0
-    assert capsys.readouterr().out == f"{name}: left out, --{peer}-python is not given\n"
+    assert capsys.readouterr().out == f"{name}: skipped, because --{peer}-python is not set\n"
 
 
 def test_a_peer_is_run_by_its_python(capsys, monkeypatch):
