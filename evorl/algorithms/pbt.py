@@ -108,7 +108,8 @@ class PBTWorkflow(Workflow[PopulationState]):
         execution, _ = plan_execution(env, spec.devices, spec.num_seeds, env_chunk, num_members=pop_size)
         members = as_member(members, pop_size if settings.get("shared_replay") else 1)
         member_fields = {name: getattr(members, name) for name in ("agent", "eval_env", "keeping", *_SHARED)}
-        space = SearchSpace.from_config(spec.workflow.get("search_space"), members, OF_THE_LOOP)
+        without_effect = (*OF_THE_LOOP, *members.foreign_keys)
+        space = SearchSpace.from_config(spec.workflow.get("search_space"), members, without_effect)
         return cls(inner=members, search_space=space, execution=execution, **member_fields, **settings)
 
     @property

@@ -42,7 +42,7 @@ class SearchSpace(PyTreeNode):
         Args:
             config: mapping with dotted or nested paths; entries that are ``None`` are ignored.
             workflow: workflow whose numbers are searched.
-            not_searched: paths of numbers that cannot be searched because they are settings of the whole run.
+            not_searched: paths of numbers that have no effect on a member, such as settings of the whole run.
 
         Raises:
             ValueError: the space is empty, a path is listed twice or is not a number to search, or bounds are invalid.

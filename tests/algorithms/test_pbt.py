@@ -303,6 +303,10 @@ def test_members_whose_iterations_differ_in_length() -> None:
             {"search_space": {"total_timesteps": {"low": 1, "high": 2}}},
             ("unknown numeric setting", "'total_timesteps'"),
         ),
+        (
+            {"inner": inner_config("neuroevolution"), "search_space": {"discount": {"low": 0.9, "high": 0.99}}},
+            ("unknown numeric setting", "'discount'", "optimizer.lr_schedule.decay"),
+        ),
         ({"shared_replay": True}, ("shared_replay=true", "off-policy", "PPOWorkflow")),
         ({"devices": 3}, ("4 members", "3 devices", "pop_size")),
     ],
