@@ -48,7 +48,7 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/agents/test_(intrinsic|actor_critic)\.py::test_(any|every|two|replay)_",
         r"tests/agents/test_intrinsic\.py::test_(a_training_is_resumed|no_key|diayn|a_repeated_step\w*\[(?!rnd-CartPole))",
         r"tests/agents/test_actor_critic\.py::test_\w+\[(dilated|lstm|lru|gtrxl)",
-        r"tests/test_rollout\.py::test_memory_is_threaded\w*\[2",
+        r"tests/test_rollout\.py::test_memory_is_threaded\w*\[(\w+-2|Fast)",
     ),
     # Short: PPO and SAC train from the command line; invalid values, full disks and documented agents are tested once.
     "start of a further agent, and further values of settings, from the command line": (
