@@ -48,7 +48,7 @@ def summarize(values: Sequence[float]) -> Summary:
 
 
 def improvement(ours: Sequence[float], theirs: Sequence[float]) -> Improvement:
-    """Return P(ours > theirs) of the scores ``[n]`` and ``[m]``; ties count one half."""
+    """Return P(ours > theirs) of scores ``[n]`` and ``[m]``; ties count one half, the interval resamples both."""
     scores = [np.asarray(ours, np.float64), np.asarray(theirs, np.float64)]
     low, high = stratified_interval(scores, lambda drawn: probability_of_improvement(drawn[:1], drawn[1:]))
     return Improvement(float(probability_of_improvement(scores[:1], scores[1:])), float(low), float(high))

@@ -44,7 +44,8 @@ first line of a run shows its result:
 published number of environment steps; of a stale result, of the last evaluation. The return of a seed is the mean over
 20 episodes of the greedy policy. A result is *current* if its training settings equal those composed now. All others
 are *stale*: the settings have changed since, or were not stored, so today's settings may give another result.
-`python -m benchmarks.learning --all` records stale results again. [Benchmarks](../benchmarks.md#learning): the rules.
+`python -m benchmarks.learning --all` records stale results again. See the rules in
+[Benchmarks](../benchmarks.md#learning).
 """
 
 FAMILIES = """
