@@ -1,4 +1,4 @@
-"""Rollouts: steps of agents in environments; except for ``evorl.interop``, all of them are computed here."""
+"""Rollouts: steps of agents in vectorized environments, for training, evaluation and rendering."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def env_step(
     """Step the agent and its environments once; return the next state and the transition, leaves ``[B, ...]``.
 
     The environment state includes the agent's recurrent state, which the agent reads from ``extras.recurrent_state``.
-    The agent returns the next recurrent state in its extra outputs; zeros replace this state where an episode starts.
+    The agent returns the next recurrent state in its extra outputs; zeros replace it where an episode ended or starts.
     """
     actions, policy_extras = choose_actions(action_fn, env_state, agent_state, key)
     next_state = env_fn(without_recurrent_state(env_state), actions)
@@ -148,7 +148,8 @@ def act_again(
     """Compute an agent's actions for recorded observations, step by step.
 
     In every row, a recurrent state starts as ``batch.info.recurrent_state``, or as zeros if missing, and is reset to
-    zeros after steps at which ``batch.data.dones`` is True. Gradients flow through all steps.
+    zeros after steps at which ``batch.data.dones`` is True; for steps in the mode ``ENVPOOL``, these must include the
+    reset steps (``info.is_reset_step``). Gradients flow through all steps.
 
     Args:
         action_fn: ``agent.compute_actions`` or ``agent.evaluate_actions``.

@@ -141,12 +141,12 @@ def test_memory_is_threaded_stored_and_gone_where_an_episode_starts(
     batch, last = jax.jit(run)(env.reset(KEY))
     again, _ = jax.jit(run)(last)
     assert "recurrent" not in batch.extras.policy_extras
-    dones = np.concatenate([x.dones | x.extras.env_extras.is_reset_step for x in (batch, again)])
+    ends = np.concatenate([x.dones | x.extras.env_extras.is_reset_step for x in (batch, again)])
     obs = np.concatenate([batch.obs, again.obs])
     steps, first = (
         np.concatenate([batch.extras.recurrent_state[k], again.extras.recurrent_state[k]]) for k in ("steps", "first")
     )
-    assert dones.any(axis=0).all()
+    assert ends.any(axis=0).all()
     assert steps.max() > 1
     for env_id in range(NUM_ENVS):
         seen, start = 0, 0
@@ -154,22 +154,26 @@ def test_memory_is_threaded_stored_and_gone_where_an_episode_starts(
             assert steps[t, env_id] == seen
             np.testing.assert_array_equal(first[t, env_id], obs[start, env_id] if seen else 0.0)
             seen += 1
-            if dones[t, env_id]:
+            if ends[t, env_id]:
                 seen, start = 0, t + 1
 
 
 def _recalling(agent_state: AgentState, batch: SampleBatch, key: jax.Array) -> tuple[jax.Array, PyTreeDict]:
     """Policy that depends on all observations of the episode."""
-    total = batch.extras.recurrent_state + batch.obs
+    total = batch.extras.recurrent_state + batch.obs + 1
     return jnp.tanh(agent_state.params * total), PyTreeDict(recurrent_state=total, total=total)
 
 
-def test_an_agent_acts_again_as_it_did() -> None:
+@pytest.mark.parametrize("wrapper", [VmapAutoResetWrapper, EnvPoolVmapAutoResetWrapper])
+def test_an_agent_acts_again_as_it_did(wrapper: type[VectorEnv]) -> None:
     """Replayed actions equal the recorded ones for windows with episode ends, slices with their state, and episodes."""
-    env = VmapAutoResetWrapper(Countdown(), NUM_ENVS)
+    env = wrapper(Countdown(), NUM_ENVS)
     agent_state = AgentState(jnp.float32(0.1), recurrent_state=jnp.zeros(1))
+    options: Any = {"env_extra_fields": ("is_reset_step",)}
     _, last = rollout(env.step, _recalling, env.reset(KEY), agent_state, KEY, 2)
-    trajectory, _ = jax.jit(lambda state: rollout(env.step, _recalling, state, agent_state, KEY, LENGTH))(last)
+    run = jax.jit(lambda state: rollout(env.step, _recalling, state, agent_state, KEY, LENGTH, **options))
+    trajectory, _ = run(last)
+    trajectory = trajectory.replace(dones=trajectory.dones | trajectory.extras.env_extras.is_reset_step)
     assert np.asarray(trajectory.extras.recurrent_state[0]).any()
     window = padded_batch(jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), trajectory))
     window = window.replace(info=PyTreeDict(recurrent_state=window.data.extras.recurrent_state[:, 0]))
@@ -193,7 +197,7 @@ def test_gradients_go_through_what_is_acted_again() -> None:
         actions, _ = act_again(_recalling, AgentState(params, recurrent_state=jnp.zeros(1)), batch, KEY)
         return actions.sum()
 
-    slope = 1 / jnp.cosh(0.1) ** 2 + 3 / jnp.cosh(0.3) ** 2
+    slope = 2 / jnp.cosh(0.2) ** 2 + 5 / jnp.cosh(0.5) ** 2
     np.testing.assert_allclose(jax.grad(total)(jnp.float32(0.1)), slope, rtol=1e-5)
 
 

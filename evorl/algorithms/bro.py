@@ -160,7 +160,7 @@ class BROWorkflow(SACWorkflow):
     batch_size: int = 128
     learning_starts: float = 2500.0
     replay_capacity: int = 1_000_000
-    resets: tuple[int, ...] = (25_002,)  # updates; the paper resets after 15,000 steps
+    resets: tuple[int, ...] = (25_002,)  # updates; reached after 15,000 steps, as in the paper
     policy_delay: int = pytree_field(default=1, setting=False)
     actor_optimizer: Optimizer = Optimizer("adamw")
     critic_optimizer: Optimizer = Optimizer("adamw")

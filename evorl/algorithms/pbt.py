@@ -102,8 +102,8 @@ class PBTWorkflow(Workflow[PopulationState]):
         names = config_keys(cls) - {*BUILD_KEYS, *_SHARED, "inner", "search_space"}
         settings = fields_from_config(cls, {name: spec.workflow[name] for name in names if name in spec.workflow}, "")
         pop_size = settings.get("pop_size", cls.pop_size)
-        share = settings.get("total_timesteps", cls.total_timesteps) / pop_size
-        members = inner_workflow(spec, "inner", (*_SHARED, "evaluation"), ("devices", "num_seeds"), share)
+        steps_of_member = settings.get("total_timesteps", cls.total_timesteps) / pop_size
+        members = inner_workflow(spec, "inner", (*_SHARED, "evaluation"), ("devices", "num_seeds"), steps_of_member)
         env, env_chunk = members.env, members.env_chunk
         execution, _ = plan_execution(env, spec.devices, spec.num_seeds, env_chunk, num_members=pop_size)
         members = as_member(members, pop_size if settings.get("shared_replay") else 1)
@@ -135,8 +135,9 @@ class PBTWorkflow(Workflow[PopulationState]):
 
     def member(self, hyper_parameters: jax.Array) -> Workflow:
         """Return the inner workflow with one member's hyperparameters ``[D]`` and share of ``total_timesteps``."""
-        share = {"total_timesteps": self.total_timesteps / self.pop_size}
-        return with_leaves(self.inner, self.search_space.named(hyper_parameters) | share)
+        values = self.search_space.named(hyper_parameters)
+        copies = {name.removeprefix("learner."): x for name, x in values.items() if name.startswith("learner.agent.")}
+        return with_leaves(self.inner, values | copies | {"total_timesteps": self.total_timesteps / self.pop_size})
 
     def setup(self, key: Key) -> PopulationState:
         """Initialize the members, each with its own key and sampled hyperparameters."""

@@ -15,7 +15,7 @@ _CHOSEN = re.compile(r"agent|env|replay|evolution|inner|learner|(?:\w+\.)*(?:\w*
 # Mappings with unchecked keys: keyword arguments of a library.
 _FREE = re.compile(r"(?:\w+\.)*\w*optimizer\.options")
 
-_GIVE_WORDS = "Pass the setting on the command line, as in evorl run all key=value."
+_USE_COMMAND_LINE = "Pass the setting on the command line, as in evorl run all key=value."
 
 
 def training_words(app: AppConfig) -> list[str]:
@@ -30,7 +30,7 @@ def training_words(app: AppConfig) -> list[str]:
         if app.environment.get(name) is not None
     ]
     overrides = [f"agent={app.agent}", "env=remote", *spaces, *as_overrides(app.training)]
-    refuse_composed_code(map(_without_sign, overrides), APP_FILE, _GIVE_WORDS)
+    refuse_composed_code(map(_without_sign, overrides), APP_FILE, _USE_COMMAND_LINE)
     return overrides
 
 
@@ -49,7 +49,7 @@ def refuse_named_code(app: AppConfig, extra: Collection[str]) -> None:
     if names := {path: name for path, name in names.items() if settable(path) not in set_by_user}:
         raise ValueError(
             f"training in {APP_FILE} would run code outside evorl: {as_arguments(names)}. If you "
-            f"trust it, {_GIVE_WORDS[0].lower()}{_GIVE_WORDS[1:]}"
+            f"trust it, {_USE_COMMAND_LINE[0].lower()}{_USE_COMMAND_LINE[1:]}"
         )
 
 

@@ -92,7 +92,7 @@ def _describe_machine_error(error: RuntimeError | AssertionError) -> str | None:
     if not text and traceback.extract_tb(error.__traceback__)[-1].filename.endswith("xla_bridge.py"):
         text = "Unknown backend: 'cuda' requested, but no NVIDIA GPU is visible"  # JAX asserts that it has a platform
     if platform := _NO_PLATFORM.match(text):
-        return f"JAX cannot run on {platform[1]!r}: {platform[2]}. Set JAX_PLATFORMS=cpu, unset JAX_PLATFORM_NAME."
+        return f"JAX cannot run on {platform[1]!r}: {platform[2]}. Set JAX_PLATFORMS=cpu and unset JAX_PLATFORM_NAME."
     if "RESOURCE_EXHAUSTED" in text:
         first_line = text.strip().splitlines()[0]
         return f"This machine does not have enough memory ({first_line}). Use fewer environments, members or episodes."

@@ -17,6 +17,7 @@ from evorl.execution.memory import MEMORY_SHARE, shown_bytes
 from evorl.execution.preflight import Preflight, preflight
 from evorl.ops.terminal_text import counted
 from evorl.parameter_server.service import settle_parameters
+from evorl.runs.folder import trial_name
 from evorl.runs.spec import RunKind, RunSpec
 from evorl.sweeps.search import check_search
 from evorl.sweeps.sweep import sweep_groups
@@ -204,5 +205,5 @@ def _describe_files(spec: RunSpec, plan: Preflight, folder: Path | None) -> str:
     names += ["plots/"] if records and records.plot_episodes else []
     of_run = f"{', '.join(names)}, {checkpoints}"
     if spec.kind is RunKind.SEARCH:
-        return f"files         {path}: config.yaml, search.csv, study.log, trial_0000/ ...: {of_run}"
+        return f"files         {path}: config.yaml, search.csv, study.log, {trial_name(0)}/ ...: {of_run}"
     return f"files         {path}: {of_run}"

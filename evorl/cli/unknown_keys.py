@@ -97,7 +97,7 @@ def _chosen(key: str) -> Any:
 def _setting_without_entries(key: str, node: Any) -> str | None:
     """Return the parent setting of the key if it is a single value or null, without entries; else ``None``.
 
-    An empty mapping also counts, because Hydra replaces a single value by one while it resolves the key.
+    An empty mapping also counts: Hydra replaces a single value with an empty mapping while it resolves the key.
     """
     path: list[str] = []
     for name in key.split(".")[:-1]:

@@ -42,14 +42,14 @@ class SearchSpace(PyTreeNode):
         Args:
             config: mapping with dotted or nested paths; entries that are ``None`` are ignored.
             workflow: workflow whose numbers are searched.
-            not_searched: paths of numbers that have no effect on a member, such as settings of the whole run.
+            not_searched: settings that have no effect on a member, with all their entries.
 
         Raises:
             ValueError: the space is empty, a path is listed twice or is not a number to search, or bounds are invalid.
         """
         searched: dict[str, tuple[float, float, bool]] = {}
         leaves = named_leaves(workflow).items()
-        numbers = [name for name, leaf in leaves if isinstance(leaf, float) and name not in not_searched]
+        numbers = [n for n, leaf in leaves if isinstance(leaf, float) and n.partition(".")[0] not in not_searched]
         for path, bounds in space_entries(checked_mapping(config, "search_space"), _BOUNDS[:2]):
             if path in searched:
                 raise ValueError(f"search_space has {path} twice: remove one of them.")

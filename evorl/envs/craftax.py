@@ -28,7 +28,7 @@ from evorl.types import Action, Key, PyTreeDict
 
 ENV_NAMES = ("Craftax-Symbolic-v1", "Craftax-Classic-Symbolic-v1")
 EXCLUDED = {
-    f"Craftax-{kind}Pixels-v1": f"its observations are images: use Craftax-{kind}Symbolic-v1"
+    f"Craftax-{kind}Pixels-v1": f"its observations are images; use Craftax-{kind}Symbolic-v1"
     for kind in ("", "Classic-")
 }
 _NO_LIMIT = 2**31 - 1

@@ -25,7 +25,7 @@ from evorl.types import Action, Key, Observation, PyTreeData, PyTreeDict
 Tree = TypeVar("Tree")
 Run = TypeVar("Run", bound=Any)
 DEFAULT_MAX_EPISODE_STEPS = 1000
-STEPS_AT_ONCE = 64  # steps between checks if all episodes have ended, on an accelerator
+STEPS_AT_ONCE = 64  # steps between two checks whether all episodes have ended, on an accelerator
 NO_FAULT = 2**31 - 1  # stands for "no fault" in place of a step number
 _OF_POLICY = -1  # marks a non-finite action: later faults are not the environment's
 

@@ -46,7 +46,7 @@ def idle_reasons(workflow: Any, total: float | None = None, above: str = "") -> 
     if hasattr(workflow, "generation_interval"):
         yield from _population_reasons(workflow)
     elif hasattr(workflow, "num_learners"):
-        yield from _guided_evolution_reasons(workflow.learner, total)
+        yield from _guided_evolution_reasons(workflow.learner, total, f"{above}learner.learning_starts")
     elif hasattr(workflow, "learning_starts"):
         yield from _replay_reasons(workflow, total, above)
     elif getattr(workflow.agent, "normalize_advantages", False):
@@ -112,7 +112,8 @@ def _replay_reasons(workflow: Any, total: float, above: str) -> Iterator[str]:
     total = max(1, int(total) // steps) * steps
     starts, length = float(workflow.learning_starts), getattr(workflow.replay_buffer, "length", 1)
     count, delay = num_updates(workflow, total), getattr(workflow, "updates_per_policy_update", 1)
-    training = f"the run's {total:,.0f} steps"
+    learner = "a member" if above else "the run"
+    training = f"{learner}'s {total:,.0f} steps"
     if not workflow.offline and starts >= total:
         yield (
             f"{above}learning_starts={starts:,.0f} is not less than {training}. Choose a smaller one, such as "
@@ -131,7 +132,7 @@ def _replay_reasons(workflow: Any, total: float, above: str) -> Iterator[str]:
         )
     elif count < delay:
         yield (
-            f"{above}policy_delay={delay}: the policy is first updated after {delay} critic updates, but the run has "
+            f"{above}policy_delay={delay}: the policy is first updated after {delay} critic updates, but {learner} has "
             f"only {count}. Choose a smaller one, or a larger {above}updates_per_iteration or total_timesteps."
         )
 
@@ -159,13 +160,12 @@ def _population_reasons(workflow: Any) -> Iterator[str]:
         yield from idle_reasons(workflow.inner, generations * steps / workflow.pop_size, "inner.")
 
 
-def _guided_evolution_reasons(learner: Any, total: float) -> Iterator[str]:
+def _guided_evolution_reasons(learner: Any, total: float, name: str) -> Iterator[str]:
     starts = float(learner.learning_starts)
     if starts >= total:
         yield (
-            f"learner.learning_starts={starts:,.0f} is not less than total_timesteps={total:,.0f}, so that the learner "
-            f"makes no update. Choose a smaller one, such as learner.learning_starts={total // 10:,.0f}, or a larger "
-            "total_timesteps."
+            f"{name}={starts:,.0f} is not less than total_timesteps={total:,.0f}, so that the learner "
+            f"makes no update. Choose a smaller one, such as {name}={total // 10:,.0f}, or a larger total_timesteps."
         )
 
 

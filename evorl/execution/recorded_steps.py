@@ -105,7 +105,7 @@ def with_recorded_steps(workflow: Any, state: S) -> S:
     num_envs = learner.num_stored_envs
     num_rows = len(columns["rewards"]) // num_envs
     rows = jax.tree.map(lambda x: _time_major(x, num_rows, num_envs), stored.replace(extras=extras))
-    rows.dones[-1] = True  # the next step is not stored with the last step of an environment's piece
+    rows.dones[-1] = True  # the step after the last one of an environment's piece is not stored
     _check_slots(learner, rows.dones, named)
     at_once = max(1, MAX_AT_ONCE // num_envs)
     for start in range(0, num_rows, at_once):

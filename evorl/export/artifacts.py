@@ -94,8 +94,8 @@ def policy_graph(policy: PortablePolicy) -> Graph:
     Raises:
         NoRule: an operation is not supported, or merges the batch axis with another; or a port is in bfloat16.
     """
-    if any(port.dtype.name == "bfloat16" for port in (*policy.inputs, *policy.outputs)):
-        raise NoRule("only format=jax supports inputs and outputs in bfloat16.")
+    if narrow := [port.name for port in (*policy.inputs, *policy.outputs) if port.dtype.name == "bfloat16"]:
+        raise NoRule(f"only format=jax supports bfloat16, the dtype of {', '.join(narrow)}.")
     (rows,) = export.symbolic_shape("rows")
     specs = [jax.ShapeDtypeStruct((rows, *port.shape), port.dtype) for port in policy.inputs]
     names = [port.name for port in policy.inputs]

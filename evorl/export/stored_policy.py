@@ -23,6 +23,7 @@ from evorl.execution.runtime import prepare_for
 from evorl.execution.seeds import state_of_seed
 from evorl.export.portable_policy import NEXT, PortablePolicy, portable_policy
 from evorl.networks.recurrent import computing_in
+from evorl.ops.trees import row_of
 from evorl.reports.seed_choice import SeedChoice, choose_seed
 from evorl.runs.best_run import find_run
 from evorl.runs.checkpointer import RunCheckpointer
@@ -228,7 +229,7 @@ class LoadedPolicy:
         outputs = {name: np.asarray(x) for name, x in outputs.items()}
         self._memory = {name: outputs[NEXT + name] for name in self._memory}
         actions = self._policy.action_of(outputs)
-        return jax.tree.map(lambda x: x[0], actions) if is_single else actions
+        return row_of(actions) if is_single else actions
 
 
 def load_policy(

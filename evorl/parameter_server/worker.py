@@ -69,7 +69,7 @@ def settings_for(workflow: Workflow, settings: Mapping[str, Any] | None = None) 
         settings: values for ``ParameterServerSettings``, such as mode and send; ``None`` for the defaults.
 
     Raises:
-        ValueError: a setting is invalid, or ``send="gradient"`` with several optimizers.
+        ValueError: a setting is invalid, or ``send="gradient"`` with several optimizers or an adaptive learning rate.
     """
     name, optimizer = next(iter(optimizers_of(workflow).items()))
     if isinstance(workflow, ActorCriticWorkflow):  # paths of the server's parameters start with the optimizer's name
@@ -81,6 +81,11 @@ def settings_for(workflow: Workflow, settings: Mapping[str, Any] | None = None) 
         raise ValueError(
             f"{type(workflow).__name__} applies several optimizers ({', '.join(names)}) in one update, each to the "
             "result of the previous one, which parameters.send=gradient does not support: set parameters.send=delta."
+        )
+    if server_settings.send == "gradient" and getattr(workflow, "desired_kl", None) is not None:
+        raise ValueError(
+            "desired_kl adapts the learning rate of a worker, but with parameters.send=gradient the server applies the "
+            "gradients, with its own rate: set parameters.send=delta, or desired_kl=null."
         )
     return server_settings
 

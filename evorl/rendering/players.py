@@ -13,6 +13,7 @@ from evorl.ec.archives import Archive, ArchiveState
 from evorl.episodes.replay import Player
 from evorl.evaluators.population_evaluator import with_policy
 from evorl.ops.selection import best_member
+from evorl.ops.trees import row_of
 from evorl.types import State
 from evorl.workflows.workflow import Workflow
 
@@ -33,8 +34,7 @@ def best_policy(state: State) -> AgentState:
     """Return the agent state that evaluations use, from the state of one seed; in a population, the best member's."""
     if "members" not in state:
         return state.agent_state
-    best = best_member(state.scores)
-    return jax.tree.map(lambda x: x[best], state.members.agent_state)
+    return row_of(state.members.agent_state, best_member(state.scores))
 
 
 def players_of(workflow: Workflow, state: State, num_episodes: int, cells: int | Sequence[int] | None) -> list[Player]:

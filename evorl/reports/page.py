@@ -167,7 +167,7 @@ class Report:
         varied = comparison.varied_settings(self.runs)
         shared = set.intersection(
             *(set(comparison.settings_of(run)) for run in self.runs)
-        )  # settings that only one algorithm has are not compared
+        )  # settings that some run lacks are not compared
         names = [*varied, *(n for n in comparison.differing_settings(self.runs) if n in shared and n not in varied)]
         content: list[Content] = []
         if names and len(self.groups) <= MAX_COLUMNS:

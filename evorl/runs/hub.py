@@ -58,7 +58,7 @@ def download_from_hub(address: str) -> Path:
     except Exception as error:  # errors of the library and of its HTTP client share no base class
         raise _failed(f"{address} was not downloaded", error) from error
     if not re.fullmatch(r"[0-9a-f]{40}", file.commit_hash or ""):
-        raise RunFolderError(f"{address} was not downloaded: the response of {url} names no commit, unlike the Hub.")
+        raise RunFolderError(f"{address} was not downloaded: the response of {url} names no commit, as the Hub's do.")
     if file.size is None or file.size > MAX_BYTES:
         size = "an unknown size" if file.size is None else f"{file.size:,} bytes"
         raise RunFolderError(f"{address}: {FILE} has {size}, but at most {MAX_BYTES:,} bytes are allowed.")

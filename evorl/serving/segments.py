@@ -48,7 +48,7 @@ class Segments:
             need this, because their state after a cut does not belong to the running episode.
 
     Attributes:
-        dropped: number of segments dropped so far because of their age; with max_lag above 0, also of skipped steps.
+        dropped: number of segments dropped so far because of their age; with max_lag above 0, plus skipped steps.
         version: version of the current policy.
     """
 

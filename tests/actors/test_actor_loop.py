@@ -70,7 +70,7 @@ def test_episodes_of_an_actor_that_was_replaced_end_in_the_replay_buffer() -> No
 
 def test_environments_that_actors_cannot_share_are_refused_when_they_are_built() -> None:
     pair = {"factory": "tests.support.toy_envs:TugOfWar", "max_episode_steps": 5}
-    with raises_naming(ValueError, "num_envs=6", "environment, 2.", "actors.count=2", "multiple of 4"):
+    with raises_naming(ValueError, "num_envs=6", "agents", "actors.count=2", "multiple of 4"):
         build("ppo", {"kind": "inline", "count": 2}, pair, num_envs=6, num_minibatches=1)
     with raises_naming(ValueError, "2 agents", "per actor in async mode", "3 rows"):
         build("impala", {"kind": "inline", "count": 2, "mode": "async"}, pair, num_envs=6)

@@ -16,9 +16,9 @@ from evorl.agent import AgentState
 from evorl.algorithms.cemrl import CEMRLWorkflow
 from evorl.evaluators.population_evaluator import with_policy
 from evorl.execution import programs
+from evorl.ops.trees import row_of
 from evorl.sample_batch import SampleBatch
 from evorl.types import State
-from evorl.workflows.nested_learner import row_of
 from tests.conformance.workflow import WorkflowContract
 from tests.support.errors import raises_naming
 from tests.support.small_workflows import (

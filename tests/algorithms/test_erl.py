@@ -14,9 +14,9 @@ import pytest
 from evorl.algorithms.erl import ERLWorkflow
 from evorl.execution import programs
 from evorl.execution.restoration import restore
+from evorl.ops.trees import row_of
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.types import State
-from evorl.workflows.nested_learner import row_of
 from tests.conformance.workflow import WorkflowContract
 from tests.support.errors import raises_naming
 from tests.support.small_workflows import (

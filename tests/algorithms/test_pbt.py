@@ -307,6 +307,10 @@ def test_members_whose_iterations_differ_in_length() -> None:
             {"inner": inner_config("neuroevolution"), "search_space": {"discount": {"low": 0.9, "high": 0.99}}},
             ("unknown numeric setting", "'discount'", "optimizer.lr_schedule.decay"),
         ),
+        (
+            {"inner": inner_config("erl"), "search_space": {"agent.noise.scale": {"low": 0.1, "high": 0.2}}},
+            ("unknown numeric setting", "'agent.noise.scale'", "learner.agent.noise.scale"),
+        ),
         ({"shared_replay": True}, ("shared_replay=true", "off-policy", "PPOWorkflow")),
         ({"devices": 3}, ("4 members", "3 devices", "pop_size")),
     ],

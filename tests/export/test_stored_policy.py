@@ -107,10 +107,14 @@ def test_memory_is_kept_for_each_row_and_forgotten(tmp_path: Path) -> None:
     assert np.abs(start).max() <= 2.0
 
 
-def test_of_a_population_the_best_member_acts_with_its_hyperparameters() -> None:
+@pytest.mark.parametrize("outer", [None, "erl"])
+def test_of_a_population_the_best_member_acts_with_its_hyperparameters(outer: str | None) -> None:
     """Sampled actions have the exploration noise of the best member, not the one in the config."""
     noise = {"agent": {"noise": {"scale": {"low": 0.5, "high": 1.0}}}}
-    inner = {**inner_config("td3"), "agent": {"noise": {"scale": 0.0}}}
+    if outer is not None:
+        noise = {"learner": noise}
+    learner = {**inner_config("td3"), "agent": {"noise": {"scale": 0.0}}}
+    inner = learner if outer is None else inner_config(outer) | {"learner": learner | {"num_envs": 1}}
     workflow: Any = small("pbt", "Pendulum-v1", inner=inner, search_space=noise, pop_size=3)
     state = workflow.init(0)
     state.scores = np.asarray([1.0, np.nan, 5.0], np.float32)

@@ -130,6 +130,14 @@ def test_several_gradient_steps_are_refused() -> None:
         worker.work(worker.served.params_of(worker.agent_state), 0)
 
 
+def test_an_adaptive_learning_rate_is_refused() -> None:
+    """The worker would adapt a rate that the server, which takes the steps, does not know."""
+    workflow = small("ppo", num_epochs=1, num_minibatches=1, desired_kl=0.01)
+    with raises_naming(ValueError, "desired_kl", "send=delta"):
+        settings_for(workflow, {"send": "gradient"})
+    assert settings_for(workflow, {"send": "delta"}).send == "delta"
+
+
 def test_several_optimizers_are_refused() -> None:
     workflow = small("sac", "Pendulum-v1")
     with raises_naming(ValueError, "SACWorkflow", "actor_optimizer", "send=delta"):

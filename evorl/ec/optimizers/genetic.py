@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from evorl.ec.fitness_shaping import failures_to_minus_inf
 from evorl.ec.operators.parent_selection import tournament_selection, truncation_selection
 from evorl.ec.optimizers.breeding import BreedingOptimizer
+from evorl.ops.trees import row_of
 from evorl.types import Key, Params, PyTreeDict
 
 UNKNOWN = jnp.finfo(jnp.float32).min  # elite fitness before the first evaluation: the lowest finite float32
@@ -65,4 +66,4 @@ class GeneticAlgorithm(BreedingOptimizer):
 
     def solution(self, state: PyTreeDict) -> Params:
         """Return the best individual of the last evaluated generation; before the first one, the initial solution."""
-        return jax.tree.map(lambda x: x[0], state.population)
+        return row_of(state.population)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from evorl.ec.operators.parent_selection import tournament_selection
 from evorl.ec.operators.pareto import nsga2_order
 from evorl.ec.optimizers.multi_objective_optimizer import MultiObjectiveOptimizer
+from evorl.ops.trees import row_of
 from evorl.types import Key, Params, PyTreeDict
 
 
@@ -47,4 +48,4 @@ class NSGA2(MultiObjectiveOptimizer):
 
     def solution(self, state: PyTreeDict) -> Params:
         """Return a parent at one end of the Pareto front; before the first generation, the initial solution."""
-        return jax.tree.map(lambda x: x[0], state.parents)
+        return row_of(state.parents)

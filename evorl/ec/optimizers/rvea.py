@@ -19,6 +19,7 @@ from evorl.ec.operators.reference_vectors import (
 )
 from evorl.ec.optimizers.multi_objective_optimizer import MultiObjectiveOptimizer
 from evorl.fields import Within
+from evorl.ops.trees import row_of
 from evorl.types import Key, Params, PyTreeDict
 
 
@@ -100,7 +101,7 @@ class RVEA(MultiObjectiveOptimizer):
         individuals, objectives = self.join(state, fitness)
         survivors, is_filled = best_by_vector(objectives, state.vectors, state.progress**self.alpha)
         objectives = jnp.where(is_filled[:, None], objectives.at[survivors].get(mode="clip"), -jnp.inf)
-        survivors = jnp.where(is_filled, survivors, jnp.arange(self.num_parents))  # any row for vectors without one
+        survivors = jnp.where(is_filled, survivors, jnp.arange(self.num_parents))  # else an arbitrary row
         parents = jax.tree.map(lambda x: x[survivors], individuals)
 
         def select(key: Key, count: int) -> jax.Array:
@@ -131,4 +132,4 @@ class RVEA(MultiObjectiveOptimizer):
     def solution(self, state: PyTreeDict) -> Params:
         """Return the parent of the first vector that has one; before the first generation, the initial solution."""
         row = jnp.argmax(state.objectives[:, 0] > -jnp.inf)
-        return jax.tree.map(lambda x: x[row], state.parents)
+        return row_of(state.parents, row)
