@@ -39,7 +39,8 @@ def check_env_from_arguments(arguments: Sequence[str]) -> Trial:
     settings, unnamed = read_options(arguments, CHECK_ENV, "evorl check-env", unnamed="module:function")
     if len(unnamed) != 1:
         raise ValueError(
-            f"expected one environment (function or class), got {' '.join(unnamed) or 'none'}: use evorl check-env my:Walk."
+            f"expected one environment (function or class), got {' '.join(unnamed) or 'none'}: use evorl check-env "
+            "my:Walk."
         )
     return _check(unnamed[0], settings)
 
