@@ -33,11 +33,11 @@ ROOT = Path(__file__).resolve().parents[1]
 # of downloads and advice for general defaults (480); a training enters 70 of these lines, in two files. Two functions
 # of a launcher receive a DictConfig from Hydra.
 BARS: dict[str, float] = {
-    "lines of the functions that a PPO step enters": 1228,
+    "lines of the functions that a PPO step enters": 1227,
     "files of the functions that a PPO step enters": 26,
     "lines of the functions that a SAC step enters": 1470,
     "files of the functions that a SAC step enters": 31,
-    "lines of the functions that evorl train enters before a step": 5540,
+    "lines of the functions that evorl train enters before a step": 5531,
     "files of the functions that evorl train enters before a step": 102,
     "files that the import of algorithms/ppo.py reads": 126,
     "lines of configs/agent that stand in another of its files, %": 48.5,
@@ -56,7 +56,7 @@ BARS: dict[str, float] = {
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 7,
-    "lines of the package": 75221,
+    "lines of the package": 75202,
     "breaches of the rules of English": 0,
 }
 # Target values of measures.
