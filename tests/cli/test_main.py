@@ -152,7 +152,7 @@ def test_a_run_that_is_in_training_is_left_alone(run, trained: RunFolder) -> Non
     held.release()
     assert out == ""
     assert err.startswith(f"Error: {trained.path} ")
-    assert_names(err, "in training")
+    assert_names(err, "being trained")
     assert err.count("\n") == 1
     assert sorted((path, path.stat().st_mtime) for path in trained.path.rglob("*")) == before
 

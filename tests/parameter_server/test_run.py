@@ -96,7 +96,7 @@ def test_no_name_of_a_metric_ends_the_run(tmp_path: Path) -> None:
         try:
             run.commands.push(header | {"metrics": {name: 1.0}, "episodes": [2, 10.0, 16]}, body)
         except CommandRefused as error:
-            assert_names(str(error), "name of a metric", repr(name))
+            assert_names(str(error), "metric name", repr(name))
             refused.add(name)
     _push(run, [len(NAMES)])
     run.end()
@@ -110,7 +110,7 @@ def test_no_name_of_a_metric_ends_the_run(tmp_path: Path) -> None:
 def test_two_names_that_become_one_are_refused() -> None:
     run = _run(None, eval_interval=0)
     header = {"worker": "w", "sequence": 1, "step": 0, "updates": 0, "steps": 64, "metrics": {"a b": 1.0, "a\tb": 2.0}}
-    with raises_naming(CommandRefused, "name of a metric", "'a b'"):
+    with raises_naming(CommandRefused, "metric name", "'a b'"):
         run.commands.push(header, bytes(run.commands.layout.num_bytes))
 
 

@@ -62,10 +62,10 @@ def test_a_failure_stays_said(tmp_path: Path) -> None:
 def test_two_trainings_do_not_share_a_folder(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     first = StateRecorder(path)
-    with raises_naming(RunFolderError, tmp_path, "in training"):
+    with raises_naming(RunFolderError, tmp_path, "being trained"):
         StateRecorder(path)
     first.start(make_plan())
-    with raises_naming(RunFolderError, tmp_path, "in training"):
+    with raises_naming(RunFolderError, tmp_path, "being trained"):
         StateRecorder(path)
     first.close()
     StateRecorder(path).close()

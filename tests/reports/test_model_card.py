@@ -37,7 +37,7 @@ def test_a_card_tells_how_the_policy_was_trained(tmp_path: Path) -> None:
     _, facts = card_of(tmp_path)
     assert facts["agent"] == "ppo"
     assert facts["environment"] == "gymnax/CartPole-v1"
-    assert facts["seeds"].startswith("3, ")
+    assert facts["seeds"].startswith("3 (")
     assert facts["steps"].startswith("3,000 ")
     assert "31.0" in facts["score"]
     assert "from 30.0 to 32.0 over the seeds" in facts["score"]

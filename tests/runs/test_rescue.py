@@ -146,7 +146,7 @@ def test_a_folder_is_watched_by_its_config(tmp_path: Path) -> None:
     watched.refuse_missing()
     folder.path.rename(tmp_path / "other")
     assert watched.is_missing
-    with raises_naming(FolderMissing, f"moved to {tmp_path / 'other'}", "start again"):
+    with raises_naming(FolderMissing, f"moved to {tmp_path / 'other'}", "Start the run again"):
         watched.refuse_missing()
     shutil.rmtree(tmp_path / "other")
     with raises_naming(FolderMissing, "removed"):

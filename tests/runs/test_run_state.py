@@ -61,9 +61,9 @@ def test_a_killed_run_is_stopped(tmp_path: Path) -> None:
         assert child.stdout.readline() == b"held\n"
         assert read(path) == RunState(STOPPED, 100)  # the process no longer holds this file
         assert read(other) == RunState(RUNNING, 100)
-        with raises_naming(RunFolderError, tmp_path, "in training", "stop", "wait"):
+        with raises_naming(RunFolderError, tmp_path, "being trained", "stop", "wait"):
             refuse_running(other)
-        with raises_naming(RunFolderError, tmp_path, "in training"):
+        with raises_naming(RunFolderError, tmp_path, "being trained"):
             HeldState(other).hold()
     finally:
         child.kill()
@@ -128,7 +128,7 @@ def test_a_held_file_without_a_state_is_of_a_run_in_progress(tmp_path: Path, tex
     with HeldState(path):
         path.write_text(text)
         assert read(path) == RunState(RUNNING)
-        with raises_naming(RunFolderError, "in training"):
+        with raises_naming(RunFolderError, "being trained"):
             refuse_running(path)
     assert read(path) == RunState(FINISHED)
 

@@ -53,4 +53,4 @@ def test_the_table_of_types_and_the_limits() -> None:
     limits = rlx.Limits()
     assert f"at most {limits.max_frame // 2**20} MiB" in text
     depth_and_axes = f"up to {limits.max_depth} levels deep, an array may have up to {limits.max_axes} axes"
-    assert f"{depth_and_axes}, and a message up to {limits.max_values:,} values" in text
+    assert f"{depth_and_axes}, and a message may contain up to {limits.max_values:,} values" in text

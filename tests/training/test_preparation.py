@@ -272,7 +272,7 @@ def _nested(above: str, settings: dict[str, Any]) -> dict[str, Any]:
 def test_a_hopeless_replay_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, above: str) -> None:
     monkeypatch.setattr(preparation, "available_bytes", lambda: 16 * 10**9)
     spec = RunSpec(workflow=_nested(above, {"replay_capacity": 1e12}))
-    fits = "fit is 800,000,000, at the minimum of 16 bytes for each of the transitions"
+    fits = "fit is 800,000,000, at 16 bytes or more for each of the transitions"
     with raises_naming(ValueError, f"{above}replay_capacity=1,000,000,000,000 ", "16 GB of memory", fits):
         refuse_excessive_sizes(spec)
     for capacity in (1e8, 1_000_000, None, "x"):
