@@ -41,7 +41,7 @@ def test_the_table_and_the_status(planted: dict[str, Outcome], capsys: pytest.Ca
 
 def test_tests_that_fail_without_a_fault_are_an_error(planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "run_tests", lambda *_, **__: Outcome(True, "tests/a.py::test_a", 1.0))
-    with raises_naming(TrialError, "without a mutation", "tests/a.py::test_a"):
+    with raises_naming(TrialError, "without any mutation", "tests/a.py::test_a"):
         command.main(NAMES)
     assert command.main([*NAMES, "--unchecked"]) == 0
 
