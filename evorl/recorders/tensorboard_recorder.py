@@ -66,7 +66,7 @@ class TensorBoardRecorder(Recorder):
             edges: bin edges, ``[K + 1]``.
             counts: number of values in each bin, ``[K]``.
         """
-        from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+        from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]  (made at import)
         from tensorboardX.proto.summary_pb2 import (
             HistogramProto,  # pyright: ignore[reportAttributeAccessIssue]
             Summary,  # pyright: ignore[reportAttributeAccessIssue]
@@ -96,7 +96,7 @@ class TensorBoardRecorder(Recorder):
                 writer.close()
 
     def _write_pending(self) -> None:
-        from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+        from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]  (made at import)
         from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
         pending, self._pending = self._pending, []
@@ -112,7 +112,7 @@ class TensorBoardRecorder(Recorder):
 
     def _open(self) -> Any:
         from tensorboardX.event_file_writer import EventsWriter
-        from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
+        from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]  (as above)
 
         make_folder(self.folder)
         before = list(self.folder.iterdir())

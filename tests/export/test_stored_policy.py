@@ -118,8 +118,9 @@ def test_of_a_population_the_best_member_acts_with_its_hyperparameters(outer: st
     workflow: Any = small("pbt", "Pendulum-v1", inner=inner, search_space=noise, pop_size=3)
     state = workflow.init(0)
     state.scores = np.asarray([1.0, np.nan, 5.0], np.float32)
+    agent: Any
     agent, agent_state = acting_agent(workflow, state)
-    assert agent.noise.scale == state.hyper_parameters[2, 0]  # pyright: ignore[reportAttributeAccessIssue]
+    assert agent.noise.scale == state.hyper_parameters[2, 0]
     assert_identical(agent_state, jax.tree.map(lambda x: x[2], state.members.agent_state))
 
 

@@ -34,7 +34,7 @@ def _plain(workflow: Any, num_iterations: int) -> Any:
         ("dqn", ONE_UPDATE | {"target_update_interval": 2}),
         ("r2d2", ONE_UPDATE | {"target_update_interval": 2, "tau": 0.5, "rollout_length": 8}),
     ],
-    ids=["a2c", "a2c, values slower", "dqn", "dqn, slow copies", "r2d2"],
+    ids=["a2c", "a2c, value learning rate scale", "dqn, Polyak updates", "dqn, hard updates", "r2d2"],
 )
 def test_one_worker_is_the_ordinary_training_to_the_bit(algorithm: str, changes: dict) -> None:
     """One worker equals ordinary training bit for bit, with schedules and target networks, in three modes."""
