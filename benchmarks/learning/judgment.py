@@ -59,20 +59,18 @@ def judge(task: LearningTask, result: Mapping[str, Any]) -> Judgment:
 
     With a published figure, the last evaluation up to the published number of environment steps counts: its scores
     are compared with the published seeds, or their mean with the published mean minus its standard error. With a
-    threshold of our own, the mean of the last evaluation within ``within_timesteps`` counts. With ``within_minutes``,
-    the number of evaluations depends on the machine, so that any evaluation in time counts. In an unsolvable task, no
-    evaluation may reach the threshold.
+    threshold of our own, the mean of the last evaluation within ``within_timesteps`` counts. In an unsolvable task,
+    no evaluation may reach the threshold.
     """
     if task.published is not None:
         return _judge_published(task, result)
-    curve = [point for point in result["curve"] if _in_time(task, point)]
+    assert task.within_timesteps is not None, "checked when the task is made"
+    curve = [point for point in result["curve"] if point["timesteps"] <= task.within_timesteps]
     if not curve:
         return Judgment(NOT_MET)
     point = curve[-1]
     if not task.solvable:
         point = max(curve, key=lambda point: point["mean"])
-    elif task.within_minutes is not None:
-        point = next((point for point in curve if point["mean"] >= task.bound), point)
     summary = summarize(scores(point))
     reached = summary.mean >= task.bound
     num_met = sum((score >= task.bound) == task.solvable for score in scores(point))
@@ -95,9 +93,3 @@ def _judge_published(task: LearningTask, result: Mapping[str, Any]) -> Judgment:
     compared = improvement(ours, theirs.values)
     verdict = BETTER if compared.low > 0.5 else NOT_WORSE if compared.high >= 0.5 else WORSE
     return Judgment(verdict, counted[-1], num_met, summary, compared, shorter)
-
-
-def _in_time(task: LearningTask, point: Point) -> bool:
-    if task.within_minutes is not None:
-        return point["seconds"] <= 60 * task.within_minutes
-    return task.within_timesteps is None or point["timesteps"] <= task.within_timesteps

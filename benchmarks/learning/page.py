@@ -56,9 +56,7 @@ OURS = """
 
 No published figure was found for the same algorithm and environment. Each task therefore has a threshold of our own,
 which only shows whether a change breaks the algorithm. The mean over all seeds at the last evaluation within the limit
-must reach it. If the limit is a time, the number of evaluations depends on the machine, and any evaluation within the
-limit may reach it; the first one that does is shown. Tasks with `<` cannot be solved by the method: no evaluation may
-reach the threshold.
+must reach it. Tasks with `<` cannot be solved by the method: no evaluation may reach the threshold.
 """
 
 STALE = """

@@ -28,8 +28,6 @@ def minutes_of(task: LearningTask, result: Mapping[str, Any] | None, num_seeds: 
         return task.minutes
     if result is not None:
         return result["seconds"] / 60 * num_seeds / len(result["seeds"])
-    if task.within_minutes is not None:
-        return task.within_minutes * (num_seeds if task.one_seed_at_a_time else 1)
     return DEFAULT_MINUTES
 
 

@@ -129,7 +129,7 @@ def _mean_cells(row: Row) -> list[str]:
     judgment = row.judgment
     assert judgment is not None
     if judgment.summary is None or judgment.point is None:
-        return ["not evaluated in time", "-"]
+        return ["no evaluation within the limit", "-"]
     return [f"{show_mean(judgment.summary)} at {_steps(row, judgment.point):,}", show_number(judgment.summary.iqm)]
 
 

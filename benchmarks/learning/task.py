@@ -26,9 +26,8 @@ class LearningTask:
         title: description.
         overrides: overrides for ``scripts/train.py``.
         published: published result; ``None`` for none.
-        threshold: required mean over all seeds.
-        within_timesteps: maximum steps of the agent in each seed; or
-        within_minutes: maximum minutes, including setup and compilation; the training ends then.
+        threshold: required mean over all seeds at the last evaluation within ``within_timesteps``.
+        within_timesteps: steps of the agent in each seed.
         solvable: True if the threshold is reachable; unsolvable tasks must stay below it.
         score: judged column of the metrics.
         one_seed_at_a_time: True if each seed is a separate training run, as with actors.
@@ -42,7 +41,6 @@ class LearningTask:
     published: Published | None = None
     threshold: float | None = None
     within_timesteps: int | None = None
-    within_minutes: float | None = None
     solvable: bool = True
     score: str = "eval/episode_return"
     one_seed_at_a_time: bool = False
@@ -52,6 +50,8 @@ class LearningTask:
     def __post_init__(self) -> None:
         if (self.published is None) == (self.threshold is None):
             raise ValueError(f"task {self.name!r} needs either a published figure or a threshold of our own, not both")
+        if (self.threshold is None) != (self.within_timesteps is None):
+            raise ValueError(f"task {self.name!r} needs both threshold and within_timesteps, or neither")
         if self.score.startswith("train/") and not self.one_seed_at_a_time:
             raise ValueError(
                 f"task {self.name!r} is judged by {self.score}, which is a mean over the seeds of one program: set "
@@ -81,8 +81,6 @@ class LearningTask:
             return f">= {self.bound:,.1f} {at}"
         quantity = "" if self.score == LearningTask.score else f"{self.score.partition('/')[2]} "
         bound = f"{quantity}{'>=' if self.solvable else '<'} {self.bound:g}"
-        if self.within_minutes is not None:
-            return f"{bound} in an evaluation within {self.within_minutes:g} minutes"
         return f"{bound} {'at' if self.solvable else 'within'} {self.within_timesteps:,} steps"
 
 
@@ -90,7 +88,8 @@ def read_tasks(path: Path = TASK_FILE) -> dict[str, LearningTask]:
     """Return the tasks of a file by name.
 
     Raises:
-        ValueError: a task has both a published figure and a threshold, or neither, or its figure is incomplete.
+        ValueError: a task has both a published figure and a threshold, or neither; its figure is incomplete, or its
+            threshold has no ``within_timesteps``.
     """
     tasks = {}
     for name, fields in yaml.safe_load(path.read_text(encoding="utf-8"))["tasks"].items():

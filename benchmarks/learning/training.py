@@ -209,7 +209,6 @@ def _train(task: LearningTask, overrides: Sequence[str], kept: Path | None = Non
     config = compose_config([*overrides, *loaded])
     prepare_for(RunSpec.from_config({**config, "compilation_cache": False}))
     workflow = workflow_from_config(config)
-    most_seconds = float("inf") if task.within_minutes is None else 60 * task.within_minutes
     with tempfile.TemporaryDirectory() as temporary:
         root, name = Path(temporary) if kept is None else kept, f"{task.name}-{config.num_seeds}-{config.seed}"
         run = RunFolder(root / name) if (root / name).is_dir() else RunFolder.create(root, config, name)
@@ -228,7 +227,6 @@ def _train(task: LearningTask, overrides: Sequence[str], kept: Path | None = Non
                 recorder=recorder,
                 checkpointer=checkpointer,
                 progress=progress,
-                should_stop=lambda: curve.seconds > most_seconds,
             )
         finally:
             recorder.close()

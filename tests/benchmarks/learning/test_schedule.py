@@ -69,10 +69,6 @@ def test_results_of_fewer_seeds_are_taken(stale):
 
 def test_estimates_without_a_recording():
     assert minutes_of(task(minutes=7), FIVE, 5) == 7
-    limited = task(threshold=1.0, within_minutes=15)
-    assert minutes_of(limited, None, 5) == 15
-    sequential = task(threshold=1.0, within_minutes=15, one_seed_at_a_time=True)
-    assert minutes_of(sequential, None, 5) == 75
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 3])

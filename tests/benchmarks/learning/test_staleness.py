@@ -97,7 +97,7 @@ def test_each_task_is_composed_once(recorded, monkeypatch):
         for _ in range(3):
             assert staleness(TASK, recorded) is None
         old = {key: value for key, value in copy.deepcopy(recorded).items() if key != "config"}
-        assert staleness(task("other", threshold=1.0), old) is not None
+        assert staleness(task("other", threshold=1.0, within_timesteps=9), old) is not None
         assert len(calls) == 1
     finally:
         module._composed.cache_clear()

@@ -20,9 +20,14 @@ def test_a_task_has_a_published_figure_or_a_threshold():
         dataclasses.replace(figures.task(), threshold=5.0)
 
 
+def test_a_threshold_has_a_limit_in_steps():
+    with raises_naming(ValueError, "'unlimited'", "threshold", "within_timesteps"):
+        LearningTask("unlimited", "", (), threshold=1.0)
+
+
 def test_a_metric_of_the_training_is_judged_by_seeds_that_train_alone():
     with raises_naming(ValueError, "'together'", "train/qd_score", "one_seed_at_a_time"):
-        LearningTask("together", "title", ["agent=qd/map_elites"], threshold=1.0, score="train/qd_score")
+        LearningTask("together", "", ["agent=qd/map_elites"], threshold=1.0, within_timesteps=2, score="train/qd_score")
 
 
 def test_the_requirement_names_bar_and_limit():
@@ -46,7 +51,7 @@ def test_searches_cover_the_agents_with_fewer_than_three_published_figures():
 def test_shared_overrides_are_flattened(tmp_path):
     path = tmp_path / "tasks.yaml"
     path.write_text(
-        "shared: &shared [env=e, x=1]\ntasks: {t: {title: T, overrides: [agent=ec/a, *shared], threshold: 3}}",
+        "shared: &shared [env=e, x=1]\ntasks: {t: {title: T, overrides: [agent=ec/a, *shared], threshold: 3, within_timesteps: 9}}",
         encoding="utf-8",
     )
     task = read_tasks(path)["t"]

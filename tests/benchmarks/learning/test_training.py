@@ -43,7 +43,7 @@ def test_another_score_is_kept_and_judged_by_its_name():
 
 
 def test_number_of_seeds_and_steps_are_overrides():
-    task = LearningTask("t", "", ("agent=ppo", "total_timesteps=10"), threshold=1.0)
+    task = LearningTask("t", "", ("agent=ppo", "total_timesteps=10"), threshold=1.0, within_timesteps=10)
     evaluated = ["eval_episodes=20", "eval_at_start=false"]  # a lucky untrained policy has learned nothing
     assert overrides_of(task, 5) == ["agent=ppo", "total_timesteps=10", "num_seeds=5", *evaluated]
     assert overrides_of(task, 1, 20) == ["agent=ppo", "num_seeds=1", *evaluated, "total_timesteps=20"]
