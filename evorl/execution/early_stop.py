@@ -67,9 +67,7 @@ class EarlyStop:
     def is_met(self) -> bool:
         """Return True once a condition is met; all processes must call this method, and get the same result."""
         hours = self.settings.hours
-        if self.reason is not None or hours is None:
-            return self.reason is not None
-        if processes.any_says(self.clock() - self._start >= 3600 * hours):
+        if self.reason is None and hours is not None and processes.any_says(self.clock() - self._start >= 3600 * hours):
             self.reason = f"the time limit stop.hours={hours:g} was reached"
         return self.reason is not None
 

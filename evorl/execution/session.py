@@ -228,8 +228,10 @@ class RunSession:
         Args:
             evaluate: returns the metrics of an evaluation of the current state.
             state: returns the current state.
-            is_last: True if training is complete: everything with an interval is then due.
+            is_last: True if training is complete: everything with an interval is then due, as at the end of
+                ``stop.hours``.
         """
+        is_last = is_last or self.early_stop.is_met()
         rows, evaluations, checkpoints = self._rules.intervals
         score, evaluated = None, {}
         if self.is_due(evaluations, is_last):

@@ -83,7 +83,7 @@ def test_trainings_that_are_not_single_refuse_it(other: dict[str, Any]) -> None:
         _ = RunSpec.from_config({"stop": {"at": 1.0}, **other}).kind
 
 
-def trained(root: Path, stop: dict[str, float]) -> Trained:
+def trained(root: Path, stop: dict[str, float], eval_interval: int = 64) -> Trained:
     config = {
         "workflow": "evorl.algorithms.ppo.PPOWorkflow",
         "env": {"library": "gymnax", "name": "CartPole-v1"},
@@ -93,7 +93,7 @@ def trained(root: Path, stop: dict[str, float]) -> Trained:
         "total_timesteps": 4096,
         "eval_episodes": 2,
         "num_minibatches": 1,
-        "eval_interval": 64,
+        "eval_interval": eval_interval,
         "log_interval": 64,
         "checkpoint_interval": 0,
         "eval_at_start": False,
@@ -116,6 +116,15 @@ def test_a_run_that_meets_a_condition_is_finished(tmp_path: Path) -> None:
     log = (tmp_path / "run" / "run.log").read_text()
     assert "stop.at=1" in log
     assert "To resume" not in log
+
+
+def test_a_time_limit_ends_with_an_evaluation(tmp_path: Path) -> None:
+    assert not trained(tmp_path, {"hours": 1e-9}, eval_interval=2048).stopped
+    with open(tmp_path / "run" / "metrics.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["timesteps"]) for row in rows] == [64]
+    assert float(rows[0]["eval/episode_return"]) > 0.0
+    assert "stop.hours" in (tmp_path / "run" / "run.log").read_text()
 
 
 def test_a_judge_may_stop_a_training_after_an_evaluation() -> None:
