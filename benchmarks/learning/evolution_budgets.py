@@ -51,7 +51,7 @@ def rotated_ellipsoid(x: jax.Array) -> jax.Array:
     return ellipsoid(x @ ROTATION)
 
 
-PROBLEMS: dict[str, tuple[Callable[[jax.Array], jax.Array], float]] = {  # with the range of initial values
+PROBLEMS: dict[str, tuple[Callable[[jax.Array], jax.Array], float]] = {  # with the initial value of each coordinate
     "sphere": (sphere, 3.0),
     "Rosenbrock": (rosenbrock, 0.0),
     "rotated ellipsoid": (rotated_ellipsoid, 3.0),

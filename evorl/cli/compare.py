@@ -79,7 +79,7 @@ def _read(arguments: Sequence[str], values: dict[str, str]) -> list[str]:
             raise ValueError(no_such("agent", agent, known))
     if len(set(agents)) < max(2, len(agents)):
         named = " ".join(agents) or "none"
-        raise ValueError(f"evorl compare needs at least two different agents, each named once, got {named}: {EXAMPLE}.")
+        raise ValueError(f"compare needs two different agents or more, each once; got {named}. Example: {EXAMPLE}.")
     seeds = [argument for argument in arguments if argument.startswith("seeds=")]
     settings = [argument for argument in arguments if "=" in argument and argument not in seeds]
     literal = with_literal_text(["-m", *settings])

@@ -33,7 +33,7 @@ def as_setting(flag: str, following: str = "") -> str:
 
     Args:
         flag: argument that starts with dashes.
-        following: next argument, the value if ``flag`` contains no ``=``; ``VALUE`` if empty, a flag or a setting.
+        following: next argument, the value if ``flag`` has no ``=``; if empty, a flag or a setting, ``VALUE`` is used.
     """
     name, equals, value = flag.lstrip("-").partition("=")
     is_value = bool(following) and not following.startswith("--") and "=" not in following

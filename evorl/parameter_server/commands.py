@@ -133,7 +133,7 @@ class ParameterCommands:
         return self._progress(), self._flat() + rest
 
     def n_step(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Return progress, total ``pushes``, recent ``workers`` and mean return (``score``), and worker settings."""
+        """Return progress, accepted ``pushes``, recent ``workers`` and mean return (``score``), and worker settings."""
         ended = sum(x.episodes[0] for x in self._recent)
         return self._progress() | {
             "pushes": self.pushes,

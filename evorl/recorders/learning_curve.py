@@ -76,7 +76,7 @@ def draw_learning_curve(metrics_csv: Path | str, picture: Path | str, title: str
 
 
 def read_curves(metrics_csv: Path | str) -> Curves:
-    """Return the values within ``MAX_DRAWN`` of every metric with their environment steps, ``name -> (steps, values)``.
+    """Return environment steps and values of each metric, ``name -> (steps, values)``, see ``extend_curves``.
 
     Raises:
         RunFolderError: the file is corrupted; see ``RowFile.metrics``.
@@ -88,7 +88,7 @@ def read_curves(metrics_csv: Path | str) -> Curves:
 
 
 def extend_curves(curves: Curves, row: Row) -> None:
-    """Append the values within ``MAX_DRAWN`` of a row with ``timesteps`` to the curves, in place."""
+    """Append a row's metrics to the curves, in place; skip NaN and absolute values of ``MAX_DRAWN`` or more."""
     for name, value in row.items():
         if name not in ("iterations", "timesteps") and abs(value) < MAX_DRAWN:
             steps, values = curves.setdefault(name, ([], []))

@@ -1,4 +1,4 @@
-"""Trains, resumes or skips the runs of a sweep, one after another in one folder, and stores their results."""
+"""Trains, resumes or skips the runs of a sweep, in turn or with a Hydra launcher, and stores their results."""
 
 from __future__ import annotations
 

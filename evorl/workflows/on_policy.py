@@ -305,7 +305,7 @@ def learn_in_passes(
 def scan_updates(
     workflow: Any, update: Update, carry: Any, batch: Any, begin: Begin, passes: Passes | None = None
 ) -> tuple[Any, Any]:
-    """Run ``update(carry, minibatch, progress=...)`` in ``passes`` (default: all); return carry and stacked metrics."""
+    """Call ``update(carry, minibatch, progress=...)`` per minibatch of ``passes``; return carry and stacked metrics."""
     passes = passes or Passes(0, workflow.num_epochs, workflow.num_epochs)
     scan = scan_trajectories if begin.by_trajectory else scan_minibatches
     if workflow.schedule_step == "update":
