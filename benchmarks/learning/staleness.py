@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from benchmarks.learning.judgment import NEARLY_AS_LONG
 from benchmarks.learning.task import LearningTask
 from benchmarks.learning.training import overrides_of
 from evorl.assembly import complete_config, workflow_class
@@ -24,8 +25,8 @@ def staleness(task: LearningTask, result: Mapping[str, Any]) -> str | None:
     """Return the reason why a result does not count any more; ``None`` if its settings are current.
 
     Results without ``config`` or ``commit`` never count. The reason depends on their overrides; no config is composed.
-    A setting that did not exist when the result was recorded must have its default value now, also in nested configs
-    (``inner`` of PBT).
+    Trainings that were stopped long before the limit of the task's threshold do not count either. A setting that did
+    not exist when the result was recorded must have its default value now, also in nested configs (``inner`` of PBT).
     """
     if "config" not in result or "commit" not in result:
         return OLD if _same_overrides(task, result) else "its overrides differ"
@@ -35,7 +36,8 @@ def staleness(task: LearningTask, result: Mapping[str, Any]) -> str | None:
     now = _compared(composed(task))
     keys = list(_differing(_compared(result["config"]), now, None))
     if not keys:
-        return None
+        steps, limit = result["timesteps"], task.within_timesteps or 0
+        return f"its training ended after {steps:,} of {limit:,} steps" if steps < NEARLY_AS_LONG * limit else None
     return f"its settings differ: {', '.join(keys[:_MAX_KEYS])}" + (
         f" and {len(keys) - _MAX_KEYS} more" if len(keys) > _MAX_KEYS else ""
     )

@@ -12,7 +12,7 @@ from benchmarks.learning import staleness as module
 from benchmarks.learning.staleness import composed, staleness
 from benchmarks.learning.task import TASKS
 from benchmarks.learning.training import overrides_of
-from tests.benchmarks.learning.figures import result, task
+from tests.benchmarks.learning.figures import point, result, task
 
 TASK = task()
 
@@ -47,7 +47,8 @@ def test_a_new_setting_counts_with_its_default_only(recorded):
 
 def test_a_new_setting_of_a_config_in_a_config_counts_with_its_default_only():
     sweep = TASKS["pbt_pendulum"]
-    recorded = json.loads(json.dumps(result(config=composed(sweep), overrides=overrides_of(sweep, 5))))
+    curve = [point(sweep.within_timesteps, 1.0)]
+    recorded = json.loads(json.dumps(result(*curve, config=composed(sweep), overrides=overrides_of(sweep, 5))))
     inner = recorded["config"]["inner"]
     del inner["normalize_until"], inner["agent"]["network"]["initial_log_std"]
     assert staleness(sweep, recorded) is None
@@ -79,6 +80,16 @@ def test_results_of_before_commits_were_stored_are_stale(recorded, missing):
     assert same is not None
     differing = staleness(TASK, {**recorded, "overrides": ["agent=sac"]})
     assert differing not in (None, same)
+
+
+def test_a_training_that_was_stopped_before_its_limit_is_stale():
+    limited = task(threshold=1.0, within_timesteps=200)
+    same = {"config": json.loads(json.dumps(composed(limited)))}
+    assert staleness(limited, result(point(200, 8.0), **same)) is None
+    assert staleness(limited, result(point(180, 8.0), **same)) is None
+    reason = staleness(limited, result(point(150, 8.0), **same))
+    assert reason is not None
+    assert all(part in reason for part in ("150", "200"))
 
 
 def test_another_recording_of_the_replay_buffer_is_stale(recorded):

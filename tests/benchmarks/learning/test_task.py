@@ -51,7 +51,8 @@ def test_searches_cover_the_agents_with_fewer_than_three_published_figures():
 def test_shared_overrides_are_flattened(tmp_path):
     path = tmp_path / "tasks.yaml"
     path.write_text(
-        "shared: &shared [env=e, x=1]\ntasks: {t: {title: T, overrides: [agent=ec/a, *shared], threshold: 3, within_timesteps: 9}}",
+        "shared: &shared [env=e, x=1]\n"
+        "tasks: {t: {title: T, overrides: [agent=ec/a, *shared], threshold: 3, within_timesteps: 9}}",
         encoding="utf-8",
     )
     task = read_tasks(path)["t"]
