@@ -27,7 +27,6 @@ from evorl.ops.collectives import MEMBER_AXIS
 from evorl.ops.competitive_swarm import competitive_swarm_step
 from evorl.ops.multi_frequency import check_sub_populations, multi_frequency_inheritance
 from evorl.ops.selection import Inheritance, best_member, clones, inheritance_of_clones
-from evorl.ops.trees import with_leaves
 from evorl.runs.recorder import Chart, for_each_seed
 from evorl.runs.spec import RunSpec
 from evorl.sample_batch import SampleBatch
@@ -42,7 +41,7 @@ from evorl.workflows.population import (
     training_scores,
 )
 from evorl.workflows.population_history import PopulationHistory, PopulationState
-from evorl.workflows.side_by_side import OF_THE_LOOP
+from evorl.workflows.side_by_side import OF_THE_LOOP, with_numbers
 from evorl.workflows.workflow import Workflow
 
 _SHARED = ("env", "eval_episodes", "env_chunk")
@@ -136,8 +135,7 @@ class PBTWorkflow(Workflow[PopulationState]):
     def member(self, hyper_parameters: jax.Array) -> Workflow:
         """Return the inner workflow with one member's hyperparameters ``[D]`` and share of ``total_timesteps``."""
         values = self.search_space.named(hyper_parameters)
-        copies = {name.removeprefix("learner."): x for name, x in values.items() if name.startswith("learner.agent.")}
-        return with_leaves(self.inner, values | copies | {"total_timesteps": self.total_timesteps / self.pop_size})
+        return with_numbers(self.inner, {**values, "total_timesteps": self.total_timesteps / self.pop_size})
 
     def setup(self, key: Key) -> PopulationState:
         """Initialize the members, each with its own key and sampled hyperparameters."""

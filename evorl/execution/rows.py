@@ -12,6 +12,7 @@ import numpy as np
 from evorl.metrics import EpisodeStatistics
 from evorl.types import PyTreeDict
 
+Names = Collection[str]
 _AVERAGED = ("train/", "serving/")  # prefixes of metrics that are averaged over iterations
 
 
@@ -26,13 +27,14 @@ class RunningMeans:
     def __init__(self, sums: Mapping[str, Any]) -> None:
         self.sums: dict[str, float] = {name: float(value) for name, value in sums.items()}
 
-    def add(self, rows: PyTreeDict, latest: Collection[str] = (), losses: Collection[str] = ()) -> None:
+    def add(self, rows: PyTreeDict, latest: Names = (), losses: Names = (), optional: Names = ()) -> None:
         """Add the metrics of N iterations.
 
         Args:
             rows: metrics by name, ``[N]`` or ``[N, S]``; ``episodes`` is an ``EpisodeStatistics``.
             latest: names of metrics whose last value counts, see ``Workflow.latest_metrics``.
             losses: names of metrics that are means over the updates of an iteration, whose number is ``updates``.
+            optional: names of metrics that are NaN where they have no value, see ``Workflow.optional_metrics``.
         """
         # Statistics of a server are not training metrics.
         named = {name if name.startswith("serving/") else f"train/{name}": values for name, values in rows.items()}
@@ -47,13 +49,17 @@ class RunningMeans:
             if "updates" in rows and name.removeprefix("train/") in losses:
                 name, values = f"updates/{name}", values * np.asarray(rows.updates)
             per_iteration = values.reshape(len(values), -1)
+            if name.removeprefix("train/") in optional:
+                per_iteration = np.ma.masked_invalid(per_iteration)
             per_iteration = per_iteration.sum(axis=1) if name.startswith("episodes/") else per_iteration.mean(axis=1)
+            num_absent, per_iteration = np.ma.count_masked(per_iteration), np.ma.filled(per_iteration, 0.0)
             if name.removeprefix("train/").partition("/")[0] in latest:
                 if len(per_iteration):
                     self.sums[f"latest/{name}"] = float(per_iteration[-1])
                 continue
-            if before and name not in self.sums:
-                self.sums[f"missing/{name}"] = before
+            if num_absent or (before and name not in self.sums):
+                missing = self.sums.get(f"missing/{name}", 0.0 if name in self.sums else before)
+                self.sums[f"missing/{name}"] = missing + num_absent
             # cumsum adds sequentially, so a sum resumed from a checkpoint is bit-identical.
             self.sums[name] = float(np.cumsum(np.append(self.sums.get(name, 0.0), per_iteration))[-1])
         num_iterations = len(next(iter(flat.values()), ()))
@@ -71,8 +77,9 @@ class RunningMeans:
                 row[name.removeprefix("latest/")] = total
             elif name.startswith("updates/"):
                 row[name.removeprefix("updates/")] = total / (sums["train/updates"] or 1.0)  # 0 without an update
-            elif name.startswith(_AVERAGED) and (count := iterations - sums.get(f"missing/{name}", 0.0)):
-                row[name] = total / count
+            elif name.startswith(_AVERAGED):
+                count = iterations - sums.get(f"missing/{name}", 0.0)
+                row[name] = total / count if count else math.nan
         episodes = sums.get("episodes/count", 0.0)
         row["train/episodes"] = int(episodes)
         if episodes:

@@ -210,7 +210,7 @@ class RunSession:
         self.counted += steps
         self._steps_of_last = steps_of_last
         self.refuse_divergence(metrics, self.iterations)
-        self.means.add(metrics, self._rules.latest_metrics, self._rules.losses)
+        self.means.add(metrics, self._rules.latest_metrics, self._rules.losses, self._rules.optional_metrics)
 
     def is_due(self, interval: Interval | None, is_last: bool = False) -> bool:
         """Return True if ``interval`` ends with the iteration just completed, or ``is_last``; ``None`` is never due."""

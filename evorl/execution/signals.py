@@ -91,7 +91,8 @@ def _watch(receiving: socket.socket) -> None:
             if number not in ENDING:
                 continue
             if _stops and not _stops[-1].received:
-                _stops[-1].received.append(number)
+                for stop in _stops:  # also the sweep or search of this run
+                    stop.received.append(number)
                 if _stops[-1].advice:  # training, whose current iteration or evaluation may take minutes
                     _write(
                         f"{signal.Signals(number).name}: stopping after this iteration; a second signal exits at once."

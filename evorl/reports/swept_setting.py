@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -71,17 +72,17 @@ class SweptSetting(RecordedRun):
 
     @functools.cached_property
     def curves(self) -> dict[str, Curve]:
-        """Curves of every evaluation metric: its mean over seeds, and the value of each seed.
+        """Curves of every evaluation metric: its mean over seeds, and the value of each seed; none if it diverged.
 
         Raises:
             RunFolderError: the table of evaluations is corrupted.
         """
         path = self.folder.sweep_evaluations
-        return curves_in(
-            {_metric(name): value for name, value in row.items() if name != "setting"}
-            for row in (_evaluations(path, path.stat().st_mtime_ns) if path.is_file() else ())
-            if row["setting"] == self.number
-        )
+        rows = _evaluations(path, path.stat().st_mtime_ns) if path.is_file() else ()
+        rows = [row for row in rows if row["setting"] == self.number]
+        if rows and not math.isfinite(rows[-1].get("eval_return", math.nan)):
+            return {}
+        return curves_in({_metric(name): x for name, x in row.items() if name != "setting"} for row in rows)
 
 
 def expand_sweep(sweep: RecordedRun) -> list[RecordedRun]:

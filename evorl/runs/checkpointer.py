@@ -146,9 +146,10 @@ class RunCheckpointer:
             try:
                 write_checkpoint(unfinished, state, about)
                 if is_first():
-                    if final.is_symlink() or final.exists():
-                        self._remove(step)
+                    replaced = self._set_aside(step) if final.is_symlink() or final.exists() else None
                     unfinished.rename(final)
+                    if replaced is not None:  # only now: a killed process keeps one of the two
+                        _delete(replaced)
             except BaseException:
                 if is_first():
                     shutil.rmtree(unfinished, ignore_errors=True)
@@ -306,10 +307,11 @@ class RunCheckpointer:
                 self._remove(step)
 
     def _remove(self, step: int) -> None:
-        # Renamed first: a killed process must not leave an incomplete checkpoint under a valid name.
-        doomed = self.folder / f"{_UNFINISHED}removed-{step}"
-        (self.folder / str(step)).rename(doomed)
-        _delete(doomed)
+        _delete(self._set_aside(step))
+
+    def _set_aside(self, step: int) -> Path:
+        """Rename a checkpoint: a killed process must not leave an incomplete one under a valid name."""
+        return (self.folder / str(step)).rename(self.folder / f"{_UNFINISHED}removed-{step}")
 
 
 def _delete(path: Path) -> None:

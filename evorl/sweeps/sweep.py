@@ -218,12 +218,17 @@ def _keep_best(run: SweepRun, spec: RunSpec, setting: Mapping[str, Any], member:
     title = str(spec.title)
     others = {**whole_run(spec), "title": title}
     best = RunFolder(folder.path / "best")
+    if best.saved_at is not None:  # complete, and possibly trained further since
+        return best.path
     if not best.config.exists():
         best = RunFolder.create(folder.path, spec_of(spec, setting, **others).as_config(), "best")
     evaluations = run.evaluations()
     state, progress = run.final_state(member)
     _record(best, evaluations[member], title, spec.recorders.learning_curve)
-    RunCheckpointer(best.checkpoints).save(state, progress, last_score(returns_of(evaluations)[member]))
+    returns = returns_of(evaluations)[member]
+    score = float(np.nanmax([np.mean(of_seeds) for of_seeds in returns.values()]))
+    progress = {name: progress[name] for name in ("iterations", "timesteps")}  # others are means over all settings
+    RunCheckpointer(best.checkpoints).save(state, {**progress, "best_score": score}, last_score(returns))
     return best.path
 
 

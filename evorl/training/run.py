@@ -155,6 +155,7 @@ def _notices(
     """Truncate the records of a resumed run to its checkpoint, and return the messages before the first iteration."""
     if progress:
         recorder.resume_at(progress["iterations"])
+        checkpointer.resume_at(progress["iterations"])
         resumed = f"Resuming {folder.path} at {progress['timesteps']:,} steps."
         return [*checkpointer.notices, *checkpointer.differing_records(progress["iterations"]), resumed]
     flat_images = describe_flat_images(getattr(workflow, "agent", None), workflow.env.obs_space)

@@ -32,6 +32,12 @@ from evorl.workflows.workflow import Workflow
 OF_THE_LOOP = ("total_timesteps", "log_interval", "eval_interval", "checkpoint_interval")
 
 
+def with_numbers(workflow: Workflow, values: Mapping[str, Any]) -> Workflow:
+    """Return the workflow with numbers replaced by path; ``agent`` stays a copy of its ``learner.agent``, if any."""
+    copies = {path.replace("learner.agent.", "agent."): x for path, x in values.items()}
+    return with_leaves(workflow, {**copies, **values})
+
+
 class RowStart(PyTreeData):
     """Input to the setup of one row.
 
@@ -120,7 +126,7 @@ class SideBySideWorkflow(Workflow):
 
     def row(self, numbers: jax.Array) -> Workflow:
         """Return the workflow with the numbers ``[D]`` of one row."""
-        return with_leaves(self.inner, {path: numbers[i] for i, path in enumerate(self.paths)})
+        return with_numbers(self.inner, {path: numbers[i] for i, path in enumerate(self.paths)})
 
     def starts(self, key: Key) -> RowStart:
         return RowStart(key=keys_of_seeds(key, self.seeds), numbers=self.numbers)

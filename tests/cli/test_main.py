@@ -46,7 +46,11 @@ def test_overrides_of_a_resume_are_stored(run, tmp_path: Path) -> None:
     assert RunCheckpointer(folder.checkpoints).steps[-1] == 3
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_the_run_says_so(run, trained: RunFolder, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_passed_over_and_the_run_says_so(
+    run, trained: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, save = [], RunCheckpointer.save
+    monkeypatch.setattr(RunCheckpointer, "save", lambda self, *args: kept.append(self.steps) or save(self, *args))
     folder = RunFolder(tmp_path / "copy")
     shutil.copytree(trained.path, folder.path)
     (newest,) = folder.checkpoints.glob("2/structure.json")
@@ -64,6 +68,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_the_run_says_so(run, trained: R
     assert all(sentence in out and sentence in log for sentence in message)
     before, after = (RunCheckpointer(of.checkpoints) for of in (trained, folder))
     assert before.steps == after.steps
+    assert kept[0] == (1,)  # the corrupted one, whose score would still count, was removed
     assert read_about(before.folder / "2")["progress"] == read_about(after.folder / "2")["progress"]
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import math
+
 import numpy as np
 import pytest
 
@@ -60,6 +63,24 @@ def test_losses_are_averaged_over_the_updates(length: int) -> None:
     assert means.take() == pytest.approx(row)
     means.add(PyTreeDict(loss=losses[6:], updates=updates[6:]), losses=("loss",))
     assert means.take() == {"train/loss": 0.0, "train/updates": 0.0, "train/episodes": 0}
+
+
+@pytest.mark.parametrize("length", [1, 3, 4])
+def test_optional_metrics_are_averaged_over_the_values_that_exist(length: int) -> None:
+    """A metric without a value in some seeds or iterations; NaN of other metrics is kept."""
+    nan = math.nan
+    score = np.array([[nan, nan], [nan, 5.0], [6.0, 8.0], [nan, nan]])
+    loss = np.array([[1.0, 1.0], [nan, 1.0], [1.0, 1.0], [1.0, 1.0]])
+    means = RunningMeans({})
+    for first in range(0, 4, length):
+        part = slice(first, min(first + length, 4))
+        means.add(PyTreeDict(score=score[part], loss=loss[part]), optional=("score",))
+        means = RunningMeans(json.loads(json.dumps(means.to_json())))  # an interruption
+    row = means.take()
+    assert row["train/score"] == 6.0
+    assert math.isnan(row["train/loss"])
+    means.add(PyTreeDict(score=score[:1]), optional=("score",))
+    assert math.isnan(means.take()["train/score"])
 
 
 def test_latest_metrics_are_those_of_the_last_iteration() -> None:

@@ -104,6 +104,15 @@ def test_a_first_signal_asks_for_a_stop_and_a_second_one_ends(ended: list[int]) 
     assert [signal.getsignal(number) for number in signals.ENDING] == before
 
 
+def test_a_stop_of_a_run_also_stops_its_sweep(ended: list[int]) -> None:
+    with stop_on_signals() as sweep_stops:
+        with stop_on_signals() as run_stops:
+            os.kill(os.getpid(), signal.SIGTERM)
+            wait_until(run_stops, 10.0)
+        assert sweep_stops()
+    assert ended == []
+
+
 def test_outside_of_a_training_the_first_one_ends(ended: list[int]) -> None:
     with handled_signals():
         with stop_on_signals():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from pathlib import Path
 
@@ -72,6 +73,16 @@ def test_a_setting_has_its_values_and_the_evaluations_of_its_seeds(sweep: Record
     assert {run.name for run in find_runs(tmp_path)} == {"ppo", "ppo-sweep/best"}
     (ordinary,) = [run for run in find_runs(tmp_path) if run.name == "ppo"]
     assert expand_sweep(ordinary) == [ordinary]
+
+
+def test_a_setting_that_diverged_has_no_return(sweep: RecordedRun) -> None:
+    diverged = {100: {"episode_return": [400.0, 400.0]}, 200: {"episode_return": [400.0, math.nan]}}
+    write_evaluations(sweep.folder.sweep_evaluations, {**EVALUATIONS, 1: diverged}, 2)
+    runs = expand_sweep(sweep)
+    assert [bool(run.curves) for run in runs] == [True, False, True, True]
+    report = Report.of(runs)
+    assert "ppo-sweep 1" in " ".join(report.notes)
+    assert sum(len(group.runs) for group in report.groups) == 3
 
 
 def test_a_page_compares_them_and_tells_the_sweeps_command_and_pictures_once(sweep: RecordedRun) -> None:

@@ -201,6 +201,22 @@ def test_a_kill_while_saving_leaves_the_older_ones(tmp_path: Path, monkeypatch: 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "3"]
 
 
+def test_a_kill_while_replacing_a_checkpoint_leaves_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpointer = RunCheckpointer(tmp_path)
+    checkpointer.save(SMALL, {"iterations": 1})
+
+    def killed(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_delete", lambda path: killed(path) if "removed" in path.name else None)
+        with pytest.raises(KeyboardInterrupt):
+            checkpointer.save(SMALL, {"iterations": 1, "again": True})
+    assert checkpointer.restore(SMALL)[1]["again"]
+    checkpointer.save(SMALL, {"iterations": 2})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]
+
+
 @pytest.mark.parametrize("text", ["No space left on device", "Read-only file system"])
 def test_a_full_or_read_only_disk_is_told_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     checkpointer = RunCheckpointer(tmp_path)

@@ -18,6 +18,7 @@ from evorl.reports.swept_setting import expand_sweep
 from evorl.runs.folder import RunFolder
 from evorl.runs.replay_file import ReplayFileError
 from evorl.runs.spec import RunSpec
+from evorl.runs.storage import read_about
 from evorl.sweeps.part import Part
 from evorl.sweeps.sweep import sweep_groups
 from tests.support.command_line import QUIET, SMALL
@@ -92,8 +93,15 @@ def test_the_best_is_a_run_of_its_own(
     output = capsys.readouterr().out
     for seed in range(2):
         assert f"{float(chosen[f'seed_{seed}']):.2f}" in output
+    with open(RunFolder(best).metrics_csv, newline="", encoding="utf-8") as file:
+        scores = [float(row["eval/episode_return"]) for row in csv.DictReader(file)]
+    (checkpoint,) = RunFolder(best).checkpoints.iterdir()
+    assert read_about(checkpoint)["progress"]["best_score"] == pytest.approx(max(scores))
     run(f"resume={best}", "total_timesteps=192")  # training can continue
     assert RunFolder(best).load_config().total_timesteps == 192
+    trained = {path: path.read_bytes() for path in best.rglob("*") if path.is_file()}
+    run(f"resume={best.parent}")  # the finished sweep does not change it
+    assert {path: path.read_bytes() for path in best.rglob("*") if path.is_file()} == trained
 
 
 def test_a_sweep_in_training_is_running(

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from evorl.execution.trainable import loss_names
-from evorl.workflows.side_by_side import SideBySideWorkflow, numbers_side_by_side
+from evorl.ops.trees import named_leaves
+from evorl.types import State
+from evorl.workflows.side_by_side import SideBySideWorkflow, numbers_side_by_side, with_numbers
 from evorl.workflows.workflow import Workflow
 from tests.support.errors import raises_naming
 from tests.support.recorded_pendulum import NUM_STEPS, recorded_pendulum
@@ -45,6 +47,16 @@ def test_a_row_is_its_solo_run(rows: SideBySideWorkflow, row: int) -> None:
         np.testing.assert_allclose(metrics.policy_loss[row], its_metrics.policy_loss, rtol=1e-3, atol=1e-5)
     evaluated = rows.evaluate(state).episode_return[row]
     np.testing.assert_allclose(evaluated, solo.evaluate(its_state).episode_return, rtol=1e-4)
+
+
+def test_numbers_of_a_learner_act_in_the_rows() -> None:
+    """The learner's agent is also the agent of the workflow, with which the individuals act."""
+    path = "learner.agent.noise.scale"
+    inner = small("erl", "Pendulum-v1")
+    row = SideBySideWorkflow.of(inner, [path], [[0.75]], [0]).row(np.array([0.75]))
+    assert named_leaves(row)[path] == named_leaves(row)["agent.noise.scale"] == 0.75
+    nested = named_leaves(with_numbers(State(inner=inner), {f"inner.{path}": 0.5}))
+    assert nested[f"inner.{path}"] == nested["inner.agent.noise.scale"] == 0.5
 
 
 def test_devices_share_the_rows(rows: SideBySideWorkflow) -> None:
