@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
+        **{
             "agent": "Agent AgentState",
             "agents.random_actions": "RandomAgent",
             "cli.catalogs": "list_agents list_envs",

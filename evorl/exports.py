@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 
@@ -21,7 +21,7 @@ class Exports(NamedTuple):
     all: list[str]
 
 
-def lazy_exports(package: str, modules: Mapping[str, str], packages: str = "", others: str = "") -> Exports:
+def lazy_exports(package: str, packages: str = "", others: str = "", **modules: str) -> Exports:
     """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package that imports its names on first access.
 
     Type checkers do not see these names, so the package also imports them under ``TYPE_CHECKING``. The architecture
@@ -29,10 +29,9 @@ def lazy_exports(package: str, modules: Mapping[str, str], packages: str = "", o
 
     Args:
         package: ``__name__`` of the package.
-        modules: for each submodule, such as ``"ppo"`` or ``"cli.python_api"``, the names that it exports, separated by
-            spaces.
         packages: subpackages that are exported as a whole, separated by spaces.
         others: names that the package defines itself, separated by spaces.
+        modules: for each submodule, such as ``ppo`` or ``cli.python_api``, the names that it exports, as above.
     """
     origins = {name: module for module, names in modules.items() for name in names.split()}
     below = packages.split()

@@ -28,6 +28,7 @@ from evorl.workflows.workflow import Workflow, learning_algorithms
 
 STATISTICS = "observation statistics"
 _PARAMS = "agent_state/params/"
+_NORMALIZATION = "agent_state/extra_state/"  # statistics of batch normalization, by part
 _STATISTICS = "agent_state/obs_preprocessor_state/"
 _SPREAD = "log_std"  # state-independent parameter of stochastic policies, absent from deterministic ones
 _TARGETS = {"online": "target"}  # target networks with special names; others are called target_<network>
@@ -167,7 +168,7 @@ def _shapes_there(checkpointer: RunCheckpointer, which: str | int, run: Path) ->
     specs, _ = read_structure(checkpointer.folder / str(step))
     seeds = next((spec.shape for spec in specs if spec.path == "eval_key"), ())
     num_seeds = seeds[0] if seeds else None
-    agent = [spec for spec in specs if spec.path.startswith((_PARAMS, _STATISTICS))]
+    agent = [spec for spec in specs if spec.path.startswith((_PARAMS, _NORMALIZATION, _STATISTICS))]
     if not any(spec.path.startswith(_PARAMS) for spec in agent):
         entries = ", ".join(dict.fromkeys(spec.path.partition("/")[0] for spec in specs))
         raise ValueError(
@@ -184,11 +185,15 @@ def _of_one_seed(specs: Sequence[LeafSpec], num_seeds: int | None) -> list[LeafS
 
 
 def _by_part(leaves: Leaves) -> dict[str, Leaves]:
-    """Return the parameters grouped by part, without the level ``params`` that some parts have in their paths."""
+    """Return the parameters and normalization statistics by part, without the level ``params`` that some parts have."""
     parts: dict[str, Leaves] = {}
     for path, spec in _under(leaves, _PARAMS).items():
         name, _, within = path.partition("/")
         parts.setdefault(name, {})[within.removeprefix("params/")] = spec
+    for path, spec in _under(leaves, _NORMALIZATION).items():
+        name, _, within = path.partition("/")
+        if name in parts:
+            parts[name][f"normalization/{within}"] = spec
     return parts
 
 

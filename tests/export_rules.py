@@ -32,8 +32,10 @@ def exports_of_packages(files: list[SourceFile]) -> list[str]:
 
 def _late_names(package: str, table: ast.Call) -> Iterator[str]:
     """Yield the full names that a call of ``lazy_exports`` lists."""
-    for module, names in ast.literal_eval(table.args[1]).items():
-        yield from (f"{package}.{module}.{name}" for name in names.split())
     for keyword in table.keywords:
+        value = ast.literal_eval(keyword.value)
         if keyword.arg == "packages":
-            yield from (f"{package}.{name}" for name in ast.literal_eval(keyword.value).split())
+            yield from (f"{package}.{name}" for name in value.split())
+        elif keyword.arg != "others":
+            modules = value if keyword.arg is None else {keyword.arg: value}  # None for **{...}
+            yield from (f"{package}.{module}.{name}" for module, names in modules.items() for name in names.split())

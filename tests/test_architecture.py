@@ -57,7 +57,7 @@ def _tree(**files: str) -> dict[str, str]:
     return {f"{plain[name]}.py": text for name, text in files.items()}
 
 
-_EXPORTS = "if TYPE_CHECKING:\n    from evorl.agents.a import {kept}\nlazy_exports('', {{'a': '{late}'}})"
+_EXPORTS = "if TYPE_CHECKING:\n    from evorl.agents.a import {kept}\nlazy_exports('', a='{late}')"
 
 # rule, broken tree, expected message, and a tree that is correct but otherwise equal
 CASES = [
@@ -115,7 +115,7 @@ CASES = [
         "exports_of_packages",
         _tree(evorl__agents____init__="if TYPE_CHECKING:\n    from evorl.envs.a import A"),
         "defined elsewhere",
-        _tree(evorl____init__="if TYPE_CHECKING:\n    from evorl import a\nlazy_exports('', {}, packages='a')"),
+        _tree(evorl____init__="if TYPE_CHECKING:\n    from evorl import a\nlazy_exports('', packages='a')"),
     ),
     (
         "no_circles",

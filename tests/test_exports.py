@@ -28,7 +28,7 @@ def test_every_exported_name_exists_and_is_listed(name: str) -> None:
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(AttributeError, match="'evorl' has no attribute 'trian'"):
         evorl.trian  # noqa: B018
-    load, listed, exported = lazy_exports("evorl", {"types": "State"}, packages="envs", others="x")
+    load, listed, exported = lazy_exports("evorl", packages="envs", others="x", types="State")
     assert load("State") is evorl.State
     assert load("envs") is evorl.envs
     assert listed() == exported == ["State", "envs", "x"]

@@ -120,6 +120,21 @@ def test_target_networks_come_with_what_they_follow(sac_run: tuple[Path, Any], p
     assert "normalize observations" in warm_start(normalizing, folder).messages[-1]
 
 
+def test_batch_normalization_keeps_its_statistics(tmp_path: Path) -> None:
+    network = {"torso": ["batch_norm", {"dense": {"size": 8, "batch_norm": True}}]}
+    crossq = small("crossq", ENV, agent={"network": network, "critic_network": network})
+    state = crossq.init(3)
+    statistics = jax.tree.map(lambda x: x + 0.3, state.agent_state.extra_state)  # as after a training
+    agent_state = state.agent_state.replace(extra_state=statistics)
+    about = {"iterations": 0, "timesteps": 640}
+    RunCheckpointer(tmp_path / "checkpoints").save(state.replace(agent_state=agent_state), about)
+    whole = warm_start(crossq, tmp_path).first_state(5).agent_state
+    assert equal((whole.params, whole.extra_state), (agent_state.params, statistics))
+    partly = warm_start(crossq, tmp_path, ["policy"]).first_state(5).agent_state
+    assert equal(partly.extra_state.policy, statistics.policy)
+    assert not equal(partly.extra_state.critic, statistics.critic)
+
+
 def test_of_one_network(tmp_path: Path) -> None:
     dqn = small("dqn")
     agent = stored(tmp_path, dqn)

@@ -16,13 +16,11 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            "action_value": "ActionValueAgent",
-            "actor_critic": "ActorCriticAgent",
-            "critic_ensemble": "CriticEnsembleAgent StochasticPolicyAgent",
-            "policy": "PolicyAgent",
-            "quantile_critics": "QuantileCriticsAgent",
-            "random_actions": "RandomAgent",
-            "recurrent_value": "RecurrentValueAgent",
-        },
+        action_value="ActionValueAgent",
+        actor_critic="ActorCriticAgent",
+        critic_ensemble="CriticEnsembleAgent StochasticPolicyAgent",
+        policy="PolicyAgent",
+        quantile_critics="QuantileCriticsAgent",
+        random_actions="RandomAgent",
+        recurrent_value="RecurrentValueAgent",
     )

@@ -23,6 +23,7 @@ from evorl.types import Params, PyTreeDict
 
 FACTOR = 1.5  # one change multiplies or divides the learning rate by this factor
 LOWEST, HIGHEST = 1e-5, 1e-2  # bounds of the learning rate
+ROUNDING = 5e-6  # divergences below this fraction of the desired one may be rounding errors
 
 
 def check_adaptive(optimizer: Optimizer, desired_kl: Any, num_value_epochs: int | None) -> None:
@@ -61,11 +62,11 @@ def rate_after(rate: jax.Array, divergence: jax.Array, desired: jax.Array | floa
     """Return the learning rate, a scalar, given the measured and the desired divergence.
 
     The learning rate is divided by 1.5 if the divergence exceeds ``2 desired``, and multiplied by 1.5 if the divergence
-    is below ``desired / 2``, within [1e-5, 1e-2]. A divergence of 0, as at the first minibatch of a trajectory, leaves
-    the learning rate unchanged, because no step has been taken.
+    is below ``desired / 2``, within [1e-5, 1e-2]. A divergence of 0 up to rounding, as at the first minibatch of a
+    trajectory, leaves the learning rate unchanged, because no step has been taken.
     """
     lower, higher = jnp.maximum(LOWEST, rate / FACTOR), jnp.minimum(HIGHEST, rate * FACTOR)
-    is_near = (divergence > 0.0) & (divergence < desired / 2.0)
+    is_near = (divergence > ROUNDING * desired) & (divergence < desired / 2.0)
     return jnp.where(divergence > 2.0 * desired, lower, jnp.where(is_near, higher, rate))
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
+        **{
             "brax": "create_wrapped_brax_env",
             "craftax": "create_wrapped_craftax_env",
             "goals.goal_envs": "create_wrapped_goal_env",

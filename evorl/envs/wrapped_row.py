@@ -16,12 +16,7 @@ from evorl.envs.wrappers.action import ActionConversionWrapper, ActionRepeatWrap
 from evorl.envs.wrappers.clock import EpisodeWrapper
 from evorl.envs.wrappers.encoding import ChannelsLastWrapper, ObsOneHotWrapper
 from evorl.envs.wrappers.observation import FrameStackWrapper, ObsFlattenWrapper, ObsSelectWrapper
-from evorl.envs.wrappers.reward import (
-    RewardClipWrapper,
-    RewardScaleWrapper,
-    RewardTransformWrapper,
-    SparseRewardWrapper,
-)
+from evorl.envs.wrappers.reward import ChangesRewards, SparseRewardWrapper
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Observation, PyTreeData, PyTreeDict
 
@@ -33,8 +28,8 @@ _MAPPING = (
     ObsSelectWrapper,
     FrameStackWrapper,
 )
-_OF_REWARDS = (RewardTransformWrapper, RewardClipWrapper, RewardScaleWrapper, SparseRewardWrapper)
-_OTHERS = (ActionRepeatWrapper, EpisodeWrapper, *_OF_REWARDS)
+_SUMMING = (ActionRepeatWrapper, SparseRewardWrapper)  # their rewards are sums over several steps
+_OTHERS = (EpisodeWrapper, ChangesRewards, *_SUMMING)
 
 
 class FrameMemory(PyTreeData):
@@ -67,7 +62,8 @@ class WrappedRow:
     """
 
     def __init__(self, env: VectorEnv) -> None:
-        layers, inner = [], env.env
+        layers: list[Any] = []
+        inner = env.env
         while isinstance(inner, (*_MAPPING, *_OTHERS)):
             layers.append(inner)
             inner = inner.env
@@ -83,6 +79,7 @@ class WrappedRow:
         for layer in reversed(layers):
             if isinstance(layer, _MAPPING):
                 self._wrapped = _wrap(layer, self._wrapped)
+        self._layers = layers
         self._has_frames = any(isinstance(layer, FrameStackWrapper) for layer in layers)
 
     def initial_memory(self) -> FrameMemory | None:
@@ -107,6 +104,20 @@ class WrappedRow:
     def changes_observations(self) -> bool:
         """True if the agent's observations differ from the observations of ``inner``."""
         return self._has_frames or self._wrapped.obs_space != self.obs_space
+
+    def learned_rewards(self, rewards: jax.Array) -> jax.Array:
+        """Return the rewards ``[N]`` that the agent learns from, given the rewards ``[N]`` of ``inner``.
+
+        Raises:
+            ValueError: the agent's rewards are sums over several steps.
+        """
+        for layer in reversed(self._layers):
+            if isinstance(layer, _SUMMING):
+                raise ValueError(
+                    f"recorded rewards belong to single steps, but {layer.hides_goals}: remove this setting."
+                )
+            rewards = layer.transformed(rewards) if isinstance(layer, ChangesRewards) else rewards
+        return rewards
 
     def seen_steps(self, obs: Observation, next_obs: Observation, starts: Any) -> tuple[Observation, Observation]:
         """Return the agent's views of the observations before and after recorded steps, ``[N, ...]`` each.

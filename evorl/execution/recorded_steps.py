@@ -93,7 +93,7 @@ def with_recorded_steps(workflow: Any, state: S) -> S:
     named, spec = learner.replay.load, _stored_spec(learner)
     if named.startswith("minari:"):
         columns = minari_columns(open_minari_dataset(named.removeprefix("minari:")), learner.env.action_space)
-        columns = _wrap_observations(learner.env, columns, named)
+        columns = _wrap_steps(learner.env, columns, named)
     else:
         path = find_replay_file(named)
         columns = read_columns(path, read_replay_facts(path))
@@ -192,13 +192,17 @@ def _check_slots(workflow: OffPolicyWorkflow, dones: np.ndarray, named: str) -> 
         )
 
 
-def _wrap_observations(env: VectorEnv, columns: dict[str, np.ndarray], named: str) -> dict[str, np.ndarray]:
-    """Return ``columns`` with observations passed through the wrappers of ``env``: encoding, flattening, stacking.
+def _wrap_steps(env: VectorEnv, columns: dict[str, np.ndarray], named: str) -> dict[str, np.ndarray]:
+    """Return ``columns`` with rewards and observations passed through the wrappers of ``env``.
 
     Raises:
-        ReplayFileError: the columns do not match the environment's observations.
+        ReplayFileError: the columns do not match the environment's observations, or its rewards are sums.
     """
     row = WrappedRow(env)
+    try:
+        columns = columns | {"rewards": np.asarray(row.learned_rewards(columns["rewards"]))}
+    except ValueError as error:
+        raise ReplayFileError(f"{named}: {error}") from error
     if not row.changes_observations:
         return columns
     spec = SampleBatch(obs=row.obs_space.spec, next_obs=row.obs_space.spec)

@@ -22,12 +22,10 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            "gated_transformer": "GTrXL",
-            "heads": "PolicyNetwork ValueNetwork",
-            "linear_cells": "LRU MinGRU",
-            "q_networks": "EnsembleQNetwork QNetwork",
-            "recurrent": "DilatedLSTM GRU LSTM RecurrentNetwork",
-            "torsos": "Torso build_torso dense_torso",
-        },
+        gated_transformer="GTrXL",
+        heads="PolicyNetwork ValueNetwork",
+        linear_cells="LRU MinGRU",
+        q_networks="EnsembleQNetwork QNetwork",
+        recurrent="DilatedLSTM GRU LSTM RecurrentNetwork",
+        torsos="Torso build_torso dense_torso",
     )

@@ -17,14 +17,12 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            "episode": "EpisodeReplayBuffer",
-            "latest": "CombinedReplayBuffer",
-            "prioritized": "PrioritizedReplayBuffer",
-            "recency": "RecencyReplayBuffer",
-            "ring": "ReplayState",
-            "sequence": "PrioritizedSequenceReplayBuffer SequenceReplayBuffer",
-            "slots": "SlotReplayBuffer",
-            "uniform": "UniformReplayBuffer",
-        },
+        episode="EpisodeReplayBuffer",
+        latest="CombinedReplayBuffer",
+        prioritized="PrioritizedReplayBuffer",
+        recency="RecencyReplayBuffer",
+        ring="ReplayState",
+        sequence="PrioritizedSequenceReplayBuffer SequenceReplayBuffer",
+        slots="SlotReplayBuffer",
+        uniform="UniformReplayBuffer",
     )

@@ -16,13 +16,11 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            "evolution": "EvolutionWorkflow",
-            "evolution_guided": "EvolutionGuidedWorkflow",
-            "generational": "GenerationalWorkflow",
-            "off_policy": "OffPolicyWorkflow",
-            "on_policy": "ActorCriticWorkflow OnPolicyWorkflow",
-            "quality_diversity": "QualityDiversityWorkflow",
-            "workflow": "Workflow",
-        },
+        evolution="EvolutionWorkflow",
+        evolution_guided="EvolutionGuidedWorkflow",
+        generational="GenerationalWorkflow",
+        off_policy="OffPolicyWorkflow",
+        on_policy="ActorCriticWorkflow OnPolicyWorkflow",
+        quality_diversity="QualityDiversityWorkflow",
+        workflow="Workflow",
     )

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
+from evorl.agent import AgentState
 from evorl.ec import EvoOptimizer
 from evorl.ec.optimizers import with_injection
 from evorl.ec.optimizers.breeding import BreedingOptimizer
@@ -20,7 +21,8 @@ from evorl.metrics import WideCounter
 from evorl.ops import collectives
 from evorl.ops.trees import row_of
 from evorl.rollout import ActionFn
-from evorl.types import Key, PyTreeDict, pytree_field
+from evorl.sample_batch import SampleBatch
+from evorl.types import Action, Key, PolicyExtras, PyTreeDict, pytree_field
 from evorl.workflows.evolution import initial_best, update_best
 from evorl.workflows.generational import GenerationalState, GenerationalWorkflow, generation_metrics
 from evorl.workflows.nested_learner import build_learner, require_room_for, updates_for_steps, with_statistics_of
@@ -194,9 +196,13 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
     def _explorers_act(self, state: EvolutionGuidedState, rows: jax.Array) -> ActionFn:
         """Return the action function of the exploration episodes ``rows``; its actions are random during warm-up."""
         learner = jnp.minimum(rows // (self.num_explorations // self.num_learners), self.num_learners - 1)
-        policies = jax.tree.map(lambda x: x[learner], state.learners.agent_state.params.policy)
-        warming_up = state.timesteps.as_float() < self.learner.learning_starts
-        return population_action_fn(self.learner.exploring(warming_up), policies, 1)
+        exploring = self.learner.exploring(state.timesteps.as_float() < self.learner.learning_starts)
+
+        def act(agent_state: AgentState, sample_batch: SampleBatch, keys: Key) -> tuple[Action, PolicyExtras]:
+            whole = agent_state.replace(params=agent_state.params.policy)  # exploration may read other parts, too
+            return exploring(whole, sample_batch, keys)
+
+        return population_action_fn(act, row_of(state.learners.agent_state.params, learner), 1)
 
     def update(self, state: EvolutionGuidedState, batch: EpisodeOutcomes) -> tuple[PyTreeDict, EvolutionGuidedState]:
         """Store the transitions, pass the fitness ``[P]`` to the optimizer, then call ``guide``."""

@@ -18,7 +18,7 @@ from evorl.execution.collector import iterate
 from evorl.execution.recorded_steps import (
     _check_choices,
     _converted,
-    _wrap_observations,
+    _wrap_steps,
     check_recorded_steps,
     save_recorded_steps,
 )
@@ -305,7 +305,7 @@ def test_recorded_observations_pass_through_the_wrappers() -> None:
     }
     for name, shape in (("grid", (2, 2)), ("eye", (2, 2))):
         columns |= {f"{which}.{name}": np.zeros((4, *shape), np.int32) for which in ("obs", "next_obs")}
-    seen = _wrap_observations(env, columns, "minari:test")
+    seen = _wrap_steps(env, columns, "minari:test")
     width = env.obs_space.shape[0] // 2
     of_kind = slice(width - 3, width)  # last part of a frame: eye, grid, kind
     first, second = (seen["obs"][:, start : start + width][:, of_kind] for start in (0, width))
@@ -315,3 +315,14 @@ def test_recorded_observations_pass_through_the_wrappers() -> None:
     newest = seen["next_obs"][:, width:][:, of_kind]
     np.testing.assert_array_equal(newest.argmax(axis=1) + 1, kinds[1:])
     assert seen["actions"] is columns["actions"]
+
+
+def test_recorded_rewards_pass_through_the_wrappers() -> None:
+    columns: dict[str, Any] = {"rewards": np.array([-8.0, 0.5, 0.1], np.float32)}
+    env = create_env("gymnax/Pendulum-v1", reward_clip=0.4, reward_scale=0.1)
+    seen = _wrap_steps(env, columns, "minari:test")["rewards"]
+    one = jax.vmap(lambda reward: jnp.clip(reward, -0.4, 0.4) * 0.1)(columns["rewards"])
+    np.testing.assert_allclose(seen, one)
+    for option in ({"action_repeat": 2}, {"sparse_reward_interval": 3}):
+        with raises_naming(ReplayFileError, "minari:test", f"env.{next(iter(option))}", "single steps"):
+            _wrap_steps(create_env("gymnax/Pendulum-v1", **option), columns, "minari:test")

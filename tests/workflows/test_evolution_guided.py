@@ -15,6 +15,7 @@ from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.execution import programs
 from evorl.metrics import WideCounter
 from evorl.ops.trees import row_of
+from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict, State
 from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
 from tests.support.errors import raises_naming
@@ -164,6 +165,26 @@ def test_common_random_numbers_start_all_individuals_alike() -> None:
     assert outcomes.transitions is not None
     starts = np.asarray(outcomes.transitions.obs)[:8, 0, 0].reshape(4, 2)
     assert (starts == starts[0]).all()
+
+
+def test_learners_explore_with_all_of_their_parameters() -> None:
+    """BRO explores with a second network, which shifts the policy's actions."""
+    learner = {**inner_config("bro"), "num_envs": 1, "replay_capacity": 1000, "learning_starts": 0}
+    workflow = small("erl", "Pendulum-v1", learner=learner, num_rl_agents=2, exploration_episodes=2)
+    assert isinstance(workflow, EvolutionGuidedWorkflow)
+    state = workflow.init(0)
+    agents = state.learners.agent_state
+    shifts = jax.tree.map(lambda x: x * jnp.array([0.0, 9.0]).reshape(2, *[1] * (x.ndim - 1)), agents.params.shift)
+    agents = agents.replace(params=agents.params.replace(shift=shifts))
+    state = state.replace(learners=state.learners.replace(agent_state=agents), agent_state=row_of(agents))
+    batch = SampleBatch(obs=jnp.array([[1.0, 0.0, 0.5]] * 2), extras=PyTreeDict())
+    keys = jax.random.split(jax.random.key(1), 2)
+    rows = jnp.array([0, workflow.num_explorations - 1])  # the first learner, and the second one
+    actions, _ = workflow._explorers_act(state, rows)(state.agent_state, batch, keys)
+    for i in range(2):
+        part = slice(i, i + 1)
+        own, _ = workflow.learner.exploring(jnp.bool_(False))(row_of(agents, i), row_of(batch, part), keys[part])
+        np.testing.assert_allclose(actions[i], own[0], rtol=1e-5)
 
 
 def test_evaluations_read_little() -> None:

@@ -15,6 +15,7 @@ from evorl.config.values import check_names, checked_mapping, checked_value, dec
 from evorl.envs.goals.setting import GoalSetter, GoalStep
 from evorl.envs.goals.task import GoalTask
 from evorl.fields import Within
+from evorl.ops.trees import tree_where
 from evorl.types import Key, Observation, PyTreeData
 
 
@@ -181,7 +182,8 @@ class SeveralGoals(GoalSetter):
         after_key, start_key = jax.random.split(key)
         is_next = step.is_success if self.every is None else step.steps % self.every == 0
         step, memory = self.of.after(memory, task, step.replace(is_followed=is_next), after_key)
-        goal, memory = self.of.start(memory, task, step.next_obs, start_key)
+        goal, started = self.of.start(memory, task, step.next_obs, start_key)
+        memory = tree_where(is_next & ~step.ends, started, memory)
         return step.replace(next_goal=jnp.where(is_next, goal, step.next_goal)), memory
 
 

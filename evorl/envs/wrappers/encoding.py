@@ -13,6 +13,7 @@ The goals ``achieved_goal`` and ``desired_goal`` are not encoded, because they a
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,7 +31,21 @@ PIXEL_RANGE = 255.0
 _IMAGE_AXES = 3
 
 
-class ObsOneHotWrapper(ChangesObservations, Wrapper):
+class _Encodes(ChangesObservations):
+    """Mixin for wrappers whose observations determine those of ``env``."""
+
+    @property
+    def goal_task(self) -> Any:
+        """The goal task, with a reward function of encoded observations; ``None`` without goals."""
+        task = self.env.goal_task
+        return task and task.with_reward(lambda *step: task.reward_fn(*step[:3], self._decoded(step[3])))
+
+    @abc.abstractmethod
+    def _decoded(self, obs: Observation) -> Observation:
+        """Return the entry ``observation`` of ``env``, given that of the agent."""
+
+
+class ObsOneHotWrapper(_Encodes, Wrapper):
     """One-hot encodes discrete entries (``Discrete``, ``MultiDiscrete``) of observations, and keeps other entries."""
 
     def __init__(self, env: Env) -> None:
@@ -45,8 +60,11 @@ class ObsOneHotWrapper(ChangesObservations, Wrapper):
     def observation(self, obs: Observation) -> Observation:
         return encoded(self.env.obs_space, obs)
 
+    def _decoded(self, obs: Observation) -> Observation:
+        return decoded(self.env.obs_space.spaces["observation"], obs)
 
-class ChannelsLastWrapper(ChangesObservations, Wrapper):
+
+class ChannelsLastWrapper(_Encodes, Wrapper):
     """Moves the channels of images to the last axis, where convolutions expect them: ``[C, H, W] -> [H, W, C]``.
 
     Every array with three axes, at any depth of an observation, is treated as an image.
@@ -73,6 +91,9 @@ class ChannelsLastWrapper(ChangesObservations, Wrapper):
 
     def observation(self, obs: Observation) -> Observation:
         return jax.tree.map(lambda x: _channels_behind(x, jnp), obs)
+
+    def _decoded(self, obs: Observation) -> Observation:
+        return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0) if jnp.ndim(x) == _IMAGE_AXES else x, obs)
 
 
 def _channels_behind(x: Any, numpy: Any) -> Any:
@@ -126,6 +147,21 @@ def encoded(space: Space, obs: Any) -> Observation:
     entry = np.repeat(np.arange(space.sizes.size), space.sizes.ravel())
     choice = np.concatenate([first + np.arange(n) for first, n in zip(space.start.flat, space.sizes.flat, strict=True)])
     return (jnp.ravel(obs)[entry] == choice).astype(jnp.float32)
+
+
+def decoded(space: Space, obs: Any) -> Observation:
+    """Return the observation of ``space`` whose encoding by ``encoded`` is ``obs``."""
+    if isinstance(space, DictSpace):
+        members = dict(_encoded_entries(space))
+        return PyTreeDict({name: decoded(members[name], x) if name in members else x for name, x in obs.items()})
+    if isinstance(space, TupleSpace):
+        return tuple(decoded(member, obs[i]) for i, member in _encoded_entries(space))
+    if isinstance(space, Discrete):
+        return (jnp.argmax(obs) + space.start).astype(space.dtype)
+    if not isinstance(space, MultiDiscrete):
+        return obs
+    choices = [jnp.argmax(part) for part in jnp.split(obs, np.cumsum(space.sizes.ravel())[:-1])]
+    return (jnp.stack(choices).reshape(space.sizes.shape) + space.start).astype(space.dtype)
 
 
 def _encoded_entries(space: DictSpace | TupleSpace) -> Iterator[tuple[Any, Space]]:

@@ -154,12 +154,13 @@ def randomized(env: Env, config: Any) -> Env:
 
 
 def physics_of(env: Env) -> PhysicsEnv:
-    """Return the environment with a physics model: ``env``, or the environment inside of a user's ``env``.
+    """Return the environment with a physics model: ``env``, or its inner environment if it only forwards calls.
 
     Raises:
         ValueError: neither of them has a physics model.
     """
-    physics = env if isinstance(env, PhysicsEnv) else getattr(env, "env", env)
+    forwards = isinstance(env, Wrapper) and (type(env).reset, type(env).step) == (Wrapper.reset, Wrapper.step)
+    physics: Env = env.env if forwards else env
     if not isinstance(physics, PhysicsEnv) or physics.physics_model is None:
         raise ValueError(
             f"env.randomization needs a physics model, but {type(physics).__name__} lacks one: use brax or mjx, "

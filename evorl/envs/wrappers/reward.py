@@ -26,7 +26,7 @@ TRANSFORMS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
-class _ChangesRewards(abc.ABC):
+class ChangesRewards(abc.ABC):
     """Mixin, to inherit before ``Wrapper``, for wrappers that transform each reward independently."""
 
     env: Env
@@ -35,18 +35,18 @@ class _ChangesRewards(abc.ABC):
     def goal_task(self) -> Any:
         """The goal task with transformed rewards; ``None`` without goals."""
         task = self.env.goal_task
-        return task and task.with_reward(lambda *step: self._transform(task.reward_fn(*step)))
+        return task and task.with_reward(lambda *step: self.transformed(task.reward_fn(*step)))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         state = self.env.step(env_state, action)
-        return state.replace(reward=self._transform(state.reward))
+        return state.replace(reward=self.transformed(state.reward))
 
     @abc.abstractmethod
-    def _transform(self, reward: jax.Array) -> jax.Array:
+    def transformed(self, reward: jax.Array) -> jax.Array:
         """Return the transformed reward, a scalar."""
 
 
-class RewardScaleWrapper(_ChangesRewards, Wrapper):
+class RewardScaleWrapper(ChangesRewards, Wrapper):
     """Multiplies the reward by ``scale``.
 
     Raises:
@@ -59,11 +59,11 @@ class RewardScaleWrapper(_ChangesRewards, Wrapper):
             raise ValueError(f"env.reward_scale must be a finite number, got {scale!r}.")
         self.scale = float(scale)
 
-    def _transform(self, reward: jax.Array) -> jax.Array:
+    def transformed(self, reward: jax.Array) -> jax.Array:
         return reward * self.scale
 
 
-class RewardClipWrapper(_ChangesRewards, Wrapper):
+class RewardClipWrapper(ChangesRewards, Wrapper):
     """Clips the reward to ``[-limit, limit]``.
 
     Raises:
@@ -76,11 +76,11 @@ class RewardClipWrapper(_ChangesRewards, Wrapper):
             raise ValueError(f"env.reward_clip must be a positive, finite number, got {limit!r}.")
         self.limit = float(limit)
 
-    def _transform(self, reward: jax.Array) -> jax.Array:
+    def transformed(self, reward: jax.Array) -> jax.Array:
         return jnp.clip(reward, -self.limit, self.limit)
 
 
-class RewardTransformWrapper(_ChangesRewards, Wrapper):
+class RewardTransformWrapper(ChangesRewards, Wrapper):
     """Applies a function to the reward; the function reduces large absolute values and keeps the sign.
 
     ``name`` is ``tanh``, ``arctan``, ``sign``, ``sqrt`` (``sign(r) sqrt(|r|)``) or ``log`` (``sign(r) log(1 + |r|)``).
@@ -95,7 +95,7 @@ class RewardTransformWrapper(_ChangesRewards, Wrapper):
             raise ValueError(no_such("value of env.reward_transform", name, TRANSFORMS))
         self.name = name
 
-    def _transform(self, reward: jax.Array) -> jax.Array:
+    def transformed(self, reward: jax.Array) -> jax.Array:
         return TRANSFORMS[self.name](reward)
 
 

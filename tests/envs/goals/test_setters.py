@@ -133,6 +133,29 @@ def test_several_goals_in_one_episode(every: int | None, expected: list[int]) ->
     assert all(step.reward == -1.0 for step in changed)
 
 
+@dataclasses.dataclass(frozen=True)
+class InTurn(GoalSetter):
+    """Sets the goals 0, 1, 2, ..., one after another."""
+
+    def init(self, task: GoalTask) -> Any:
+        return jnp.zeros((), jnp.int32)
+
+    def start(self, memory: Any, task: GoalTask, obs: Any, key: jax.Array) -> tuple[jax.Array, Any]:
+        return jnp.full_like(obs.desired_goal, memory), memory + 1
+
+
+def test_memory_advances_once_per_goal() -> None:
+    setter = SeveralGoals(of=InTurn(), every=2)
+    goal, memory = setter.start(setter.init(TASK), TASK, _obs([0.0, 0.0]), jax.random.key(0))
+    goals = [float(goal[0])]
+    for t in range(1, 7):
+        step, memory = setter.after(memory, TASK, _step(desired=goal, t=t, ends=t == 6), jax.random.key(t))
+        goal = step.next_goal
+        goals.append(float(goal[0]))
+    assert goals[:6] == [0.0, 0.0, 1.0, 1.0, 2.0, 2.0]
+    assert setter.start(memory, TASK, _obs([0.0, 0.0]), jax.random.key(0))[0][0] == 3.0  # the next episode
+
+
 def test_every_goal_of_an_episode_is_remembered() -> None:
     setter = SeveralGoals(of=CurriculumGoals())
     memory = _after(setter, [_step(t=1), _step(t=2, success=True), _step(t=3), _step(t=4, ends=True)])

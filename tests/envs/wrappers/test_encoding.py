@@ -18,7 +18,8 @@ from evorl.envs.gymnasium_spaces import space_of
 from evorl.envs.stack import wrap_env
 from evorl.envs.wrapped_row import WrappedRow
 from evorl.envs.wrappers import ObsFlattenWrapper
-from evorl.envs.wrappers.encoding import ChannelsLastWrapper, encoded, encoded_space, has_choices
+from evorl.envs.wrappers.encoding import ChannelsLastWrapper, decoded, encoded, encoded_space, has_choices
+from evorl.envs.wrappers.goal import GoalWrapper
 from evorl.networks.heads import as_float
 from evorl.types import PyTreeDict
 from tests.envs.wrappers.test_observation import Showing
@@ -80,6 +81,9 @@ def test_every_space_is_read_by_one_rule_alone_in_containers_and_flat(theirs: sp
     apart, its_space = encoded(space, ours), encoded_space(space)
     assert bool(its_space.contains(apart))
     assert not has_choices(its_space)
+    again = decoded(space, apart)
+    assert bool(space.contains(again))
+    assert jax.tree.all(jax.tree.map(np.array_equal, again, ours))
     assert jax.tree.all(jax.tree.map(lambda s, x: (s.shape, s.dtype) == (x.shape, x.dtype), its_space.spec, apart))
     for one, read in zip(jax.tree.leaves(apart), expected, strict=True):
         np.testing.assert_allclose(np.ravel(as_float(one)), read, rtol=1e-6)
@@ -88,6 +92,27 @@ def test_every_space_is_read_by_one_rule_alone_in_containers_and_flat(theirs: sp
     assert (vector.shape, vector.dtype) == (flat.obs_space.shape, flat.obs_space.dtype)
     assert bool(flat.obs_space.contains(vector))
     np.testing.assert_allclose(as_float(vector), np.concatenate(expected), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("space", "options"),
+    [(Discrete(200, start=-3), {}), (Box(0, 255, (3, 2, 4), np.uint8), {"channels": "first"})],
+)
+def test_rewards_of_goals_read_the_observations_of_the_environment(space: Space, options: dict[str, Any]) -> None:
+    """Under other goals, too: hindsight replay computes rewards from stored observations, which are encoded."""
+
+    def reward_of(achieved: Any, desired: Any, action: Any, obs: Any) -> jax.Array:
+        weights = jnp.arange(1.0, 1.0 + np.prod(space.shape)).reshape(space.shape)
+        return -(weights * obs).sum()
+
+    one = Box(0.0, 1.0, (1,))
+    goals = GoalWrapper(Showing(space), one, lambda state: jnp.zeros(1), reward_of, lambda achieved, desired: False)
+    env = wrap_env(goals, parallel=2, max_episode_steps=5, **options)
+    actions = env.action_space.sample(jax.random.key(3)) * jnp.ones(2, jnp.int32)
+    state = env.step(env.reset(jax.random.key(0)), actions)
+    seen = state.info.next_obs
+    stored = (seen.achieved_goal, seen.desired_goal, actions, seen.observation)
+    np.testing.assert_allclose(jax.vmap(env.goal_task.outcome)(*stored).reward, state.reward)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from evorl.envs.wrappers.randomization import (
     randomized,
     range_of_field,
 )
+from evorl.envs.wrappers.wrapper import Wrapper
 from evorl.ops.trees import with_leaves
 from evorl.types import PyTreeDict
 from tests.conformance.env import VectorEnvContract
@@ -210,6 +211,19 @@ def make_falling() -> Falling:
 def test_an_environment_of_ones_own_may_have_a_model() -> None:
     env = create_env(factory=f"{__name__}:make_falling", randomization=HALF_TO_TWICE, parallel=3)
     assert env.reset(jax.random.key(0))._internal.inner.physics["body.mass"].shape == (3, 2)
+
+
+class Tilted(Wrapper):
+    """A task on the physics of another one, with its own reward."""
+
+    def step(self, env_state: EnvState, action: jax.Array) -> EnvState:
+        state = self.env.step(env_state, action)
+        return state.replace(reward=10.0 * state.reward)
+
+
+def test_a_wrapper_with_its_own_step_is_not_skipped() -> None:
+    with raises_naming(ValueError, "env.randomization", "Tilted", "PhysicsEnv"):
+        randomized(Tilted(Falling()), HALF_TO_TWICE)
 
 
 @pytest.mark.parametrize(
