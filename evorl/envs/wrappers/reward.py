@@ -38,12 +38,13 @@ class ChangesRewards(abc.ABC):
         return task and task.with_reward(lambda *step: self.transformed(task.reward_fn(*step)))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
+        """Return the state after one step, with the transformed reward."""
         state = self.env.step(env_state, action)
         return state.replace(reward=self.transformed(state.reward))
 
     @abc.abstractmethod
     def transformed(self, reward: jax.Array) -> jax.Array:
-        """Return the transformed reward, a scalar."""
+        """Return the transformed reward, a scalar, or rewards of any shape."""
 
 
 class RewardScaleWrapper(ChangesRewards, Wrapper):
