@@ -32,7 +32,7 @@ _IMAGE_AXES = 3
 
 
 class _Encodes(ChangesObservations):
-    """Mixin for wrappers whose observations determine those of ``env``."""
+    """Mixin for wrappers that map different observations of ``env`` to different ones."""
 
     @property
     def goal_task(self) -> Any:
