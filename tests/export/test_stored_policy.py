@@ -124,6 +124,18 @@ def test_of_a_population_the_best_member_acts_with_its_hyperparameters(outer: st
     assert_identical(agent_state, jax.tree.map(lambda x: x[2], state.members.agent_state))
 
 
+def test_of_several_populations_the_best_member_of_one_seed_acts() -> None:
+    noise = {"agent": {"noise": {"scale": {"low": 0.5, "high": 1.0}}}}
+    workflow: Any = small("pbt", "Pendulum-v1", inner=inner_config("td3"), search_space=noise, pop_size=3, num_seeds=2)
+    state = workflow.init(0)
+    state.scores = np.asarray([[1.0, np.nan, 5.0], [9.0, 2.0, 3.0]], np.float32)
+    for seed, best in enumerate([2, 0]):
+        agent: Any
+        agent, agent_state = acting_agent(workflow, state, seed)
+        assert agent.noise.scale == state.hyper_parameters[seed, best, 0]
+        assert_identical(agent_state, jax.tree.map(lambda x, at=(seed, best): x[at], state.members.agent_state))
+
+
 @pytest.mark.parametrize(
     "obs",
     [
