@@ -27,6 +27,7 @@ from evorl.ops.collectives import MEMBER_AXIS
 from evorl.ops.competitive_swarm import competitive_swarm_step
 from evorl.ops.multi_frequency import check_sub_populations, multi_frequency_inheritance
 from evorl.ops.selection import Inheritance, best_member, clones, inheritance_of_clones
+from evorl.ops.trees import entries_of, row_of
 from evorl.runs.recorder import Chart, for_each_seed
 from evorl.runs.spec import RunSpec
 from evorl.sample_batch import SampleBatch
@@ -129,8 +130,12 @@ class PBTWorkflow(Workflow[PopulationState]):
     @property
     def evaluation_entries(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Entries of the state that evaluation reads; they depend on the inner workflow."""
-        member_entries = (f"members.{name}" for name in self.inner.evaluation_entries if name != "iterations")
-        return (*member_entries, "hyper_parameters", "scores", "eval_key", "iterations")
+        return (*(f"members.{name}" for name in self._read), "hyper_parameters", "scores", "eval_key", "iterations")
+
+    @property
+    def _read(self) -> list[str]:
+        """Entries of a member's state that its evaluation reads."""
+        return [name for name in self.inner.evaluation_entries if name != "iterations"]
 
     def member(self, hyper_parameters: jax.Array) -> Workflow:
         """Return the inner workflow with one member's hyperparameters ``[D]`` and share of ``total_timesteps``."""
@@ -234,8 +239,8 @@ class PBTWorkflow(Workflow[PopulationState]):
     def evaluation(self, state: PopulationState) -> PyTreeDict:
         """Evaluate the member with the best score, on episodes that did not count towards this score."""
         best = best_member(state.scores)
-        read = State({name: x for name, x in state.members.items() if name in self.inner.evaluation_entries})
-        member = jax.tree.map(lambda x: x[best], collectives.gather_rows(read, mesh_axis=MEMBER_AXIS))
+        read = collectives.gather_rows(entries_of(state.members, self._read), mesh_axis=MEMBER_AXIS)
+        member = row_of(read, best)
         member |= {"eval_key": state.eval_key, "iterations": state.iterations.times(self.iterations_per_generation)}
         return self._evaluation_of_member(member | {"hyper_parameters": state.hyper_parameters[best]})
 

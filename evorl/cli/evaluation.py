@@ -139,7 +139,7 @@ def _write(
         recorder.evaluation(progress["iterations"], progress["timesteps"], episodes)
     name = f"{progress['timesteps']:012d}{suffix}"
     if workflow.keeping.save_episodes:
-        first = sorted(folder.episodes.glob(f"{name}_*.npz"))[0]
+        first = min(folder.episodes.glob(f"{name}_*.npz"), key=lambda path: (len(path.name), path.name))
         command = f"evorl show-episode {as_arguments({'episode': str(first)})}"
         print(f"Episodes are in {folder.episodes}. To watch one: {command}")
     if workflow.keeping.plot_episodes:

@@ -70,7 +70,7 @@ def _path_of(settings: dict[str, Any]) -> Path:
     if settings["episode"]:
         return Path(settings["episode"])
     folder = find_run(settings["run"], settings["runs_folder"])
-    episodes = sorted(folder.episodes.glob("*.json"))
+    episodes = sorted(folder.episodes.glob("*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
     if not episodes:
         raise RunFolderError(
             f"{folder.path} has no saved episodes: evorl evaluate {as_arguments({'run': folder.path})} "

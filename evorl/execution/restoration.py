@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 
 from evorl.execution import programs
 from evorl.execution.trainable import Trainable
+from evorl.ops.trees import entries_of
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.types import State
 
@@ -18,7 +19,7 @@ def restore(
     checkpointer: RunCheckpointer,
     seed: int,
     which: str | int,
-    entries: Iterable[str] | None = None,
+    entries: Sequence[str] | None = None,
 ) -> tuple[State, dict[str, Any]]:
     """Return a saved state on this workflow's devices, and the progress stored in the checkpoint.
 
@@ -34,7 +35,7 @@ def restore(
     """
     template = jax.eval_shape(programs.initial_state, workflow, jax.random.key(seed))
     if entries is not None:
-        template = _entries_of(template, entries)
+        template = entries_of(template, entries)
     template = programs.laid_out(workflow, template)
     state, progress = checkpointer.restore(template, which, partial=entries is not None)
     steps, iterations = workflow.timesteps_per_iteration, progress["iterations"]
@@ -46,15 +47,3 @@ def restore(
             "changes the length of an iteration, or start a new run."
         )
     return programs.place(workflow, state), progress
-
-
-def _entries_of(state: State, names: Iterable[str]) -> State:
-    """Return a state with only the named entries; a name with a dot selects an entry of a nested state."""
-    chosen = type(state)()
-    for name in names:
-        entry, _, within = name.partition(".")
-        if within:
-            chosen[entry] = type(state[entry])({**chosen.get(entry, {}), within: state[entry][within]})
-        else:
-            chosen[entry] = state[entry]
-    return chosen

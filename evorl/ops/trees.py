@@ -209,6 +209,16 @@ def leaf_name(path: Any, separator: str = ".") -> str:
     return jax.tree_util.keystr(path, simple=True, separator=separator)
 
 
+def entries_of(tree: Any, names: Sequence[str]) -> Any:
+    """Return a mapping with only the named entries; a name with dots selects an entry of a nested mapping."""
+    chosen = type(tree)()
+    for name in names:
+        entry, dot, _ = name.partition(".")
+        within = [other.removeprefix(f"{entry}.") for other in names if other.startswith(f"{entry}.")]
+        chosen[entry] = entries_of(tree[entry], within) if dot else tree[entry]
+    return chosen
+
+
 def row_of(tree: Tree, i: int | slice | jax.Array = 0) -> Tree:
     """Return entry ``i`` (or entries, for a slice or an array) of the leading axis of all leaves ``[K, ...]``."""
     return jax.tree.map(lambda x: x[i], tree)

@@ -69,7 +69,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
 
     foreign_keys: ClassVar[tuple[str, ...]] = (*GenerationalWorkflow.foreign_keys, "agent", "eval_chunk")
     plan_rules: ClassVar[PlanRules] = PlanRules(evenly=False)  # min_bytes is the default: learners exchange gradients
-    evaluation_entries: ClassVar[tuple[str, ...]] = ("agent_state", "learners", "eval_key", "iterations")
+    evaluation_entries: ClassVar[tuple[str, ...]] = ("agent_state", "learners.agent_state", "eval_key", "iterations")
     build_learner = staticmethod(build_learner)
 
     def __post_init__(self) -> None:

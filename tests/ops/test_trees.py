@@ -7,6 +7,7 @@ import pytest
 
 from evorl.ops.trees import (
     concatenate_trees,
+    entries_of,
     finite_rows,
     flatten_leading_axes,
     merged,
@@ -107,6 +108,13 @@ def test_leaves_by_their_names() -> None:
     assert jax.tree.structure(other) == jax.tree.structure(workflow)
     assert named_leaves(other) == leaves | {"agent.clip_epsilon": 0.5, "discount": 0.9}
     assert named_leaves({"a": [1, {"b": 2}]}) == {"a.0": 1, "a.1.b": 2}
+
+
+def test_entries_by_their_names() -> None:
+    tree = {"a": {"b": {"c": 1, "d": 2}, "e": 3}, "f": 4, "ab": 5}
+    assert entries_of(tree, ["a.b.c", "f", "a.e"]) == {"a": {"b": {"c": 1}, "e": 3}, "f": 4}
+    assert entries_of(tree, ("a", "ab")) == {"a": tree["a"], "ab": 5}
+    assert entries_of(tree, []) == {}
 
 
 def test_rows_of_finite_numbers() -> None:

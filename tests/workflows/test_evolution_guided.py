@@ -14,7 +14,7 @@ from evorl.algorithms.erl import ERLWorkflow
 from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.execution import programs
 from evorl.metrics import WideCounter
-from evorl.ops.trees import row_of
+from evorl.ops.trees import entries_of, row_of
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict, State
 from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
@@ -189,9 +189,10 @@ def test_learners_explore_with_all_of_their_parameters() -> None:
 
 def test_evaluations_read_little() -> None:
     workflow, _, _, states = generations("erl", 4)
-    read = State({name: states[-1][name] for name in workflow.evaluation_entries})
+    read = entries_of(states[-1], workflow.evaluation_entries)
     assert_identical(workflow.evaluate(read), workflow.evaluate(states[-1]))
     assert "replay_state" not in read
+    assert set(read.learners) == {"agent_state"}  # without optimizers
 
 
 @pytest.mark.parametrize(
