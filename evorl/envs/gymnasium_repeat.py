@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
+
+from evorl.envs.host.answers import as_reward
 
 
 def with_repeated_actions(env: Any, num_repeats: int) -> Any:
@@ -21,12 +24,12 @@ def with_repeated_actions(env: Any, num_repeats: int) -> Any:
 
         def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
             """Take up to ``num_repeats`` steps; return the last result, with the sum of the rewards."""
-            obs, reward, termination, truncation, info = env.step(action)
-            for _ in range(num_repeats - 1):
+            total = 0.0
+            for _ in range(num_repeats):
+                obs, reward, termination, truncation, info = env.step(copy.deepcopy(action))  # it may be modified
+                total += as_reward(reward)
                 if termination or truncation:
                     break
-                obs, more, termination, truncation, info = env.step(action)
-                reward += more
-            return obs, reward, termination, truncation, info
+            return obs, total, termination, truncation, info
 
     return env if num_repeats == 1 else RepeatedActions(env)

@@ -106,6 +106,8 @@ class PettingZooVectorEnv(HostVectorEnv):
             acting = list(env.agents)
             rows = {agent: converted[copy * len(self._agents) + i] for i, agent in enumerate(self._agents)}
             sent = {agent: rows[agent] for agent in acting}
+            # An environment may keep agents that have terminated.
+            acting = [agent for i, agent in enumerate(self._agents) if agent in sent and not self._has_ended[copy, i]]
             observations, agent_rewards, terminated, truncated, info = self._called(
                 copy, "step", lambda env, sent=sent: answers.as_step(env.step(sent))
             )

@@ -126,11 +126,12 @@ class VectorCollector:
             next_obs, reward, termination, truncation, info = env_step(action)
             self.timesteps += self.num_envs
             next_obs = jax.tree.map(np.array, next_obs)
-            step = (obs, stored_action, np.array(reward), next_obs, np.array(termination), np.array(truncation), extras)
+            flags = np.array(termination, np.bool_), np.array(truncation, np.bool_)
+            step = (obs, stored_action, np.array(reward), next_obs, *flags, extras)
             steps.append(step if complete is None else complete(step, info))
             self._returns += reward
             self._lengths += 1
-            obs, is_over = next_obs, step[4] | step[5]
+            obs, is_over = next_obs, flags[0] | flags[1]
             if is_over.any():
                 terminal(is_over)
                 self._are_running = ~is_over

@@ -36,10 +36,10 @@ def unit_norm_kernels(params: Params) -> Params:
     """
 
     def projected(path: tuple, x: jax.Array) -> jax.Array:
-        names = _name(path).split("/")
-        if names[-1] != "kernel":
+        layer, _, name = _name(path).rpartition("/")
+        if name != "kernel":
             return x
-        axes = (-4, -3, -2) if any(name.startswith("Conv") for name in names) else (-2,)
+        axes = (-4, -3, -2) if layer.rpartition("/")[2].lower().startswith("conv") else (-2,)
         norm = jnp.sqrt(jnp.square(x).sum(axis=axes, keepdims=True))
         return x / jnp.maximum(norm, _SMALLEST_NORM)
 

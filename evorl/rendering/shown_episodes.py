@@ -249,7 +249,10 @@ def _rendering_env(env: VectorEnv, env_config: Mapping[str, Any] | str) -> Any:
         factory = settings.get("factory")
         if factory is None or "render_mode" in parameter_names(load_named(factory, "env.factory")):
             settings["render_mode"] = "rgb_array"
-    return create_env(settings, parallel=env.num_agents, autoreset_mode="disabled")
+    copy: Any = create_env(settings, parallel=env.num_agents, autoreset_mode="disabled")
+    if env.steps_on_host:
+        copy.simulators.shows_pictures = True  # also the last frame, before the next episode starts
+    return copy
 
 
 def _fitted(picture: np.ndarray, size: int, source: str) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gymnasium
 import jax
 import numpy as np
@@ -28,6 +30,33 @@ def test_an_action_is_repeated_and_the_rewards_are_summed() -> None:
     assert (termination, truncation) == (False, False)
     env = gymnasium.make(CAR)
     assert with_repeated_actions(env, 1) is env
+
+
+class Doubling(gymnasium.Env):
+    """Doubles its action in place, and returns rewards of any type."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+
+    def __init__(self, reward: Any) -> None:
+        self.reward, self.actions = reward, []
+
+    def step(self, action: np.ndarray) -> tuple[Any, Any, bool, bool, dict]:
+        action *= 2.0
+        self.actions.append(action.item())
+        return np.zeros(1, np.float32), self.reward, False, False, {}
+
+
+@pytest.mark.parametrize(
+    ("reward", "total"),
+    [(np.array(1.0), 4.0), (np.bool_(True), 4.0), (np.uint8(200), 800.0), (np.float32(0.5), 2.0), (3, 12.0)],
+)
+def test_each_repeat_has_the_same_action_and_its_reward_is_a_number(reward: Any, total: float) -> None:
+    env = Doubling(reward)
+    action = np.array([0.25], np.float32)
+    assert with_repeated_actions(env, 4).step(action)[1] == total
+    assert env.actions == [0.5] * 4
+    assert action == 0.25
 
 
 def test_an_action_ends_with_the_episode() -> None:

@@ -35,10 +35,12 @@ class WalkGame(pettingzoo.ParallelEnv):
         max_cycles: int = 50,
         kind: str = "vector",
         fails_at: int = -1,
+        keeps: bool = False,
     ) -> None:
         self.possible_agents = [f"walker_{i}" for i in range(len(limits))]
         self.agents: list[str] = []
         self._limits, self._max_cycles, self._kind, self._fails_at = limits, max_cycles, kind, fails_at
+        self._keeps = keeps  # fallen agents stay in ``agents`` until the end
         self.closed = False
 
     def observation_space(self, agent: str) -> Any:
@@ -66,7 +68,8 @@ class WalkGame(pettingzoo.ParallelEnv):
         seen = {agent: self._see(agent) for agent in self.agents}
         paid = {agent: float(self.possible_agents.index(agent) + 1) for agent in self.agents}
         info = {agent: {"time": self._time} for agent in self.agents}
-        self.agents = [agent for agent in self.agents if not fell[agent] and not late[agent]]
+        left = [agent for agent in self.agents if not fell[agent] and not late[agent]]
+        self.agents = self.agents if self._keeps and left else left
         return seen, paid, fell, late, info
 
     def _see(self, agent: str) -> Any:
@@ -123,8 +126,9 @@ def test_rows_are_the_agents_of_copies_in_order() -> None:
     assert reward.tolist() == [1, 2, 3, 1, 2, 3]
 
 
-def test_copy_ends_with_its_last_agent_and_those_gone_wait_in_nothing() -> None:
-    env = make_pettingzoo_simulators(GAME, 3, metrics=["time"])
+@pytest.mark.parametrize("keeps", [False, True])
+def test_copy_ends_with_its_last_agent_and_those_gone_wait_in_nothing(keeps: bool) -> None:
+    env = make_pettingzoo_simulators(GAME, 3, metrics=["time"], keeps=keeps)
     steps = _walk(env, 9)
     obs, reward, termination, truncation = (np.array([step[i] for step in steps]) for i in range(4))
     time = np.array([step[4]["time"] for step in steps])

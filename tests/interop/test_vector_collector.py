@@ -36,6 +36,19 @@ def test_rows_go_on_by_themselves_and_successors_are_true() -> None:
     assert agent.calls.count("step") == 6
 
 
+def test_flags_of_any_type_are_read_as_bools() -> None:
+    class Flags(CountingRows):
+        def step(self, actions: Any) -> tuple:
+            obs, reward, termination, truncation, info = super().step(actions)
+            return obs, reward, termination.astype(np.uint8), truncation.astype(np.int64), info
+
+    collected, expected = (
+        VectorCollector(env(LENGTHS), seed=1).collect(TracingAgent(), 6) for env in (Flags, CountingRows)
+    )
+    assert collected.episode_lengths.tolist() == expected.episode_lengths.tolist()
+    assert collected.episode_returns.tolist() == expected.episode_returns.tolist()
+
+
 def test_every_episode_starts_by_a_seed_that_follows_from_the_collectors() -> None:
     started = []
     for lengths, seed in (([2, 3], 4), ([2, 5], 4), ([2, 3], 5)):

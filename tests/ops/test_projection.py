@@ -31,6 +31,8 @@ def test_the_norm_is_over_the_inputs_of_each_unit() -> None:
         "Dense_0": {"kernel": _normal(6, 4), "bias": _normal(4)},
         "members": {"head": {"kernel": _normal(3, 5, 2), "bias": _normal(3, 2)}},
         "Conv_0": {"kernel": _normal(3, 3, 2, 5)},
+        "conv1": {"kernel": _normal(3, 3, 2, 5)},  # an attribute of a user's module
+        "ConvHead": {"Dense_0": {"kernel": _normal(2, 4, 6, 3)}},
         "LayerNorm_0": {"scale": _normal(4), "bias": _normal(4)},
         "log_std": _normal(4),
     }
@@ -39,8 +41,11 @@ def test_the_norm_is_over_the_inputs_of_each_unit() -> None:
     np.testing.assert_allclose(np.linalg.norm(dense, axis=0), np.ones(4), rtol=1e-5)
     assert not np.allclose(np.linalg.norm(dense, axis=1), 1.0, atol=0.05)
     np.testing.assert_allclose(np.linalg.norm(head, axis=1), np.ones((3, 2)), rtol=1e-5)
-    kernel = np.reshape(projected["Conv_0"]["kernel"], (-1, 5))
-    np.testing.assert_allclose(np.linalg.norm(kernel, axis=0), np.ones(5), rtol=1e-5)
+    for name in ("Conv_0", "conv1"):
+        kernel = np.reshape(projected[name]["kernel"], (-1, 5))
+        np.testing.assert_allclose(np.linalg.norm(kernel, axis=0), np.ones(5), rtol=1e-5)
+    inner = projected["ConvHead"]["Dense_0"]["kernel"]
+    np.testing.assert_allclose(np.linalg.norm(inner, axis=-2), np.ones((2, 4, 3)), rtol=1e-5)
     np.testing.assert_allclose(dense / params["Dense_0"]["kernel"] > 0.0, True)  # only the length changes
     before, after = arrays(params), arrays(projected)
     unchanged = [path for path in before if "kernel" not in path]

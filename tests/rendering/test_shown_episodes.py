@@ -152,6 +152,26 @@ class Stumbling(gymnasium.Env):
         return np.zeros((4, 4, 3), np.uint8)
 
 
+class Brightening(Stumbling):
+    """A simulator whose picture brightens in each step; the episode ends after the second one."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._steps += 1
+        return np.zeros(1, np.float32), 1.0, self._steps == 2, False, {}
+
+    def render(self) -> Any:
+        return np.full((4, 4, 3), 10 * self._steps, np.uint8)
+
+
+def test_the_last_frame_of_a_simulator_shows_the_end_of_the_episode() -> None:
+    config = {"factory": f"{MODULE}:Brightening", "max_episode_steps": 5}
+    env = create_env(config, parallel=1, autoreset_mode="disabled")
+    players = [Player("", SOMEBODY, 2)]
+    with shown_episodes(env, config, lean_left_or_right, players, KEY, size=4, num_frames=3) as episodes:
+        for episode in episodes:
+            assert [int(episode.draw(i)[0, 0, 0]) for i in range(episode.length + 1)] == [0, 10, 20]
+
+
 def test_a_failing_simulator_is_told_in_one_line() -> None:
     config = {"factory": f"{MODULE}:Stumbling", "max_episode_steps": 5}
     env = create_env(config, parallel=1, autoreset_mode="disabled")

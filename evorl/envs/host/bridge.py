@@ -134,7 +134,8 @@ class HostBackedEnv(VectorEnv):
 
     def render(self) -> Any:
         """Return an image of the first simulator, uint8 ``[height, width, 3]``; ``None`` if it cannot be rendered."""
-        return self.simulators.main.render()
+        picture = self.simulators.picture
+        return self.simulators.main.render() if picture is None else picture
 
     @compiled
     def step(self, env_state: EnvState, action: Action) -> EnvState:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -39,6 +40,8 @@ class Simulators:
         self.main = self._checked_maker(num_rows)
         self._live = {num_rows: self.main}
         self.shows_physics = False  # true if results include ``physics``, as bytes
+        self.shows_pictures = False  # true if ``picture`` keeps the last frame of an episode of the first simulator
+        self.picture: Any = None
         self._tokens: dict[int, int] = {}
         self._num_steps: dict[int, int] = {}
         self._obs_dtypes = jax.tree.map(lambda spec: spec.dtype, self.main.obs_space.spec)
@@ -100,6 +103,7 @@ class Simulators:
         self._live, self._tokens = {}, {}
 
     def _noting_failures(self, fn: Callable[[Any], dict], request: Any) -> dict[str, Arrays]:
+        self.picture = None
         # A compiled program raises a ``JaxRuntimeError`` instead; ``evorl.execution.host_errors`` restores this error.
         try:
             return fn(jax.tree.map(np.asarray, request))
@@ -141,6 +145,8 @@ class Simulators:
         answer["truncation"] = answer["truncation"] & ~answer["termination"]
         ended = answer["termination"] | answer["truncation"]
         answer |= self._physics(num_rows)  # before new episodes start
+        with contextlib.suppress(Exception):  # ``render`` raises the error again
+            self.picture = self.main.render() if self.shows_pictures and ended[0] else None
         answer["start"] = self._started(answer["obs"], ended, request["seeds"])
         actions = b"".join(leaf.tobytes() for leaf in jax.tree.leaves(request["actions"]))
         return answer | self._position(num_rows, zlib.crc32(actions, int(request["token"].flat[0])))
