@@ -8,16 +8,21 @@ from typing import Any
 from evorl.envs.host.answers import as_reward
 
 
-def with_repeated_actions(env: Any, num_repeats: int) -> Any:
+def with_repeated_actions(env: Any, num_repeats: int, max_steps: int | None = None) -> Any:
     """Wrap a Gymnasium environment so that it applies each action ``num_repeats`` times, or until the episode ends.
 
     The rewards are summed, as in ``evorl.envs.wrappers.ActionRepeatWrapper``. For 1, ``env`` is returned unchanged.
 
     Args:
-        env: a Gymnasium environment, including its time limit in environment steps.
+        env: a Gymnasium environment, including its time limit in environment steps, if it has one.
         num_repeats: environment steps per action, at least 1.
+        max_steps: time limit to add, in environment steps; only with ``num_repeats`` > 1.
     """
+    if num_repeats == 1:
+        return env
     import gymnasium
+
+    env = env if max_steps is None else gymnasium.wrappers.TimeLimit(env, max_steps)
 
     class RepeatedActions(gymnasium.Wrapper):
         """Applies each action ``num_repeats`` times."""
@@ -32,4 +37,4 @@ def with_repeated_actions(env: Any, num_repeats: int) -> Any:
                     break
             return obs, total, termination, truncation, info
 
-    return env if num_repeats == 1 else RepeatedActions(env)
+    return RepeatedActions(env)

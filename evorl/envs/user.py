@@ -74,9 +74,15 @@ def create_wrapped_user_env(factory: str, **options: Any) -> VectorEnv:
 
 
 def _gymnasium_simulators(
-    function: Callable[..., Any], /, num_envs: int, action_repeat: int = 1, **arguments: Any
+    function: Callable[..., Any],
+    /,
+    num_envs: int,
+    action_repeat: int = 1,
+    max_episode_steps: int | None = None,
+    **arguments: Any,
 ) -> HostVectorEnv:
-    simulators = InProcessGymnasiumEnv(lambda: with_repeated_actions(function(**arguments), action_repeat), num_envs)
+    repeats = action_repeat, max_episode_steps
+    simulators = InProcessGymnasiumEnv(lambda: with_repeated_actions(function(**arguments), *repeats), num_envs)
     simulators.action_repeat = action_repeat
     return simulators
 

@@ -41,6 +41,9 @@ class Doubling(gymnasium.Env):
     def __init__(self, reward: Any) -> None:
         self.reward, self.actions = reward, []
 
+    def reset(self, **_: Any) -> tuple[Any, dict]:
+        return np.zeros(1, np.float32), {}
+
     def step(self, action: np.ndarray) -> tuple[Any, Any, bool, bool, dict]:
         action *= 2.0
         self.actions.append(action.item())
@@ -73,6 +76,24 @@ def test_time_limit_and_steps_are_those_of_a_jax_environment(host: str) -> None:
     assert of_host.max_episode_steps == in_jax.max_episode_steps == 3
     assert WrappedRow(of_host).action_repeat == WrappedRow(in_jax).action_repeat == 3
     of_host.close()
+
+
+def make_endless() -> gymnasium.Env:
+    return Doubling(1.0)
+
+
+def test_the_time_limit_of_a_factory_counts_environment_steps() -> None:
+    """The last action before the limit is repeated fewer times."""
+    options = {"max_episode_steps": 10, "action_repeat": 4, "parallel": 1}
+    env = create_env({"factory": f"{__name__}:make_endless", **options})
+    state = env.reset(jax.random.key(0))
+    rewards = []
+    for _ in range(3):
+        state = env.step(state, np.zeros((1, 1), np.float32))
+        rewards.append(float(state.reward[0]))
+    assert rewards == [4.0, 4.0, 2.0]
+    assert bool(state.info.truncation[0])
+    env.close()
 
 
 def test_an_episode_of_held_actions_counts_actions() -> None:
