@@ -209,12 +209,7 @@ def _fill_spaces(file: Path, kind_name: str, environment: str) -> None:
 
 
 def _check_text(file: Path, text: str, facts: AgentFacts | None) -> None:
-    """Check a new text of ``app.yaml`` before it replaces the file.
-
-    Raises:
-        ValueError: a setting is invalid.
-        RunFolderError: the temporary file is a symbolic link.
-    """
+    """Check a new text of ``app.yaml``; raise ``ValueError`` if it is invalid, ``RunFolderError`` for a linked file."""
     beside = file.with_name(f"{file.name}.checked")
     write_atomically(beside, text)
     try:

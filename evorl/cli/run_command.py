@@ -83,10 +83,7 @@ def run_command(
 
 
 def _check_flags(overrides: Sequence[str], flags: Sequence[str]) -> bool:
-    """Check the overrides of a command line with flags.
-
-    For ``--cfg job``, print the config and return True; else return False.
-    """
+    """Check the overrides of a command line with flags; for ``--cfg job``, print the config and return True."""
     if not {*flags} & {*SWEEP_FLAGS} and not any(override.startswith("hydra.searchpath") for override in overrides):
         check_overrides(overrides, [config_folder(), *filter(Path.is_dir, own_folders(flags))])
     if flags not in (["--cfg", "job"], ["-c", "job"]):  # with other flags, Hydra prints the config without comments

@@ -29,12 +29,13 @@ def with_repeated_actions(env: Any, num_repeats: int, max_steps: int | None = No
 
         def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
             """Take up to ``num_repeats`` steps; return the last result, with the sum of the rewards."""
-            total = 0.0
-            for _ in range(num_repeats):
-                obs, reward, termination, truncation, info = env.step(copy.deepcopy(action))  # it may be modified
-                total += as_reward(reward)
-                if termination or truncation:
+            result = env.step(copy.deepcopy(action))  # ``env`` may modify it
+            total = as_reward(result[1])
+            for _ in range(num_repeats - 1):
+                if result[2] or result[3]:  # the episode has ended
                     break
-            return obs, total, termination, truncation, info
+                result = env.step(copy.deepcopy(action))
+                total += as_reward(result[1])
+            return result[0], total, *result[2:]
 
     return RepeatedActions(env)

@@ -79,9 +79,7 @@ class VectorEnv(EnvWrapper):
         if goal_setter is not None and self.autoreset_mode is AutoresetMode.ENVPOOL:
             raise ValueError("env.goal_setter does not support autoreset_mode=envpool: use another autoreset_mode.")
         self.goal_setter = goal_setter
-        self._goals: Any = None
-        if goal_setter is not None:
-            self._goals = goals_of_rows(goal_setter, env)
+        self._goals: Any = None if goal_setter is None else goals_of_rows(goal_setter, env)
         self._action_specs = jax.tree.leaves(env.action_space.spec)
 
     def _identity(self) -> Any:

@@ -105,7 +105,7 @@ class WrappedRow:
         """True if the agent's observations differ from the observations of ``inner``."""
         return self._has_frames or self._wrapped.obs_space != self.obs_space
 
-    def learned_rewards(self, rewards: jax.Array) -> jax.Array:
+    def learned_rewards(self, rewards: Any) -> Any:
         """Return the rewards ``[N]`` that the agent learns from, given the rewards ``[N]`` of ``inner``.
 
         Raises:

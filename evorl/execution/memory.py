@@ -204,7 +204,10 @@ def _arrays(state: State, specs: State | None, execution: Execution) -> list[_Ar
 def _scaling_settings(workflow: Any, arrays: list[_Array]) -> list[tuple[str, int, int]]:
     """Return the settings that scale parts of the state, as name, value and bytes of these parts, most bytes first."""
     # Ties prefer settings of the whole run. An inner workflow configures the agent, so agent.* comes last.
-    sizes = sorted(_sizes(workflow), key=lambda size: (size[0].startswith("agent."), size[0].count(".")))
+    seeds = workflow.execution.num_seeds
+    sizes = [] if seeds is None else [("num_seeds", seeds)]
+    sizes += _sizes_of_node(workflow, "")
+    sizes.sort(key=lambda size: (size[0].startswith("agent."), size[0].count(".")))
     parts = dict.fromkeys(sizes, 0)
     for array in arrays:
         lengths = _lengths(array, [value for _, value in sizes])
@@ -225,14 +228,8 @@ def _lengths(array: _Array, values: list[int]) -> set[int]:
     return set(shape)
 
 
-def _sizes(workflow: Any) -> Iterator[tuple[str, int]]:
-    """Yield name and value of the integer settings that may determine the length of an axis."""
-    if workflow.execution.num_seeds is not None:
-        yield "num_seeds", workflow.execution.num_seeds
-    yield from _sizes_of_node(workflow, "")
-
-
 def _sizes_of_node(node: PyTreeNode, above: str) -> Iterator[tuple[str, int]]:
+    """Yield name and value of the integer settings that may determine the length of an axis."""
     for field in dataclasses.fields(node):
         value = getattr(node, field.name)
         if field.name in _OF_UPDATES:

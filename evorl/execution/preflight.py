@@ -81,17 +81,12 @@ class Preflight:
         lines.append(
             f"an iteration  {self.steps_per_iteration:,} steps, {shown_bytes(self.step_bytes)} in addition to the state"
         )
-        if self.num_iterations is None:
-            lines.append("iterations    of different lengths")
-        else:
-            lines.append(f"iterations    {self.num_iterations:,}")
+        number = "of different lengths" if self.num_iterations is None else f"{self.num_iterations:,}"
+        lines.append(f"iterations    {number}")
         available = "" if self.available is None else f" of {shown_bytes(self.available)}"
-        lines.append(f"memory        about {shown_bytes(self.peak_bytes)} at most{available}: {self._sum()}")
-        return lines
-
-    def _sum(self) -> str:
         sizes = {"process and compiler": self.process_bytes, "state": self.state_bytes, "iteration": self.step_bytes}
-        return ", ".join(f"{name} {shown_bytes(size)}" for name, size in sizes.items() if size)
+        total = ", ".join(f"{name} {shown_bytes(size)}" for name, size in sizes.items() if size)
+        return [*lines, f"memory        about {shown_bytes(self.peak_bytes)} at most{available}: {total}"]
 
 
 def preflight(workflow: Any) -> Preflight:
@@ -100,12 +95,10 @@ def preflight(workflow: Any) -> Preflight:
     Raises:
         ValueError: the state alone exceeds the memory, see ``check_memory``.
     """
-    key = jax.random.key(0)
-    state = programs.state_shapes(workflow, key)
+    state = programs.state_shapes(workflow, jax.random.key(0))
     execution = workflow.execution
     specs = programs.state_specs(execution, state)
     traced = programs.training_program(execution.in_order).trace(workflow, programs.laid_out(workflow, state), 1)
-    bytes_per_device = temporary_bytes(traced.jaxpr)
     devices = max(1, execution.num_devices // jax.process_count()) if on_cpu() else 1
     sizes = {name: held_bytes(state[name], specs[name], execution) for name in state}
     entries: dict[str, int] = {}
@@ -118,7 +111,7 @@ def preflight(workflow: Any) -> Preflight:
         entries=entries,
         num_devices=execution.num_devices,
         state_bytes=sum(sizes.values()),
-        step_bytes=bytes_per_device * devices,
+        step_bytes=temporary_bytes(traced.jaxpr) * devices,
         process_bytes=_process_bytes_with(num_equations(traced.jaxpr)) if on_cpu() else 0,
         available=available_bytes(),
         num_iterations=max(1, int(workflow.total_timesteps) // steps) if steps else None,

@@ -245,10 +245,6 @@ def _set_up(workflow: Trainable, starts: Any) -> State:
     return state.replace(iterations=jax.tree.map(lambda x: x[0], state.iterations))
 
 
-def _step(workflow: Trainable, state: State) -> tuple[PyTreeDict, State]:
-    return over_seeds(workflow.execution, workflow.pure_step, state, returns_state=True)
-
-
 @jax.jit  # the shapes of the metrics and the body of the loop share one trace
 def _traced_once(workflow: Trainable, state: State) -> tuple[PyTreeDict, State]:
     return over_seeds(workflow.execution, lambda state: watched_step(workflow, state), state, returns_state=True)
@@ -295,7 +291,7 @@ def step_program(workflow: Trainable, state: State) -> tuple[PyTreeDict, State]:
 
 
 def _one_row(workflow: Trainable, state: State) -> tuple[PyTreeDict, State]:
-    metrics, state = _step(workflow, state)
+    metrics, state = over_seeds(workflow.execution, workflow.pure_step, state, returns_state=True)
     return jax.tree.map(lambda x: x[None], metrics), state
 
 

@@ -221,11 +221,7 @@ def _stored_spec(workflow: OffPolicyWorkflow) -> SampleBatch:
 
 
 def _named_leaves(stored: SampleBatch) -> list[tuple[str, Any]]:
-    """Return ``(column name, leaf)`` of each leaf of stored transitions.
-
-    Raises:
-        ReplayFileError: two leaves would share a column.
-    """
+    """Return ``(column name, leaf)`` of each leaf of stored transitions; raise ``ReplayFileError`` for equal names."""
     leaves = jax.tree.leaves_with_path(stored)
     names = [leaf_name(path).removeprefix("extras.") for path, _ in leaves]
     for name, count in Counter(names).items():
@@ -267,11 +263,7 @@ def _check_choices(space: Space, actions: np.ndarray, named: str) -> None:
 
 
 def _converted(spec: SampleBatch, columns: Mapping[str, np.ndarray], named: str) -> SampleBatch:
-    """Return the columns in the structure and with the dtypes of ``spec``, leaves ``[N, ...]``.
-
-    Raises:
-        ReplayFileError: a number cannot be stored in the dtype of its entry.
-    """
+    """Return columns ``[N, ...]`` in the form of ``spec``; raise ``ReplayFileError`` if a dtype cannot store them."""
     leaves = []
     for name, leaf in _named_leaves(spec):
         column = columns[name]

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from evorl.envs.vector import VectorEnv
-from evorl.export.javascript import RUNTIME, function_text
+from evorl.export.javascript import RUNTIME, function_text, number_text
 from evorl.export.page_environment import NUM_STARTS, page_environment, random_observations
 from evorl.export.parity import Parity, ParityError, Recorded, drawn_observations, parity_of, recorded_steps
 from evorl.export.portable_policy import PortablePolicy
@@ -155,10 +155,4 @@ def _flat(x: np.ndarray) -> list[Any]:
 
 
 def _texts(x: np.ndarray) -> list[str]:
-    return [_text(n) for n in np.asarray(x, np.float64).reshape(-1).tolist()]
-
-
-def _text(number: float) -> str:
-    if np.isfinite(number):
-        return repr(number)
-    return "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"
+    return [number_text(n) for n in np.asarray(x, np.float64).reshape(-1)]

@@ -123,7 +123,7 @@ class _Writer:
         if op == "pad":
             into = _strides(shape)
             offset = sum(before * step for before, step in zip(params["before"], into, strict=True))
-            places = f"order({list(x.shape)}, {list(into)}, {offset}), {_size(shape)}, {_number(params['value'])}"
+            places = f"order({list(x.shape)}, {list(into)}, {offset}), {_size(shape)}, {number_text(params['value'])}"
             return f"{self._constant(f'put({places})')}({first})"
         if op == "concat":
             sizes = [str(_size(part.shape[params["axis"] :])) for part in node.inputs]
@@ -165,7 +165,8 @@ def _strides(shape: Sequence[Any]) -> tuple[int, ...]:
     return tuple(_size(shape[i + 1 :]) for i in range(len(shape)))
 
 
-def _number(x: np.ndarray) -> str:
+def number_text(x: np.ndarray | np.float64) -> str:
+    """Return an array of one number as a JavaScript number; bools become 0 or 1."""
     value = x.item()
     if isinstance(value, float) and not np.isfinite(value):
         return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
@@ -174,7 +175,7 @@ def _number(x: np.ndarray) -> str:
 
 def _array(x: np.ndarray) -> str:
     if x.size <= 16:
-        return f"Float64Array.of({', '.join(_number(n) for n in x.reshape(-1))})"
+        return f"Float64Array.of({', '.join(number_text(n) for n in x.reshape(-1))})"
     exact = x.astype(np.float32) if x.dtype.kind == "f" else x.astype(np.int32)
     text = base64.b64encode(np.ascontiguousarray(exact).tobytes()).decode()
     return f'numbers("{text}", {"Float32Array" if x.dtype.kind == "f" else "Int32Array"})'

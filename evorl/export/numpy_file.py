@@ -172,7 +172,8 @@ def numpy_text(policy: PortablePolicy, graph: Graph, about: Mapping[str, Any], t
     results = ", ".join(f'"{port.name}": {writer.read(x)}' for port, x in outputs)
     numbers = b"".join(np.ascontiguousarray(array).tobytes() for array in writer.arrays)
     parts = {
-        "TITLE": _docstring(title),
+        # The title contains names of folders and environments, which must not end the docstring.
+        "TITLE": escaped(title, lines=True).replace("\\", "\\\\").replace('"', "'"),
         "VERSION": about["versions"]["evorl"],
         "ABOUT": json.dumps(about, indent=1),
         "ARGUMENTS": ", ".join(inputs),
@@ -185,11 +186,6 @@ def numpy_text(policy: PortablePolicy, graph: Graph, about: Mapping[str, Any], t
         "CHECKSUM": hashlib.sha256(numbers).hexdigest(),
     }
     return re.sub(f"@({'|'.join(parts)})@", lambda match: parts[match[1]], _FRAME)
-
-
-def _docstring(title: str) -> str:
-    """Escape the title, which contains names of folders and environments, so that it cannot end the docstring."""
-    return escaped(title, lines=True).replace("\\", "\\\\").replace('"', "'")
 
 
 class _Writer:

@@ -239,8 +239,7 @@ def thinned(values: np.ndarray, most: int | None) -> np.ndarray:
 def _band(center: Curve, spread: Curve, most: int | None) -> list[list[float]]:
     """Return ``[step, low, high]``, one standard deviation around the center, for steps with a deviation."""
     wide = dict(zip(spread.steps.tolist(), spread.values.tolist(), strict=True))
-    points = [[x, y] for x, y in as_points(center, most) if x in wide]
-    return [[x, y - wide[x], y + wide[x]] for x, y in points]
+    return [[x, y - wide[x], y + wide[x]] for x, y in as_points(center, most) if x in wide]
 
 
 def _folders(source: str, root: Path) -> list[RunFolder]:

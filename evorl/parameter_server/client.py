@@ -120,11 +120,7 @@ class ParameterClient:
         return self._checked("push", self.request(header, body)[0], _PROGRESS | {"accepted": bool})
 
     def _checked(self, command: str, answer: dict[str, Any], kinds: Mapping[str, type]) -> dict[str, Any]:
-        """Check that a response's header has entries of the types ``kinds``, and return the header.
-
-        Raises:
-            CommandRefused: an entry is missing, has the wrong type, or is a number that is negative or beyond 2^53.
-        """
+        """Return a header; raise ``CommandRefused`` unless its entries have these types, and numbers are 0 to 2^53."""
         for name, kind in kinds.items():
             value = answer.get(name)
             fits = type(value) is kind or (kind is float and type(value) is int)

@@ -93,11 +93,7 @@ def verify(folder: Path) -> None:
 
 
 def _files(folder: Path) -> list[str]:
-    """Return the files of a checkpoint except the manifest, by path within it.
-
-    Raises:
-        Damage: one of them is a symbolic link.
-    """
+    """Return the files of a checkpoint except the manifest, by path within it; raise ``Damage`` for a symbolic link."""
     names = []
     for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()

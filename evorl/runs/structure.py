@@ -62,14 +62,11 @@ class LeafSpec:
 
 def describe_structure(state: Any) -> list[LeafSpec]:
     """Return the spec of each leaf in tree order; leaves are arrays, ``jax.ShapeDtypeStruct`` or Python numbers."""
-    paths, leaves = [], []
-    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
-        paths.append(path)
-        leaves.append(leaf)
-    names = [leaf_name(path, "/") or "state" for path in paths]
+    leaves = jax.tree_util.tree_leaves_with_path(state)
+    names = [leaf_name(path, "/") or "state" for path, _ in leaves]
     if len(set(names)) < len(names):  # a name that contains a slash may equal a path
-        names = [jax.tree_util.keystr(path) for path in paths]
-    return [LeafSpec(name, *_shape_and_dtype(leaf)) for name, leaf in zip(names, leaves, strict=True)]
+        names = [jax.tree_util.keystr(path) for path, _ in leaves]
+    return [LeafSpec(name, *_shape_and_dtype(leaf)) for name, (_, leaf) in zip(names, leaves, strict=True)]
 
 
 def explain_difference(saved: Sequence[LeafSpec], expected: Sequence[LeafSpec]) -> str | None:
@@ -82,16 +79,8 @@ def explain_difference(saved: Sequence[LeafSpec], expected: Sequence[LeafSpec]) 
         for path in before
         if path in after and str(before[path]) != str(after[path])
     ]
-    parts = [
-        f"{len(names)} {kind}: {_first_few(names)}"
-        for kind, names in (
-            ("missing", missing),
-            ("not expected", unexpected),
-            ("with another shape or dtype", changed),
-        )
-        if names
-    ]
-    return "; ".join(parts) or None
+    kinds = {"missing": missing, "not expected": unexpected, "with another shape or dtype": changed}
+    return "; ".join(f"{len(names)} {kind}: {_first_few(names)}" for kind, names in kinds.items() if names) or None
 
 
 def pack(state: Any, large: float = LARGE) -> tuple[dict[str, Any], dict[str, int]]:

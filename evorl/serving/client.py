@@ -261,7 +261,9 @@ class TrainingBase:
                 try:
                     if failures:
                         self._init()
-                    self._play(number)
+                    reward = self.episode(number)
+                    if reward is not None:
+                        self.agent.metrics.scalar("episode_reward", reward)
                 except AgentProxyException:
                     failures += 1
                     if failures > self.max_failures:
@@ -274,8 +276,3 @@ class TrainingBase:
 
     def _init(self) -> None:
         self.agent.init(exploit=self.exploit, **self._more)
-
-    def _play(self, number: int) -> None:
-        reward = self.episode(number)
-        if reward is not None:
-            self.agent.metrics.scalar("episode_reward", reward)

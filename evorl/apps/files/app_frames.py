@@ -42,8 +42,5 @@ def _resized(pixels: np.ndarray, size: int, axis: int) -> np.ndarray:
     if length < size:
         return np.take(pixels, np.arange(size) * length // size, axis=axis)
     starts = np.arange(size + 1) * length // size
-    return np.add.reduceat(pixels, starts[:-1], axis=axis) / _along(np.diff(starts), axis, pixels.ndim)
-
-
-def _along(numbers: np.ndarray, axis: int, ndim: int) -> np.ndarray:
-    return numbers.reshape([-1 if each == axis else 1 for each in range(ndim)])
+    sizes = np.diff(starts).reshape([-1 if each == axis else 1 for each in range(pixels.ndim)])
+    return np.add.reduceat(pixels, starts[:-1], axis=axis) / sizes

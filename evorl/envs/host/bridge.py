@@ -156,8 +156,7 @@ class HostBackedEnv(VectorEnv):
         answer = self._call("restart", request, mask.shape[0])
         fresh = self.started(answer, keys, env_state._internal.env_id, episode)
         state = tree_where(mask, fresh, env_state)
-        internal = state._internal.replace(**_position(answer))
-        return state.replace(_internal=internal)
+        return state.replace(_internal=state._internal.replace(**_position(answer)))
 
     def is_live(self, env_state: EnvState) -> bool:
         """Return True if ``env_state`` can be stepped: the simulators are in this state, or can restore it."""

@@ -61,7 +61,8 @@ class ObsOneHotWrapper(_Encodes, Wrapper):
         return encoded(self.env.obs_space, obs)
 
     def _decoded(self, obs: Observation) -> Observation:
-        return decoded(self.env.obs_space.spaces["observation"], obs)
+        space: Any = self.env.obs_space
+        return decoded(space.spaces["observation"], obs)
 
 
 class ChannelsLastWrapper(_Encodes, Wrapper):

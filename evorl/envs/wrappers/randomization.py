@@ -159,8 +159,9 @@ def physics_of(env: Env) -> PhysicsEnv:
     Raises:
         ValueError: neither of them has a physics model.
     """
-    forwards = isinstance(env, Wrapper) and (type(env).reset, type(env).step) == (Wrapper.reset, Wrapper.step)
-    physics: Env = env.env if forwards else env
+    physics = env
+    if isinstance(env, Wrapper) and (type(env).reset, type(env).step) == (Wrapper.reset, Wrapper.step):
+        physics = env.env
     if not isinstance(physics, PhysicsEnv) or physics.physics_model is None:
         raise ValueError(
             f"env.randomization needs a physics model, but {type(physics).__name__} lacks one: use brax or mjx, "
