@@ -31,7 +31,7 @@ def lazy_exports(package: str, packages: str = "", others: str = "", **modules: 
         package: ``__name__`` of the package.
         packages: subpackages that are exported as a whole, separated by spaces.
         others: names that the package defines itself, separated by spaces.
-        modules: for each submodule, such as ``ppo`` or ``cli.python_api``, the names that it exports, as above.
+        modules: for each submodule, such as ``ppo`` or ``cli.python_api``, its exported names, separated by spaces.
     """
     origins = {name: module for module, names in modules.items() for name in names.split()}
     below = packages.split()

@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # typed Python functions and the lists of agents and environments (950), and launched sweeps, pruning of trials,
 # stored compile times and the MLflow recorder (860), the panel of notebooks (130), by the rule of secrets, limits of
 # downloads and advice for general defaults (480), and by silent faults of resumed sweeps, rewards of recorded and
-# encoded steps, and last frames of simulators (46); a training enters 70 of these lines, in two files. Two functions
+# encoded steps, and last frames of simulators (54); a training enters 70 of these lines, in two files. Two functions
 # of a launcher receive a DictConfig from Hydra.
 BARS: dict[str, float] = {
     "lines of the functions that a PPO step enters": 1227,
@@ -57,7 +57,7 @@ BARS: dict[str, float] = {
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 7,
-    "lines of the package": 75248,
+    "lines of the package": 75256,
     "breaches of the rules of English": 0,
 }
 # Target values of measures.

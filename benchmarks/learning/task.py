@@ -27,7 +27,7 @@ class LearningTask:
         overrides: overrides for ``scripts/train.py``.
         published: published result; ``None`` for none.
         threshold: required mean over all seeds at the last evaluation within ``within_timesteps``.
-        within_timesteps: steps of the agent in each seed.
+        within_timesteps: maximum steps of the agent in each seed; later evaluations do not count.
         solvable: True if the threshold is reachable; unsolvable tasks must stay below it.
         score: judged column of the metrics.
         one_seed_at_a_time: True if each seed is a separate training run, as with actors.

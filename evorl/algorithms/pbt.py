@@ -130,10 +130,10 @@ class PBTWorkflow(Workflow[PopulationState]):
     @property
     def evaluation_entries(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Entries of the state that evaluation reads; they depend on the inner workflow."""
-        return (*(f"members.{name}" for name in self._read), "hyper_parameters", "scores", "eval_key", "iterations")
+        return (*(f"members.{name}" for name in self._entries), "hyper_parameters", "scores", "eval_key", "iterations")
 
     @property
-    def _read(self) -> list[str]:
+    def _entries(self) -> list[str]:
         """Entries of a member's state that its evaluation reads."""
         return [name for name in self.inner.evaluation_entries if name != "iterations"]
 
@@ -239,7 +239,7 @@ class PBTWorkflow(Workflow[PopulationState]):
     def evaluation(self, state: PopulationState) -> PyTreeDict:
         """Evaluate the member with the best score, on episodes that did not count towards this score."""
         best = best_member(state.scores)
-        read = collectives.gather_rows(entries_of(state.members, self._read), mesh_axis=MEMBER_AXIS)
+        read = collectives.gather_rows(entries_of(state.members, self._entries), mesh_axis=MEMBER_AXIS)
         member = row_of(read, best)
         member |= {"eval_key": state.eval_key, "iterations": state.iterations.times(self.iterations_per_generation)}
         return self._evaluation_of_member(member | {"hyper_parameters": state.hyper_parameters[best]})

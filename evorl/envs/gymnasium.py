@@ -199,7 +199,7 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
         seeds = fold_seeds(seeds, self.seed_bits)
         for i in numbers:
             try:
-                options = {name: copy.copy(value[i]) for name, value in self._arguments.items()} or None
+                options = {name: copy.deepcopy(value[i]) for name, value in self._arguments.items()} or None
                 start = answers.as_start(self._envs[i].reset(seed=int(seeds[i]), options=options))
                 answers.put_observation(self.obs_space, batch, i, self._observed(start))
             except BaseException as error:

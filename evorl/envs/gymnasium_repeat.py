@@ -22,10 +22,16 @@ def with_repeated_actions(env: Any, num_repeats: int, max_steps: int | None = No
         return env
     import gymnasium
 
+    own_spec = env.spec
     env = env if max_steps is None else gymnasium.wrappers.TimeLimit(env, max_steps)
 
     class RepeatedActions(gymnasium.Wrapper):
         """Applies each action ``num_repeats`` times."""
+
+        @property
+        def spec(self) -> Any:
+            """Spec without ``max_steps``, so that the environment's own time limit can be read."""
+            return own_spec
 
         def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
             """Take up to ``num_repeats`` steps; return the last result, with the sum of the rewards."""

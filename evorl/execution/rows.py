@@ -50,7 +50,7 @@ class RunningMeans:
                 name, values = f"updates/{name}", values * np.asarray(rows.updates)
             per_iteration = values.reshape(len(values), -1)
             if name.removeprefix("train/") in optional:
-                per_iteration = np.ma.masked_invalid(per_iteration)
+                per_iteration = np.ma.masked_where(np.isnan(per_iteration), per_iteration)
             per_iteration = per_iteration.sum(axis=1) if name.startswith("episodes/") else per_iteration.mean(axis=1)
             num_absent, per_iteration = np.ma.count_masked(per_iteration), np.ma.filled(per_iteration, 0.0)
             if name.removeprefix("train/").partition("/")[0] in latest:

@@ -96,7 +96,7 @@ class GTrXL(nn.Module):
 class _Layer(nn.Module):
     """Attention, then a two-layer perceptron; both have normalized inputs and a gate (Parisotto et al. 2020).
 
-    The perceptron has GELU instead of the paper's ReLU, also instead of the ReLU after it.
+    The perceptron has one GELU, between its layers, where the paper has a ReLU there and another one after it.
 
     Attributes:
         size: number of units.

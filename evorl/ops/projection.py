@@ -39,7 +39,8 @@ def unit_norm_kernels(params: Params) -> Params:
         layer, _, name = _name(path).rpartition("/")
         if name != "kernel":
             return x
-        axes = (-4, -3, -2) if layer.rpartition("/")[2].lower().startswith("conv") else (-2,)
+        is_convolution = x.ndim >= 4 and layer.rpartition("/")[2].lower().startswith("conv")
+        axes = (-4, -3, -2) if is_convolution else (-2,)
         norm = jnp.sqrt(jnp.square(x).sum(axis=axes, keepdims=True))
         return x / jnp.maximum(norm, _SMALLEST_NORM)
 

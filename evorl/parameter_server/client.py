@@ -120,7 +120,7 @@ class ParameterClient:
         return self._checked("push", self.request(header, body)[0], _PROGRESS | {"accepted": bool})
 
     def _checked(self, command: str, answer: dict[str, Any], kinds: Mapping[str, type]) -> dict[str, Any]:
-        """Return a header; raise ``CommandRefused`` unless its entries have these types, and numbers are 0 to 2^53."""
+        """Return the header; raise ``CommandRefused`` unless entries have the types ``kinds``, numbers in [0, 2^53]."""
         for name, kind in kinds.items():
             value = answer.get(name)
             fits = type(value) is kind or (kind is float and type(value) is int)

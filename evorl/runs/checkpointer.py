@@ -148,7 +148,7 @@ class RunCheckpointer:
                 if is_first():
                     replaced = self._set_aside(step) if final.is_symlink() or final.exists() else None
                     unfinished.rename(final)
-                    if replaced is not None:  # only now: a killed process keeps one of the two
+                    if replaced is not None:  # only now, because deleting many files takes long
                         _delete(replaced)
             except BaseException:
                 if is_first():

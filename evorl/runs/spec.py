@@ -77,7 +77,7 @@ class RunSpec(Part):
         stored: a stored run that the command continues or evaluates
         init_from: start a new run with the parameters of another run; init_from=<run> is short for
             init_from.run=<run>
-        eval_at_start: also evaluate before the first step, to start the learning curve; not in sweeps in one program
+        eval_at_start: also evaluate before the first step, to start the curve; sweep and parameter servers ignore it
         checkpoints: which checkpoints are saved and kept
         stop: conditions that end training early, such as {at: 475}, {patience: 5} or {hours: 2}
         render_interval: environment steps between animations of the best policy, in the folder videos; 0 disables

@@ -96,6 +96,17 @@ def test_the_time_limit_of_a_factory_counts_environment_steps() -> None:
     env.close()
 
 
+def make_short() -> gymnasium.Env:
+    return gymnasium.make("CartPole-v1", max_episode_steps=100)
+
+
+@pytest.mark.parametrize("action_repeat", [1, 2])
+def test_a_limit_beyond_that_of_the_simulators_is_refused(action_repeat: int) -> None:
+    options = {"max_episode_steps": 200, "action_repeat": action_repeat, "parallel": 1}
+    with raises_naming(ValueError, "200", "100"):
+        create_env({"factory": f"{__name__}:make_short", **options})
+
+
 def test_an_episode_of_held_actions_counts_actions() -> None:
     env = create_env(
         {"library": "gymnasium", "name": "CartPole-v1", "host": "callback", "action_repeat": 2, "parallel": 1}

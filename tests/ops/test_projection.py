@@ -32,6 +32,7 @@ def test_the_norm_is_over_the_inputs_of_each_unit() -> None:
         "members": {"head": {"kernel": _normal(3, 5, 2), "bias": _normal(3, 2)}},
         "Conv_0": {"kernel": _normal(3, 3, 2, 5)},
         "conv1": {"kernel": _normal(3, 3, 2, 5)},  # an attribute of a user's module
+        "converter": {"kernel": _normal(6, 4)},
         "ConvHead": {"Dense_0": {"kernel": _normal(2, 4, 6, 3)}},
         "LayerNorm_0": {"scale": _normal(4), "bias": _normal(4)},
         "log_std": _normal(4),

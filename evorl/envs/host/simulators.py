@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import zlib
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -146,7 +147,7 @@ class Simulators:
         ended = answer["termination"] | answer["truncation"]
         answer |= self._physics(num_rows)  # before new episodes start
         with contextlib.suppress(Exception):  # ``render`` raises the error again
-            self.picture = self.main.render() if self.shows_pictures and ended[0] else None
+            self.picture = copy.copy(self.main.render()) if self.shows_pictures and ended[0] else None
         answer["start"] = self._started(answer["obs"], ended, request["seeds"])
         actions = b"".join(leaf.tobytes() for leaf in jax.tree.leaves(request["actions"]))
         return answer | self._position(num_rows, zlib.crc32(actions, int(request["token"].flat[0])))

@@ -32,7 +32,7 @@ _IMAGE_AXES = 3
 
 
 class _Encodes(ChangesObservations):
-    """Mixin for wrappers that map different observations of ``env`` to different ones."""
+    """Mixin for wrappers whose encoding of observations can be inverted."""
 
     @property
     def goal_task(self) -> Any:

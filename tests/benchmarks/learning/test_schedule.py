@@ -68,7 +68,8 @@ def test_results_of_fewer_seeds_are_taken(stale):
 
 
 def test_estimates_without_a_recording():
-    assert minutes_of(task(minutes=7), FIVE, 5) == 7
+    assert minutes_of(task(minutes=7), None, 5) == 7
+    assert minutes_of(task(), None, 5) == DEFAULT_MINUTES
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 3])
