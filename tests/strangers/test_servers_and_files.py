@@ -15,12 +15,15 @@ import numpy as np
 import pytest
 
 from evorl.episodes.saved_episode import FORMAT, SavedEpisode
+from evorl.export.artifacts import policy_graph
+from evorl.export.numpy_file import numpy_text
 from evorl.runs.files import RunFolderError
 from evorl.runs.replay_file import ReplayFileError, read_replay_facts
 from evorl.runs.run_state import read_state
 from tests.strangers.conftest import Refused
 from tests.strangers.test_run_folders import NAMES, filled, store
 from tests.support.errors import missing_parts, raises_naming
+from tests.support.portable import VERSIONS, portable_function
 from tests.support.stranger_code import StrangerCode
 
 CONFIG = {"workflow": "evorl.algorithms.a2c.A2CWorkflow", "env": {"library": "gymnax", "name": "CartPole-v1"}}
@@ -121,6 +124,14 @@ def test_a_pickled_array_is_not_read(tmp_path: Path, stranger: StrangerCode) -> 
         SavedEpisode.load(tmp_path / "episode.npz")
 
 
+def module_of(title: str) -> dict[str, Any]:
+    """Execute the NumPy file of a small policy with a title, and return its names."""
+    policy = portable_function(lambda x: 2 * x, (3,))
+    module: dict[str, Any] = {}
+    exec(numpy_text(policy, policy_graph(policy), {**VERSIONS, **policy.describe()}, title), module)
+    return module
+
+
 @pytest.mark.parametrize(
     "title",
     [
@@ -135,13 +146,11 @@ def test_a_pickled_array_is_not_read(tmp_path: Path, stranger: StrangerCode) -> 
 )
 def test_a_title_stays_in_the_docstring_of_an_exported_policy(title: str, stranger: StrangerCode) -> None:
     """An untrusted folder name in the title cannot leave the docstring of an exported policy."""
-    from evorl.export import numpy_file
-
-    docstring = numpy_file._docstring(title.replace("MARK", str(stranger.mark)))
-    scope: dict[str, Any] = {}
-    exec(compile(f'"""{docstring}\n\nMore.\n"""\nrest = 1', "policy", "exec"), scope)
-    assert scope["rest"] == 1
-    assert set(scope) == {"__builtins__", "__doc__", "rest"}
+    plain, policy = module_of(title="A policy."), module_of(title.replace("MARK", str(stranger.mark)))
+    assert policy.keys() == plain.keys()
+    assert "A policy." in plain["__doc__"]
+    assert policy["__doc__"].splitlines()[1:] == plain["__doc__"].splitlines()[1:]
+    stranger.assert_not_executed()
 
 
 APP = """\
