@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 def rescale(values: jax.Array, epsilon: jax.Array | float = 1e-3) -> jax.Array:
     """Return ``sign(x) (sqrt(abs(x) + 1) - 1) + epsilon x`` for each entry x of ``values``."""
-    return jnp.sign(values) * (jnp.sqrt(jnp.abs(values) + 1.0) - 1.0) + epsilon * values
+    return values / (jnp.sqrt(jnp.abs(values) + 1.0) + 1.0) + epsilon * values  # the same number, without cancellation
 
 
 def undo_rescale(rescaled: jax.Array, epsilon: jax.Array | float = 1e-3) -> jax.Array:
