@@ -104,7 +104,7 @@ class BROAgent(QuantileCriticsAgent, SACAgent):
         policy = self.policy(agent_state, params.policy, batch.next_obs)
         next_actions, next_log_prob, _ = self.sample_actions(policy, keys)
         next_atoms = self.critics(agent_state, params.target_critic, batch.next_obs, next_actions).mean(axis=0)
-        next_atoms -= (jnp.exp(params.log_temperature) * next_log_prob)[:, None]  # [N, M]
+        next_atoms -= (self.alpha(params.log_temperature) * next_log_prob)[:, None]  # [N, M]
         return self.quantile_loss(critic_params, agent_state, batch, next_atoms)
 
     def shift_loss(

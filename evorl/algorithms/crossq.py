@@ -97,7 +97,7 @@ class CrossQAgent(SACAgent):
         outputs = values_of_actions_along(outputs, batch.actions[None]) if next_actions is None else outputs
         if self.critic_network.num_atoms is None:
             next_outputs = self.expectation(policy, self.pool_critics(next_outputs))
-        next_costs = jnp.exp(params.log_temperature) * next_log_prob
+        next_costs = self.alpha(params.log_temperature) * next_log_prob
         loss, losses = self.soft_bellman_loss(outputs, next_outputs, next_costs, batch)
         return loss, losses | {"statistics": changed}
 

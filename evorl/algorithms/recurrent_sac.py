@@ -171,7 +171,7 @@ class RecurrentSACAgent(SACAgent):
         step_keys = jnp.concatenate(split_rows(keys, len(rewards)))
         policy = self.policy(agent_state, params.policy, next_obs)
         values, log_prob, _ = self.soft_values(policy, agent_state, params.target_critic, target_obs, step_keys)
-        values = (values - jnp.exp(params.log_temperature) * log_prob).reshape(rewards.shape)
+        values = (values - self.alpha(params.log_temperature) * log_prob).reshape(rewards.shape)
         targets = n_step_return(rewards, values, termination, dones, discount, n_step).reshape(-1)
         outputs = self.critics(agent_state, critic_params, obs, flatten_leading_axes(actions))
         nothing, weights = jnp.zeros_like(targets), jnp.tile(batch.extras.weights, len(rewards))

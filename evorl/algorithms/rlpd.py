@@ -67,7 +67,7 @@ class RLPDAgent(SACAgent):
         next_outputs = self.critics(agent_state, targets, batch.next_obs, actions, network)
         if self.critic_network.num_atoms is None:
             next_outputs = next_outputs.min(axis=0)
-        next_costs = jnp.exp(params.log_temperature) * log_prob if self.entropy_in_targets else jnp.zeros(len(batch))
+        next_costs = self.alpha(params.log_temperature) * log_prob if self.entropy_in_targets else jnp.zeros(len(batch))
         outputs = self.critics(agent_state, critic_params, batch.obs, batch.actions)
         return self.soft_bellman_loss(outputs, next_outputs, next_costs, batch)
 

@@ -77,6 +77,10 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
         unit, default_scale = (math.log(size), 0.5) if self.distribution.is_discrete else (-size, 1.0)
         return unit * (default_scale if self.target_entropy_scale is None else self.target_entropy_scale)
 
+    def alpha(self, log_temperature: jax.Array) -> jax.Array:
+        """Return the entropy coefficient: the learned one, or the setting ``temperature`` if it stays constant."""
+        return jnp.exp(log_temperature) if self.adaptive_temperature else jnp.asarray(self.temperature, jnp.float32)
+
     def values(self, agent_state: AgentState, params: Params, obs: Observation) -> jax.Array:
         """Return every critic's expected values of the greedy actions, ``[K, N]``."""
         actions = self.policy(agent_state, params["policy"], obs).mode()
@@ -126,7 +130,7 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
         if self.critic_network.num_atoms is None:
             next_outputs = self.expectation(policy, self.pool_critics(next_outputs))
         outputs = self.critics(agent_state, critic_params, batch.obs, batch.actions)
-        return self.soft_bellman_loss(outputs, next_outputs, jnp.exp(params.log_temperature) * log_prob, batch)
+        return self.soft_bellman_loss(outputs, next_outputs, self.alpha(params.log_temperature) * log_prob, batch)
 
     def actor_loss(
         self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
@@ -140,7 +144,7 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
         """Return ``actor_loss`` and its metrics; ``policy`` are the action distributions for ``batch.obs``."""
         params = agent_state.params
         values, log_prob, entropy = self.soft_values(policy, agent_state, params.critic, batch.obs, keys)
-        loss = (jnp.exp(params.log_temperature) * log_prob - values).mean()
+        loss = (self.alpha(params.log_temperature) * log_prob - values).mean()
         return loss, PyTreeDict(actor_loss=loss, entropy=entropy.mean())
 
     def temperature_loss(self, log_temperature: jax.Array, entropy: jax.Array) -> tuple[jax.Array, PyTreeDict]:
@@ -149,7 +153,7 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
         A gradient step on the loss raises the temperature while ``entropy``, the batch mean, is below its target.
         """
         loss = log_temperature * jax.lax.stop_gradient(entropy - self.target_entropy)
-        return loss, PyTreeDict(temperature=jnp.exp(log_temperature))
+        return loss, PyTreeDict(temperature=self.alpha(log_temperature))
 
 
 class SACWorkflow(OffPolicyWorkflow):

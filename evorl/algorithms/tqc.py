@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 import jax
-import jax.numpy as jnp
 
 from evorl.agent import AgentState
 from evorl.agents.quantile_critics import QuantileCriticsAgent, QuantileCriticSettings
@@ -47,7 +46,7 @@ class TQCAgent(QuantileCriticsAgent, SACAgent):
         next_actions, next_log_prob, _ = self.sample_actions(policy, keys)
         next_atoms = self.critics(agent_state, params.target_critic, batch.next_obs, next_actions)  # [K, N, M]
         next_atoms = drop_largest_atoms(next_atoms, next_atoms.shape[0] * (self.dropped_atoms or 0))
-        next_atoms -= (jnp.exp(params.log_temperature) * next_log_prob)[:, None]
+        next_atoms -= (self.alpha(params.log_temperature) * next_log_prob)[:, None]
         return self.quantile_loss(critic_params, agent_state, batch, next_atoms, self.critic_network.num_atoms)
 
 

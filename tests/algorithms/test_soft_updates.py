@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,15 @@ import pytest
 
 from evorl.agents.critic_ensemble import update_part
 from evorl.types import PyTreeDict
-from tests.support.small_workflows import BATCH_RENORM, assert_close, assert_identical, small, transitions
+from tests.support.small_workflows import (
+    BATCH_RENORM,
+    assert_close,
+    assert_identical,
+    contract_of,
+    fresh_state,
+    small,
+    transitions,
+)
 
 KEYS = jax.random.split(jax.random.key(0), 4)
 
@@ -48,6 +57,27 @@ def test_the_temperature_may_stay() -> None:
     for _ in range(3):
         _, state = workflow.step(state)
     np.testing.assert_allclose(state.agent_state.params.log_temperature, np.log(0.2), rtol=1e-6)
+
+
+@pytest.mark.parametrize("algorithm", ["bro", "crossq", "rlpd", "sac", "tqc"])
+def test_a_constant_temperature_is_the_setting(algorithm: str) -> None:
+    """The state may be of another setting: PBT copies states and changes settings, as a resume or ``init_from`` may."""
+    fixed = {**contract_of(algorithm).SMALL["agent"], "adaptive_temperature": False, "temperature": 0.2}
+    workflow = small(algorithm, "Pendulum-v1", agent=fixed)
+    state, batch = fresh_state(workflow.agent, workflow.env), transitions(workflow.env, 4)
+
+    @jax.jit
+    def losses(agent: Any) -> tuple[jax.Array, ...]:
+        actor_loss, metrics = agent.actor_loss(state.params.policy, state, batch, KEYS)
+        critic_loss, _ = agent.critic_loss(state.params.critic, state, batch, KEYS)
+        shown = agent.temperature_loss(state.params.log_temperature, metrics.entropy)[1].temperature
+        return actor_loss, metrics.entropy, critic_loss, shown
+
+    (actor_loss, entropy, critic_loss, _) = losses(workflow.agent)
+    other_actor_loss, _, other_critic_loss, shown = losses(workflow.agent.replace(temperature=2.0))
+    np.testing.assert_allclose(other_actor_loss - actor_loss, -1.8 * entropy, rtol=1e-3)
+    assert not np.allclose(other_critic_loss, critic_loss, rtol=1e-3)
+    assert float(shown) == 2.0
 
 
 def test_a_part_is_updated_alone() -> None:
