@@ -1,12 +1,18 @@
-"""Action distributions that match a space."""
+"""Action distributions that match a space, and settings of agents that would have no effect."""
 
 from __future__ import annotations
+
+import dataclasses
 
 import jax.numpy as jnp
 import pytest
 
-from evorl.agent import action_distribution
-from evorl.envs import Box, Discrete, Space, TupleSpace
+from evorl.agent import Agent, action_distribution, shipped_agents
+from evorl.algorithms.iql import IQLAgent
+from evorl.algorithms.pqn_continuous import PQNContinuousAgent
+from evorl.algorithms.recurrent_sac import RecurrentSACAgent
+from evorl.algorithms.tqc import TQCAgent
+from evorl.envs import Box, Discrete, Space, TupleSpace, create_env
 from evorl.envs.action_spaces import ActionSpaces, describe_kinds
 from tests.support.errors import raises_naming
 
@@ -35,3 +41,19 @@ def test_every_kind_of_action_space_has_words() -> None:
     assert (
         describe_kinds(ActionSpaces.BOUNDED_BOXES | ActionSpaces.DISCRETE) == "Discrete spaces and flat, bounded Boxes"
     )
+
+
+def test_only_agents_with_categorical_values_have_a_support() -> None:
+    for agent in shipped_agents():
+        settings = {field.name for field in dataclasses.fields(agent) if field.metadata.get("setting", True)}
+        is_categorical = "values" in agent.complete_config() or agent.__name__ == "REPPOAgent"
+        assert ("support_low" in settings) == ("support_high" in settings) == is_categorical, agent
+
+
+@pytest.mark.parametrize("agent", [IQLAgent, PQNContinuousAgent, RecurrentSACAgent, TQCAgent])
+def test_a_setting_without_effect_is_refused(agent: type[Agent]) -> None:
+    """Its default is accepted, because stored configs contain it."""
+    env = create_env("Pendulum-v1", parallel=1)
+    agent.from_config({"support_low": -10}, env)
+    with raises_naming(ValueError, "agent.support_low=-5", "no effect", "remove"):
+        agent.from_config({"support_low": -5}, env)

@@ -52,6 +52,8 @@ class RecurrentSACAgent(SACAgent):
     memory: RecurrentNetwork = pytree_field(static=True, kw_only=True)
     obs_key: str | None = pytree_field(static=True, default=None, kw_only=True)
     priority_mix: Annotated[float, Within("[0, 1]")] = pytree_field(default=0.9, kw_only=True)
+    support_low: float = pytree_field(default=-10.0, kw_only=True, setting=False)
+    support_high: float = pytree_field(default=10.0, kw_only=True, setting=False)
 
     improves_policies: ClassVar[bool] = False  # population policies read observations, not features
     part_settings: ClassVar[PyTreeNode] = MemoryCriticSettings()

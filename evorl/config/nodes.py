@@ -67,12 +67,16 @@ def node_from_config(
         **fixed: values of fields that are not settings, and which the mapping must not contain.
 
     Raises:
-        ValueError: a key is unknown (the message suggests the closest one), missing, or has an invalid value.
+        ValueError: a key is unknown (the message suggests the closest one), missing, or has an invalid value, or the
+            value of a field that is not a setting differs from its default.
     """
     config = plain(checked_mapping(config, where))
     fields = dataclasses.fields(cls)
     check_names(config, {field.name for field in fields} - set(fixed), f"key of {where}")
     for field in fields:
+        value, usual = config.get(field.name), default_of(field) if default is None else getattr(default, field.name)
+        if not field.metadata.get("setting", True) and field.name in config and value != plain_value(usual):
+            raise ValueError(f"{where}.{field.name}={value!r} has no effect in {cls.__name__}: remove it.")
         required = default is None and field.init and default_of(field) is dataclasses.MISSING
         if required and field.name not in {*config, *fixed}:
             limit = declared_ranges(cls).get(field.name)
