@@ -27,11 +27,16 @@ ROUNDING = 5e-6  # divergences below this fraction of the desired one may be rou
 
 
 def check_adaptive(optimizer: Optimizer, desired_kl: Any, num_value_epochs: int | None) -> None:
-    """Raise ``ValueError`` if ``desired_kl`` is combined with a learning rate schedule or ``num_value_epochs``."""
+    """Raise ``ValueError`` if ``desired_kl`` is combined with a schedule, rprop or ``num_value_epochs``."""
     if isinstance(optimizer.learning_rate, Schedule):
         raise ValueError(
             f"desired_kl={desired_kl!r} determines the learning rate, but optimizer.learning_rate is a schedule: set "
             f"it to a number, the initial value, such as optimizer.learning_rate={optimizer.learning_rate.start!r}."
+        )
+    if optimizer.name == "rprop":
+        raise ValueError(
+            f"desired_kl={desired_kl!r} changes the learning rate, of which rprop only uses the initial value: choose "
+            "another optimizer.name, such as adam."
         )
     if num_value_epochs is not None:
         raise ValueError(

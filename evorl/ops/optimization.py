@@ -133,6 +133,8 @@ class Optimizer(PyTreeNode):
             raise ValueError(f"beta1={self.beta1} applies to adam and its variants, not to {self.name}: remove it.")
         if self.weight_decay is not None and self.name in NOT_PROPORTIONAL:
             raise ValueError(f"weight_decay={self.weight_decay} does not work with {self.name}: drop it or use adamw.")
+        if self.name == "rprop" and isinstance(self.learning_rate, Schedule):
+            raise ValueError("rprop only uses the first learning rate: set learning_rate to a number, not a schedule.")
         options = PyTreeDict({name: self._checked_option(name, value) for name, value in self.options.items()})
         object.__setattr__(self, "options", options)
 

@@ -155,6 +155,7 @@ def test_all_devices_use_the_rate_of_the_whole_minibatch() -> None:
     ("changes", "parts"),
     [
         ({"optimizer": {"learning_rate": {"start": 1e-3}}}, ("desired_kl=0.01", "optimizer.learning_rate=0.001")),
+        ({"optimizer": {"name": "rprop", "learning_rate": 1e-3}}, ("desired_kl=0.01", "rprop", "adam")),
         ({"num_value_epochs": 3}, ("desired_kl=0.01", "num_value_epochs=3")),
         ({"desired_kl": 0.0}, ("desired_kl", "got 0")),
     ],

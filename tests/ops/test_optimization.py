@@ -84,7 +84,8 @@ NAMES = typing.get_args(OptimizerName)
 def test_any_optimizer_goes_down_a_quadratic(name: str) -> None:
     """Every optimizer decreases a quadratic with a changing learning rate in one program."""
     loss = lambda params: sum(jnp.sum(jnp.square(x)) for x in jax.tree.leaves(params))  # noqa: E731
-    optimizer = Optimizer(name, learning_rate=Schedule(0.02, 0.01))  # pyright: ignore[reportArgumentType]
+    rate = 0.02 if name == "rprop" else Schedule(0.02, 0.01)
+    optimizer = Optimizer(name, learning_rate=rate)  # pyright: ignore[reportArgumentType]
 
     def step(carry: tuple, progress: jax.Array) -> tuple:
         params, state = carry
@@ -93,6 +94,18 @@ def test_any_optimizer_goes_down_a_quadratic(name: str) -> None:
     start = (PARAMS, optimizer.init(PARAMS))
     after, _ = jax.jit(lambda start: jax.lax.scan(step, start, jnp.linspace(0.0, 1.0, 10)))(start)
     assert loss(after[0]) < loss(PARAMS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_schedule_has_an_effect_or_is_refused(name: str) -> None:
+    if name == "rprop":
+        with raises_naming(ValueError, "rprop", "learning_rate", "number"):
+            Optimizer(name, learning_rate=Schedule(0.02, 0.01))
+        return
+    optimizer = Optimizer(name, learning_rate=Schedule(0.02, 0.01))  # pyright: ignore[reportArgumentType]
+    state = optimizer.init(PARAMS)
+    early, late = (optimizer.apply(GRADIENTS, state, PARAMS, progress)[0]["w"] - PARAMS["w"] for progress in (0.0, 1.0))
+    np.testing.assert_allclose(late, 0.5 * early, rtol=0.1)
 
 
 def test_the_names_are_those_of_optax() -> None:
