@@ -108,10 +108,7 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
     def soft_values(
         self, policy: Any, agent_state: AgentState, critic_params: Params, obs: Observation, keys: Key
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Return the pooled value, the log-probability and the entropy of the policy for each observation, ``[N]``.
-
-        The results are exact expectations over discrete actions, or estimates from one sampled continuous action.
-        """
+        """Return pooled values, log-probabilities and entropies for N observations, see ``sample_actions``, ``[N]``."""
         actions, log_prob, entropy = self.sample_actions(policy, keys)
         values = self.pool_critics(self.critics(agent_state, critic_params, obs, actions))
         return self.expectation(policy, values), log_prob, entropy
@@ -142,9 +139,8 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
         self, policy: Any, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
         """Return ``actor_loss`` and its metrics; ``policy`` are the action distributions for ``batch.obs``."""
-        params = agent_state.params
-        values, log_prob, entropy = self.soft_values(policy, agent_state, params.critic, batch.obs, keys)
-        loss = (self.alpha(params.log_temperature) * log_prob - values).mean()
+        values, log_prob, entropy = self.soft_values(policy, agent_state, agent_state.params.critic, batch.obs, keys)
+        loss = (self.alpha(agent_state.params.log_temperature) * log_prob - values).mean()
         return loss, PyTreeDict(actor_loss=loss, entropy=entropy.mean())
 
     def temperature_loss(self, log_temperature: jax.Array, entropy: jax.Array) -> tuple[jax.Array, PyTreeDict]:
