@@ -21,7 +21,7 @@ import numpy as np
 from evorl.config.command_lines import user_path
 from evorl.recorders.run_status import spread_column
 from evorl.reports.media import KINDS, media_of
-from evorl.reports.recorded_run import Curve, RecordedRun, find_runs, named
+from evorl.reports.recorded_run import Curve, RecordedRun, contains_runs, find_runs, named
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
 from evorl.runs.privacy import shareable_text
@@ -245,7 +245,7 @@ def _band(center: Curve, spread: Curve, most: int | None) -> list[list[float]]:
 def _folders(source: str, root: Path) -> list[RunFolder]:
     """Return the runs at a path: a run folder, a folder of runs, or a name below ``root``."""
     for path in (user_path(source), root / source):
-        if path.is_dir() and not RunFolder(path).config.is_file():
+        if path.is_dir() and contains_runs(path):
             return [run.folder for run in find_runs(path)]
     return [RunFolder.find(source, root)]
 

@@ -261,9 +261,14 @@ def is_sweep(folder: Path) -> bool:
     return RunFolder(folder).sweep_table.is_file()
 
 
+def contains_runs(folder: Path) -> bool:
+    """Return True if the folder is not a run: it has no config, or is a sweep in one program or a search."""
+    run = RunFolder(folder)
+    return not run.config.is_file() or run.sweep_table.is_file() or run.search_table.is_file()
+
+
 def _has_records(folder: Path) -> bool:
-    of_many = is_sweep(folder) or RunFolder(folder).search_table.is_file()
-    return not of_many and any((folder / name).is_file() for name in _RECORDS)
+    return not contains_runs(folder) and any((folder / name).is_file() for name in _RECORDS)
 
 
 def curves_in(rows: Iterable[Mapping[str, float]]) -> dict[str, Curve]:

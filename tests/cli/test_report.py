@@ -53,6 +53,13 @@ def test_what_hydra_leaves_of_a_sweep_names_it(runs: Path) -> None:
     assert groups_in(Path("all.csv")) == ["ppo", "sac"]
 
 
+def test_the_folder_of_a_search_names_its_trials(runs: Path) -> None:
+    (runs / "ppo/config.yaml").write_bytes((runs / "ppo/1/config.yaml").read_bytes())
+    (runs / "ppo/search.csv").touch()
+    write_report(["runs/ppo", "by=run", "csv=all.csv"])
+    assert groups_in(Path("all.csv")) == ["1", "2"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [

@@ -110,6 +110,12 @@ def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         runs = WatchedRuns(places)
         runs.refresh()
         assert list(listed(runs)) == names
+    (tmp_path / "runs/ppo/config.yaml").write_bytes((tmp_path / "runs/ppo/1/config.yaml").read_bytes())
+    (tmp_path / "runs/ppo/search.csv").touch()
+    for place in ("ppo", "runs/ppo"):  # the folder of a search has a config, but is not a run
+        runs = WatchedRuns([place])
+        runs.refresh()
+        assert list(listed(runs)) == ["1", "2"]
     with raises_naming(RunFolderError, "ppo/3", "no folder"):
         WatchedRuns(["ppo/3"])
 
