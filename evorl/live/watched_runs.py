@@ -298,7 +298,8 @@ def _summary(run: RecordedRun, picture: Path | None) -> tuple[dict[str, Any], di
 
 
 def _course(run: RecordedRun, latest: Mapping[str, float]) -> dict[str, Any]:
-    seeds = max(1, len(run.by_seed()))
+    known = run.config.get("num_seeds")
+    seeds = max(known if isinstance(known, int) else 1, len(run.by_seed()))  # training metrics are not split by seed
     pace, total = latest.get(SPEED), run.total_timesteps
     running = run.state.state == RUNNING
     left = None if not (pace and total and running) else max(0, total - run.timesteps) * seeds / pace

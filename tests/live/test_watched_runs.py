@@ -120,6 +120,16 @@ def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         WatchedRuns(["ppo/3"])
 
 
+def test_the_time_left_of_several_seeds_without_an_evaluation(tmp_path: Path) -> None:
+    with HeldState(make_run(tmp_path / "runs", "a", [[1.0]], {"num_seeds": 4, "total_timesteps": 3000}).state):
+        folder = RunFolder(tmp_path / "runs/a")
+        folder.metrics_csv.write_text("iterations,timesteps,train/episode_return\n1,1000,2.0\n")
+        runs = WatchedRuns([str(folder.path)])
+        runs.refresh()
+        (run,) = listed(runs).values()
+    assert (run["seeds"], run["steps_per_second"], run["seconds_left"]) == (4, 100.0, 2000 * 4 / 100.0)
+
+
 def test_a_run_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     damaged = make_run(tmp_path, "damaged", [[1.0]])
     append(damaged, "1,2\n")
