@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -91,27 +92,27 @@ def evaluate_run(named: RunSpec, overrides: Sequence[str] = ()) -> Evaluation:
         RunFolderError: the run does not exist, is corrupted or not trusted, or a record cannot be written.
     """
     folder, spec, changes = named_run(named, overrides, "evaluate")
-    workflow = workflow_from_config(spec.workflow_config())
-    checkpointer = RunCheckpointer(folder.checkpoints)
-    which = checkpointer.available("best")
-    state, progress = restore(workflow, checkpointer, spec.seed, which, workflow.evaluation_entries)
-    if "seed" in changes:
-        eval_key = programs.seed_keys(workflow.execution, jax.random.key(spec.seed))
-        state = programs.place(workflow, state.replace(eval_key=eval_key))
-    for notice in checkpointer.notices:
-        print(notice)
-    metrics = on_host(workflow.evaluate(state))
-    episodes = metrics.pop("episodes", None)
-    seeds = f" for each of {spec.num_seeds} seeds" if spec.num_seeds > 1 else ""
-    unscored = "" if which == "best" else " (the latest, because none has an evaluation score)"
-    print(f"{folder.path}")
-    print(f"checkpoint of {progress['timesteps']:,} steps{unscored}, {workflow.eval_episodes} episodes{seeds}:")
-    for name, value in metrics.items():
-        print(f"  {name:24s} {np.array2string(np.asarray(value), precision=2, floatmode='fixed')}")
-    if episodes is not None:
-        _show(workflow, episodes)
-        suffix = f"_evaluated_{spec.seed}" if "seed" in changes else ""
-        _write(folder, workflow, spec, progress, episodes, suffix)
+    with contextlib.closing(workflow_from_config(spec.workflow_config())) as workflow:
+        checkpointer = RunCheckpointer(folder.checkpoints)
+        which = checkpointer.available("best")
+        state, progress = restore(workflow, checkpointer, spec.seed, which, workflow.evaluation_entries)
+        if "seed" in changes:
+            eval_key = programs.seed_keys(workflow.execution, jax.random.key(spec.seed))
+            state = programs.place(workflow, state.replace(eval_key=eval_key))
+        for notice in checkpointer.notices:
+            print(notice)
+        metrics = on_host(workflow.evaluate(state))
+        episodes = metrics.pop("episodes", None)
+        seeds = f" for each of {spec.num_seeds} seeds" if spec.num_seeds > 1 else ""
+        unscored = "" if which == "best" else " (the latest, because none has an evaluation score)"
+        print(f"{folder.path}")
+        print(f"checkpoint of {progress['timesteps']:,} steps{unscored}, {workflow.eval_episodes} episodes{seeds}:")
+        for name, value in metrics.items():
+            print(f"  {name:24s} {np.array2string(np.asarray(value), precision=2, floatmode='fixed')}")
+        if episodes is not None:
+            _show(workflow, episodes)
+            suffix = f"_evaluated_{spec.seed}" if "seed" in changes else ""
+            _write(folder, workflow, spec, progress, episodes, suffix)
     arrays = {name: np.asarray(value, np.float64) for name, value in metrics.items()}
     return Evaluation(folder.path, str(which), int(progress["timesteps"]), workflow.eval_episodes, arrays)
 

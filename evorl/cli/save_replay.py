@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from evorl.assembly import workflow_from_config
@@ -29,17 +30,17 @@ def save_replay_of_run(named: RunSpec, overrides: Sequence[str] = ()) -> None:
         ValueError: the algorithm is not off-policy, or checkpoint or transitions are missing; see also ``named_run``.
     """
     folder, spec, _ = named_run(named, overrides, "save-replay")
-    workflow = workflow_from_config(spec.workflow_config())
-    if not isinstance(workflow, OffPolicyWorkflow):
-        raise ValueError(
-            "evorl save-replay writes the replay buffers of off-policy algorithms "
-            f"({learning_algorithms(OffPolicyWorkflow)}), but {folder.path} is a run of {type(workflow).__name__}."
-        )
-    checkpointer = RunCheckpointer(folder.checkpoints)
-    state, progress = restore(workflow, checkpointer, spec.seed, "latest", ("replay_state", "iterations"))
-    for notice in checkpointer.notices:
-        print(notice)
-    facts = save_recorded_steps(workflow, state, folder.replay)
+    with contextlib.closing(workflow_from_config(spec.workflow_config())) as workflow:
+        if not isinstance(workflow, OffPolicyWorkflow):
+            raise ValueError(
+                "evorl save-replay writes the replay buffers of off-policy algorithms "
+                f"({learning_algorithms(OffPolicyWorkflow)}), but {folder.path} is a run of {type(workflow).__name__}."
+            )
+        checkpointer = RunCheckpointer(folder.checkpoints)
+        state, progress = restore(workflow, checkpointer, spec.seed, "latest", ("replay_state", "iterations"))
+        for notice in checkpointer.notices:
+            print(notice)
+        facts = save_recorded_steps(workflow, state, folder.replay)
     print(f"{folder.replay.with_suffix('.npz')}")
     print(f"{facts['num_steps']:,} transitions of {facts['env']}, checkpoint of {progress['timesteps']:,} steps")
     if facts["num_episodes"]:

@@ -12,10 +12,15 @@ import pytest
 
 from evorl.cli import main as cli
 from evorl.cli import show_episode
+from evorl.cli.evaluation import evaluate_run
+from evorl.cli.save_replay import save_replay_of_run
 from evorl.episodes.saved_episode import SavedEpisode
 from evorl.runs.folder import RunFolder
+from evorl.runs.spec import RunSpec
+from evorl.runs.spec_parts import StoredRun
+from evorl.workflows.workflow import Workflow
 from tests.support.command_line import QUIET
-from tests.support.errors import assert_names
+from tests.support.errors import assert_names, raises_naming
 
 SMALL = (
     "agent=random env=goal/point_maze env.maze=open env.max_episode_steps=8 num_envs=2 rollout_length=8 "
@@ -75,6 +80,22 @@ def test_an_evaluation_tells_which_goals_are_reached(run, trained: RunFolder) ->
     assert len(new) == 4
     assert len(stems) == 1
     assert stems.pop().endswith("_evaluated_3")
+
+
+@pytest.mark.parametrize("command", ["evaluate", "save_replay"])
+def test_simulators_end_with_the_command(
+    command: str, trained: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Programs that evaluate several runs would keep the processes of all their simulators."""
+    closed: list[Workflow] = []
+    monkeypatch.setattr(Workflow, "close", lambda workflow: closed.append(workflow))
+    named = RunSpec(stored=StoredRun(run=str(trained.path)))
+    if command == "evaluate":
+        evaluate_run(named)
+    else:
+        with raises_naming(ValueError, "off-policy"):
+            save_replay_of_run(named)
+    assert len(closed) == 1
 
 
 def test_a_checkpoint_plays_the_episodes_of_its_training_again(run, trained: RunFolder) -> None:
