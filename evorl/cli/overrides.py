@@ -139,5 +139,6 @@ def changed_spec(
     stored = StoredConfig.read(folder)
     if allowed is not None:
         allowed = (*allowed, *map(settable, foreign_names(stored.config)))
-    changes = read_changes(dotted_keys(stored.config), arguments, allowed)
+    known = dict.fromkeys([*dotted_keys(stored.config), *dotted_keys(RunSpec().as_config())])  # a section may be null
+    changes = read_changes(known, arguments, allowed)
     return stored.spec(trust, changes), changes.keys()

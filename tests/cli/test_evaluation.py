@@ -98,6 +98,16 @@ def test_simulators_end_with_the_command(
     assert len(closed) == 1
 
 
+def test_a_run_without_records_can_be_evaluated_with_records(run, trained: RunFolder, tmp_path: Path) -> None:
+    folder = RunFolder(shutil.copytree(trained.path, tmp_path / "run"))
+    config = folder.load_config()
+    config.evaluation = None
+    folder.update_config(config)
+    out, err = run(cli.evaluate, f"run={folder.path}", "evaluation.save_episodes=1", "seed=3")
+    assert err == ""
+    assert_names(out, "_evaluated_3_000.npz")
+
+
 def test_a_checkpoint_plays_the_episodes_of_its_training_again(run, trained: RunFolder) -> None:
     (steps,) = {path.name[:12] for path in trained.episodes.glob("*64_*.npz")}
     before = SavedEpisode.load(trained.episodes / f"{steps}_000.npz")
