@@ -53,8 +53,10 @@ def compare(arguments: Sequence[str], train_all: Callable[[Sequence[str]], None]
         folder = user_path(values.get("runs_folder", "runs")).resolve() / time.strftime("compare_%Y-%m-%d_%H-%M-%S")
         overrides, trust = ["-m", *_read(arguments, values), f"hydra.sweep.dir={folder}"], True
     train_all(overrides)
-    if any(run.state != FINISHED for run in SweepFolder.open(folder, trust).runs):
-        print_line(f"To resume: evorl compare {as_arguments({'resume': folder})}")
+    sweep = SweepFolder.open(folder, trust)
+    if any(run.state != FINISHED for run in sweep.runs):
+        confirmed = {} if sweep.is_plain else {"trust": "true"}
+        print_line(f"To resume: evorl compare {as_arguments({'resume': folder} | confirmed)}")
         return None
     options, places = read_options([str(folder), "by=agent"], REPORT, "evorl report", unnamed="run")
     report = report_of(places, options)

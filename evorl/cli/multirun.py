@@ -51,7 +51,8 @@ def start_sweep(
         print(hint, flush=True)
     roots = [argument_text(argument) for argument in combined[0][0] if argument.startswith("runs_folder=")]
     root, name = (chosen.parent, chosen.name) if chosen else (roots[-1] if roots else default, None)
-    sweep, trust = SweepFolder.create(root, flags, combined, name), any(names_code)
+    sweep = SweepFolder.create(root, flags, combined, name)
+    trust = any(names_code) or not sweep.is_plain
     if of_launcher:
         launch_runs(sweep, functools.partial(launch, of_launcher=of_launcher), trust)
     else:

@@ -155,14 +155,15 @@ def refuse_composed_code(arguments: Iterable[Any], source: str, advice: str = _T
             folder of configs.
     """
     for argument in arguments:
-        if not isinstance(argument, str) or not _is_plain_override(argument):
+        if not isinstance(argument, str) or not is_plain_override(argument):
             raise RunFolderError(
                 f"{source} contains {str(argument)[:_SHOWN]!r}, but only settings such as seed=1 are allowed there: "
                 f"no flags, no settings of hydra, no + or ~, no ${{...}}, no .. in paths. {advice}"
             )
 
 
-def _is_plain_override(word: str) -> bool:
+def is_plain_override(word: str) -> bool:
+    """Return True for a plain setting ``key=value``, which ``refuse_composed_code`` accepts."""
     unescaped = word.replace("\\", "")  # Hydra reads $\{x\} as ${x}, which OmegaConf looks up
     leads_out = _UPWARDS.search(word) or _UPWARDS.search(unescaped)
     return _PLAIN_OVERRIDE.fullmatch(word) is not None and "${" not in unescaped and not leads_out

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from evorl.cli.arguments import overrides_first
 from evorl.cli.compare import compare
+from evorl.cli.multirun import start_sweep
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
 from evorl.runs.sweep_folder import SweepFolder
+from evorl.training.start import Trained
 from tests.support.errors import assert_names, raises_naming
 
 SMALL = [
@@ -44,6 +48,18 @@ def test_agents_are_trained_on_the_same_seeds_and_compared(tmp_path: Path, capsy
     assert compare([f"resume={page.parent.name}", f"runs_folder={tmp_path}"]) == page  # everything is trained
     with raises_naming(ValueError, "remove", "a2c", "discount=0.9"):
         compare(["a2c", f"resume={page.parent}", "discount=0.9"])
+
+
+@pytest.mark.parametrize(("setting", "confirmed"), [("seed=3", ""), ("experiment=null", " trust=true")])
+def test_the_command_that_resumes_a_comparison(
+    setting: str, confirmed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(arguments: Sequence[str]) -> None:
+        start_sweep(overrides_first(list(arguments)), lambda _: (False, None), lambda *_: Trained(None, True), "runs")
+
+    assert compare(["ppo", "a2c", setting, f"runs_folder={tmp_path}"], stop) is None
+    (folder,) = tmp_path.iterdir()
+    assert f"To resume: evorl compare resume={folder}{confirmed}\n" in capsys.readouterr().out
 
 
 def test_a_folder_that_is_no_comparison_is_not_resumed(tmp_path: Path) -> None:

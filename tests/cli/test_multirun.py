@@ -11,6 +11,7 @@ import pytest
 
 from evorl.cli.multirun import resume_sweep, start_sweep
 from evorl.execution.session import TrainingDiverged
+from evorl.runs.files import RunFolderError
 from evorl.runs.sweep_folder import SweepFolder
 from evorl.sweeps.trained import RunsFailed
 from evorl.training.start import RunPlace, Trained
@@ -74,6 +75,20 @@ def test_a_stop_ends_the_sweep_which_goes_on_where_it_was(tmp_path: Path, capsys
     assert "Best evaluation return: 5.7 ± 0.9 over 3 runs\n" in out
     assert "To resume" not in out
     assert sweep.learning_curves.exists()
+
+
+@pytest.mark.parametrize("argument", ["~experiment", "+env.size=3", "title=${env.name}"])
+def test_the_proposed_command_confirms_what_a_resume_would_refuse(
+    argument: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = Trainer({"seed=1": lambda: Trained(2.0, stopped=True)})
+    start_sweep(["-m", "agent=ppo", argument, "seed=0,1"], _accept, trainer.train, str(tmp_path))
+    (path,) = tmp_path.iterdir()
+    assert f"To resume the sweep: evorl train resume={path} trust=true\n" in capsys.readouterr().out
+    with raises_naming(RunFolderError, "trust=true"):
+        resume_sweep(path, trainer.train, trainer.resume)
+    resume_sweep(path, trainer.train, trainer.resume, trust=True)
+    assert trainer.resumed == ["1-seed_1"]
 
 
 def _crash() -> Trained:
