@@ -25,7 +25,7 @@ from evorl.rendering.animation import animation_bytes, write_animation
 from evorl.rendering.players import played_entries, players_of
 from evorl.rendering.replay_page import write_body_page, write_picture_page
 from evorl.rendering.shown_episodes import shown_episodes
-from evorl.rendering.tiles import Shown, picture_grid
+from evorl.rendering.tiles import Shown, moments_of, picture_grid
 from evorl.rendering.video_file import require_encoder
 from evorl.reports.seed_choice import choose_seed
 from evorl.runs.best_run import find_run
@@ -177,6 +177,7 @@ def _write(settings: dict[str, Any], target: Path, title: str, shown: Sequence[S
         if num_boxes:
             print(f"{num_boxes} meshes or height fields are shown as their bounding boxes.")
         return
+    refuse_large_pictures(len(shown), len(moments_of(shown, settings["frames"])), settings["size"])
     frames = picture_grid(shown, settings["frames"])
     if settings["format"] == "html":
         write_picture_page(target, title, animation_bytes(frames, "WEBP", 1 / settings["fps"]))

@@ -16,8 +16,10 @@ from PIL import Image
 
 import evorl
 from evorl.cli import main as cli
+from evorl.cli import render
 from evorl.cli.options import RENDER, RENDER_FORMATS
 from evorl.cli.render import render_from_arguments
+from evorl.rendering.players import players_of
 from evorl.reports.seed_choice import choose_seed
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
@@ -133,6 +135,15 @@ def test_of_several_seeds_one_is_shown(
 def test_cells_need_an_archive(trained: RunFolder) -> None:
     with raises_naming(ValueError, "cells=4", "archive", "RandomAgentWorkflow"):
         render_from_arguments([f"run={trained.path}", "cells=4"])
+
+
+@pytest.mark.parametrize("kind", ["html", "gif"])
+def test_many_pictures_are_refused(trained: RunFolder, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of environments without bodies, and elites beyond ``episodes=``, need as much memory as other images."""
+    monkeypatch.setattr(render, "MAX_PICTURE_BYTES", 3 * 2 * 4 * 32**2 - 1)
+    monkeypatch.setattr(render, "players_of", lambda *arguments: [*players_of(*arguments), *players_of(*arguments)])
+    with raises_naming(ValueError, "GB", "smaller"):
+        render_from_arguments([f"run={trained.path}", "episodes=1", "frames=4", "size=32", f"format={kind}"])
 
 
 def test_no_such_run(tmp_path: Path) -> None:
