@@ -57,6 +57,8 @@ def show_episode_from_arguments(arguments: Sequence[str]) -> Path:
         is_plot = physics_of(episode) is None
         target = Path(settings["to"] or sibling(path, ".png" if is_plot else ".gif", ".npz", ".json"))
         if is_plot:
+            if target.suffix.lower() != ".png":
+                raise ValueError(f"to={target} must end in .png: {path.name} has no MuJoCo positions, only a plot.")
             _draw(target, path, episode, env)
         else:
             write_animation(target, frames_of(episode, env, settings["frames"], settings["size"]))

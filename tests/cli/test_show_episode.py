@@ -62,6 +62,14 @@ def test_arguments_are_checked(arguments: list[str], parts: tuple[str, ...]) -> 
         show_episode_from_arguments(arguments)
 
 
+def test_a_plot_has_the_extension_of_its_format(tmp_path: Path) -> None:
+    file = save(tmp_path / "a", {"library": "gymnax", "name": "Pendulum-v1"})
+    target = tmp_path / "b.gif"
+    with raises_naming(ValueError, target, ".png", "no MuJoCo positions"):
+        show_episode_from_arguments([f"episode={file}", f"to={target}"])
+    assert not target.exists()
+
+
 def test_a_strangers_code_is_not_executed(tmp_path: Path) -> None:
     path = save(tmp_path / "theirs", {"factory": "os:system", "command": "touch executed"})
     assert json.loads(path.with_suffix(".json").read_text())["env"]["factory"] == "os:system"
