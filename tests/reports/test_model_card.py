@@ -50,6 +50,11 @@ def test_a_card_tells_how_the_policy_was_trained(tmp_path: Path) -> None:
     assert facts["num_seeds"] == "3"
 
 
+def test_a_score_over_several_evaluations(tmp_path: Path) -> None:
+    (run,) = named([make_run(tmp_path, "a", [[1.0]], {"best_over": 5})])
+    assert "mean return of up to 5 evaluations" in model_card(run, CHECKPOINT._replace(seeds=1))
+
+
 def test_unknown_facts_are_not_invented(tmp_path: Path) -> None:
     checkpoint = CHECKPOINT._replace(score=None, license=None)
     metadata, facts = card_of(tmp_path, checkpoint)
