@@ -57,9 +57,9 @@ _STRUCTURED = ("[", "{", "(", "'", '"')
 def overrides_first(arguments: list[str]) -> list[str]:
     """Return the arguments in the order that Hydra expects: overrides, then flags with their values.
 
-    ``experiment=null`` becomes ``~experiment``, because Hydra rejects null for an optional config group, and
-    ``init_from=<run>`` becomes ``init_from.run=<run>``. Values are quoted for Hydra, see ``with_literal_text``.
-    ``hydra.mode=MULTIRUN`` becomes ``-m``.
+    ``experiment=null`` becomes ``~experiment``, also with ``@inner`` or ``@learner``, because Hydra rejects null for an
+    optional config group, and ``init_from=<run>`` becomes ``init_from.run=<run>``. Values are quoted for Hydra, see
+    ``with_literal_text``. ``hydra.mode=MULTIRUN`` becomes ``-m``.
     """
     overrides, flags = [], []
     arguments = ["-m" if argument == "hydra.mode=MULTIRUN" else argument for argument in arguments]
@@ -75,7 +75,7 @@ def as_hydra_override(argument: str) -> str:
     name, equals, value = argument.partition("=")
     if name == "init_from" and equals and not value.startswith("{"):
         return f"init_from.run={value}"
-    return "~experiment" if argument == "experiment=null" else argument
+    return f"~{name}" if name.partition("@")[0] == "experiment" and value == "null" else argument
 
 
 def check_overrides(overrides: Iterable[str], config_folders: Iterable[Path]) -> None:
@@ -96,7 +96,11 @@ def check_overrides(overrides: Iterable[str], config_folders: Iterable[Path]) ->
         name = key.lstrip("~+")
         if key.startswith("~") and name.partition("@")[0] not in groups:
             raise ValueError(f"{override}: a setting cannot be removed. Set a value, or null if allowed: {name}=null.")
-        if name == "experiment" and not key.startswith("~") and (value := argument_text(override)) not in ("", "null"):
+        if (
+            name.partition("@")[0] == "experiment"
+            and not key.startswith("~")
+            and (value := argument_text(override)) not in ("", "null")
+        ):
             known = [option for folder in folders for option in config_names(folder / "experiment")]
             if value not in known:
                 raise ValueError(sentence(no_such("experiment", value, known)))
