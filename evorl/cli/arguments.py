@@ -51,6 +51,9 @@ _CFG = ("--cfg", "-c")
 _OTHERS = ("--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--info", "-i")
 _OTHERS += ("--shell-completion", "-sc")
 _GROUPS = ("agent", "env", "experiment")
+# Mappings with a ``name``, which the command line can set by that name alone: ``optimizer=sgd``.
+NAMED = re.compile(r"(?:\w+\.)*(?:\w*optimizer|archive)")
+_KIND = re.compile(r"((?:(?:inner|learner)\.)?(?:optimizer|archive))\.name")
 _STRUCTURED = ("[", "{", "(", "'", '"')
 
 
@@ -76,6 +79,21 @@ def as_hydra_override(argument: str) -> str:
     if name == "init_from" and equals and not value.startswith("{"):
         return f"init_from.run={value}"
     return f"~{name}" if name.partition("@")[0] == "experiment" and value == "null" else argument
+
+
+def as_hydra_overrides(arguments: Sequence[str]) -> list[str]:
+    """Return arguments as Hydra accepts them, in which ``optimizer=sgd`` and ``optimizer.name=sgd`` are equivalent.
+
+    The short form also sets the name, which a config file might set to another one. The long form also chooses the
+    group, which has the settings of this kind. A sweep (``-m``) is unchanged; the arguments of its runs have one value.
+    """
+    values = dict(argument.partition("=")[::2] for argument in arguments)
+    implied = {f"{key}.name": value for key, value in values.items() if NAMED.fullmatch(key)}
+    implied |= {match[1]: value for key, value in values.items() if (match := _KIND.fullmatch(key))}
+    if set(arguments) & set(SWEEP_FLAGS):
+        implied = {}
+    added = [f"{key}={x}" for key, x in implied.items() if key not in values and x not in ("", "null") and x[0] != "{"]
+    return [*added, *map(as_hydra_override, arguments)]
 
 
 def check_overrides(overrides: Iterable[str], config_folders: Iterable[Path]) -> None:

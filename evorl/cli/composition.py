@@ -10,7 +10,6 @@ is ``optimizer.name=sgd``. Tuned settings are found by the short and the long na
 from __future__ import annotations
 
 import dataclasses
-import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
 
 from evorl.assembly import OF_SCHEDULES, complete_config, workflow_class
+from evorl.cli.arguments import NAMED
 from evorl.cli.config_tree import AGENT_PARTS, config_folder, refuse_hidden_files, settings_file
 from evorl.cli.default_lists import Inclusions
 from evorl.config.names import is_custom_name, load_named
@@ -43,8 +43,6 @@ from evorl.types import PyTreeNode
 
 # Settings that the sections of ``AGENT_PARTS`` do not have, because they apply to the whole run.
 _OF_THE_RUN = ("total_timesteps", "log_interval", "eval_interval", "checkpoint_interval", "eval_episodes")
-# Mappings with a ``name``, which the command line can set by that name alone: ``optimizer=sgd``.
-NAMED = re.compile(r"(?:\w+\.)*(?:\w*optimizer|archive)")
 # Config folder of each group inside ``inner`` and ``learner``.
 _FOLDERS = dict.fromkeys(AGENT_PARTS, "agent") | {f"{part}.evolution": "evolution" for part in AGENT_PARTS}
 # Base classes of archives and evolutionary optimizers, by name of the setting that chooses a class.

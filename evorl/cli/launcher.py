@@ -13,7 +13,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from evorl.cli.arguments import SWEEP, as_hydra_override
+from evorl.cli.arguments import SWEEP, as_hydra_overrides
 from evorl.cli.errors import failure_text
 from evorl.cli.run_command import with_hydra
 from evorl.cli.run_names import SUBDIR
@@ -65,7 +65,7 @@ def launch(sweep: SweepFolder, of_launcher: Sequence[str]) -> list[Attempt]:
     Returns:
         The outcome of each run, in the order of ``sweep.runs``.
     """
-    SweptRuns.runs = [[*map(as_hydra_override, run.overrides), f"{SUBDIR}={as_text(run.folder)}"] for run in sweep.runs]
+    SweptRuns.runs = [[*as_hydra_overrides(run.overrides), f"{SUBDIR}={as_text(run.folder)}"] for run in sweep.runs]
     folder = f"{SWEEP}={as_text(str(sweep.path))}"
     sweepers = Plugins.instance().class_name_to_class  # Hydra accepts only its plugins as sweepers
     basic = sweepers[_BASIC]

@@ -14,11 +14,11 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import open_dict
 
-from evorl.cli.arguments import check_overrides, names_a_run, overrides_first
+from evorl.cli.arguments import NAMED, as_hydra_overrides, check_overrides, names_a_run, overrides_first
 from evorl.cli.command_table import COMMANDS
 from evorl.cli.commands import run as command
 from evorl.cli.compare import compare as compare_agents
-from evorl.cli.composition import NAMED, compose_config, initialize_configs
+from evorl.cli.composition import compose_config, initialize_configs
 from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import config_errors
 from evorl.cli.evaluation import Evaluation, evaluate_run
@@ -316,7 +316,7 @@ def _trained(arguments: Sequence[str]) -> Trained:
 def _composed(arguments: Sequence[str]) -> Iterator[RunSpec]:
     """Context manager that yields the settings composed from overrides, and provides ``hydra_settings`` meanwhile."""
     with initialize_configs():
-        config = compose("config", overrides=list(arguments), return_hydra_config=True)
+        config = compose("config", overrides=as_hydra_overrides(arguments), return_hydra_config=True)
         before = HydraConfig.instance().cfg  # config of the calling program, if it uses Hydra
         HydraConfig.instance().set_config(config)
         try:

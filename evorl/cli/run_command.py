@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 from evorl.cli.arguments import (
     SWEEP_FLAGS,
     argument_text,
-    as_hydra_override,
+    as_hydra_overrides,
     check_overrides,
     names_a_run,
     overrides_first,
@@ -88,7 +88,7 @@ def _check_flags(overrides: Sequence[str], flags: Sequence[str]) -> bool:
         check_overrides(overrides, [config_folder(), *filter(Path.is_dir, own_folders(flags))])
     if flags not in (["--cfg", "job"], ["-c", "job"]):  # with other flags, Hydra prints the config without comments
         return False
-    print(commented_yaml(plain(compose_config(overrides)), config_folder()), end="")
+    print(commented_yaml(plain(compose_config(as_hydra_overrides(overrides))), config_folder()), end="")
     return True
 
 
@@ -103,7 +103,7 @@ def _refuse_the_other(arguments: Sequence[str], other: str, command: str) -> Non
 def with_hydra(arguments: Sequence[str], job: Callable[[DictConfig], Any]) -> None:
     """Call ``job`` with the config that Hydra composes; ``arguments`` replace the arguments in ``sys.argv``."""
     with evorl_hydra():
-        sys.argv[1:] = [*map(as_hydra_override, arguments)]
+        sys.argv[1:] = as_hydra_overrides(arguments)
         hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(job)()
 
 

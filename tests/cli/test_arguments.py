@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from evorl.cli.arguments import (
     PATHS,
     argument_text,
+    as_hydra_overrides,
     check_overrides,
     is_path,
     overrides_first,
@@ -49,6 +50,21 @@ def folder(tmp_path: Path) -> Path:
 )
 def test_overrides_are_put_before_flags(arguments: list[str], ordered: list[str]) -> None:
     assert overrides_first(arguments) == ordered
+
+
+@pytest.mark.parametrize(
+    ("arguments", "added"),
+    [
+        (["optimizer=sgd"], ["optimizer.name=sgd"]),
+        (["learner.archive.name=grid"], ["learner.archive=grid"]),
+        (["inner.actor_optimizer='a'", "--cfg", "job"], ["inner.actor_optimizer.name='a'"]),
+        (["optimizer=sgd", "optimizer.name=adam"], []),
+        (["intrinsic.optimizer.name=sgd", "optimizer={name: sgd}", "archive=null", "experiment@inner=a"], []),
+        (["optimizer=sgd,adam", "-m"], []),
+    ],
+)
+def test_both_forms_of_a_kind_are_passed_on(arguments: list[str], added: list[str]) -> None:
+    assert as_hydra_overrides(arguments) == [*added, *arguments]
 
 
 @pytest.mark.parametrize(

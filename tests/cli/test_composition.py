@@ -278,3 +278,29 @@ def test_settings_may_refer_to_the_settings_of_hydra() -> None:
     arguments = ["agent=ppo", "env=cartpole", "title=${hydra:runtime.choices.agent}-mine"]
     with python_api._composed(arguments) as spec:
         assert spec.title == "ppo-mine"
+
+
+def test_a_kind_on_the_command_line_precedes_the_names_in_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["evorl"])
+    monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment/mine.yaml").write_text("# @package _global_\noptimizer: {name: sgd, epsilon: 0.5}\n")
+    arguments = [f"hydra.searchpath=[file://{tmp_path}]", "agent=ppo", "experiment=mine", "optimizer=adamw"]
+    specs: list[Any] = []
+    compose_quietly(arguments, specs.append)
+    with python_api._composed(arguments) as spec:
+        specs.append(spec)
+    assert [(spec.workflow["optimizer"]["name"], spec.workflow["optimizer"]["epsilon"]) for spec in specs] == [
+        ("adamw", 0.5)
+    ] * 2
+
+
+@pytest.mark.parametrize(("agent", "name"), [("qd/map_elites", "archive=centroid"), ("ec/openes", "optimizer=ars")])
+def test_the_long_form_of_a_kind_has_its_settings(agent: str, name: str) -> None:
+    configs = []
+    for form in (name, name.replace("=", ".name=")):
+        with python_api._composed([f"agent={agent}", "env=pendulum", form]) as spec:
+            configs.append(spec.workflow)
+    assert configs[0] == configs[1]
