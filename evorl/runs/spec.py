@@ -210,7 +210,7 @@ class RunSpec(Part):
         """
         config = copy.deepcopy(self.as_config())
         for path, value in settings.items():
-            set_at(config, path, value)
+            set_at(config, path, copy.deepcopy(value))  # a later path may be inside this value
         return self.from_config(config)
 
 

@@ -174,7 +174,7 @@ def spec_of(spec: RunSpec, setting: Mapping[str, Any], **others: Any) -> RunSpec
         if "${" in str(value):
             raise ValueError(f"{path}={value}: interpolations are not supported here: write the value.")
     run = {"num_seeds": 1, "devices": 1, "evaluation": None, "actors": None, "sweep": None, "search": None}
-    return spec.changed({**setting, **run, **others})
+    return spec.changed({**run, **others, **setting})  # ``setting`` may contain ``actors.max_lag``
 
 
 def whole_run(spec: RunSpec) -> dict[str, Any]:

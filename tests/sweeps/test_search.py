@@ -233,6 +233,15 @@ def test_whole_numbers_are_drawn_for_settings_that_need_them(
     assert (type(bounds["low"]), type(bounds["high"]), bounds["low"]) == (type(low), type(low), low)
 
 
+def test_a_search_varies_settings_of_sections_that_a_sweep_in_one_program_ignores() -> None:
+    actors = "actors={kind: inline, count: 2, mode: async, max_lag: 8}"
+    over = "search={over: {actors.max_lag: [1,4], evaluation.goal_cells: [2,5]}, trials: 2}"
+    spec, built = spec_of("agent=impala", *SMALL, actors, over), []
+    search.check_search(spec, built.append)
+    assert {(x.actors["max_lag"], x.evaluation.goal_cells) for x in built} == {(1, 2), (4, 2), (1, 5)}
+    assert (spec.actors["max_lag"], spec.evaluation.goal_cells) == (8, 3)
+
+
 def test_a_search_checks_its_recording_before_the_first_trial() -> None:
     recorded = ("agent=td3_bc", "env=pendulum", "replay.load=nowhere/recorded", "devices=1")
     spec = spec_of(*recorded, "search={over: {discount: [0.9]},trials: 1}")
