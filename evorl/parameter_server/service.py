@@ -18,7 +18,7 @@ from evorl.parameter_server.training import serve_parameters
 from evorl.parameter_server.update_rules import ParameterServerSettings
 from evorl.parameter_server.worker import check_supported, settings_for
 from evorl.runs.checkpointer import RunCheckpointer
-from evorl.runs.folder import RunFolder
+from evorl.runs.folder import WITH_PARTS, RunFolder
 from evorl.runs.recorder import Recorder
 from evorl.runs.spec import RunSpec
 from evorl.sockets.access import host_and_port, require_token_beyond_this_machine, tls_context
@@ -98,7 +98,7 @@ def settle_parameters(spec: RunSpec, in_sweep: bool) -> RunSpec:
 
 def refuse_ordinary_run(which: str, runs_folder: str) -> None:
     """Raise ``ValueError`` if the run to resume, ``which`` in ``runs_folder``, has no parameter server."""
-    folder = RunFolder.find(which, runs_folder)
+    folder = RunFolder.find(which, runs_folder, WITH_PARTS)
     if folder.load_config(trust=True).get("parameters") is None:
         raise ValueError(
             f"{folder.path} is a run without a parameter server: resume it with evorl train "

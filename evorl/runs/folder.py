@@ -26,6 +26,8 @@ from evorl.runs.files import (
 )
 from evorl.runs.trust import read_stored_config, refuse_foreign_code
 
+CHECKPOINTS = "checkpoints"
+WITH_PARTS = f"**/{CHECKPOINTS}"  # pattern that also finds the checkpoints of the parts of a sweep in one program
 ALIKE = 0.6  # minimum similarity, from 0 to 1, of names that are suggested
 
 
@@ -69,7 +71,7 @@ class RunFolder:
     metrics_csv = _Inside("metrics.csv")
     metrics_jsonl = _Inside("metrics.jsonl")
     tensorboard = _Inside("tensorboard")
-    checkpoints = _Inside("checkpoints")
+    checkpoints = _Inside(CHECKPOINTS)
     replay = _Inside("replay")
     learning_curve = _Inside("learning_curve.png")
     eval_goals = _Inside("eval_goals.csv")
@@ -136,14 +138,18 @@ class RunFolder:
         raise RunFolderError(f"{problem} {_neighbors(folder.path, Path(root) if root else None)}")
 
     @classmethod
-    def latest(cls, root: Path | str) -> Self:
+    def latest(cls, root: Path | str, checkpoints: str = CHECKPOINTS) -> Self:
         """Return the run with the most recent checkpoint below ``root``, at any depth.
+
+        Args:
+            root: folder of all runs.
+            checkpoints: pattern of the folders in a run folder whose checkpoints count, such as ``WITH_PARTS``.
 
         Raises:
             RunFolderError: no run below ``root`` has a checkpoint.
         """
         configs = list(user_path(root).rglob("config.yaml"))
-        newest = cls._newest(configs)
+        newest = cls._newest(configs, checkpoints)
         if newest is None:
             instead = f"runs without checkpoints: {len(configs)}" if configs else "no runs"
             raise RunFolderError(
@@ -152,33 +158,37 @@ class RunFolder:
         return newest
 
     @classmethod
-    def _newest(cls, configs: Iterable[Path]) -> Self | None:
+    def _newest(cls, configs: Iterable[Path], checkpoints: str) -> Self | None:
         """Return the run with the most recent checkpoint, given paths of configs; ``None`` without checkpoints."""
         runs = [cls(config.parent.resolve()) for config in configs]
-        saved = [(saved_at, run.path.as_posix(), run) for run in runs if (saved_at := run.saved_at) is not None]
+        saved = [(at, run.path.as_posix(), run) for run in runs if (at := run._last_save(checkpoints)) is not None]
         return max(saved)[-1] if saved else None
 
     @classmethod
-    def find(cls, which: Path | str, root: Path | str) -> Self:
+    def find(cls, which: Path | str, root: Path | str, checkpoints: str = CHECKPOINTS) -> Self:
         """Return the run that ``which`` names: ``latest``, a path, or the name of a run below ``root``.
 
-        In a folder of runs, such as ``runs/ppo-cartpole`` or ``runs``, find the run with the most recent checkpoint.
+        In a folder of runs, such as ``runs/ppo-cartpole`` or ``runs``, find the run with the most recent checkpoint;
+        for ``checkpoints`` see ``latest``.
 
         Raises:
             RunFolderError: no folder matches, or the folder of runs (``root`` for ``latest``) has no checkpoint.
         """
         if str(which) == "latest":
-            return cls.latest(root)
+            return cls.latest(root, checkpoints)
         folder, below = user_path(which), user_path(Path(root) / which)
         folder = below if not folder.exists() and below.is_dir() else folder
         is_group = folder.is_dir() and not (folder / "config.yaml").is_file()
-        return (is_group and cls._newest(_configs_in(folder))) or cls.open(folder, root)
+        return (is_group and cls._newest(_configs_in(folder), checkpoints)) or cls.open(folder, root)
 
     @property
     def saved_at(self) -> float | None:
         """Time of the newest checkpoint, in seconds since 1970; ``None`` without checkpoints."""
+        return self._last_save(CHECKPOINTS)
+
+    def _last_save(self, checkpoints: str) -> float | None:
         times = []
-        for manifest in self.checkpoints.glob(f"[0-9]*/{MANIFEST}"):
+        for manifest in self.path.glob(f"{checkpoints}/[0-9]*/{MANIFEST}"):
             with contextlib.suppress(FileNotFoundError):  # a training run has removed this checkpoint
                 times.append(manifest.stat().st_mtime)
         return max(times, default=None)

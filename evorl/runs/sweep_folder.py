@@ -17,7 +17,7 @@ from typing import Any, Self
 from evorl.config.command_lines import as_arguments, describe_setting, user_path
 from evorl.ops.processes import is_first
 from evorl.runs.files import PRIVATE, RunFolderError, make_folder, refuse_link, write_atomically, writing_to
-from evorl.runs.folder import RunFolder, new_folder
+from evorl.runs.folder import WITH_PARTS, RunFolder, new_folder
 from evorl.runs.run_state import FINISHED, HeldState, read_state
 from evorl.runs.trust import is_plain_override, refuse_composed_code
 
@@ -264,9 +264,9 @@ def _folder_name(number: str, setting: Mapping[str, str]) -> str:
 def find_to_resume(which: Path | str, root: Path | str) -> Path:
     """Return the folder that ``resume=<which>`` names: a run, or the sweep or search that contains the newest run.
 
-    ``latest`` and a folder of runs name the run with the most recent checkpoint. If it belongs to a sweep or search,
-    that is resumed as a whole: to resume a part alone, name its own folder. An unfinished run of a finished sweep was
-    resumed alone, and is again.
+    ``latest`` and a folder of runs name the run, or sweep in one program, with the most recent checkpoint. If it
+    belongs to a sweep or search, that is resumed as a whole: to resume a part alone, name its own folder. An unfinished
+    run of a finished sweep was resumed alone, and is again.
 
     Raises:
         RunFolderError: see ``RunFolder.find``.
@@ -274,7 +274,7 @@ def find_to_resume(which: Path | str, root: Path | str) -> Path:
     named = user_path(which).resolve(), user_path(Path(root) / which).resolve()
     if sweep := next((path for path in named if SweepFolder.exists(path)), None):
         return sweep
-    run = RunFolder.find(which, root)
+    run = RunFolder.find(which, root, WITH_PARTS)
     while run.path not in named and (above := RunFolder(run.path.parent)) and _continues_with(above, run):
         run = above
     return run.path

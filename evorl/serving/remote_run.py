@@ -8,7 +8,7 @@ from typing import cast
 from evorl.config.command_lines import as_arguments
 from evorl.config.nodes import node_from_config
 from evorl.execution.trainable import collected_by
-from evorl.runs.folder import RunFolder
+from evorl.runs.folder import WITH_PARTS, RunFolder
 from evorl.runs.spec import RunSpec
 from evorl.serving.client_metrics import ClientMetrics
 from evorl.serving.serve_settings import ServeSettings
@@ -45,7 +45,7 @@ def refuse_serve_settings() -> None:
 
 def refuse_local_run(which: str, runs_folder: str) -> None:
     """Raise ``ValueError`` if the run to resume, ``which`` in ``runs_folder``, was trained in a local environment."""
-    folder = RunFolder.find(which, runs_folder)
+    folder = RunFolder.find(which, runs_folder, WITH_PARTS)
     env = folder.load_config(trust=True).get("env")
     if not isinstance(env, Mapping) or env.get("library") != "remote":
         raise ValueError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,21 @@ def test_a_sweep_within_a_sweep_is_resumed_as_a_whole(tmp_path: Path) -> None:
     best = make_part(inner.path, "best", "finished")
     assert find_to_resume("latest", tmp_path) == sweep.path
     assert find_to_resume(best, tmp_path) == best.resolve()
+
+
+def test_the_latest_sweep_in_one_program_is_resumed_before_it_has_a_best_run(tmp_path: Path) -> None:
+    old, best = (with_checkpoint(RunFolder.create(tmp_path, {}, name)) for name in ("group/old", "group/whole/best"))
+    os.utime(next(old.checkpoints.glob("*/manifest.json")), (0, 0))
+    whole = RunFolder.create(tmp_path, {}, "group/whole")
+    (whole.path / "sweep.csv").touch()
+    part = whole.path / "round_0" / "group_0_part_0" / "checkpoints"
+    part.parent.mkdir(parents=True)
+    best.checkpoints.rename(part)  # stopped in its first round
+    for which in ("latest", "group", tmp_path / "group"):
+        assert find_to_resume(which, tmp_path) == whole.path
+    assert RunFolder.latest(tmp_path).path == old.path, "other commands need a run with a policy"
+    with_checkpoint(best)
+    assert find_to_resume("latest", tmp_path) == best.path
 
 
 def test_the_latest_run_outside_of_sweeps_is_resumed_alone(tmp_path: Path) -> None:
