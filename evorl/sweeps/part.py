@@ -49,6 +49,7 @@ class Part:
         workflow: workflow of the rows.
         num_seeds: number of seeds of each setting.
         end: the part ends at the first evaluation from this environment step on; ``total_timesteps`` in the last round.
+        checkpoint_seconds: see ``SweepRun``.
     """
 
     folder: Path
@@ -56,6 +57,7 @@ class Part:
     workflow: SideBySideWorkflow
     num_seeds: int
     end: float
+    checkpoint_seconds: float
 
     @property
     def is_finished(self) -> bool:
@@ -79,9 +81,9 @@ class Part:
         """
         if self.is_finished:
             return
-        metrics, last = CsvRecorder(self.folder / "metrics.csv"), _LastEvaluation()
+        metrics, last, seconds = CsvRecorder(self.folder / "metrics.csv"), _LastEvaluation(), self.checkpoint_seconds
         recorder = RecorderGroup([metrics, last, *recorders])
-        checkpointer = RunCheckpointer(self.folder / "checkpoints", 1, [self.folder / "metrics.csv"])
+        checkpointer = RunCheckpointer(self.folder / "checkpoints", 1, [self.folder / "metrics.csv"], seconds=seconds)
         ends_early = self.end < self.workflow.total_timesteps
         if checkpointer.steps:
             state, progress = restore(self.workflow, checkpointer, seed, "latest")

@@ -69,7 +69,8 @@ def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
         held.hold()
         start.record_resume(spec)
         tell(f"{counted(len(settings), 'setting')} of {', '.join(sweep.over)}: {counted(len(groups), 'program')}.")
-        run = SweepRun(folder.path, sweep, groups, spec.num_seeds, spec.seed, spec.devices, tell)
+        seconds = spec.checkpoints.checkpoint_seconds
+        run = SweepRun(folder.path, sweep, groups, spec.num_seeds, spec.seed, spec.devices, tell, seconds)
         write_sweep(table, settings, returns_of(run.evaluations()), spec.num_seeds)
         with stop_on_signals(lambda: resume_advice(command)) as should_stop:
             recorders = functools.partial(_recorders, folder.log, start.title) if screen else lambda _: []
@@ -143,6 +144,7 @@ def sweep_groups(spec: RunSpec, is_new: bool = True) -> tuple[SweepSettings, lis
 
 def _refuse_what_has_no_effect(over: Mapping[str, Any], spec: RunSpec) -> None:
     settings = {"init_from": spec.init_from.run, "actors": spec.actors, "render_interval": spec.render_interval}
+    settings["serve"] = spec.serve
     settings |= {f"recorders.{name}": getattr(spec.recorders, name) for name in ("wandb", "mlflow", "own")}
     settings = {name: value for name, value in settings.items() if value not in (None, False, 0, ())}
     # Sections are named without their values, which may be credentials.

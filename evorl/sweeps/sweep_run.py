@@ -44,6 +44,7 @@ class SweepRun:
         seed: seed of the sweep.
         devices: number of devices over which the rows are distributed, or ``"auto"``.
         message: callback for progress messages.
+        checkpoint_seconds: time since the last checkpoint of a part after which another one is saved; 0 disables this.
     """
 
     folder: Path
@@ -53,6 +54,7 @@ class SweepRun:
     seed: int
     devices: str | int
     message: Callable[[str], None]
+    checkpoint_seconds: float = 0.0
 
     @property
     def num_settings(self) -> int:
@@ -123,7 +125,8 @@ class SweepRun:
                 folder = self.folder / f"round_{rung}" / f"group_{number}_part_{first // at_once}"
                 members = tuple(group.members[index] for index in of_part)
                 end = rungs_of(group, self.settings.halving)[: rung + 1][-1]
-                parts.append(Part(folder, members, self.rows(group, filled), self.num_seeds, end))
+                rows = self.rows(group, filled)
+                parts.append(Part(folder, members, rows, self.num_seeds, end, self.checkpoint_seconds))
         return parts
 
     def train(self, recorders: Callable[[Part], Sequence[Recorder]], should_stop: Callable[[], bool]) -> bool:

@@ -150,11 +150,13 @@ def test_a_part_stopped_before_its_last_evaluation_goes_on_to_the_same_table(
 ) -> None:
     sweep = "sweep={over: {agent.clip_epsilon: [0.1,0.2,0.3,0.4]},halving: {first: 200,factor: 2},at_once: 2}"
     settings = [*QUICK, "num_seeds=1", sweep, "total_timesteps=512", "eval_interval=128"]
+    settings += ["checkpoint_seconds=600"]
     run(*settings, f"runs_folder={tmp_path / 'whole'}")
     (whole,) = (tmp_path / "whole").glob("*/*")
     polled, train = itertools.count(), Part.train
 
     def stopped(part: Part, seed: int, start: object, recorders: object, should_stop: object) -> None:
+        assert part.checkpoint_seconds == 600
         train(part, seed, start, recorders, lambda: next(polled) >= 2)  # after the third iteration, at 192 steps
 
     with monkeypatch.context() as context:
@@ -267,6 +269,7 @@ def test_an_older_sweep_with_a_setting_without_effect_can_be_resumed() -> None:
         ["recorders.mlflow={uri: file}"],
         ["recorders.own=[nowhere:Recorder]"],
         ["actors={kind: process, count: 2}"],
+        ["serve={max_clients: 3}"],
         ["render_interval=64"],
         ["render_interval=64", "--plan"],
         ["render_interval=64", "-m", "seed=0,1"],

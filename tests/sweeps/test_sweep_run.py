@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -40,6 +42,14 @@ def test_rows_are_shared_out_to_devices(
     assert {part.workflow.execution.num_devices for part in found} == {devices}
     assert len({len(part.workflow.seeds) for part in found}) == 1  # one program
     assert len(found) == len(parts)
+
+
+def test_a_part_saves_checkpoints_by_time(tmp_path: Path) -> None:
+    run, saved = dataclasses.replace(run_of(1, 1, 1), folder=tmp_path, checkpoint_seconds=60.0), []
+    workflow: Any = SimpleNamespace(total_timesteps=run.groups[0].workflow.total_timesteps)
+    workflow.learn = lambda *_, checkpointer, **__: saved.append((checkpointer.has_rules, checkpointer.seconds))
+    dataclasses.replace(run.parts(0, [0])[0], workflow=workflow).train(0, lambda: None, [], lambda: True)
+    assert saved == [(True, 60.0)]
 
 
 @pytest.mark.parametrize(
