@@ -37,7 +37,7 @@ def list_runs(arguments: Sequence[str]) -> list[str]:
         print_line(line)
     waiting = [run for run in runs if run.can_be_resumed]
     if waiting:
-        newest = max(waiting, key=lambda run: run.folder.saved_at or 0.0)
+        newest = max(waiting, key=lambda run: run.folder.saved_at() or 0.0)
         names = foreign_names(newest.folder.load_config(trust=True))
         command = as_arguments({"resume": newest.folder.path, **confirmation(names)})
         print_line(f"\n{len(waiting)} can be resumed. To resume the newest: evorl train {command}")

@@ -108,7 +108,7 @@ class RecordedRun:
     @property
     def can_be_resumed(self) -> bool:
         """True if the run has a checkpoint to resume from, has not finished, and is not in training."""
-        return self.state.state not in (RUNNING, FINISHED) and self.folder.saved_at is not None
+        return self.state.state not in (RUNNING, FINISHED) and self.folder.saved_at() is not None
 
     @functools.cached_property
     def curves(self) -> dict[str, Curve]:

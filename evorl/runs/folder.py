@@ -27,7 +27,7 @@ from evorl.runs.files import (
 from evorl.runs.trust import read_stored_config, refuse_foreign_code
 
 CHECKPOINTS = "checkpoints"
-WITH_PARTS = f"**/{CHECKPOINTS}"  # pattern that also finds the checkpoints of the parts of a sweep in one program
+WITH_PARTS = f"**/{CHECKPOINTS}"  # also finds the checkpoints of a sweep's parts, and of a search's trials
 ALIKE = 0.6  # minimum similarity, from 0 to 1, of names that are suggested
 
 
@@ -139,11 +139,7 @@ class RunFolder:
 
     @classmethod
     def latest(cls, root: Path | str, checkpoints: str = CHECKPOINTS) -> Self:
-        """Return the run with the most recent checkpoint below ``root``, at any depth.
-
-        Args:
-            root: folder of all runs.
-            checkpoints: pattern of the folders in a run folder whose checkpoints count, such as ``WITH_PARTS``.
+        """Return the run with the most recent checkpoint below ``root``, at any depth; see also ``saved_at``.
 
         Raises:
             RunFolderError: no run below ``root`` has a checkpoint.
@@ -161,15 +157,14 @@ class RunFolder:
     def _newest(cls, configs: Iterable[Path], checkpoints: str) -> Self | None:
         """Return the run with the most recent checkpoint, given paths of configs; ``None`` without checkpoints."""
         runs = [cls(config.parent.resolve()) for config in configs]
-        saved = [(at, run.path.as_posix(), run) for run in runs if (at := run._last_save(checkpoints)) is not None]
+        saved = [(at, run.path.as_posix(), run) for run in runs if (at := run.saved_at(checkpoints)) is not None]
         return max(saved)[-1] if saved else None
 
     @classmethod
     def find(cls, which: Path | str, root: Path | str, checkpoints: str = CHECKPOINTS) -> Self:
         """Return the run that ``which`` names: ``latest``, a path, or the name of a run below ``root``.
 
-        In a folder of runs, such as ``runs/ppo-cartpole`` or ``runs``, find the run with the most recent checkpoint;
-        for ``checkpoints`` see ``latest``.
+        In a folder of runs, such as ``runs/ppo-cartpole`` or ``runs``, find the run with the most recent checkpoint.
 
         Raises:
             RunFolderError: no folder matches, or the folder of runs (``root`` for ``latest``) has no checkpoint.
@@ -181,12 +176,12 @@ class RunFolder:
         is_group = folder.is_dir() and not (folder / "config.yaml").is_file()
         return (is_group and cls._newest(_configs_in(folder), checkpoints)) or cls.open(folder, root)
 
-    @property
-    def saved_at(self) -> float | None:
-        """Time of the newest checkpoint, in seconds since 1970; ``None`` without checkpoints."""
-        return self._last_save(CHECKPOINTS)
+    def saved_at(self, checkpoints: str = CHECKPOINTS) -> float | None:
+        """Return the time of the newest checkpoint, in seconds since 1970; ``None`` without checkpoints.
 
-    def _last_save(self, checkpoints: str) -> float | None:
+        ``checkpoints`` is a pattern of the folders inside the run folder whose checkpoints count, such as
+        ``WITH_PARTS``.
+        """
         times = []
         for manifest in self.path.glob(f"{checkpoints}/[0-9]*/{MANIFEST}"):
             with contextlib.suppress(FileNotFoundError):  # a training run has removed this checkpoint

@@ -16,6 +16,7 @@ from evorl.recorders.run_status import EVALUATION
 from evorl.recorders.screen import print_line
 from evorl.recorders.sweep_curves import draw_sweep
 from evorl.runs.files import RunFolderError
+from evorl.runs.folder import WITH_PARTS
 from evorl.runs.sweep_folder import SweepFolder, SweptRun
 from evorl.sweeps.trained import Attempt, FailureText, attempt, raise_failures
 from evorl.training.start import RunPlace, Trained
@@ -59,7 +60,7 @@ def train_runs(
                 print(f"{heading}: skipped, because it diverged before.", flush=True)
                 continue
             print(heading, flush=True)
-            resumes = resume is not None and sweep.folder_of(swept).saved_at is not None
+            resumes = resume is not None and sweep.folder_of(swept).saved_at(WITH_PARTS) is not None
             if not resumes:
                 swept.folder = _free_name(sweep.path, swept.folder)
             place = RunPlace(sweep.path, swept.folder, resume_command, should_stop)

@@ -163,7 +163,7 @@ def _run_of(trial: Trial, folder: RunFolder) -> tuple[RunFolder, str]:
     names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
     existing = list(itertools.takewhile(lambda taken: (folder.path / taken).exists(), names))
     run = RunFolder(folder.path / (existing[-1] if existing else name))
-    if existing and run.saved_at is None and trial.state == "running":
+    if existing and run.saved_at() is None and trial.state == "running":
         run = RunFolder(folder.path / f"{name}_{len(existing) + 1}")
     return run, run.path.name
 
@@ -172,7 +172,7 @@ def _train_trial(
     trial: Trial, spec: RunSpec, run: RunFolder, place: RunPlace, train: Callable[[RunSpec, RunPlace], Trained]
 ) -> Trained:
     """Train the run of a trial, or resume it if it has a checkpoint."""
-    if run.saved_at is None:
+    if run.saved_at() is None:
         return train(_with(spec, trial.setting), place)
     trust = not is_restricted()  # the same trust as for the search itself
     stored = StoredRun(resume=str(run.path), runs_folder=str(run.path.parent), trust=trust)

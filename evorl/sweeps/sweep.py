@@ -220,7 +220,7 @@ def _keep_best(run: SweepRun, spec: RunSpec, setting: Mapping[str, Any], member:
     title = str(spec.title)
     others = {**whole_run(spec), "title": title}
     best = RunFolder(folder.path / "best")
-    if best.saved_at is not None:  # complete, and possibly trained further since
+    if best.saved_at() is not None:  # complete, and possibly trained further since
         return best.path
     if not best.config.exists():
         best = RunFolder.create(folder.path, spec_of(spec, setting, **others).as_config(), "best")

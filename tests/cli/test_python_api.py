@@ -82,7 +82,7 @@ def test_classes_stand_for_their_names() -> None:
 def test_a_run_goes_on_and_is_watched_compared_and_taken_away() -> None:
     folder = evorl.train(*SMALL, total_timesteps=256, recorders=QUIET)
     assert evorl.train(resume=folder, total_timesteps=512) == folder
-    assert RunFolder(folder).saved_at is not None
+    assert RunFolder(folder).saved_at() is not None
     picture = evorl.render(run=folder, episodes=1, format="png")
     assert picture.suffix == ".png"
     assert picture.stat().st_size > 1000

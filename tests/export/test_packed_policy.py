@@ -131,7 +131,7 @@ def test_a_policy_of_recorded_transitions_acts_without_them(
     assert evorl.evaluate(run.path, eval_episodes=1).mean_return < 0
     resumed = shutil.copytree(run.path, tmp_path / "resumed")
     evorl.train(resume=resumed, total_timesteps=4)  # the checkpoint contains the transitions
-    assert RunFolder(resumed).saved_at is not None
+    assert RunFolder(resumed).saved_at() is not None
     with raises_naming(ReplayFileError, "replay file", "recorded"):
         evorl.train("agent=td3_bc", "env=pendulum", f"replay.load={dataset}", runs_folder=tmp_path / "fresh")
     assert not (tmp_path / "fresh").exists()

@@ -11,12 +11,14 @@ import pytest
 
 from evorl.cli.launcher import launch
 from evorl.runs.files import RunFolderError
+from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
 from evorl.runs.sweep_folder import SweepFolder, SweptRun
 from evorl.sweeps.multirun import launch_runs, ranked, train_runs
 from evorl.sweeps.trained import Attempt, RunsFailed
-from evorl.training.start import Trained
+from evorl.training.start import RunPlace, Trained
 from tests.support.errors import raises_naming
+from tests.support.run_folders import with_checkpoint
 
 
 def test_settings_are_ranked_by_their_mean_over_seeds() -> None:
@@ -66,6 +68,23 @@ def test_a_resumed_sweep_is_read_after_it_is_locked(tmp_path: Path) -> None:
     train_runs(sweep, lambda *_: Trained(7.5, False), str)
     train_runs(before, lambda *_: pytest.fail("a finished run was trained"), str, lambda _: Trained(1.0, False))
     assert [run.best_return for run in SweepFolder.open(sweep.path).runs] == [7.5, 7.5]
+
+
+def test_a_resumed_sweep_continues_a_sweep_or_search_among_its_runs(tmp_path: Path) -> None:
+    """Only the folders of their parts or trials contain checkpoints."""
+    sweep = _sweep(tmp_path)
+    for swept, part in zip(sweep.runs, ("round_0/group_0_part_0", "trial_0000"), strict=True):
+        with_checkpoint(RunFolder(sweep.folder_of(swept).path / part))
+        swept.state = "stopped"
+    sweep.save()
+    resumed: list[str | None] = []
+
+    def resume(place: RunPlace) -> Trained:
+        resumed.append(place.name)
+        return Trained(1.0, False)
+
+    train_runs(sweep, lambda *_: pytest.fail("a run started again"), str, resume)
+    assert resumed == [swept.folder for swept in sweep.runs]
 
 
 def test_a_full_disk_ends_a_sweep(tmp_path: Path) -> None:
