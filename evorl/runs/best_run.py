@@ -35,7 +35,7 @@ def find_run(which: Path | str, root: Path | str) -> RunFolder:
         for path in (user_path(which), user_path(root) / which):
             if SweepFolder.exists(path):
                 # Trusting the sweep is safe: its command lines are not composed here
-                return _best_run(SweepFolder.open(path, trust=True))
+                return find_run(_best_run(SweepFolder.open(path, trust=True)).path, root)  # may be a search itself
     folder = RunFolder.find(which, root)
     if folder.sweep_table.is_file():
         best = RunFolder(folder.path / "best")

@@ -38,6 +38,19 @@ def test_of_a_sweep_it_is_the_job_with_the_best_return(tmp_path: Path, name: str
     assert find_run(which, tmp_path).path == sweep.folder_of(sweep.runs[2]).path
 
 
+def test_the_best_run_of_a_sweep_may_be_a_sweep_or_search_itself(tmp_path: Path) -> None:
+    sweep = _make_sweep(tmp_path, [1.0, 3.0])
+    best, trial = sweep.folder_of(sweep.runs[1]), sweep.folder_of(sweep.runs[0])
+    _make_runs(best.path, "best")
+    best.sweep_table.touch()
+    assert find_run(sweep.path, tmp_path).path == best.path / "best"
+    sweep.runs[0].best_return = 5.0
+    sweep.save()
+    _make_runs(trial.path, "trial_0003")
+    trial.search_table.write_text("trial,best_return,state\n3,5.0,finished\n")
+    assert find_run(sweep.path, tmp_path).path == trial.path / "trial_0003"
+
+
 def test_returns_of_several_environments_are_not_compared(tmp_path: Path) -> None:
     sweep = _make_sweep(tmp_path, [1.0, 5.0, 3.0], ["cartpole", "pendulum", "cartpole"])
     with raises_naming(RunFolderError, "sweep over environments", "best run of each") as error:
