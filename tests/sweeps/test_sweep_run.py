@@ -44,6 +44,12 @@ def test_rows_are_shared_out_to_devices(
     assert len(found) == len(parts)
 
 
+def test_no_more_settings_than_requested_are_trained_in_parallel() -> None:
+    for num_settings, num_seeds, at_once in ((3, 3, 1), (4, 1, 3), (5, 3, 3)):
+        run = run_of(num_settings, num_seeds, 2, at_once=at_once)
+        assert max(len(part.workflow.seeds) for part in run.parts(0, range(num_settings))) <= at_once * num_seeds
+
+
 def test_a_part_saves_checkpoints_by_time(tmp_path: Path) -> None:
     run, saved = dataclasses.replace(run_of(1, 1, 1), folder=tmp_path, checkpoint_seconds=60.0), []
     workflow: Any = SimpleNamespace(total_timesteps=run.groups[0].workflow.total_timesteps)
