@@ -34,7 +34,8 @@ def prepare_runtime(
     The devices of a CPU, over which environments or seeds are spread, are fixed once JAX's backend has started.
 
     Args:
-        devices: number of CPU devices, over all processes; ``"auto"`` for one per core that the process may use.
+        devices: number of devices of the run. A CPU is divided into this many, over all processes; a single process
+            into at least one per core that it may use. ``"auto"`` for one per core.
         compilation_cache: keep compiled programs on disk, so that the next start of the same run compiles little.
             ``True`` uses the user's cache folder, or the folder in ``JAX_COMPILATION_CACHE_DIR``; a path uses that
             folder; ``False`` does not configure a cache. Programs in the folder are executed, so other users are denied
@@ -60,7 +61,8 @@ def prepare_runtime(
     num_devices = devices if isinstance(devices, int) and not isinstance(devices, bool) and devices > 0 else None
     if info:
         num_devices = info.devices or max(1, num_devices // info.count if num_devices else cores // info.local_count)
-    num_devices = num_devices or cores
+    else:  # a later run of this process may use more devices, and cannot add any
+        num_devices = max(num_devices or 1, cores)
     if num_devices > max(cores, MAX_CPU_DEVICES):
         raise ValueError(
             f"devices={devices} is too many: this machine has {cores} cores, and a CPU is divided into at most "

@@ -164,7 +164,7 @@ def test_garbage_is_looked_for_seldom() -> None:
         gc.set_threshold(*before)
 
 
-@pytest.mark.parametrize(("devices", "expected"), [(3, 3), ("auto", CORES)])
+@pytest.mark.parametrize(("devices", "expected"), [(max(3, CORES), max(3, CORES)), (1, CORES), ("auto", CORES)])
 def test_a_fresh_process_gets_its_devices_and_knows_every_flag(devices: int | str, expected: int) -> None:
     code = (  # XLA aborts a process with an unknown flag
         f"from evorl.execution.runtime import prepare_runtime; prepare_runtime({devices!r}, False, True, True); "
