@@ -37,6 +37,7 @@ from evorl.sweeps.sweep_settings import SweepSettings, is_shared
 from evorl.sweeps.sweep_table import RETURN, Returns, write_evaluations, write_sweep
 from evorl.training.start import RunStart, Trained
 from evorl.types import PyTreeDict
+from evorl.workflows.side_by_side import SideBySideWorkflow
 
 
 def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
@@ -130,6 +131,7 @@ def sweep_groups(spec: RunSpec, is_new: bool = True) -> tuple[SweepSettings, lis
             raise ValueError(f"{error} A range also samples non-integers: list the values.") from error
         raise
     for group in groups:
+        SideBySideWorkflow.of(group.workflow, group.paths, group.numbers[:1], [0])  # raises for simulators on the host
         if is_new and not group.workflow.timesteps_per_iteration and (sweep.at_once or 1) > 1:
             raise ValueError(
                 f"sweep.at_once={sweep.at_once}: in this algorithm, the steps per iteration vary, and settings trained "

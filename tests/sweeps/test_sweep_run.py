@@ -11,8 +11,10 @@ import pytest
 
 from evorl.runs.files import RunFolderError
 from evorl.sweeps.grouping import Group
+from evorl.sweeps.sweep import sweep_groups
 from evorl.sweeps.sweep_run import SweepRun, check_halving, last_rounds, last_score, ranked, rungs_of
 from evorl.sweeps.sweep_settings import Halving, SweepSettings
+from tests.support.config_files import spec_of
 from tests.support.errors import assert_names, raises_naming
 from tests.support.small_workflows import small
 
@@ -42,6 +44,12 @@ def test_rows_are_shared_out_to_devices(
     assert {part.workflow.execution.num_devices for part in found} == {devices}
     assert len({len(part.workflow.seeds) for part in found}) == 1  # one program
     assert len(found) == len(parts)
+
+
+def test_simulators_on_the_host_are_refused_before_a_folder_is_created() -> None:
+    spec = spec_of("agent=ppo", "env=gymnasium/CartPole-v1", "sweep={discount: [0.9,0.99]}")
+    with raises_naming(ValueError, "one compiled program", "outside JAX", "-m"):
+        sweep_groups(spec)
 
 
 def test_no_more_settings_than_requested_are_trained_in_parallel() -> None:
