@@ -40,7 +40,7 @@ class SweptRun:
         best_return: best evaluation return; ``None`` without evaluations.
         last_return: last evaluation return; ``None`` without evaluations.
         timesteps: environment steps at the last row of metrics.
-        failure: the error that ended the run; empty if it did not fail.
+        failure: the error that ended the run, or the failures of its own runs (``sweep``, ``search``); else empty.
     """
 
     overrides: list[str]
@@ -54,8 +54,8 @@ class SweptRun:
 
     @property
     def has_failed(self) -> bool:
-        """True if an error ended the run: a divergence, which would recur with the same settings, or another error."""
-        return self.state in ("failed", "diverged")
+        """True if an error ended the run, such as a divergence, or one of its own runs."""
+        return bool(self.failure) or self.state in ("failed", "diverged")
 
     def describe(self, without: tuple[str, ...] = ()) -> str:
         """Return the varied settings as ``name=value`` pairs, except those named in ``without``."""

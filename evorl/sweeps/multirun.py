@@ -132,7 +132,7 @@ def _store_outcome(sweep: SweepFolder, swept: SweptRun, tried: Attempt) -> bool:
         swept.failure = tried.failure
         _store_result(sweep, swept, "diverged" if tried.diverged else "failed", None)
         return False
-    trained = tried.trained
+    trained, swept.failure = tried.trained, " ".join(tried.trained.failures)
     _store_result(sweep, swept, "stopped" if trained.stopped else "finished", trained.best_return)
     return trained.stopped
 

@@ -42,6 +42,19 @@ def test_a_failed_job_of_a_launcher_does_not_fail_the_others(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("is_launched", [False, True])
+def test_failures_within_a_finished_run_are_reported_also_after_a_resume(tmp_path: Path, is_launched: bool) -> None:
+    """The run is itself a sweep or search, whose command alone would end with status 1."""
+    sweep, trained = _sweep(tmp_path), Trained(7.5, False, None, ("discount=0.9: diverged.", "discount=1: diverged."))
+    with raises_naming(RunsFailed, "2 runs failed", "seed=0: discount=0.9: diverged. discount=1: diverged."):
+        if is_launched:
+            launch_runs(sweep, lambda sweep: [Attempt(trained) for _ in sweep.runs])
+        train_runs(sweep, lambda *_: trained, str)
+    with raises_naming(RunsFailed, "2 runs failed", "seed=1: discount=0.9"):
+        train_runs(SweepFolder.open(sweep.path), lambda *_: pytest.fail("a finished run was trained"), str)
+    assert {run.state for run in SweepFolder.open(sweep.path).runs} == {"finished"}
+
+
+@pytest.mark.parametrize("is_launched", [False, True])
 def test_a_sweep_is_trained_by_one_process(tmp_path: Path, is_launched: bool) -> None:
     """A second process would train the same runs again, and overwrite the results of the first one."""
 
