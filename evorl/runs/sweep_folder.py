@@ -40,7 +40,7 @@ class SweptRun:
         best_return: best evaluation return; ``None`` without evaluations.
         last_return: last evaluation return; ``None`` without evaluations.
         timesteps: environment steps at the last row of metrics.
-        failure: the error that ended the run, or the failures of its own runs (``sweep``, ``search``); else empty.
+        failure: the error that ended the run, or the failures of the runs within it; else empty.
     """
 
     overrides: list[str]
@@ -54,7 +54,7 @@ class SweptRun:
 
     @property
     def has_failed(self) -> bool:
-        """True if an error ended the run, such as a divergence, or one of its own runs."""
+        """True if an error ended the run, such as a divergence, or an error ended a run within it."""
         return bool(self.failure) or self.state in ("failed", "diverged")
 
     def describe(self, without: tuple[str, ...] = ()) -> str:
