@@ -43,8 +43,7 @@ class CompileTimes:
         folder = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
         devices = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
         task = [str(spec.workflow.get("workflow")), env, installed_version(), jax.__version__, devices]
-        # All seeds have the same programs.
-        settings = learning_settings(spec.as_config()) | {"seed": None, "devices": spec.devices}
+        settings = learning_settings(spec.as_config()) | {"seed": None, "devices": spec.devices}  # seeds share programs
         text = json.dumps(settings, sort_keys=True, default=str)
         fingerprint = hashlib.sha256(text.encode()).hexdigest()[:16]
         return cls(Path(folder) / _FILE if folder else None, ", ".join(task), short_title(env), fingerprint)

@@ -27,7 +27,7 @@ from evorl.runs.files import (
 from evorl.runs.trust import read_stored_config, refuse_foreign_code
 
 CHECKPOINTS = "checkpoints"
-WITH_PARTS = f"**/{CHECKPOINTS}"  # also finds the checkpoints of a sweep's parts, and of a search's trials
+WITH_PARTS = f"**/{CHECKPOINTS}"  # pattern that also finds the checkpoints of a sweep's parts and of a search's trials
 ALIKE = 0.6  # minimum similarity, from 0 to 1, of names that are suggested
 
 
@@ -177,11 +177,7 @@ class RunFolder:
         return (is_group and cls._newest(_configs_in(folder), checkpoints)) or cls.open(folder, root)
 
     def saved_at(self, checkpoints: str = CHECKPOINTS) -> float | None:
-        """Return the time of the newest checkpoint, in seconds since 1970; ``None`` without checkpoints.
-
-        ``checkpoints`` is a pattern of the folders inside the run folder whose checkpoints count, such as
-        ``WITH_PARTS``.
-        """
+        """Return the time of the newest checkpoint in folders ``checkpoints``, in s since 1970; ``None`` for none."""
         times = []
         for manifest in self.path.glob(f"{checkpoints}/[0-9]*/{MANIFEST}"):
             with contextlib.suppress(FileNotFoundError):  # a training run has removed this checkpoint
