@@ -6,10 +6,14 @@ from typing import Any
 
 import gymnasium
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.envs import Box
 from evorl.envs.factory import create_env
+from evorl.envs.goals.sparse import Within
+from evorl.envs.goals.task import GoalTask
 from evorl.envs.gymnasium import make_gymnasium_simulators
 from evorl.envs.gymnasium_repeat import with_repeated_actions
 from evorl.envs.wrapped_row import WrappedRow
@@ -124,3 +128,39 @@ def test_simulators_without_action_repeat_are_refused() -> None:
     with raises_naming(ValueError, "action_repeat", "1.5"):
         create_env({"library": "gymnasium", "name": CAR, "action_repeat": 1.5, "parallel": 1})
     assert make_gymnasium_simulators(CAR, 1, action_repeat=4).action_repeat == 4
+
+
+class Distant(gymnasium.Env):
+    """A point that moves by 1 per step towards its goal; the reward is the negative distance."""
+
+    goal_task = GoalTask(
+        Box(0.0, 9.0, (1,)), lambda achieved, desired, *_: -jnp.abs(achieved - desired)[0], Within(0.1)
+    )
+    observation_space = gymnasium.spaces.Dict(
+        dict.fromkeys(("observation", "achieved_goal", "desired_goal"), gymnasium.spaces.Box(0.0, 9.0, (1,)))
+    )
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, **_: Any) -> tuple[Any, dict]:
+        self.position = np.zeros(1, np.float32)
+        return self._observed(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        self.position = self.position + np.float32(1)
+        return self._observed(), float(self.position[0] - 5.0), False, False, {}
+
+    def _observed(self) -> dict:
+        goal = np.full(1, 5, np.float32)
+        return {"observation": self.position, "achieved_goal": self.position, "desired_goal": goal}
+
+
+@pytest.mark.parametrize("action_repeat", [1, 2])
+def test_rewards_under_a_goal_are_summed_too(action_repeat: int) -> None:
+    env = create_env({"factory": f"{__name__}:Distant", "action_repeat": action_repeat, "parallel": 1})
+    state, rewards = env.reset(jax.random.key(0)), []
+    for _ in range(4 // action_repeat):
+        state = env.step(state, np.zeros(1, np.int32))
+        rewards.append(float(state.reward[0]))
+    assert sum(rewards) == float(state.info.episode_return[0]) == -10.0
+    assert len(rewards) == 4 // action_repeat
+    env.close()

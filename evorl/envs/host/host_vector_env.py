@@ -34,7 +34,8 @@ class HostVectorEnv(abc.ABC):
         action_repeat: environment steps per action; ``step`` repeats each action, and sums the rewards.
         info_spec: shape and dtype, by name, of the entries that every ``info`` must have, for one environment.
         goal_task: reward and success functions of goals, a ``GoalTask``; ``None`` without goals, or if unknown. If set,
-            evorl computes the rewards, and uses the goal that the simulator returns at the start of an episode.
+            evorl uses the goal that the simulator returns at the start of an episode, and computes the rewards, unless
+            actions are repeated.
         seed_bits: number of bits of seeds: 31, which any library accepts, or 64.
         is_remote: true if the simulators connect over the network, so that ``step`` raises an error.
     """

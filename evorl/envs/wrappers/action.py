@@ -78,7 +78,8 @@ class ActionRepeatWrapper(Wrapper):
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         if self._on_host:
-            return self.env.step(env_state, action)
+            # A ``GoalWrapper`` computes the reward of the last step; the simulator has summed all of them.
+            return self.env.step(env_state, action).replace(reward=env_state.env_state.reward)
         count = None if self.uneven_limit is None else env_state._internal.repeated_steps
 
         def repeat(state: EnvState, number: jax.Array) -> tuple[EnvState, None]:
