@@ -126,8 +126,8 @@ class FrameStackWrapper(Wrapper):
         if has_layer(env, FrameStackWrapper):
             raise ValueError("The environment already contains a FrameStackWrapper: set its number of frames instead.")
         self.num_frames = positive(num_frames, "num_frames")
-        self._space = self._stacked_space(env.obs_space)
-        _, self._mask_space = _without_mask(env.obs_space)
+        others, self._mask_space = _without_mask(env.obs_space)
+        self._space = self._stacked_space(others)
         if isinstance(self._space, DictSpace) and self._mask_space is not None:
             self._space = DictSpace({**self._space.spaces, ACTION_MASK: self._mask_space})
 

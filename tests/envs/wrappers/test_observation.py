@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.envs import AutoresetMode, Box, DictSpace, Discrete, EnvState, Space, TupleSpace, create_env
+from evorl.envs import AutoresetMode, Box, DictSpace, Discrete, EnvState, MultiDiscrete, Space, TupleSpace, create_env
 from evorl.envs.stack import wrap_env
 from evorl.envs.wrappers import (
     VECTOR_ENVS,
@@ -219,8 +219,8 @@ def test_integers_beside_floats_are_flattened_to_float32() -> None:
     assert env.reset(jax.random.key(0)).obs.dtype == np.float32
 
 
-def test_an_action_mask_is_neither_flattened_nor_stacked() -> None:
-    mask = Box(False, True, (2,), bool)
+@pytest.mark.parametrize("mask", [Box(False, True, (2,), bool), MultiDiscrete([2, 2])])
+def test_an_action_mask_is_neither_flattened_nor_stacked(mask: Space) -> None:
     env = Showing(DictSpace({"a": Box(0.0, 99.0, (2, 2)), "b": Discrete(3), "action_mask": mask}))
     flat = ObsFlattenWrapper(env)
     assert flat.obs_space == DictSpace({"observation": Box([0.0] * 7, [99.0] * 4 + [1.0] * 3), "action_mask": mask})
