@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from evorl.agents.random_actions import random_actions
 from evorl.cli.command_options import read_options
 from evorl.cli.options import CHECK_ENV
 from evorl.config.names import load_named
@@ -66,7 +67,7 @@ def _check(factory: str, settings: dict[str, Any]) -> Trial:
         if single is not None:
             print(f"  contract      satisfied, traced in {1000 * seconds:.0f} ms")
         with translate_host_errors():
-            trial = try_env(env, settings["steps"], jax.random.key(settings["seed"]))
+            trial = try_env(env, settings["steps"], jax.random.key(settings["seed"]), random_actions)
     except HostEnvError as error:
         raise ValueError(f"{factory}: {error}") from error
     finally:

@@ -20,6 +20,8 @@ from evorl.envs.vector import VectorEnv
 from evorl.ops.trees import as_untyped, leaf_name
 from evorl.types import Key
 
+Draw = Callable[[Space, Key, int, Any], Any]
+
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
@@ -42,21 +44,22 @@ class Trial:
     notes: tuple[str, ...]
 
 
-def try_env(env: VectorEnv, num_steps: int, key: Key) -> Trial:
+def try_env(env: VectorEnv, num_steps: int, key: Key, draw: Draw) -> Trial:
     """Step an environment with random actions, and check the results; run JAX environments twice with equal keys.
 
     Args:
         env: vector environment with B rows, in an autoreset mode that starts new episodes.
         num_steps: number of steps of each row, at least 1.
         key: random key of the start states and the actions.
+        draw: function that draws the actions, ``evorl.agents.random_actions.random_actions``.
 
     Raises:
         ValueError: ``num_steps`` is not a positive integer.
     """
     num_steps = positive(num_steps, "num_steps")
-    start, played = _play(env, num_steps, key)
+    start, played = _play(env, num_steps, key, draw)
     # Simulators on the host may depend on earlier episodes, so a second run with the same key may differ.
-    replays = [] if env.steps_on_host else [_play(env, num_steps, key)]
+    replays = [] if env.steps_on_host else [_play(env, num_steps, key, draw)]
     problems = [*_number_problems(env, start, played), *_space_problems(env, start, played)]
     problems += [problem for _, again in replays for problem in _differences(played, again)]
     if not env.steps_on_host and env.num_agents == 1:
@@ -72,21 +75,21 @@ def try_env(env: VectorEnv, num_steps: int, key: Key) -> Trial:
     )
 
 
-def _play(env: VectorEnv, num_steps: int, key: Key) -> tuple[Any, dict[str, Any]]:
+def _play(env: VectorEnv, num_steps: int, key: Key, draw: Draw) -> tuple[Any, dict[str, Any]]:
     """Return the first observations ``[B, ...]``, and the actions and results of all steps, ``[T, B, ...]`` by name."""
     reset_key, actions_key = jax.random.split(key)
     state = env.reset(reset_key)
     start, starts_done = jax.device_get((state.obs, state.done))
-    keys = jax.random.split(actions_key, (num_steps, env.num_envs))
-    actions = jax.jit(jax.vmap(jax.vmap(env.action_space.sample)))(keys)
+    compiled_draw = jax.jit(lambda key, obs: draw(env.action_space, key, env.num_envs, obs))
     rows = []
-    for t in range(num_steps):
-        state = env.step(state, jax.tree.map(lambda x, t=t: x[t], actions))
+    for step_key in jax.random.split(actions_key, num_steps):
+        actions = compiled_draw(step_key, state.obs)
+        state = env.step(state, actions)
         info = state.info
-        row = {"obs": info.next_obs, "start": state.obs, "reward": state.reward, "done": state.done}
+        row = {"actions": actions, "obs": info.next_obs, "start": state.obs, "reward": state.reward, "done": state.done}
         rows.append(jax.device_get(row | {name: info[name] for name in ("episode_return", "episode_length")}))
     stacked = jax.tree.map(lambda *x: np.stack(x), *rows)
-    return start, {**stacked, "actions": jax.device_get(actions), "starts_done": starts_done}
+    return start, {**stacked, "starts_done": starts_done}
 
 
 def _number_problems(env: VectorEnv, start: Any, played: dict[str, Any]) -> Iterator[str]:

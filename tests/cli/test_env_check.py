@@ -56,6 +56,22 @@ class FaultySteps(HostActions):
         return np.zeros(1, np.float32), *self._outcome, False, {}
 
 
+class OneAllowed(HostActions):
+    """A simulator that raises an error for every action except one, which its mask allows."""
+
+    observation_space: Any = spaces.Dict({"x": HostActions.observation_space, "action_mask": spaces.MultiBinary(9)})
+
+    def __init__(self) -> None:
+        self.action_space = spaces.Discrete(9)
+
+    def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:
+        return {"x": np.zeros(1, np.float32), "action_mask": np.eye(9, dtype=np.int8)[4]}, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert action == 4, "a forbidden action"
+        return self.reset()[0], 1.0, False, False, {}
+
+
 def jax_actions(space: str) -> ActionEnv:
     """An environment in JAX with one of the action spaces of ``OURS``."""
     return ActionEnv(OURS[space])
@@ -115,6 +131,11 @@ def test_a_fault_of_a_simulator_is_one_line(fault: str, parts: tuple[str, ...]) 
     with raises_naming(ValueError, f"{__name__}:FaultySteps: ", *parts) as error:
         check_env_from_arguments([f"{__name__}:FaultySteps", f"arguments={{{fault}}}", *FEW])
     assert "\n" not in str(error.value)
+
+
+def test_random_actions_respect_the_mask(capsys: pytest.CaptureFixture[str]) -> None:
+    check_env_from_arguments([f"{__name__}:OneAllowed", *FEW])
+    assert_names(capsys.readouterr().out, "No errors")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 
+from evorl.agents.random_actions import random_actions
 from evorl.envs import create_env
 from evorl.envs.env_trial import Trial, try_env
 from evorl.envs.stack import wrap_env
@@ -20,11 +21,11 @@ KEY = jax.random.key(3)
 
 
 def tried(name: str) -> Trial:
-    return try_env(wrap_env(getattr(faulty_envs, name)(), parallel=2, max_episode_steps=5), 12, KEY)
+    return try_env(wrap_env(getattr(faulty_envs, name)(), parallel=2, max_episode_steps=5), 12, KEY, random_actions)
 
 
 def test_a_sound_one_has_no_faults() -> None:
-    trial = try_env(wrap_env(Walk(), parallel=2, max_episode_steps=5), 12, KEY)
+    trial = try_env(wrap_env(Walk(), parallel=2, max_episode_steps=5), 12, KEY, random_actions)
     assert (trial.problems, trial.notes) == ((), ())
     assert trial.num_steps == 24
     assert trial.lengths.tolist() == [5] * 4  # two per copy
@@ -54,7 +55,7 @@ def test_what_may_be_meant_so_is_noted() -> None:
         "Every episode starts from the same observation",
         "Every reward was 0",
     ]
-    endless = try_env(wrap_env(Walk(), parallel=1), 2, KEY)
+    endless = try_env(wrap_env(Walk(), parallel=1), 2, KEY, random_actions)
     assert endless.notes == (
         "No episode ended in this test: set env.max_episode_steps for training, unless episodes should be longer.",
     )
@@ -78,7 +79,7 @@ class Leaving(gymnasium.Env):
 def test_simulators_are_tried_too() -> None:
     env = create_env({"factory": f"{__name__}:Leaving"}, parallel=2)
     try:
-        (problem,) = try_env(env, 4, KEY).problems
+        (problem,) = try_env(env, 4, KEY, random_actions).problems
     finally:
         env.close()
     assert_names(problem, "number[0] is 3", "0 to 2")
@@ -87,4 +88,4 @@ def test_simulators_are_tried_too() -> None:
 @pytest.mark.parametrize("num_steps", [0, -1, 2.5])
 def test_a_trial_has_steps(num_steps: Any) -> None:
     with raises_naming(ValueError, "num_steps", f"got {num_steps}"):
-        try_env(wrap_env(Walk(), parallel=2, max_episode_steps=5), num_steps, KEY)
+        try_env(wrap_env(Walk(), parallel=2, max_episode_steps=5), num_steps, KEY, random_actions)
