@@ -18,7 +18,7 @@ from evorl.envs.env import Env
 from evorl.envs.env_check import env_problems
 from evorl.envs.env_trial import Trial, try_env
 from evorl.envs.host.host_vector_env import HostEnvError
-from evorl.envs.options import parameter_names
+from evorl.envs.options import parameter_names, split_options, takes_kwargs
 from evorl.envs.user import call_checked
 from evorl.execution.host_errors import translate_host_errors
 from evorl.reports.summary_table import number
@@ -90,7 +90,8 @@ def _single_env(factory: str, arguments: dict[str, Any]) -> Any:
     function = load_named(factory, "the environment")
     if "num_envs" in parameter_names(function):
         return None
-    unknown = set(arguments) - parameter_names(function)
+    _, arguments = split_options(arguments)
+    unknown = set(arguments) - parameter_names(function) and not takes_kwargs(function)
     made = None if unknown else call_checked(function, arguments)  # ``create_env`` reports unknown arguments
     if made is not None and not isinstance(made, Env) and hasattr(made, "observation_space"):
         made.close()

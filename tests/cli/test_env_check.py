@@ -133,6 +133,22 @@ def test_a_fault_of_a_simulator_is_one_line(fault: str, parts: tuple[str, ...]) 
     assert "\n" not in str(error.value)
 
 
+def walk_of_any(**arguments: Any) -> Walk:
+    assert arguments == {"a": 1}
+    return Walk()
+
+
+@pytest.mark.parametrize(
+    ("factory", "arguments"),
+    [(f"{MODULE}:Walk", "history: 2"), (f"{__name__}:walk_of_any", "a: 1, history: 2")],
+)
+def test_the_contract_is_checked_with_options_and_with_any_arguments(
+    factory: str, arguments: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_env_from_arguments([factory, f"arguments={{{arguments}}}", *FEW])
+    assert_names(capsys.readouterr().out, "contract      satisfied", "4 episodes ended")
+
+
 def test_random_actions_respect_the_mask(capsys: pytest.CaptureFixture[str]) -> None:
     check_env_from_arguments([f"{__name__}:OneAllowed", *FEW])
     assert_names(capsys.readouterr().out, "No errors")
