@@ -70,6 +70,12 @@ class GenerationalWorkflow(Workflow[G]):
                 f"episodes_per_individual={episodes} must be a multiple of {agents}, because an individual plays all "
                 f"{agents} agents of an environment: set episodes_per_individual={-(-episodes // agents) * agents}."
             )
+        setter = self.env.goal_setter
+        if setter is not None and jax.tree.leaves(setter.init(self.env.goal_task)):
+            raise ValueError(
+                f"env.goal_setter={setter} learns from earlier episodes, but each generation starts without memory: "
+                "use one without memory, such as uniform, or an algorithm that learns from rollouts, such as agent=sac."
+            )
         if self.eval_chunk is not None:
             require_positive(self, "eval_chunk")
 

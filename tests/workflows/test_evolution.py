@@ -298,6 +298,15 @@ def test_individuals_do_not_share_a_copy(algorithm: str, changes: dict[str, Any]
         small(algorithm, TUG_OF_WAR, **changes)
 
 
+@pytest.mark.parametrize("algorithm", ["neuroevolution", "map_elites", "erl"])
+@pytest.mark.parametrize("setter", ["curriculum", {"name": "several", "of": "achieved"}])
+def test_goal_setters_with_a_memory_are_refused(algorithm: str, setter: Any) -> None:
+    env = {"name": "goal/point_maze", "max_episode_steps": 5, "goal_setter": setter}
+    with raises_naming(ValueError, "env.goal_setter", "generation", "uniform"):
+        small(algorithm, env)
+    small("neuroevolution", env | {"goal_setter": {"name": "several", "every": 2}})
+
+
 def test_an_individual_plays_all_agents_of_a_copy() -> None:
     """The two episodes of an individual belong to one copy, whose agents have opposite returns."""
     optimizer = {"name": "openes", "pop_size": POP_SIZE, "noise_std_schedule": {"init": 3.0, "final": 3.0}}
