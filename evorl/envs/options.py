@@ -115,7 +115,7 @@ def as_hashable(value: Any) -> Any:
         array = np.asarray(value)
         return ("array", array.dtype.str, array.shape, array.tobytes())
     hash(value)
-    return ("value", value)
+    return ("value", value, type(value))  # 1 == True == 1.0
 
 
 def from_hashable(value: tuple) -> Any:
