@@ -105,6 +105,7 @@ def test_spaces_and_limits_are_those_of_the_host(name: str) -> None:
     env, host = create_wrapped_mjx_env(name, parallel=2), create_env(f"host/{name}", parallel=2)
     assert (env.obs_space, env.action_space) == (host.obs_space, host.action_space)
     assert env.max_episode_steps == host.max_episode_steps == 1000
+    assert create_wrapped_mjx_env(name, max_episode_steps=None).max_episode_steps == 1000
     host.close()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from evorl.envs import create_env
-from evorl.envs.goals.goal_envs import ENV_NAMES
+from evorl.envs.goals.goal_envs import ENV_NAMES, create_wrapped_goal_env
 from tests.support.errors import raises_naming
 
 
@@ -13,6 +13,7 @@ from tests.support.errors import raises_naming
 def test_equal_descriptions_are_equal_environments(name: str) -> None:
     assert create_env(f"goal/{name}") == create_env(name, library="goal")
     assert create_env(f"goal/{name}").goal_task is not None
+    assert create_wrapped_goal_env(name, max_episode_steps=None) == create_env(f"goal/{name}")
 
 
 @pytest.mark.parametrize(
