@@ -33,7 +33,7 @@ def test_a_life_is_an_episode_of_one_game() -> None:
         "ALE/Breakout-v5", 1, wrappers=[preprocessing], frameskip=1, terminal_on_life_loss=True
     )
     env = simulators._envs[0]
-    env.reset(seed=0)
+    first, _ = env.reset(seed=0)
     lives = []
     for _ in range(6):
         lives.append(env.unwrapped.ale.lives())
@@ -45,6 +45,9 @@ def test_a_life_is_an_episode_of_one_game() -> None:
         assert 5 < steps < 200
         env.reset()
     assert lives == [5, 4, 3, 2, 1, 5]
+    env.step(FIRE)
+    np.testing.assert_array_equal(env.reset(seed=0)[0], first)  # a reset within an episode starts a new game
+    assert env.unwrapped.ale.lives() == 5
     simulators.close()
 
 
