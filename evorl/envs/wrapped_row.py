@@ -78,7 +78,10 @@ class WrappedRow:
         self._wrapped: Env = self._row
         for layer in reversed(layers):
             if isinstance(layer, _MAPPING):
-                self._wrapped = _wrap(layer, self._wrapped)
+                moved = copy.copy(layer)  # around an environment with the spaces of the original one
+                moved.env = self._wrapped
+                vars(moved).pop("_hash", None)
+                self._wrapped = moved
         self._layers = layers
         self._has_frames = any(isinstance(layer, FrameStackWrapper) for layer in layers)
 
@@ -149,11 +152,3 @@ def _seen_steps(row: WrappedRow, obs: Observation, next_obs: Observation, starts
         return memory, (seen, row.seen(next_obs, memory)[0])
 
     return jax.lax.scan(one_step, first, (obs, next_obs, starts))[1]
-
-
-def _wrap(layer: Any, env: Env) -> Any:
-    """Return a copy of the wrapper ``layer`` around ``env``, which has the spaces of the original environment."""
-    moved = copy.copy(layer)
-    moved.env = env
-    vars(moved).pop("_hash", None)
-    return moved

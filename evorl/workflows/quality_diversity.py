@@ -96,14 +96,11 @@ class QualityDiversityWorkflow(GenerationalWorkflow[QualityDiversityState]):
         def fresh(key: Key) -> AgentState:
             return self.agent.init(self.env.obs_space, self.env.action_space, key)
 
-        def fresh_policy(key: Key) -> Params:
-            return fresh(key).params.policy
-
         first = fresh(first_key)
         policy = first.params.policy
         state.agent_state = AgentState(params=PyTreeDict(policy=policy), extra_state=first.extra_state)
         state.archive_state = self.archive.init(policy)
-        population = jax.vmap(fresh_policy)(jax.random.split(population_key, self.pop_size))
+        population = jax.vmap(lambda key: fresh(key).params.policy)(jax.random.split(population_key, self.pop_size))
         state.population = projected(population, self.variation.projection)
         state.timesteps = WideCounter.create()
         return state
