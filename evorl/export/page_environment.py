@@ -32,7 +32,7 @@ class PageEnvironment:
 
     Attributes:
         program: source of the JavaScript function ``environment``, which maps state and action to the next
-            observation, ``reward``, ``termination`` and the next state.
+            observation, ``reward``, ``termination``, ``truncation`` and the next state.
         inputs: names of the function's inputs.
         outputs: names of the function's outputs.
         starts: ``NUM_STARTS`` starts of episodes, each with its observation and state: arrays by name.
@@ -70,14 +70,17 @@ def page_environment(policy: PortablePolicy, env: VectorEnv) -> PageEnvironment 
         blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), first)
         before = blank.replace(env_state=dynamic[0], _internal=dynamic[1])
         after = inner.step(before, actions.unflatten(arrays[len(leaves) :]))
-        outputs = [*jax.tree.leaves(after.obs), after.reward, after.info.termination]
+        truncation = after.info.truncation
+        termination = after.info.termination | (after.done & ~truncation)  # ``done`` without a flag is a termination
+        outputs = [*jax.tree.leaves(after.obs), after.reward, termination, truncation]
         return [*outputs, *jax.tree.leaves(_dynamic_state(after))]
 
     specs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (*leaves, *jax.tree.leaves(inner.action_space.spec))]
     names = tuple(f"{STATE}_{i}" for i in range(len(leaves)))
     observed = tuple(port.name for port in policy.observations)
     acts = tuple(port.name for port in policy.results[: actions.num_leaves])
-    inputs, outputs = (*names, *acts), (*observed, "reward", "termination", *(NEXT + name for name in names))
+    inputs, flags = (*names, *acts), ("termination", "truncation")
+    outputs = (*observed, "reward", *flags, *(NEXT + name for name in names))
     try:
         opened = Opened(step, specs)
         if opened.draws:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 
 from evorl.envs import create_env
 from evorl.envs.env import EnvState
+from evorl.export.javascript import RUNTIME
 from evorl.export.page_environment import NUM_STARTS, page_environment, random_observations
 from evorl.types import Action
+from tests.support.node import run_node
 from tests.support.portable import stored
 from tests.support.toy_envs import Countdown
 
@@ -22,9 +25,9 @@ def test_what_the_page_is_given(tmp_path: Path) -> None:
     world = page_environment(policy.policy, policy.env)
     assert world is not None
     assert world.inputs[-1] == "action"
-    assert world.outputs[:3] == ("obs", "reward", "termination")
+    assert world.outputs[:4] == ("obs", "reward", "termination", "truncation")
     states = [name for name in world.inputs if name.startswith("state_")]
-    assert list(world.outputs[3:]) == [f"next_{name}" for name in states]
+    assert list(world.outputs[4:]) == [f"next_{name}" for name in states]
     assert world.limit == 10
     assert len(world.starts) == NUM_STARTS
     assert all(set(start) == {"obs", *states} for start in world.starts)
@@ -51,6 +54,27 @@ def test_one_that_draws_or_computes_what_has_no_rule_is_left_out(name: str, tmp_
     assert len(seen) == NUM_STARTS
     assert [x.shape for x in seen[0]] == [port.shape for port in policy.policy.observations]
     assert len({x.tobytes() for x, *_ in seen}) > 5
+
+
+class Unmarked(Countdown):
+    """Truncates a step to 1 with a positive action, and ends at 0 without a flag of termination."""
+
+    def step(self, state: EnvState, action: Action) -> EnvState:
+        after = super().step(state, action)
+        is_cut = (state.env_state == 2) & (action[0] > 0)
+        flags = {"termination": jnp.zeros((), bool), "truncation": is_cut}
+        return after.replace(done=after.done | is_cut, info=after.info | flags)
+
+
+def test_the_page_ends_episodes_as_training_does(tmp_path: Path) -> None:
+    env = create_env({"factory": f"{__name__}:Unmarked", "max_episode_steps": 5}, parallel=2)
+    world = page_environment(stored("sac", tmp_path).policy, env)
+    assert world is not None
+    flags = "({termination, truncation}) => [termination[0], truncation[0]]"
+    states = "[[2, 1], [2, 0], [1, 0]].map(([left, push]) => ({state_0: Float64Array.of(left), action: [push]}))"
+    program = f"{RUNTIME}{world.program}console.log(JSON.stringify({states}.map(environment).map({flags})))"
+    output = run_node(program, folder=tmp_path)
+    assert json.loads(output) == [[0, 1], [0, 0], [1, 0]]
 
 
 class Summing(Countdown):
