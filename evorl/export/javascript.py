@@ -19,6 +19,8 @@ _CALLS = {"max": "Math.max(x, y)", "min": "Math.min(x, y)", "pow": "Math.pow(x, 
 _OF_ONE = {"neg": "-x", "square": "x * x", "rsqrt": "1 / Math.sqrt(x)", "logistic": "1 / (1 + Math.exp(-x))"}
 _OF_ONE |= {name: f"Math.{name}(x)" for name in "sign floor ceil exp log log1p expm1 tanh sin cos sqrt abs".split()}
 _OF_ONE |= {"is_finite": "Number.isFinite(x)", "erf": "erf(x)", "round": "halfToEven(x)"}
+_INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32)}
+_WRAPPING = tuple("add sub mul neg square pow and or xor not cast reduce".split())  # may exceed the range of integers
 _REDUCE = {
     "sum": "x + y",
     "prod": "x * y",
@@ -82,11 +84,15 @@ class _Writer:
             pairs = zip(operands, node.inputs, strict=True)
             operands = [self._alike(name, x.shape, node.output.shape) for name, x in pairs]
         expression = self._expression(node, operands)
+        if node.op in _WRAPPING and {x.dtype.name for x in (node.output, *node.inputs)} <= _INTEGERS:
+            expression = f"wrap({node.output.dtype.name.capitalize()}Array, {expression})"
         name = self.names[id(node.output)] = f"v{len(self.names)}"
         return f"const {name} = {expression};"
 
     def _expression(self, node: Node, operands: list[str]) -> str:
         op, first = node.op, operands[0]
+        if op == "mul" and node.output.dtype.name in _INTEGERS:
+            return f"zip(Math.imul, {', '.join(operands)})"
         if op in _INFIX or op in _CALLS:
             return f"zip((x, y) => {_CALLS.get(op) or f'x {_INFIX[op]} y'}, {', '.join(operands)})"
         if op == "div":
@@ -176,6 +182,6 @@ def number_text(x: np.ndarray | np.float64) -> str:
 def _array(x: np.ndarray) -> str:
     if x.size <= 16:
         return f"Float64Array.of({', '.join(number_text(n) for n in x.reshape(-1))})"
-    exact = x.astype(np.float32) if x.dtype.kind == "f" else x.astype(np.int32)
+    exact = x.astype(np.float32 if x.dtype.kind == "f" else np.uint32 if x.dtype == np.uint32 else np.int32)
     text = base64.b64encode(np.ascontiguousarray(exact).tobytes()).decode()
-    return f'numbers("{text}", {"Float32Array" if x.dtype.kind == "f" else "Int32Array"})'
+    return f'numbers("{text}", {exact.dtype.name.capitalize()}Array)'

@@ -4,6 +4,7 @@ const zip = (f, a, b) => {
   if (a.length === b.length) return a.map((x, i) => f(x, b[i]));
   return a.length === 1 ? b.map(y => f(a[0], y)) : a.map(x => f(x, b[0]));
 };
+const wrap = (Kind, a) => Float64Array.from(Kind.from(a));  // integers beyond the range of their type, as in JAX
 const at = (a, i) => a[a.length === 1 ? 0 : i];
 const where = (c, a, b, size) => new Float64Array(size).map((_, i) => at(c, i) ? at(a, i) : at(b, i));
 function* places(shape, strides, offset) {
@@ -26,7 +27,7 @@ const put = (order, size, value) => a => {
 };
 const order = (shape, strides, offset) => Int32Array.from(places(shape, strides, offset));
 const concat = (inner, ...parts) => {
-  const out = new Float64Array(parts.reduce((n, part) => n + part.length, 0)), outer = parts[0].length / inner[0];
+  const sum = (n, m) => n + m, out = new Float64Array(parts.map(part => part.length).reduce(sum)), outer = out.length / inner.reduce(sum);
   let place = 0;
   for (let i = 0; i < outer; i++)
     parts.forEach((part, k) => { out.set(part.subarray(i * inner[k], (i + 1) * inner[k]), place); place += inner[k]; });

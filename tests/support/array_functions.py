@@ -36,7 +36,19 @@ def integers(x: jax.Array) -> jax.Array:
     return jnp.stack([n // 3, n % 3, jnp.sign(n), n ^ 6, n & 3, n | 4, jnp.abs(n)]).astype(jnp.int32)
 
 
+def wrapped(x: jax.Array) -> jax.Array:
+    """Results beyond the range of their integers, which wrap around, and a hash of constants beyond 2^31."""
+    n, large = (
+        jnp.round(x * 50.0).astype(jnp.int32).astype(jnp.uint8),
+        np.arange(2**32 - x.size, 2**32, dtype=np.uint32),
+    )
+    hashed = (n.astype(jnp.uint32) * np.uint32(2654435761) ^ np.uint32(0xFFFF0000)) + large
+    return jnp.stack([n - np.uint8(200), n * n, hashed % 1000, hashed > np.uint32(2**31)]).astype(jnp.float32)
+
+
 FUNCTIONS: dict[str, tuple[Callable[[jax.Array], jax.Array], tuple[int, ...]]] = {
+    "wrapped": (wrapped, (18,)),
+    "empty_part": (lambda x: jnp.concatenate([x[:, :0], x, x[:, 1:]], axis=1), (3, 2)),
     "elementwise": (lambda x: jnp.exp(-x) + jnp.log1p(x * x) + lax.rsqrt(x * x + 1.0) - jnp.sin(x) * jnp.cos(x), (6,)),
     "roundings": (lambda x: jnp.floor(x) + jnp.ceil(x * 3.0) + jnp.round(x * 2.0) + lax.sign(x), (6,)),
     "powers": (lambda x: x**3 + jnp.abs(x) ** 1.5 + jnp.exp2(x) + jnp.expm1(x) + jnp.sqrt(jnp.abs(x)), (6,)),
