@@ -14,6 +14,7 @@ from evorl.config.names import no_such
 from evorl.config.values import LARGEST_FLOAT, short_repr
 from evorl.envs.host.answers import changes_values
 from evorl.interop.host_ring import DrawsAhead, HostRing
+from evorl.interop.transitions import narrowed
 from evorl.ops.trees import concatenate_trees, merged, num_rows, shape_and_dtype
 from evorl.replay_buffers.episode import EpisodeReplayBuffer
 from evorl.replay_buffers.latest import CombinedReplayBuffer
@@ -102,7 +103,7 @@ class ReplayMemory:
             newest ones are valid.
 
         Raises:
-            ValueError: the leading axes are wrong, or entries, shapes or dtypes differ from the first transitions.
+            ValueError: leading axes are wrong, integers exceed 32 bits, or entries, shapes or dtypes have changed.
         """
         leaves = self._state.matching_leaves(transitions) if isinstance(self._state, HostRing) else None
         if isinstance(self._state, HostRing) and leaves is not None:
@@ -131,8 +132,7 @@ class ReplayMemory:
         return jax.jit(self.buffer.init)(spec)
 
     def _host_leaves(self, ring: HostRing, batch: PyTreeDict) -> list[np.ndarray]:
-        """Return the leaves of ``batch`` ``[T, B, ...]`` for ``HostRing.add``, in the dtypes that are stored."""
-        batch = jax.tree.map(lambda x: x.astype(jax.dtypes.canonicalize_dtype(x.dtype), copy=False), batch)
+        """Return the leaves of ``batch`` ``[T, B, ...]`` for ``HostRing.add``."""
         check_batch(ring.state.data, jax.tree.map(lambda x: x[: self._num_rows], batch))
         leaves = jax.tree.leaves(batch)
         return [x[:, 0] for x in leaves] if self._num_envs == 1 else leaves
@@ -258,7 +258,7 @@ class ReplayMemory:
     def _complete(self, transitions: Mapping[str, Any]) -> PyTreeDict:
         """Return transitions with the extra columns and an axis of environments, leaves ``[T, B, ...]``."""
         num_envs = self._num_envs
-        batch = jax.tree.map(np.asarray, PyTreeDict(transitions))
+        batch = jax.tree.map_with_path(lambda path, x: narrowed(jax.tree_util.keystr(path), x), PyTreeDict(transitions))
         if num_envs == 1:
             batch = jax.tree.map(lambda x: x[:, None], batch)
         leading = {x.shape[:2] for x in jax.tree.leaves(batch)}

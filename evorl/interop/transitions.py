@@ -152,12 +152,16 @@ def _column(name: str, values: Sequence[Any]) -> Any:
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{name} must be numbers, got {array.dtype}, as in {first!r}.")
     narrow = _NARROW.get(array.dtype)
-    if narrow is None:
-        return array
-    narrowed = array.astype(narrow)
-    if array.dtype.kind != "f" and (narrowed != array).any():
-        raise _beyond(name, narrow, array.ravel().tolist())
-    return narrowed
+    return array if narrow is None else narrowed(name, array, narrow)
+
+
+def narrowed(name: str, values: Any, dtype: Any = None) -> np.ndarray:
+    """Return an array of ``dtype``, by default JAX's for these values; raise ``ValueError`` for integers beyond it."""
+    array = np.asarray(values)
+    result = array.astype(dtype or jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
+    if result is not array and array.dtype.kind != "f" and (result != array).any():
+        raise _beyond(name, result.dtype, array.ravel().tolist())
+    return result
 
 
 def _beyond(name: str, dtype: Any, numbers: Sequence[int]) -> ValueError:

@@ -120,6 +120,17 @@ def test_numbers_are_stored_as_jax_has_them() -> None:
     assert (batch.wide.tolist(), batch.nested.double.tolist()) == ([1, 2], [[1.0, 1.0]] * 2)
 
 
+@pytest.mark.parametrize("buffer", [BUFFERS[0], BUFFERS[3]], ids=["on_host", "in_jax"])
+@pytest.mark.parametrize(("number", "dtype"), [(2**40 + 5, "int64"), (-(2**31) - 1, "int64"), (2**32, "uint64")])
+def test_integers_that_32_bits_cannot_hold_are_refused(buffer: UniformReplayBuffer, number: int, dtype: str) -> None:
+    memory = ReplayMemory(buffer)
+    for num_stored in (0, 2):
+        with raises_naming(ValueError, "deep", "count", dtype.replace("64", "32"), str(number)):
+            memory.store({"deep": {"count": np.array([1, number], dtype)}})
+        assert len(memory) == num_stored
+        memory.store({"deep": {"count": np.array([1, 2**31 - 1], dtype)}})
+
+
 def test_copies_of_a_memory_are_independent() -> None:
     memory = ReplayMemory(UniformReplayBuffer(capacity=10), seed=1)
     memory.store(_transitions(0, 4))
