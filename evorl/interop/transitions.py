@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from evorl.config.names import no_such
+from evorl.ops.trees import merged
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 
@@ -183,6 +184,9 @@ def n_step_transitions(columns: PyTreeDict, num_steps: int) -> tuple[PyTreeDict,
         their number ``num_rewards`` int32 ``[N]``, ``next_obs`` and flags of the last step, and all other entries of
         the first step. Also the number of final steps that do not start a complete transition yet: pass these again,
         with later steps.
+
+    Raises:
+        ValueError: ``columns`` have an entry ``num_rewards`` already.
     """
     length = len(columns.rewards)
     first = np.arange(length)
@@ -195,11 +199,8 @@ def n_step_transitions(columns: PyTreeDict, num_steps: int) -> tuple[PyTreeDict,
     is_valid = window <= last[:, None]
     transitions = jax.tree.map(lambda x: x[first], columns)
     transitions.update(jax.tree.map(lambda x: x[last], {name: columns[name] for name in NAMES[3:]}))
-    transitions.update(
-        rewards=np.where(is_valid, columns.rewards[np.minimum(window, length - 1)], np.float32(0.0)),
-        num_rewards=is_valid.sum(axis=1, dtype=np.int32),
-    )
-    return transitions, length - len(first)
+    transitions.rewards = np.where(is_valid, columns.rewards[np.minimum(window, length - 1)], np.float32(0.0))
+    return merged(transitions, {"num_rewards": is_valid.sum(axis=1, dtype=np.int32)}), length - len(first)
 
 
 def as_sample_batch(transitions: Mapping[str, Any]) -> SampleBatch:

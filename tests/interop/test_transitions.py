@@ -65,6 +65,11 @@ def test_many_steps_against_a_loop(num_steps: int) -> None:
         assert transitions.truncation[i] == (ends.get(last) == "t")
 
 
+def test_an_extra_is_not_replaced_by_the_number_of_rewards() -> None:
+    with raises_naming(ValueError, "num_rewards", "rename"):
+        n_step_transitions(as_columns(_steps(3, extras=lambda t: {"num_rewards": 7.0}), "either"), 2)
+
+
 def test_types_are_those_that_learners_compute_in() -> None:
     extras = {"a": 1.5, "b": {"c": np.float64([1, 2])}, "d": True, "e": np.uint8(7)}
     columns = as_columns(_steps(3, extras=lambda t: extras), "either")
