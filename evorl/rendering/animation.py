@@ -62,12 +62,13 @@ def write_animation(
 ) -> None:
     """Write images uint8 ``[K, height, width, 3]`` as an animation in the format of the file extension.
 
-    Each image of a GIF is quantized to its best 256 colors. An MP4 loses the last row or column of an odd size.
+    Each image of a GIF is quantized to its best 256 colors, and shown for at least 0.02 s. An MP4 loses the last row or
+    column of an odd size.
 
     Args:
         path: output file; its folder is created.
         frames: the images.
-        seconds_per_frame: duration of each frame, in seconds.
+        seconds_per_frame: average duration of a frame, in seconds.
         lossless: write a lossless WebP, several times as large as a lossy one; ignored for other formats.
 
     Raises:
@@ -93,7 +94,7 @@ def animation_bytes(
     Args:
         frames: images uint8 ``[K, height, width, 3]``.
         kind: ``GIF``, ``WEBP`` or ``PNG``.
-        seconds_per_frame: duration of each frame, in seconds.
+        seconds_per_frame: average duration of a frame, in seconds.
         lossless: encode a lossless WebP; ignored for other formats.
     """
     from PIL import Image
@@ -103,6 +104,10 @@ def animation_bytes(
         pictures = [picture.quantize(256, dither=Image.Dither.NONE) for picture in pictures]
     options: dict[str, Any] = {"lossless": lossless, "quality": 60, "minimize_size": True} if kind == "WEBP" else {}
     file = io.BytesIO()
-    duration = round(1000 * seconds_per_frame)
-    pictures[0].save(file, format=kind, save_all=True, append_images=pictures[1:], duration=duration, loop=0, **options)
+    # The unit of GIF is 10 ms, and browsers slow down frames that are shorter than 20 ms.
+    unit, duration = (10, max(1000 * seconds_per_frame, 20)) if kind == "GIF" else (1, 1000 * seconds_per_frame)
+    durations = (unit * np.diff(np.round(np.arange(len(frames) + 1) * duration / unit))).astype(int).tolist()
+    pictures[0].save(
+        file, format=kind, save_all=True, append_images=pictures[1:], duration=durations, loop=0, **options
+    )
     return file.getvalue()

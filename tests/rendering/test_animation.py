@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from PIL import Image
 
 from evorl.envs import create_env
 from evorl.episodes.saved_episode import SavedEpisode
-from evorl.rendering.animation import frame_numbers, frames_of, write_animation
+from evorl.rendering.animation import animation_bytes, frame_numbers, frames_of, write_animation
 from tests.support.errors import raises_naming
 
 FRAMES = np.random.default_rng(0).integers(0, 256, (5, 24, 24, 3)).astype(np.uint8) // 64 * 64  # few colors
@@ -63,6 +64,23 @@ def test_every_frame_is_in_the_animation(tmp_path: Path, suffix: str) -> None:
         for k, frame in enumerate(FRAMES):
             animation.seek(k)
             np.testing.assert_array_equal(np.asarray(animation.convert("RGB")), frame)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fps", "durations"),
+    [("GIF", 30, {30, 40}), ("GIF", 60, {20}), ("GIF", 100, {20}), ("WEBP", 30, {33, 34}), ("PNG", 100, {10})],
+)
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_browsers_play_an_animation_at_its_rate(kind: str, fps: int, durations: set[int], repeats: int) -> None:
+    frames = np.random.default_rng(0).integers(0, 256, (30 // repeats, 8, 8, 3), np.uint8).repeat(repeats, axis=0)
+    total = 0
+    with Image.open(io.BytesIO(animation_bytes(frames, kind, 1 / fps, lossless=True))) as animation:
+        for k in range(animation.n_frames):
+            animation.seek(k)
+            animation.load()
+            total += animation.info["duration"]
+            assert repeats > 1 or animation.info["duration"] in durations
+    assert total == pytest.approx(30 * 1000 / min(fps, 50 if kind == "GIF" else 100), abs=1)
 
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
