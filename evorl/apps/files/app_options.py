@@ -45,8 +45,12 @@ class Options:
 
     def connection(self) -> dict[str, Any]:
         """Return the arguments of ``TrainingBase``: ``agent``, a proxy of the training server, and ``options``."""
-        host, _, port = str(self.get("server/bind", "127.0.0.1:7001")).rpartition(":")
-        agent = AgentProxy((host.strip("[]"), int(port)), self.get("server/token"))
+        bind, token = (
+            os.environ.get(str(self.get(f"server/{name}_by_env_var")), self.get(f"server/{name}", default))
+            for name, default in (("bind", "127.0.0.1:7001"), ("token", None))
+        )
+        host, _, port = str(bind).rpartition(":")
+        agent = AgentProxy((host.strip("[]"), int(port)), token)
         length = {
             name: self.get(f"run/{name}", default) for name, default in (("max_episodes", 1), ("infinite_run", False))
         }

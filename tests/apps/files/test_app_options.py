@@ -27,6 +27,16 @@ def test_the_connection_knows_address_token_and_length() -> None:
     assert given["options"]["exploit"] is True
 
 
+def test_variables_override_the_address_and_the_token_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {"bind_by_env_var": "MY_BIND", "token_by_env_var": "MY_TOKEN"}
+    monkeypatch.setattr("evorl.apps.files.app_options.AgentProxy", lambda address, token: (address, token))
+    options = Options({"server": {"bind": "127.0.0.1:99", "token": "file", **names}})
+    assert options.connection()["agent"] == (("127.0.0.1", 99), "file")
+    monkeypatch.setenv("MY_BIND", "server:7001")
+    monkeypatch.setenv("MY_TOKEN", "variable")
+    assert options.connection()["agent"] == (("server", 7001), "variable")
+
+
 def test_they_come_from_evorl_run_or_from_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(VARIABLE, json.dumps({"number": 2, "exploit": False}))
