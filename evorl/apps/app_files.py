@@ -21,7 +21,7 @@ _IMPORTS = {
     re.compile(r"^(\s*)from evorl\.serving\.client import", re.MULTILINE): r"\1from evorl_client import",
 }
 APP_ALGORITHMS = "algorithm"
-_AGENT_GROUP = "own"
+AGENT_GROUP = "own"
 
 _HEAD = """\
 # An app of evorl: a simulator that requests actions from a training server. Commands in this folder:
@@ -143,7 +143,7 @@ def write_algorithm(folder: Path, source: Path, agent_file: Path) -> str:
         ValueError: the settings in ``agent_file`` name no workflow of ``source``.
     """
     package = folder / APP_ALGORITHMS
-    agents = package / "agent" / _AGENT_GROUP
+    agents = package / "agent" / AGENT_GROUP
     agents.mkdir(parents=True)
     (package / "__init__.py").write_text('"""Algorithms of this app."""\n', encoding="utf-8")
     _copy(source, package / source.name)
@@ -153,7 +153,7 @@ def write_algorithm(folder: Path, source: Path, agent_file: Path) -> str:
     if not replaced:
         raise ValueError(f"{agent_file.name} has no workflow of evorl.algorithms.{source.stem}.")
     (agents / agent_file.name).write_text(text, encoding="utf-8")
-    return f"{_AGENT_GROUP}/{agent_file.stem}"
+    return f"{AGENT_GROUP}/{agent_file.stem}"
 
 
 def write_containers(

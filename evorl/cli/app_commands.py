@@ -92,15 +92,14 @@ def generate_from_arguments(arguments: Sequence[str]) -> list[Path]:
     app = read_app(file)
     text = read_text_file(file)
     backups: list[Path | None] = []
-    facts = None
+    facts = agent_facts(settings["algorithm"]) if settings["algorithm"] else None
+    kind_name = _check_kind(settings["env"]) if settings["env"] else _kind_of(app)
     if settings["env"]:
-        kind = KINDS[_check_kind(settings["env"])]
-        in_boxes = settings["algorithm"] is not None and agent_facts(settings["algorithm"]).in_boxes
-        text = with_entry(text, "environment", app_files.environment_entry(kind, in_boxes))
+        kind = KINDS[settings["env"]]
+        text = with_entry(text, "environment", app_files.environment_entry(kind, _in_boxes(facts, app)))
         with replaced(app.folder / "environment", backups):
             app_files.write_environment(app.folder, kind)
-    if settings["algorithm"]:
-        facts = agent_facts(settings["algorithm"])
+    if facts is not None:
         folder = app.folder / app_files.APP_ALGORITHMS
         with replaced(folder, backups):
             name_in_app = app_files.write_algorithm(app.folder, facts.source, facts.file)
@@ -108,14 +107,12 @@ def generate_from_arguments(arguments: Sequence[str]) -> list[Path]:
         text = with_entry(text, "agent", entry)
         entry = f"algorithm:\n  path: {app_files.APP_ALGORITHMS} # folder of the app's algorithms"
         text = with_entry(text, "algorithm", entry)
-        if settings["algorithm"] != app.agent:
-            default = facts.default_training(_kind_of(read_app(file)))
-            text = with_entry(text, "training", app_files.training_entry(default))
+        if app.agent not in (settings["algorithm"], name_in_app):
+            text = with_entry(text, "training", app_files.training_entry(facts.default_training(kind_name)))
         print(f"{name_in_app} is your copy: {facts.source.name} and its settings, in {folder}.")
     if settings["docker"]:
         for name in ("Dockerfile", "compose.yaml", ".dockerignore"):
             backups.append(set_aside(app.folder / name))
-        kind_name = settings["env"] or _kind_of(app)
         packages = KINDS[kind_name].packages if kind_name else ()
         app_files.write_containers(app.folder, config_folder(), app.parameters is not None, packages)
     backups.append(replace_text(file, text))
@@ -151,8 +148,7 @@ def config_from_arguments(arguments: Sequence[str]) -> list[str] | list[Path]:
         text = with_entry(text, "agent", f"agent: {agent} # the algorithm; evorl config lists all algorithms")
         text = with_entry(text, "training", app_files.training_entry(default))
     if settings["env"]:
-        in_boxes = agent_facts(app.agent).in_boxes if facts is None and app.agent in served_agents() else False
-        entry = app_files.environment_entry(KINDS[settings["env"]], facts.in_boxes if facts else in_boxes)
+        entry = app_files.environment_entry(KINDS[settings["env"]], _in_boxes(facts, app))
         text = with_entry(text, "environment", entry)
         if not (app.folder / "environment" / f"{KINDS[settings['env']].script}.py").exists():
             print(f"The script of the simulator is missing. To create it: evorl generate -e {settings['env']}")
@@ -184,6 +180,14 @@ def _check_kind(name: str) -> str:
     if name not in KINDS:
         raise ValueError(no_such("simulator", name, KINDS))
     return name
+
+
+def _in_boxes(facts: AgentFacts | None, app: AppConfig) -> bool:
+    """Return True if the new algorithm, by default the app's or the one of which it has a copy, needs Box actions."""
+    agent = app.agent.removeprefix(f"{app_files.AGENT_GROUP}/")
+    if facts is None and agent in served_agents():
+        facts = agent_facts(agent)
+    return facts is not None and facts.in_boxes
 
 
 def _kind_of(app: AppConfig) -> str | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -103,6 +105,33 @@ def test_generate_writes_the_simulator_and_its_section(app: Path) -> None:
     assert generate_from_arguments(["docker=true"]) == [
         app / f"{name}.~1~" for name in ("Dockerfile", "compose.yaml", ".dockerignore")
     ]
+
+
+def test_generate_of_both_writes_the_training_for_the_new_simulator(app: Path) -> None:
+    generate_from_arguments(["-e", "gymnasium", "-a", "ppo"])
+    own = read_app("app.yaml")
+    assert (own.agent, own.environment["name"], own.training) == ("own/ppo", "CartPole-v1", {})
+
+
+def test_a_fresh_copy_of_the_same_algorithm_keeps_the_training(app: Path) -> None:
+    generate_from_arguments(["-a", "reinforce"])
+    file = Path("app.yaml")
+    file.write_text(file.read_text().replace("rollout_length: 64", "rollout_length: 32"))
+    generate_from_arguments(["-a", "reinforce"])
+    assert read_app("app.yaml").training["rollout_length"] == 32
+
+
+@pytest.mark.parametrize("command", [generate_from_arguments, config_from_arguments])
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_a_new_simulator_suits_an_algorithm_for_boxes(
+    command: Callable[..., Any], is_copy: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(new_from_arguments(["app", "-a", "td3"]))
+    if is_copy:
+        generate_from_arguments(["-a", "td3"])
+    command(["-e", "gymnasium"])
+    assert read_app("app.yaml").environment["name"] == "Pendulum-v1"
 
 
 def test_generate_is_told_what_to_write(app: Path) -> None:
