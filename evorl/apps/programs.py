@@ -121,8 +121,10 @@ def _own_modules(app: AppConfig) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(filter(None, [str(app.folder), os.environ.get("PYTHONPATH")]))}
 
 
-def metrics_programs(app: AppConfig, needed: bool) -> list[Program]:
+def metrics_programs(app: AppConfig, needed: bool, extra: Sequence[str] = ()) -> list[Program]:
     """Return a list with one program, the live metrics page of the app's runs; for ``needed``, see ``Program``.
+
+    The page shows the runs in ``runs_folder`` of ``extra``, arguments for training, or else of the app.
 
     Raises:
         ValueError: ``app.yaml`` has no section ``metrics``.
@@ -131,6 +133,8 @@ def metrics_programs(app: AppConfig, needed: bool) -> list[Program]:
     if address is None:
         raise ValueError("metrics has no address: add metrics: {bind: 127.0.0.1:7002} to app.yaml.")
     command = [*_EVORL, "watch", f"bind={address.host}", f"port={address.port}"]
+    training = {**app.training, **dict(word.split("=", 1) for word in extra)}
+    command += [f"runs_folder={training['runs_folder']}"] if "runs_folder" in training else []
     variables = {} if address.token is None else {"EVORL_TOKEN": address.token}
     return [Program("metrics", command, variables, address, needed)]
 

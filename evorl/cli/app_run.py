@@ -7,7 +7,13 @@ from collections.abc import Sequence
 
 from evorl.apps.app_config import read_app
 from evorl.apps.prefixed_log import PrefixedLog
-from evorl.apps.programs import environment_programs, metrics_programs, parameter_programs, server_program
+from evorl.apps.programs import (
+    environment_programs,
+    metrics_programs,
+    parameter_programs,
+    server_addresses,
+    server_program,
+)
 from evorl.apps.supervision import Program, supervise
 from evorl.cli.app_words import without_flags
 from evorl.cli.command_options import read_options
@@ -52,11 +58,15 @@ def run_from_arguments(arguments: Sequence[str]) -> int:
     extra = [word for word in rest if word not in options]
     servers = []
     if "metrics" in chosen and (app.metrics is not None or "metrics" in components):
-        servers += metrics_programs(app, needed=chosen == {"metrics"})
+        servers += metrics_programs(app, needed=chosen == {"metrics"}, extra=extra)
+    server_addresses(app, settings)  # also without simulators: rejects servers= without a parameter server
     if app.parameters is not None or "parameters" in chosen:
         servers += parameter_programs(app, chosen, settings, extra)
     elif "server" in chosen:
         servers.append(server_program(app, extra))
+    elif extra:
+        needed = f"which does not start here: use evorl run server {' '.join(extra)}"
+        raise ValueError(f"{' '.join(extra)}: training settings belong to the server, {needed}")
     elif "environment" in chosen:
         servers.append(Program("server", (), {}, app.server))  # started elsewhere
     players = environment_programs(app, settings) if "environment" in chosen else []

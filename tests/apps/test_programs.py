@@ -121,5 +121,9 @@ def test_the_page_is_of_the_runs_of_this_app_and_its_secret_is_not_among_its_wor
     assert list(program.command)[3:] == ["watch", "bind=127.0.0.1", "port=7002"]
     assert (program.listens, program.needed) == (Address("127.0.0.1", 7002, "a word"), False)
     assert program.variables == {"EVORL_TOKEN": "a word"}
+    elsewhere = replace(app, training={**app.training, "runs_folder": "/data/my runs"})
+    for extra, folder in ((["seed=1"], "/data/my runs"), (["runs_folder=mine"], "mine")):
+        (program,) = app_programs.metrics_programs(elsewhere, needed=False, extra=extra)
+        assert program.command[-1] == f"runs_folder={folder}"
     with raises_naming(ValueError, "metrics", "address"):
         app_programs.metrics_programs(replace(app, metrics=None), needed=True)

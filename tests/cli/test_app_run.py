@@ -37,7 +37,7 @@ def fake_server(app: AppConfig, extra: list[str]) -> Program:
 def faked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace ``evorl serve`` by a server that learns nothing, without a metrics page."""
     monkeypatch.setattr(app_run, "server_program", fake_server)
-    monkeypatch.setattr(app_run, "metrics_programs", lambda app, needed: [])
+    monkeypatch.setattr(app_run, "metrics_programs", lambda app, **_: [])
 
 
 def test_three_environments_play_and_all_processes_are_gone(
@@ -89,6 +89,9 @@ def _listens(port: int) -> bool:
     [
         (["parameters"], ("parameter server", "parameters: {servers: 2}", "app.yaml")),
         (["servers=2"], ("servers=2", "parameter server")),
+        (["server", "servers=2"], ("servers=2", "parameter server")),
+        (["environment", "seed=1"], ("seed=1", "evorl run server seed=1")),
+        (["metrics", "bint=0.0.0.0"], ("bint=0.0.0.0", "training settings")),
         (["servers"], ("app component", "'servers'", "'server'")),
         (["-n", "0"], ("n must be", "got 0")),
         (["--exploit=perhaps"], ("exploit", "true or false", "got 'perhaps'")),
