@@ -183,7 +183,7 @@ def _check_kind(name: str) -> str:
 
 
 def _in_boxes(facts: AgentFacts | None, app: AppConfig) -> bool:
-    """Return True if the new algorithm, by default the app's or the one of which it has a copy, needs Box actions."""
+    """Return True if the new algorithm, by default the one in the app or its original, supports only Box actions."""
     agent = app.agent.removeprefix(f"{app_files.AGENT_GROUP}/")
     if facts is None and agent in served_agents():
         facts = agent_facts(agent)
