@@ -87,11 +87,10 @@ def as_hydra_overrides(arguments: Sequence[str]) -> list[str]:
     The short form also sets the name, which a config file might set to another one. The long form also chooses the
     group, which has the settings of this kind. A sweep (``-m``) is unchanged; the arguments of its runs have one value.
     """
-    values = dict(argument.partition("=")[::2] for argument in arguments)
+    is_sweep = bool(set(arguments) & set(SWEEP_FLAGS))
+    values = {} if is_sweep else dict(argument.partition("=")[::2] for argument in arguments)
     implied = {f"{key}.name": value for key, value in values.items() if NAMED.fullmatch(key)}
     implied |= {match[1]: value for key, value in values.items() if (match := _KIND.fullmatch(key))}
-    if set(arguments) & set(SWEEP_FLAGS):
-        implied = {}
     added = [f"{key}={x}" for key, x in implied.items() if key not in values and x not in ("", "null") and x[0] != "{"]
     return [*added, *map(as_hydra_override, arguments)]
 
@@ -111,14 +110,11 @@ def check_overrides(overrides: Iterable[str], config_folders: Iterable[Path]) ->
     groups = {path.name for folder in folders for path in folder.iterdir() if path.is_dir()}
     for override in overrides:
         key = override.partition("=")[0]
-        name = key.lstrip("~+")
-        if key.startswith("~") and name.partition("@")[0] not in groups:
+        name, is_removed = key.lstrip("~+"), key.startswith("~")
+        group = name.partition("@")[0]
+        if is_removed and group not in groups:
             raise ValueError(f"{override}: a setting cannot be removed. Set a value, or null if allowed: {name}=null.")
-        if (
-            name.partition("@")[0] == "experiment"
-            and not key.startswith("~")
-            and (value := argument_text(override)) not in ("", "null")
-        ):
+        if group == "experiment" and not is_removed and (value := argument_text(override)) not in ("", "null"):
             known = [option for folder in folders for option in config_names(folder / "experiment")]
             if value not in known:
                 raise ValueError(sentence(no_such("experiment", value, known)))

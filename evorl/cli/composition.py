@@ -234,10 +234,8 @@ def _settings_of_kind(group: str, name: str) -> dict[str, Any]:
 def _is_kind(name: str, base: type[PyTreeNode]) -> bool:
     """Return True if ``name`` is a kind of ``base``: always for archives, otherwise for evolutionary optimizers.
 
-    A setting ``optimizer`` may also name a gradient optimizer. A user-defined optimizer class is imported to decide.
-
-    Raises:
-        ValueError: the class does not exist.
+    A setting ``optimizer`` may also name a gradient optimizer. A user-defined class is imported to decide; if it does
+    not exist, ``ValueError`` is raised.
     """
     if base is not EvoOptimizer:
         return True

@@ -34,22 +34,20 @@ def prepare_runtime(
     The devices of a CPU, over which environments or seeds are spread, are fixed once JAX's backend has started.
 
     Args:
-        devices: number of devices of the run. A CPU is divided into this many, over all processes; a single process
-            into at least one per core that it may use. ``"auto"`` for one per core.
+        devices: number of devices of the run, over all processes; ``"auto"`` for one per core that the process may use.
+            A single process divides a CPU into at least one per core, up to ``MAX_CPU_DEVICES``.
         compilation_cache: keep compiled programs on disk, so that the next start of the same run compiles little.
             ``True`` uses the user's cache folder, or the folder in ``JAX_COMPILATION_CACHE_DIR``; a path uses that
             folder; ``False`` does not configure a cache. Programs in the folder are executed, so other users are denied
             access, unless ``JAX_COMPILATION_CACHE_DIR`` names the folder.
         long_programs: True if a physics engine will be compiled. On a CPU, loops are then neither unrolled nor tiled,
             which reduces compile time by a third and memory by 0.1 GB, but makes small programs slower.
-        deterministic: compute bit-identical results on a GPU for the same seed, machine and versions. Sets
-            ``--xla_gpu_deterministic_ops=true`` in ``XLA_FLAGS`` (XLA then avoids operations of undefined order and
-            does not search for the fastest kernels) and, unless set, ``precision`` to ``highest``. Training is slower.
-            On a TPU, only sets ``precision``. No effect on a CPU, where results are always deterministic.
+        deterministic: see ``RunSpec``. The flag ``--xla_gpu_deterministic_ops=true`` makes XLA avoid operations of
+            undefined order and the search for the fastest kernels. On a TPU, only ``precision`` is set.
         precision: precision of float32 matrix products and convolutions in all programs of the process; sets
-            ``jax_default_matmul_precision``. ``highest`` is float32; ``high`` is TF32 on a GPU and three bfloat16
-            passes on a TPU; ``default`` is the device's fastest (TF32 on a GPU that supports it, one bfloat16 pass on a
-            TPU), or the user's ``JAX_DEFAULT_MATMUL_PRECISION``. A CPU always computes in float32.
+            ``jax_default_matmul_precision``. ``highest`` is float32, as always on a CPU; ``high`` is TF32 on a GPU and
+            three bfloat16 passes on a TPU; ``default`` is the user's ``JAX_DEFAULT_MATMUL_PRECISION``, else the
+            device's fastest: TF32 on a GPU that supports it, one bfloat16 pass on a TPU.
 
     Raises:
         ValueError: more devices are requested than a CPU can be divided into.
@@ -62,7 +60,7 @@ def prepare_runtime(
     if info:
         num_devices = info.devices or max(1, num_devices // info.count if num_devices else cores // info.local_count)
     else:  # a later run of this process may use more devices, and cannot add any
-        num_devices = max(num_devices or 1, cores)
+        num_devices = max(num_devices or cores, min(cores, MAX_CPU_DEVICES))
     if num_devices > max(cores, MAX_CPU_DEVICES):
         raise ValueError(
             f"devices={devices} is too many: this machine has {cores} cores, and a CPU is divided into at most "

@@ -69,11 +69,7 @@ def _maker(name: str) -> Callable[..., optax.GradientTransformation]:
 
 
 def _made(name: str, rate: Any, **options: Any) -> optax.GradientTransformation:
-    """Make the optimizer called ``name`` with a learning rate and options.
-
-    Raises:
-        ValueError: a user-defined function does not return an optimizer.
-    """
+    """Make the optimizer called ``name``; raise ``ValueError`` if a user-defined function does not return one."""
     made = _maker(name)(rate, **options)
     if not (hasattr(made, "init") and hasattr(made, "update")):
         raise ValueError(
