@@ -79,6 +79,7 @@ class ParameterRun:
             self._session.recorder.resume_at(progress["iterations"])
         self._start(seed)
         if checkpointer is not None and progress:
+            checkpointer.resume_at(progress["iterations"])
             differing = checkpointer.differing_records(progress["iterations"])
             resumed = f"Resuming after {self.commands.pushes:,} pushes, at {self.commands.step:,} steps."
             for message in (*checkpointer.notices, *differing, resumed):

@@ -179,9 +179,10 @@ def test_a_corrupted_checkpoint_is_reported_and_skipped(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "5" / "manifest.json").write_text("nonsense")
     assert _run(tmp_path, output).commands.pushes == 4  # the best one
     assert_names(" ".join(output.messages), "checkpoints/5", "iteration 4 is used instead", "after 4 pushes")
+    assert RunCheckpointer(tmp_path / "checkpoints").steps[-1] == 4, "the corrupted one would count as the newest"
     for manifest in tmp_path.glob("checkpoints/*/manifest.json"):
         manifest.write_text("nonsense")
-    with raises_naming(CheckpointError, "checkpoints/5", "Start a new run"):
+    with raises_naming(CheckpointError, "checkpoints/4", "Start a new run"):
         _run(tmp_path)
 
 
