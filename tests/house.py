@@ -31,9 +31,10 @@ ROOT = Path(__file__).resolve().parents[1]
 # typed Python functions and the lists of agents and environments (950), and launched sweeps, pruning of trials,
 # stored compile times and the MLflow recorder (860), the panel of notebooks (130), by the rule of secrets, limits of
 # downloads and advice for general defaults (480), and by silent faults of resumed sweeps, rewards of recorded and
-# encoded steps, and last frames of simulators (54), and by 40 more faults of this kind in exports, sweeps, searches,
-# commands and environments (107); a training enters 83 of these lines, in two files, the last 13 for equal forms of
-# optimizer= and archive= and for settings without effect. Two functions of a launcher receive a DictConfig from Hydra.
+# encoded steps, and last frames of simulators (54). Fixes of 40 more silent faults in exports, sweeps, searches,
+# commands and environments added 107 lines. A training enters 83 lines of the last two groups, in two files; the last
+# 13 are for equal forms of optimizer= and archive=, and for settings without effect. Two functions of a launcher
+# receive a DictConfig from Hydra.
 BARS: dict[str, float] = {
     "lines of the functions that a PPO step enters": 1227,
     "files of the functions that a PPO step enters": 26,

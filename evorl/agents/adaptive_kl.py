@@ -35,8 +35,8 @@ def check_adaptive(optimizer: Optimizer, desired_kl: Any, num_value_epochs: int 
         )
     if optimizer.name == "rprop":
         raise ValueError(
-            f"desired_kl={desired_kl!r} changes the learning rate, of which rprop only uses the initial value: choose "
-            "another optimizer.name, such as adam."
+            f"desired_kl={desired_kl!r} changes the learning rate in training, but rprop only uses the initial one: "
+            "choose another optimizer.name, such as adam."
         )
     if num_value_epochs is not None:
         raise ValueError(

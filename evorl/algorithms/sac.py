@@ -43,7 +43,7 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
     """A stochastic policy, an ensemble of critics with target networks, and a temperature.
 
     Attributes:
-        temperature: initial entropy coefficient alpha.
+        temperature: entropy coefficient alpha: the initial value, or the constant one without adaptive_temperature.
         adaptive_temperature: adapt the temperature so that the entropy approaches its target; false keeps it constant.
         target_entropy_scale: the target entropy is minus this number per dimension of a Box, or this fraction of the
             maximum entropy of discrete actions; ``None`` means 1.0 for a Box and 0.5 for discrete actions.
@@ -108,7 +108,7 @@ class SACAgent(CriticEnsembleAgent, StochasticPolicyAgent):
     def soft_values(
         self, policy: Any, agent_state: AgentState, critic_params: Params, obs: Observation, keys: Key
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Return pooled values, log-probabilities and entropies for N observations, see ``sample_actions``, ``[N]``."""
+        """Return pooled value, log-probability and entropy for each observation, ``[N]``; see ``sample_actions``."""
         actions, log_prob, entropy = self.sample_actions(policy, keys)
         values = self.pool_critics(self.critics(agent_state, critic_params, obs, actions))
         return self.expectation(policy, values), log_prob, entropy

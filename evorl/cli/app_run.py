@@ -59,14 +59,19 @@ def run_from_arguments(arguments: Sequence[str]) -> int:
     servers = []
     if "metrics" in chosen and (app.metrics is not None or "metrics" in components):
         servers += metrics_programs(app, needed=chosen == {"metrics"}, extra=extra)
+        if not chosen & {"server", "parameters"}:  # then only the live page reads runs_folder
+            extra = [word for word in extra if not word.startswith("runs_folder=")]
     server_addresses(app, settings)  # also without simulators: rejects servers= without a parameter server
     if app.parameters is not None or "parameters" in chosen:
         servers += parameter_programs(app, chosen, settings, extra)
     elif "server" in chosen:
         servers.append(server_program(app, extra))
     elif extra:
-        needed = f"which does not start here: use evorl run server {' '.join(extra)}"
-        raise ValueError(f"{' '.join(extra)}: training settings belong to the server, {needed}")
+        words = " ".join(extra)
+        raise ValueError(
+            f"{words}: not an option of evorl run, and training settings belong to the server, which does not start "
+            f"here: correct the name, or use evorl run server {words}."
+        )
     elif "environment" in chosen:
         servers.append(Program("server", (), {}, app.server))  # started elsewhere
     players = environment_programs(app, settings) if "environment" in chosen else []

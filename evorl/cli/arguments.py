@@ -53,6 +53,7 @@ _OTHERS += ("--shell-completion", "-sc")
 _GROUPS = ("agent", "env", "experiment")
 # Mappings with a ``name``, which the command line can set by that name alone: ``optimizer=sgd``.
 NAMED = re.compile(r"(?:\w+\.)*(?:\w*optimizer|archive)")
+# The long form of an archive or evolutionary optimizer, whose kind determines its settings.
 _KIND = re.compile(r"((?:(?:inner|learner)\.)?(?:optimizer|archive))\.name")
 _STRUCTURED = ("[", "{", "(", "'", '"')
 
@@ -85,14 +86,20 @@ def as_hydra_overrides(arguments: Sequence[str]) -> list[str]:
     """Return arguments as Hydra accepts them, in which ``optimizer=sgd`` and ``optimizer.name=sgd`` are equivalent.
 
     The short form also sets the name, which a config file might set to another one. The long form also chooses the
-    group, which has the settings of this kind. A sweep (``-m``) is unchanged; the arguments of its runs have one value.
+    group, which has the settings of this kind. Arguments of a sweep (``-m``) do not change, but those of its runs do.
     """
-    is_sweep = bool(set(arguments) & set(SWEEP_FLAGS))
-    values = {} if is_sweep else dict(argument.partition("=")[::2] for argument in arguments)
+    in_sweep = bool(set(arguments) & set(SWEEP_FLAGS))
+    values = {} if in_sweep else dict(argument.partition("=")[::2] for argument in arguments)
     implied = {f"{key}.name": value for key, value in values.items() if NAMED.fullmatch(key)}
     implied |= {match[1]: value for key, value in values.items() if (match := _KIND.fullmatch(key))}
     added = [f"{key}={x}" for key, x in implied.items() if key not in values and x not in ("", "null") and x[0] != "{"]
     return [*added, *map(as_hydra_override, arguments)]
+
+
+def without_implied(overrides: Sequence[str]) -> list[str]:
+    """Return overrides without those that ``as_hydra_overrides`` added, which come first."""
+    starts = [i for i in range(len(overrides)) if as_hydra_overrides(overrides[i:]) == [*overrides]]
+    return list(overrides[max(starts, default=0) :])
 
 
 def check_overrides(overrides: Iterable[str], config_folders: Iterable[Path]) -> None:

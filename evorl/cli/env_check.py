@@ -52,7 +52,7 @@ def _check(factory: str, settings: dict[str, Any]) -> Trial:
     if single is not None:
         _refuse(factory, list(env_problems(single)))
     seconds = time.perf_counter() - started
-    limit = settings["max_episode_steps"]
+    limit = settings["arguments"].get("max_episode_steps", settings["max_episode_steps"])
     if limit is None and single is not None and single.max_episode_steps is None:
         limit = max(1, settings["steps"] // 2)
     env = create_env(
@@ -91,7 +91,7 @@ def _single_env(factory: str, arguments: dict[str, Any]) -> Any:
     if "num_envs" in parameter_names(function):
         return None
     _, arguments = split_options(arguments)
-    unknown = set(arguments) - parameter_names(function) and not takes_kwargs(function)
+    unknown = not takes_kwargs(function) and bool(set(arguments) - parameter_names(function))
     made = None if unknown else call_checked(function, arguments)  # ``create_env`` reports unknown arguments
     if made is not None and not isinstance(made, Env) and hasattr(made, "observation_space"):
         made.close()

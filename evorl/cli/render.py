@@ -103,7 +103,7 @@ def refuse_large_pictures(episodes: int, frames: int, size: int) -> None:
     num_bytes = 3 * episodes * frames * size**2
     if num_bytes > MAX_PICTURE_BYTES:
         raise ValueError(
-            f"episodes={episodes:,}, frames={frames:,} and size={size:,} need images of {num_bytes / 1e9:,.1f} GB, "
+            f"{episodes:,} episodes, frames={frames:,} and size={size:,} need images of {num_bytes / 1e9:,.1f} GB, "
             f"but at most {MAX_PICTURE_BYTES / 1e9:,.1f} GB are allowed: choose smaller numbers."
         )
 

@@ -13,7 +13,7 @@ from evorl.config.values import checked_value
 from evorl.ops.terminal_text import counted
 from evorl.recorders.screen import print_line
 from evorl.reports.page import Report
-from evorl.reports.recorded_run import contains_runs, find_runs, named
+from evorl.reports.recorded_run import find_runs, is_run, named
 from evorl.reports.run_list import Filters, readable
 from evorl.reports.summary_table import as_csv
 from evorl.reports.swept_setting import expand_sweep
@@ -95,6 +95,6 @@ def _folders(source: str, runs_folder: str) -> list[Any]:
     path = user_path(source)
     if path.name == "multirun.yaml":  # file that Hydra writes into the folder of a sweep
         path = path.parent
-    if path.is_dir() and contains_runs(path) and (runs := find_runs(path, sweeps=True)):
+    if path.is_dir() and not is_run(path) and (runs := find_runs(path, sweeps=True)):
         return [run.folder for run in runs]
     return [RunFolder.find(source, runs_folder)]

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from evorl.cli.arguments import without_implied
 from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import failure_text
 from evorl.cli.overrides import changed_spec
@@ -124,7 +125,7 @@ def _start(spec: RunSpec, resumed: RunFolder | None, overrides: Sequence[str], p
     chosen, names = hydra.runtime.choices if hydra else {}, {}
     if hydra and not overrides:
         names = {group: str(chosen.get(group, default)) for group, default in (("agent", "run"), ("env", "env"))}
-        overrides = list(hydra.overrides.task)
+        overrides = without_implied(hydra.overrides.task)
     origin = origin_of_settings(chosen)
     return RunStart(
         place=place or RunPlace(*place_of_run(spec.stored.runs_folder, suffix)),

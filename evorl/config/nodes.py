@@ -74,9 +74,13 @@ def node_from_config(
     fields = dataclasses.fields(cls)
     check_names(config, {field.name for field in fields} - set(fixed), f"key of {where}")
     for field in fields:
-        value, usual = config.get(field.name), default_of(field) if default is None else getattr(default, field.name)
-        if not field.metadata.get("setting", True) and field.name in config and value != plain_value(usual):
-            raise ValueError(f"{where}.{field.name}={value!r} has no effect in {cls.__name__}: remove it.")
+        if field.name in config and not field.metadata.get("setting", True):
+            standard = plain_value(default_of(field) if default is None else getattr(default, field.name))
+            if config[field.name] != standard:
+                raise ValueError(
+                    f"{where}.{field.name}={config[field.name]!r} has no effect in {cls.__name__}: remove it, or, in "
+                    f"the config.yaml of a stored run, set it to {standard!r}."
+                )
         required = default is None and field.init and default_of(field) is dataclasses.MISSING
         if required and field.name not in {*config, *fixed}:
             limit = declared_ranges(cls).get(field.name)

@@ -51,7 +51,7 @@ def try_env(env: VectorEnv, num_steps: int, key: Key, draw: Draw) -> Trial:
         env: vector environment with B rows, in an autoreset mode that starts new episodes.
         num_steps: number of steps of each row, at least 1.
         key: random key of the start states and the actions.
-        draw: function that draws the actions, ``evorl.agents.random_actions.random_actions``.
+        draw: function that samples actions, given the action space, a key, the number of rows and the observations.
 
     Raises:
         ValueError: ``num_steps`` is not a positive integer.

@@ -29,7 +29,8 @@ class CompileTimes:
         file: file of the compile times; ``None`` if compiled programs are not cached, so that no times are stored.
         task: key of the task in the file.
         name: short name of the environment, for messages.
-        settings: hash of the settings that affect learning, without the seed: equal hashes share cached programs.
+        settings: hash of ``devices`` and of the settings that affect learning, without the seed; equal hashes share
+            cached programs.
     """
 
     file: Path | None

@@ -180,7 +180,7 @@ def item_size(x: Any) -> int:
     return 8 if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x.dtype.itemsize
 
 
-def describe_devices() -> str:
-    """Return a description of the devices, such as ``2 x cpu`` or ``1 x NVIDIA H100 80GB HBM3``."""
-    kinds = [device.device_kind for device in jax.devices()]
+def describe_devices(devices: str | int = "auto") -> str:
+    """Return a description of ``devices`` devices, such as ``2 x cpu`` or ``1 x NVIDIA H100 80GB HBM3``."""
+    kinds = [device.device_kind for device in jax.devices()][: None if devices == "auto" else int(devices)]
     return ", ".join(f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds))

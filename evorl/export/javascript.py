@@ -91,8 +91,9 @@ class _Writer:
 
     def _expression(self, node: Node, operands: list[str]) -> str:
         op, first = node.op, operands[0]
-        if op == "mul" and node.output.dtype.name in _INTEGERS:
-            return f"zip(Math.imul, {', '.join(operands)})"
+        if node.output.dtype.name in _INTEGERS and op in ("mul", "square", "pow"):
+            function = "power" if op == "pow" else "Math.imul"  # exact, unlike floats beyond 2^53
+            return f"zip({function}, {first}, {operands[-1]})"
         if op in _INFIX or op in _CALLS:
             return f"zip((x, y) => {_CALLS.get(op) or f'x {_INFIX[op]} y'}, {', '.join(operands)})"
         if op == "div":
@@ -145,7 +146,9 @@ class _Writer:
             turned = [*(i for i in range(len(x.shape)) if i not in axes), *axes]
             first = self._view(first, x.shape, [x.shape[i] for i in turned], [steps[i] for i in turned])
             if op == "reduce":
-                return f"reduce((x, y) => {_REDUCE[params['kind']]}, {first}, {size})"
+                is_exact = params["kind"] == "prod" and node.output.dtype.name in _INTEGERS
+                function = "Math.imul" if is_exact else f"(x, y) => {_REDUCE[params['kind']]}"
+                return f"reduce({function}, {first}, {size})"
             return f"best((x, y) => {'x > y' if op == 'argmax' else 'x < y'}, {first}, {size})"
         raise NoRule(f"the policy uses {op}, which format=html does not support, unlike format=onnx, numpy or jax.")
 

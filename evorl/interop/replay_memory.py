@@ -15,7 +15,7 @@ from evorl.config.values import LARGEST_FLOAT, short_repr
 from evorl.envs.host.answers import changes_values
 from evorl.interop.host_ring import DrawsAhead, HostRing
 from evorl.interop.transitions import narrowed
-from evorl.ops.trees import concatenate_trees, merged, num_rows, shape_and_dtype
+from evorl.ops.trees import concatenate_trees, leaf_name, merged, num_rows, shape_and_dtype
 from evorl.replay_buffers.episode import EpisodeReplayBuffer
 from evorl.replay_buffers.latest import CombinedReplayBuffer
 from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer
@@ -258,7 +258,7 @@ class ReplayMemory:
     def _complete(self, transitions: Mapping[str, Any]) -> PyTreeDict:
         """Return transitions with the extra columns and an axis of environments, leaves ``[T, B, ...]``."""
         num_envs = self._num_envs
-        batch = jax.tree.map_with_path(lambda path, x: narrowed(jax.tree_util.keystr(path), x), PyTreeDict(transitions))
+        batch = jax.tree.map_with_path(lambda path, x: narrowed(leaf_name(path), x), PyTreeDict(transitions))
         if num_envs == 1:
             batch = jax.tree.map(lambda x: x[:, None], batch)
         leading = {x.shape[:2] for x in jax.tree.leaves(batch)}

@@ -21,7 +21,7 @@ import numpy as np
 from evorl.config.command_lines import user_path
 from evorl.recorders.run_status import spread_column
 from evorl.reports.media import KINDS, media_of
-from evorl.reports.recorded_run import Curve, RecordedRun, contains_runs, find_runs, named
+from evorl.reports.recorded_run import Curve, RecordedRun, find_runs, is_run, named
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
 from evorl.runs.privacy import shareable_text
@@ -245,8 +245,9 @@ def _band(center: Curve, spread: Curve, most: int | None) -> list[list[float]]:
 def _folders(source: str, root: Path) -> list[RunFolder]:
     """Return the runs at a path: a run folder, a folder of runs, or a name below ``root``."""
     for path in (user_path(source), root / source):
-        if path.is_dir() and contains_runs(path):
-            return [run.folder for run in find_runs(path)]
+        if path.is_dir() and not is_run(path):
+            runs = [run.folder for run in find_runs(path)]
+            return runs or [RunFolder(path)] * RunFolder(path).config.is_file()  # a new sweep or search is shown itself
     return [RunFolder.find(source, root)]
 
 
@@ -299,7 +300,7 @@ def _summary(run: RecordedRun, picture: Path | None) -> tuple[dict[str, Any], di
 
 def _course(run: RecordedRun, latest: Mapping[str, float]) -> dict[str, Any]:
     known = run.config.get("num_seeds")
-    seeds = max(known if isinstance(known, int) else 1, len(run.by_seed()))  # training metrics are not split by seed
+    seeds = max(1, known if isinstance(known, int) else 1, len(run.by_seed()))  # training metrics are not split by seed
     pace, total = latest.get(SPEED), run.total_timesteps
     running = run.state.state == RUNNING
     left = None if not (pace and total and running) else max(0, total - run.timesteps) * seeds / pace

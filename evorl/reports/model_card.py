@@ -94,11 +94,11 @@ def _score(run: RecordedRun, checkpoint: PackedCheckpoint) -> str | None:
     if checkpoint.score is None:
         return None
     over = run.config.get("best_over", 1)
-    of, its = ("an evaluation", "its") if over == 1 else (f"up to {over} evaluations", "the last one's")
-    text = f"{number(checkpoint.score)}, the mean return of {of}"
+    averaged, whose = ("an evaluation", "its") if over == 1 else (f"up to {over} evaluations", "the last one's")
+    text = f"{number(checkpoint.score)}, the mean return of {averaged}"
     spread = _at(run, f"{EVALUATION}_std", checkpoint.timesteps)
     if math.isfinite(spread):
-        text += f", with a standard deviation of {number(spread)} over {its} episodes"
+        text += f", with a standard deviation of {number(spread)} over {whose} episodes"
     seeds = [_at(run, f"{EVALUATION}_seed_{i}", checkpoint.timesteps) for i in range(checkpoint.seeds)]
     if checkpoint.seeds > 1 and all(map(math.isfinite, seeds)):
         text += f"; from {number(min(seeds))} to {number(max(seeds))} over the seeds"

@@ -261,14 +261,17 @@ def is_sweep(folder: Path) -> bool:
     return RunFolder(folder).sweep_table.is_file()
 
 
-def contains_runs(folder: Path) -> bool:
-    """Return True if the folder is not a run: it has no config, or is a sweep in one program or a search."""
-    run = RunFolder(folder)
-    return not run.config.is_file() or run.sweep_table.is_file() or run.search_table.is_file()
+def is_run(folder: Path) -> bool:
+    """Return True if the folder is a run: it has a config, and is neither a sweep in one program nor a search."""
+    return RunFolder(folder).config.is_file() and not _is_of_many(folder)
+
+
+def _is_of_many(folder: Path) -> bool:
+    return is_sweep(folder) or RunFolder(folder).search_table.is_file()
 
 
 def _has_records(folder: Path) -> bool:
-    return not contains_runs(folder) and any((folder / name).is_file() for name in _RECORDS)
+    return not _is_of_many(folder) and any((folder / name).is_file() for name in _RECORDS)
 
 
 def curves_in(rows: Iterable[Mapping[str, float]]) -> dict[str, Curve]:

@@ -177,7 +177,7 @@ class RunFolder:
         return (is_group and cls._newest(_configs_in(folder), checkpoints)) or cls.open(folder, root)
 
     def saved_at(self, checkpoints: str = CHECKPOINTS) -> float | None:
-        """Return the time of the newest checkpoint in folders ``checkpoints``, in s since 1970; ``None`` for none."""
+        """Return the time of the newest checkpoint in seconds since 1970; ``None`` without checkpoints."""
         times = []
         for manifest in self.path.glob(f"{checkpoints}/[0-9]*/{MANIFEST}"):
             with contextlib.suppress(FileNotFoundError):  # a training run has removed this checkpoint

@@ -87,10 +87,11 @@ class SweepRun:
         return tuple(map(int, stored))
 
     def _for_all_devices(self, group: Group, count: int) -> int:
-        """Return ``count``, or slightly more (padding) if only then several devices can share the rows evenly."""
+        """Return ``count``, or slightly more if only then several devices can share the rows evenly."""
         is_alone = count * self.num_seeds == 1 or not group.workflow.timesteps_per_iteration
-        limit, is_whole = self.settings.at_once, count == len(group.members)  # then additional rows are only padding
-        most = MAX_IDLE if limit is None or is_whole else min(MAX_IDLE, limit - count)
+        # If all settings are in one part, additional rows are only padding.
+        limit = None if count == len(group.members) else self.settings.at_once
+        most = MAX_IDLE if limit is None else min(MAX_IDLE, limit - count)
         for more in range(1 if is_alone else most + 1):
             repeated = [min(index, len(group.members) - 1) for index in range(count + more)]
             if self.rows(group, repeated).execution.num_devices > 1:

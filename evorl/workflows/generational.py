@@ -73,8 +73,9 @@ class GenerationalWorkflow(Workflow[G]):
         setter = self.env.goal_setter
         if setter is not None and jax.tree.leaves(setter.init(self.env.goal_task)):
             raise ValueError(
-                f"env.goal_setter={setter} learns from earlier episodes, but each generation starts without memory: "
-                "use one without memory, such as uniform, or an algorithm that learns from rollouts, such as agent=sac."
+                f"env.goal_setter: {type(setter).__name__} learns from earlier episodes, but each generation starts "
+                "without memory: use another one, such as uniform, or an algorithm that learns from rollouts, such as "
+                "agent=sac."
             )
         if self.eval_chunk is not None:
             require_positive(self, "eval_chunk")

@@ -91,7 +91,7 @@ def _listens(port: int) -> bool:
         (["servers=2"], ("servers=2", "parameter server")),
         (["server", "servers=2"], ("servers=2", "parameter server")),
         (["environment", "seed=1"], ("seed=1", "evorl run server seed=1")),
-        (["metrics", "bint=0.0.0.0"], ("bint=0.0.0.0", "training settings")),
+        (["metrics", "bint=0.0.0.0", "runs_folder=mine"], ("bint=0.0.0.0: not an option", "training settings")),
         (["servers"], ("app component", "'servers'", "'server'")),
         (["-n", "0"], ("n must be", "got 0")),
         (["--exploit=perhaps"], ("exploit", "true or false", "got 'perhaps'")),

@@ -20,6 +20,7 @@ from evorl.cli.arguments import (
     overrides_first,
     refuse_unknown_flags,
     with_literal_text,
+    without_implied,
 )
 from evorl.cli.composition import compose_config
 from evorl.cli.settings import commented_settings, run_comments, workflow_settings
@@ -65,6 +66,7 @@ def test_overrides_are_put_before_flags(arguments: list[str], ordered: list[str]
 )
 def test_both_forms_of_a_kind_are_passed_on(arguments: list[str], added: list[str]) -> None:
     assert as_hydra_overrides(arguments) == [*added, *arguments]
+    assert without_implied([*added, *arguments]) == arguments
 
 
 @pytest.mark.parametrize(

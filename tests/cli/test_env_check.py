@@ -149,6 +149,11 @@ def test_the_contract_is_checked_with_options_and_with_any_arguments(
     assert_names(capsys.readouterr().out, "contract      satisfied", "4 episodes ended")
 
 
+def test_a_limit_among_the_arguments_is_kept() -> None:
+    trial = check_env_from_arguments([f"{MODULE}:Walk", "arguments={max_episode_steps: 2}", *FEW])
+    assert trial.lengths.tolist() == [2] * len(trial.lengths)
+
+
 def test_random_actions_respect_the_mask(capsys: pytest.CaptureFixture[str]) -> None:
     check_env_from_arguments([f"{__name__}:OneAllowed", *FEW])
     assert_names(capsys.readouterr().out, "No errors")

@@ -116,6 +116,10 @@ def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         runs = WatchedRuns([place])
         runs.refresh()
         assert list(listed(runs)) == ["1", "2"]
+    (make_run(tmp_path / "runs", "new", [[1.0]]).path / "sweep.csv").touch()
+    runs = WatchedRuns(["new"])
+    runs.refresh()
+    assert list(listed(runs)) == ["runs/new"], "a sweep in one program, which has no best run yet"
     with raises_naming(RunFolderError, "ppo/3", "no folder"):
         WatchedRuns(["ppo/3"])
 

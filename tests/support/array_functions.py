@@ -38,12 +38,12 @@ def integers(x: jax.Array) -> jax.Array:
 
 def wrapped(x: jax.Array) -> jax.Array:
     """Results beyond the range of their integers, which wrap around, and a hash of constants beyond 2^31."""
-    n, large = (
-        jnp.round(x * 50.0).astype(jnp.int32).astype(jnp.uint8),
-        np.arange(2**32 - x.size, 2**32, dtype=np.uint32),
-    )
+    whole = jnp.round(x * 50.0).astype(jnp.int32)
+    n, large = whole.astype(jnp.uint8), np.arange(2**32 - x.size, 2**32, dtype=np.uint32)
+    powers = [(whole + 123456789) ** i for i in (2, 3, 7)]
     hashed = (n.astype(jnp.uint32) * np.uint32(2654435761) ^ np.uint32(0xFFFF0000)) + large
-    return jnp.stack([n - np.uint8(200), n * n, hashed % 1000, hashed > np.uint32(2**31)]).astype(jnp.float32)
+    rest = [jnp.prod(jnp.stack(powers), axis=0) % 1000, *(power % 1000 for power in powers)]
+    return jnp.stack([n - np.uint8(200), n * n, hashed % 1000, hashed > np.uint32(2**31), *rest]).astype(jnp.float32)
 
 
 FUNCTIONS: dict[str, tuple[Callable[[jax.Array], jax.Array], tuple[int, ...]]] = {

@@ -48,7 +48,8 @@ def test_failures_within_a_finished_run_are_reported_also_after_a_resume(tmp_pat
     with raises_naming(RunsFailed, "2 runs failed", "seed=0: discount=0.9: diverged. discount=1: diverged."):
         if is_launched:
             launch_runs(sweep, lambda sweep: [Attempt(trained) for _ in sweep.runs])
-        train_runs(sweep, lambda *_: trained, str)
+        else:
+            train_runs(sweep, lambda *_: trained, str)
     with raises_naming(RunsFailed, "2 runs failed", "seed=1: discount=0.9"):
         train_runs(SweepFolder.open(sweep.path), lambda *_: pytest.fail("a finished run was trained"), str)
     assert {run.state for run in SweepFolder.open(sweep.path).runs} == {"finished"}

@@ -45,16 +45,17 @@ class Options:
 
     def connection(self) -> dict[str, Any]:
         """Return the arguments of ``TrainingBase``: ``agent``, a proxy of the training server, and ``options``."""
-        bind, token = (
-            os.environ.get(str(self.get(f"server/{name}_by_env_var")), self.get(f"server/{name}", default))
-            for name, default in (("bind", "127.0.0.1:7001"), ("token", None))
-        )
-        host, _, port = str(bind).rpartition(":")
-        agent = AgentProxy((host.strip("[]"), int(port)), token)
+        host, _, port = str(self._of_server("bind", "127.0.0.1:7001")).rpartition(":")
+        agent = AgentProxy((host.strip("[]"), int(port)), self._of_server("token"))
         length = {
             name: self.get(f"run/{name}", default) for name, default in (("max_episodes", 1), ("infinite_run", False))
         }
         return {"agent": agent, "options": {**self.values, "environment": {**self.get("environment", {}), **length}}}
+
+    def _of_server(self, name: str, default: Any = None) -> Any:
+        """Return an entry of ``server`` in app.yaml, or the value of the environment variable that it names."""
+        variable = self.get(f"server/{name}_by_env_var")
+        return os.environ.get(str(variable)) or self.get(f"server/{name}", default)
 
 
 def read_options(arguments: Sequence[str] | None = None) -> Options:
