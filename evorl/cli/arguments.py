@@ -86,7 +86,7 @@ def as_hydra_overrides(arguments: Sequence[str]) -> list[str]:
     """Return arguments as Hydra accepts them, in which ``optimizer=sgd`` and ``optimizer.name=sgd`` are equivalent.
 
     The short form also sets the name, which a config file might set to another one. The long form also chooses the
-    group, which has the settings of this kind. Arguments of a sweep (``-m``) do not change, but those of its runs do.
+    group, which has the settings of this kind. A command with ``-m`` does not change, but the ones of its runs do.
     """
     in_sweep = bool(set(arguments) & set(SWEEP_FLAGS))
     values = {} if in_sweep else dict(argument.partition("=")[::2] for argument in arguments)
@@ -97,7 +97,7 @@ def as_hydra_overrides(arguments: Sequence[str]) -> list[str]:
 
 
 def without_implied(overrides: Sequence[str]) -> list[str]:
-    """Return overrides without those that ``as_hydra_overrides`` added, which come first."""
+    """Return overrides without the first ones, which ``as_hydra_overrides`` added."""
     starts = [i for i in range(len(overrides)) if as_hydra_overrides(overrides[i:]) == [*overrides]]
     return list(overrides[max(starts, default=0) :])
 
