@@ -76,10 +76,10 @@ def node_from_config(
     for field in fields:
         if field.name in config and not field.metadata.get("setting", True):
             standard = plain_value(default_of(field) if default is None else getattr(default, field.name))
-            if config[field.name] != standard:
+            if (value := config[field.name]) != standard:
                 raise ValueError(
-                    f"{where}.{field.name}={config[field.name]!r} has no effect in {cls.__name__}: remove it, or, in "
-                    f"the config.yaml of a stored run, set it to {standard!r}."
+                    f"{where}.{field.name}={value!r} has no effect in {cls.__name__}: remove it, also "
+                    "from the config.yaml of a stored run."
                 )
         required = default is None and field.init and default_of(field) is dataclasses.MISSING
         if required and field.name not in {*config, *fixed}:

@@ -85,17 +85,15 @@ class RunStart:
         Raises:
             RunFolderError: the folder of the new run already contains a run, or cannot be written.
         """
-        if self.resumed:
-            return self.resumed
-        return self._add_start(RunFolder.create(self.place.root, spec.as_config(), self.place.name), spec)
+        return self.resumed or self._started(RunFolder.create(self.place.root, spec.as_config(), self.place.name), spec)
 
     def record_resume(self, spec: RunSpec) -> None:
         """Store the changed config and the start of a resumed run, which no other process may train."""
         if self.resumed:
             self.resumed.update_config(spec.as_config())  # a later resume uses the changed config
-            self._add_start(self.resumed, spec)
+            self._started(self.resumed, spec)
 
-    def _add_start(self, folder: RunFolder, spec: RunSpec) -> RunFolder:
+    def _started(self, folder: RunFolder, spec: RunSpec) -> RunFolder:
         if is_first():
             start = describe_start(train_command(), self.overrides, describe_devices(spec.devices), self.source)
             add_start(folder.about, {**self.names, **start})
