@@ -20,7 +20,7 @@ _OF_ONE = {"neg": "-x", "square": "x * x", "rsqrt": "1 / Math.sqrt(x)", "logisti
 _OF_ONE |= {name: f"Math.{name}(x)" for name in "sign floor ceil exp log log1p expm1 tanh sin cos sqrt abs".split()}
 _OF_ONE |= {"is_finite": "Number.isFinite(x)", "erf": "erf(x)", "round": "halfToEven(x)"}
 _INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32)}
-_WRAPPING = tuple("add sub mul neg square pow and or xor not cast reduce".split())  # may exceed the range of integers
+_WRAPPING = tuple("add sub mul neg square and or xor not cast reduce".split())  # may exceed the range of integers
 _REDUCE = {
     "sum": "x + y",
     "prod": "x * y",
@@ -91,9 +91,8 @@ class _Writer:
 
     def _expression(self, node: Node, operands: list[str]) -> str:
         op, first = node.op, operands[0]
-        if node.output.dtype.name in _INTEGERS and op in ("mul", "square", "pow"):
-            function = "power" if op == "pow" else "Math.imul"  # exact, unlike floats beyond 2^53
-            return f"zip({function}, {first}, {operands[-1]})"
+        if node.output.dtype.name in _INTEGERS and op in ("mul", "square"):  # exact, unlike floats beyond 2^53
+            return f"zip(Math.imul, {first}, {operands[-1]})"
         if op in _INFIX or op in _CALLS:
             return f"zip((x, y) => {_CALLS.get(op) or f'x {_INFIX[op]} y'}, {', '.join(operands)})"
         if op == "div":

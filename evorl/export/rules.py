@@ -82,8 +82,16 @@ def _round(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[A
 
 
 def _integer_power(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
-    shape, dtype = output_of(eqn, dims)
-    return [graph.add("pow", [inputs[0], np.asarray(eqn.params["y"], dtype)], shape, dtype)]
+    (shape, dtype), power = output_of(eqn, dims), eqn.params["y"]
+    if np.dtype(dtype).kind == "f" or power < 1:
+        return [graph.add("pow", [inputs[0], np.asarray(power, dtype)], shape, dtype)]
+    result, factor = None, inputs[0]  # runtimes compute powers in floating point, which is inexact for large integers
+    while power:
+        if power % 2:
+            result = factor if result is None else graph.add("mul", [result, factor], shape, dtype)
+        power //= 2
+        factor = graph.add("mul", [factor, factor], shape, dtype) if power else factor
+    return [result]
 
 
 def _power_of_two(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:

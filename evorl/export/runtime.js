@@ -4,7 +4,6 @@ const zip = (f, a, b) => {
   if (a.length === b.length) return a.map((x, i) => f(x, b[i]));
   return a.length === 1 ? b.map(y => f(a[0], y)) : a.map(x => f(x, b[0]));
 };
-const power = (x, n) => { let out = 1; for (; n > 0; n >>>= 1, x = Math.imul(x, x)) if (n & 1) out = Math.imul(out, x); return out; };
 const wrap = (Kind, a) => Float64Array.from(Kind.from(a));  // integers beyond the range of their type, as in JAX
 const at = (a, i) => a[a.length === 1 ? 0 : i];
 const where = (c, a, b, size) => new Float64Array(size).map((_, i) => at(c, i) ? at(a, i) : at(b, i));

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -16,6 +17,7 @@ from evorl.export.javascript import RUNTIME, function_text
 from evorl.export.trace import traced_graph
 from tests.support.array_functions import FUNCTIONS, rows_of
 from tests.support.errors import raises_naming
+from tests.support.node import run_node
 
 
 def test_all_functions_compute_the_same(tmp_path: Path) -> None:
@@ -37,6 +39,16 @@ def test_all_functions_compute_the_same(tmp_path: Path) -> None:
     output = json.loads(done.stdout)
     for name, values in expected.items():
         np.testing.assert_allclose(output[name], values, rtol=2e-6, atol=2e-6, err_msg=name)
+
+
+def test_products_of_integers_wrap_around(tmp_path: Path) -> None:
+    numbers = np.array([123456789, 987654321, 3], np.int32)
+    graph = traced_graph(lambda x: [jnp.prod(x)], [jax.ShapeDtypeStruct((3,), np.int32)], None)
+    program = f"{RUNTIME}{function_text('product', graph, ['x'], ['y'])}"
+    output = run_node(
+        f"{program}console.log(product({{x: Float64Array.from({numbers.tolist()})}}).y[0])", folder=tmp_path
+    )
+    assert int(output) == int(jnp.prod(numbers))
 
 
 def test_what_has_no_form_is_told() -> None:

@@ -42,7 +42,7 @@ def wrapped(x: jax.Array) -> jax.Array:
     n, large = whole.astype(jnp.uint8), np.arange(2**32 - x.size, 2**32, dtype=np.uint32)
     powers = [(whole + 123456789) ** i for i in (2, 3, 7)]
     hashed = (n.astype(jnp.uint32) * np.uint32(2654435761) ^ np.uint32(0xFFFF0000)) + large
-    rest = [jnp.prod(jnp.stack(powers), axis=0) % 1000, *(power % 1000 for power in powers)]
+    rest = [power % 1000 for power in powers]
     return jnp.stack([n - np.uint8(200), n * n, hashed % 1000, hashed > np.uint32(2**31), *rest]).astype(jnp.float32)
 
 
