@@ -88,8 +88,8 @@ def as_hydra_overrides(arguments: Sequence[str]) -> list[str]:
     The short form also sets the name, which a config file might set to another one. The long form also chooses the
     group, which has the settings of this kind. A command with ``-m`` does not change, but the ones of its runs do.
     """
-    in_sweep = bool(set(arguments) & set(SWEEP_FLAGS))
-    values = {} if in_sweep else dict(argument.partition("=")[::2] for argument in arguments)
+    parts = [] if set(arguments) & set(SWEEP_FLAGS) else [argument.partition("=") for argument in arguments]
+    values = {name: value for name, _, value in parts}
     implied = {f"{key}.name": value for key, value in values.items() if NAMED.fullmatch(key)}
     implied |= {match[1]: value for key, value in values.items() if (match := _KIND.fullmatch(key))}
     added = [f"{key}={x}" for key, x in implied.items() if key not in values and x not in ("", "null") and x[0] != "{"]
