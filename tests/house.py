@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # stored compile times and the MLflow recorder (860), the panel of notebooks (130), by the rule of secrets, limits of
 # downloads and advice for general defaults (480), and by silent faults of resumed sweeps, rewards of recorded and
 # encoded steps, and last frames of simulators (54). Fixes of 40 more silent faults in exports, sweeps, searches,
-# commands and environments added 146 lines. A training enters 91 lines of the last two groups, in two files; the last
+# commands and environments added 153 lines. A training enters 91 lines of the last two groups, in two files; the last
 # 21 are for equal forms of optimizer= and archive=, and for settings without effect. Two functions of a launcher
 # receive a DictConfig from Hydra.
 BARS: dict[str, float] = {
@@ -59,7 +59,7 @@ BARS: dict[str, float] = {
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 7,
-    "lines of the package": 75402,
+    "lines of the package": 75409,
     "breaches of the rules of English": 0,
 }
 # Target values of measures.

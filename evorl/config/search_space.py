@@ -135,11 +135,18 @@ def _checked_bounds(bounds: Any, workflow: PyTreeNode, path: str) -> tuple[float
 
 
 def range_of_number(workflow: PyTreeNode, path: str) -> str | None:
-    """Return the interval declared for a number, or for the schedule that contains it; ``None`` if undeclared."""
+    """Return the interval declared for a number, or for the schedule that contains it; ``None`` if undeclared.
+
+    Raises:
+        ValueError: the number is not a setting of its class, which may inherit it without using it.
+    """
     above, _, name = path.rpartition(".")
     node = _follow(workflow, above)
     if isinstance(node, Schedule | ExponentialScheduleSpec) and name in ("start", "end", "init", "final"):
         return range_of_number(workflow, above)
+    field = getattr(node, "__dataclass_fields__", {}).get(name)
+    if field is not None and not field.metadata.get("setting", True):
+        raise ValueError(f"{path} has no effect in {type(node).__name__}: remove it.")
     return declared_ranges(type(node)).get(name)
 
 

@@ -86,6 +86,11 @@ def test_numbers_of_a_row_are_leaves_and_checked(rows: SideBySideWorkflow) -> No
         SideBySideWorkflow.of(rows.inner, ["agent.clip"], [[0.1]], [0])
 
 
+def test_a_number_without_effect_is_refused() -> None:
+    with raises_naming(ValueError, "agent.support_low", "no effect in TQCAgent"):
+        numbers_side_by_side(small("tqc", "Pendulum-v1"), {"agent.support_low": -10.0})
+
+
 def test_rows_have_the_losses_of_their_workflow() -> None:
     inner = small("sac")
     assert "critic_loss" in loss_names(SideBySideWorkflow.of(inner, (), (), (0, 1), 1)) == loss_names(inner)
