@@ -18,7 +18,8 @@ def random_task(task: LearningTask) -> LearningTask:
     """Return the training of ``agent=random`` in the environment of a task."""
     environment = environment_of(task)
     overrides = ("agent=random", f"env={environment}", f"total_timesteps={_STEPS}", f"eval_interval={_STEPS}")
-    return LearningTask(f"random/{environment}", f"random actions, {environment}", overrides, threshold=0.0)
+    name, title = f"random/{environment}", f"random actions, {environment}"
+    return LearningTask(name, title, overrides, threshold=0.0, within_timesteps=_STEPS)
 
 
 def random_return(task: LearningTask, results: Mapping[str, Any]) -> dict[str, Any]:
