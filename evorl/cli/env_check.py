@@ -52,7 +52,8 @@ def _check(factory: str, settings: dict[str, Any]) -> Trial:
     if single is not None:
         _refuse(factory, list(env_problems(single)))
     seconds = time.perf_counter() - started
-    limit = settings["arguments"].get("max_episode_steps", settings["max_episode_steps"])
+    limits = (settings["max_episode_steps"], settings["arguments"].get("max_episode_steps"))
+    limit = next((limit for limit in limits if limit is not None), None)
     if limit is None and single is not None and single.max_episode_steps is None:
         limit = max(1, settings["steps"] // 2)
     env = create_env(

@@ -149,9 +149,10 @@ def test_the_contract_is_checked_with_options_and_with_any_arguments(
     assert_names(capsys.readouterr().out, "contract      satisfied", "4 episodes ended")
 
 
-def test_a_limit_among_the_arguments_is_kept() -> None:
-    trial = check_env_from_arguments([f"{MODULE}:Walk", "arguments={max_episode_steps: 2}", *FEW])
-    assert trial.lengths.tolist() == [2] * len(trial.lengths)
+@pytest.mark.parametrize(("more", "limit"), [([], 2), (["max_episode_steps=3"], 3)])
+def test_a_limit_among_the_arguments_applies_without_the_option(more: list[str], limit: int) -> None:
+    trial = check_env_from_arguments([f"{MODULE}:Walk", "arguments={max_episode_steps: 2}", *FEW, *more])
+    assert trial.lengths.tolist() == [limit] * len(trial.lengths)
 
 
 def test_random_actions_respect_the_mask(capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,7 +85,7 @@ def test_any_optimizer_goes_down_a_quadratic(name: str) -> None:
     """Every optimizer decreases a quadratic with a changing learning rate in one program."""
     loss = lambda params: sum(jnp.sum(jnp.square(x)) for x in jax.tree.leaves(params))  # noqa: E731
     rate = 0.02 if name == "rprop" else Schedule(0.02, 0.01)
-    optimizer = Optimizer(name, learning_rate=rate)  # pyright: ignore[reportArgumentType]
+    optimizer = Optimizer(name, learning_rate=rate)  # pyright: ignore[reportArgumentType]  # each name is a literal
 
     def step(carry: tuple, progress: jax.Array) -> tuple:
         params, state = carry
@@ -102,7 +102,7 @@ def test_a_schedule_has_an_effect_or_is_refused(name: str) -> None:
         with raises_naming(ValueError, "rprop", "learning_rate", "number"):
             Optimizer(name, learning_rate=Schedule(0.02, 0.01))
         return
-    optimizer = Optimizer(name, learning_rate=Schedule(0.02, 0.01))  # pyright: ignore[reportArgumentType]
+    optimizer = Optimizer(name, learning_rate=Schedule(0.02, 0.01))  # pyright: ignore[reportArgumentType]  # a literal
     state = optimizer.init(PARAMS)
     early, late = (optimizer.apply(GRADIENTS, state, PARAMS, progress)[0]["w"] - PARAMS["w"] for progress in (0.0, 1.0))
     np.testing.assert_allclose(late, 0.5 * early, rtol=0.1)

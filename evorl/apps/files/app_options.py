@@ -54,8 +54,7 @@ class Options:
 
     def _of_server(self, name: str, default: Any = None) -> Any:
         """Return an entry of ``server`` in app.yaml, or the value of the environment variable that it names."""
-        variable = self.get(f"server/{name}_by_env_var")
-        return os.environ.get(str(variable)) or self.get(f"server/{name}", default)
+        return os.environ.get(self.get(f"server/{name}_by_env_var", "")) or self.get(f"server/{name}", default)
 
 
 def read_options(arguments: Sequence[str] | None = None) -> Options:
