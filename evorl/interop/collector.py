@@ -174,8 +174,6 @@ class Collector:
         return own_copy(as_start(self.env.reset(seed=None if seed is None else int(fold_seeds(seed)))))
 
 
-def _checked(reward: Any, termination: Any, truncation: Any) -> tuple[Any, bool, bool]:
-    """Return a copy of the reward, which must be a scalar, and both flags; otherwise raise ``HostEnvError``."""
-    plain = reward.item() if type(reward) is np.ndarray and not reward.shape else reward
-    as_reward(plain)
-    return own_copy(plain), as_flag(termination, "terminated"), as_flag(truncation, "truncated")
+def _checked(reward: Any, termination: Any, truncation: Any) -> tuple[float, bool, bool]:
+    """Return the reward, which must be a scalar, as a float, and both flags; otherwise raise ``HostEnvError``."""
+    return as_reward(reward), as_flag(termination, "terminated"), as_flag(truncation, "truncated")

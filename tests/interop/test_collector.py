@@ -143,9 +143,15 @@ class _Tensor(np.ndarray):
     """Array of another framework, which NumPy can read."""
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_returns_are_sums_in_float64(dtype: Any) -> None:
+    env = _ReusesAll(lambda zero: zero.astype(dtype) + dtype(0.1))
+    collected = Collector(env).collect(HostAgent(env.action_space), 9)
+    assert collected.episode_returns == [collected.transitions.rewards.sum(dtype=np.float64)]
+
+
 def test_rewards_of_another_framework_are_stored_as_they_were() -> None:
-    env = _ReusesAll(lambda reward: reward.view(_Tensor))
-    collected = Collector(env).collect(HostAgent(CountingEnv(1).action_space), 3)
+    collected = Collector(_ReusesAll(lambda x: x.view(_Tensor))).collect(HostAgent(CountingEnv(1).action_space), 3)
     np.testing.assert_array_equal(collected.transitions.rewards, [1.0, 2.0, 3.0])
 
 
