@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -54,7 +55,7 @@ class LabTraining(TrainingBase):
             )
         self.repeat = int(options.get("environment/action_repeat", 4))
         self.frames = options.get("environment/frames", {})
-        self.seed = options.seed
+        self.seeds = random.Random(options.seed)
         sizes = {name: str(options.get(f"environment/{name}", 84)) for name in ("width", "height")}
         config = {**sizes, "fps": str(options.get("environment/fps", 60))}
         make_lab = _lab() if make_lab is None else make_lab
@@ -62,7 +63,7 @@ class LabTraining(TrainingBase):
 
     def episode(self, number: int) -> float:
         """Play one episode and return the sum of rewards. The terminal state has no observation."""
-        self.lab.reset(**({} if self.seed is None else {"seed": self.seed + number}))
+        self.lab.reset(seed=self.seeds.randrange(2**31))
         total = 0.0
         action = self.agent.update(None, self.screen(), False)
         while True:

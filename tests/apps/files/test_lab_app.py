@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evorl.apps.files.app_options import Options
 from evorl.apps.files.lab_app import ACTIONS, LabTraining
 from tests.support.apps import options_for
 from tests.support.rlx_server import BanditServer
@@ -52,13 +53,25 @@ def test_an_episode_of_a_level_ends_without_a_state(server: BanditServer) -> Non
         {"width": "84", "height": "84", "fps": "60"},
     )
     assert lab.steps == 6 * [(ACTIONS["forward"], 4)]
-    assert lab.seeds == [0, 1]
+    assert len(set(lab.seeds)) == 2
     updates = [message for message in server.messages if message["command"] == "update"]
     assert [update["terminal"] for update in updates[:4]] == [False, False, False, True]
     assert updates[3]["state"] is None
     assert updates[3]["reward"] == 1.5
     assert np.asarray(updates[0]["state"]).shape == (42, 42, 1)
     assert server.metrics("episode_reward") == [4.5, 4.5]
+
+
+def test_simulators_play_different_episodes_in_a_reproducible_order(server: BanditServer) -> None:
+    server.action = 0
+    seeds = []
+    for number in (0, 1, 0):
+        options = options_for(server.port, 3, action_space={"n": 3}, frames={"size": 4}, seed=5)
+        training = LabTraining(Options({**options.values, "number": number}), Lab)
+        training.run()
+        seeds.append(training.lab.seeds)
+    assert seeds[0] == seeds[2]
+    assert len({*seeds[0], *seeds[1]}) == 6
 
 
 @pytest.mark.parametrize(
