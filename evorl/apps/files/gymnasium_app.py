@@ -74,9 +74,8 @@ def make_env(options: Options) -> Any:
         shown = {"render_mode": "human"} if options.get("show_ui") else {}
         record = options.get("environment/record")
         shown = {"render_mode": "rgb_array"} if record else shown
-        env = gymnasium.make(name, **{**options.get("environment/arguments", {}), **shown})
-        if options.get("environment/limit"):
-            env = gymnasium.wrappers.TimeLimit(env, int(options.get("environment/limit")))
+        limit = {"max_episode_steps": options.get("environment/limit") or None}
+        env = gymnasium.make(name, **{**limit, **options.get("environment/arguments", {}), **shown})
         return gymnasium.wrappers.RecordVideo(env, str(record)) if record else env
     except ImportError as error:
         extra = "gymnasium[atari]" if error.name == "ale_py" else "gymnasium[classic-control,other]"

@@ -51,6 +51,14 @@ def test_a_limit_of_steps_truncates_and_steps_may_be_held(server: BanditServer) 
     assert (updates[-1]["terminal"], updates[-1]["truncated"]) == (True, True)
 
 
+@pytest.mark.parametrize("limit", [150, 250])
+def test_a_limit_replaces_the_environments_own(limit: int) -> None:
+    env = make_env(options_for(1, name="MountainCar-v0", limit=limit))
+    env.reset(seed=0)
+    assert next(n for n in range(1, 300) if env.step(1)[3]) == limit
+    env.close()
+
+
 def test_other_spaces_than_the_file_says_end_it_with_what_to_write(
     server: BanditServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
