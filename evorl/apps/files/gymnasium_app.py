@@ -76,7 +76,8 @@ def make_env(options: Options) -> Any:
         shown = {"render_mode": "rgb_array"} if record else shown
         limit = {"max_episode_steps": options.get("environment/limit") or None}
         env = gymnasium.make(name, **{**limit, **options.get("environment/arguments", {}), **shown})
-        return gymnasium.wrappers.RecordVideo(env, str(record)) if record else env
+        prefix = f"environment-{options.get('number', 0)}"
+        return gymnasium.wrappers.RecordVideo(env, str(record), name_prefix=prefix) if record else env
     except ImportError as error:
         extra = "gymnasium[atari]" if error.name == "ale_py" else "gymnasium[classic-control,other]"
         stop(f"this environment needs a package that is not installed ({error}): pip install '{extra}'")

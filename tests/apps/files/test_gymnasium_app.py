@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
+from evorl.apps.files.app_options import Options
 from evorl.apps.files.gymnasium_app import GymnasiumTraining, make_env, seen, spaces_of
 from tests.support.apps import options_for
 from tests.support.optional_packages import need
@@ -57,6 +59,14 @@ def test_a_limit_replaces_the_environments_own(limit: int) -> None:
     env.reset(seed=0)
     assert next(n for n in range(1, 300) if env.step(1)[3]) == limit
     env.close()
+
+
+def test_simulators_write_separate_videos(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+    monkeypatch.setattr(gymnasium.wrappers, "RecordVideo", lambda env, *where, **names: written.append((where, names)))
+    for number in (0, 1):
+        make_env(Options({"environment": {"name": "CartPole-v1", "record": "videos"}, "number": number}))
+    assert written[0] != written[1]
 
 
 def test_other_spaces_than_the_file_says_end_it_with_what_to_write(
