@@ -104,7 +104,7 @@ def create_wrapped_craftax_env(env_name: str, **options: Any) -> VectorEnv:
     """
     shared, arguments = split_options(options)
     env, limit = _make_adapter(env_name, as_hashable(arguments))
-    return wrap_env(env, **{"max_episode_steps": limit, **{k: v for k, v in shared.items() if v is not None}})
+    return wrap_env(env, limit, **shared)
 
 
 @functools.lru_cache(maxsize=16)

@@ -149,9 +149,7 @@ def create_wrapped_jumanji_env(
     """
     shared, arguments = split_options(options)
     env, limit = _make_adapter(env_name, as_hashable(arguments), as_hashable(generator or {}))
-    if shared.get("max_episode_steps") is None:
-        shared["max_episode_steps"] = limit
-    return wrap_env(env, **shared)
+    return wrap_env(env, limit, **shared)
 
 
 @functools.lru_cache(maxsize=64)

@@ -24,7 +24,7 @@ from evorl.envs.wrappers.reward import (
 from evorl.envs.wrappers.skill import SkillWrapper
 
 
-def wrap_env(env: Env, **options: Any) -> VectorEnv:
+def wrap_env(env: Env, limit: int | None = None, **options: Any) -> VectorEnv:
     """Apply the standard wrappers to ``env``, and return a vector environment.
 
     From inside to outside: physics randomization, skills, action conversion (unless agents act in the environment's own
@@ -34,24 +34,24 @@ def wrap_env(env: Env, **options: Any) -> VectorEnv:
 
     Args:
         env: a single environment without standard wrappers.
-        **options: the fields of ``EnvOptions``.
+        limit: default of ``max_episode_steps``, in environment steps; ``None`` for no limit.
+        **options: the fields of ``EnvOptions``; ``None`` means the default.
 
     Raises:
         TypeError: ``env`` is a vector environment, or a ``OneEpisodeWrapper``.
         ValueError: an option is unknown, invalid or not supported by ``env``; or ``env`` violates ``Env``'s contract.
     """
     check_options("wrap_env", options, ())
-    chosen = EnvOptions(**options)
+    chosen = EnvOptions(**dict[str, Any](max_episode_steps=limit) | {k: v for k, v in options.items() if v is not None})
     if isinstance(env, Env) and not type(env).__module__.startswith("evorl."):  # tests check evorl's own environments
         check_env(env)
-    limit = None if chosen.max_episode_steps is None else -(-chosen.max_episode_steps // chosen.action_repeat)
     cls = VECTOR_ENVS[as_autoreset_mode(chosen.autoreset_mode)]
     setter = None if chosen.goal_setter is None else make_goal_setter(chosen.goal_setter)
     if chosen.randomization is not None:
         env = randomized(env, chosen.randomization)
     if chosen.skills is not None or chosen.skill is not None:
         env = _with_skills(env, chosen)
-    return cls(put_wrappers(env, chosen, limit), chosen.parallel, setter)
+    return cls(put_wrappers(env, chosen), chosen.parallel, setter)
 
 
 def _with_skills(env: Env, chosen: EnvOptions) -> Env:
@@ -67,13 +67,13 @@ def _with_skills(env: Env, chosen: EnvOptions) -> Env:
     return SkillWrapper(env, chosen.skills, chosen.skill)
 
 
-def put_wrappers(env: Env, chosen: EnvOptions, limit: int | None) -> Env:
-    """Apply all wrappers of ``chosen`` except randomization and skills; ``limit`` is the time limit in actions."""
+def put_wrappers(env: Env, chosen: EnvOptions) -> Env:
+    """Apply all wrappers of ``chosen`` except randomization and skills."""
     if action_conversion(env.action_space) is not None:
         env = ActionConversionWrapper(env)
     if chosen.action_repeat > 1:
         env = ActionRepeatWrapper(env, chosen.action_repeat, chosen.max_episode_steps)
-    env = EpisodeWrapper(env, limit)
+    env = EpisodeWrapper(env, chosen.max_episode_steps and -(-chosen.max_episode_steps // chosen.action_repeat))
     if chosen.channels == "first":
         env = ChannelsLastWrapper(env)
     if chosen.flatten_obs:

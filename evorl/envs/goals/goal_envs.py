@@ -39,8 +39,7 @@ def create_wrapped_goal_env(env_name: str, **options: Any) -> VectorEnv:
     function = load(path)
     check_options(f"goal/{env_name}", arguments, parameter_names(function))
     env = _make(function, as_hashable(arguments))
-    default_limit = env.obs_space.spaces["observation"].shape[0] if limit is None else limit
-    return wrap_env(env, **{"max_episode_steps": default_limit, **{k: v for k, v in shared.items() if v is not None}})
+    return wrap_env(env, limit or env.obs_space.spaces["observation"].shape[0], **shared)
 
 
 @functools.lru_cache(maxsize=16)
