@@ -123,6 +123,8 @@ class EnvPoolVectorEnv(HostVectorEnv):
             the first ``reset`` creates a pool; later calls reset the simulators of that pool, and ignore the seeds.
     """
 
+    has_channels_last = True
+
     def __init__(self, task: EnvPoolTask, num_envs: int, num_threads: int = 0, reseed: bool = True) -> None:
         self.num_envs = positive(num_envs, "num_envs")
         self.obs_space, self.action_space = task.obs_space, task.action_space

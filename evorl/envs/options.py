@@ -35,7 +35,7 @@ class EnvOptions:
         reward_scale: factor of the reward; ``None`` for 1.
         sparse_reward_interval: number of steps over which rewards are summed; the sum is the reward of the last of
             these steps, or of the last step of the episode, and other rewards are 0. ``None`` changes nothing.
-        channels: axis of the channels in the library's images: ``last``, or ``first``, which moves them to the end.
+        channels: axis of the channels of images: ``last``, or ``first``, which moves them to the end (EnvPool: always).
         flatten_obs: true one-hot encodes discrete entries, and joins all but an ``action_mask`` into one vector.
             ``None`` only one-hot encodes discrete entries (``Discrete``, ``MultiDiscrete``); false changes nothing.
         observed: indices of the components of a flat observation that the agent sees; ``None`` for all.

@@ -11,6 +11,7 @@ import pytest
 
 from evorl.envs.action_conversion import ActionConversion
 from evorl.envs.envpool import EnvPoolTask, EnvPoolVectorEnv, make_envpool_simulators
+from evorl.envs.factory import create_env
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import Box, DictSpace, Discrete
@@ -74,6 +75,12 @@ def test_pictures_have_their_channels_last() -> None:
     obs = env.step(np.array([2, 3]))[0]
     assert start.shape == obs.shape == (2, 84, 84, 4)
     np.testing.assert_array_equal(obs[..., :3], start[..., 1:])  # the previous frames except for the oldest
+
+
+@pytest.mark.parametrize("host", ["loop", "compiled"])
+def test_channels_are_moved_only_once(host: str) -> None:
+    envs = [create_env("envpool/Pong-v5", host=host, channels=channels) for channels in ("last", "first")]
+    assert envs[0].obs_space == envs[1].obs_space == Box(0, 255, (84, 84, 4), np.uint8)
 
 
 def test_several_choices_stay_several_for_the_pool() -> None:

@@ -95,7 +95,8 @@ class HostBackedEnv(VectorEnv):
             row = wrap_goals(row, main.goal_task)
         if repeats > 1:
             row = ActionRepeatWrapper(row, repeats, on_host=True)
-        of_row = dataclasses.replace(options, action_repeat=1, max_episode_steps=None)
+        channels = "last" if main.has_channels_last else options.channels
+        of_row = dataclasses.replace(options, action_repeat=1, max_episode_steps=None, channels=channels)
         super().__init__(put_wrappers(row, of_row), options.parallel)
         self._num_agents = main.num_agents  # the wrappers process each agent separately
         self._saved = main.get_state()

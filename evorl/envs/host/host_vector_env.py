@@ -37,6 +37,7 @@ class HostVectorEnv(abc.ABC):
             evorl uses the goal that the simulator returns at the start of an episode, and computes the rewards, unless
             actions are repeated.
         seed_bits: number of bits of seeds: 31, which any library accepts, or 64.
+        has_channels_last: true if images always have channels last, also if the library has them first.
         is_remote: true if the simulators connect over the network, so that ``step`` raises an error.
     """
 
@@ -49,6 +50,7 @@ class HostVectorEnv(abc.ABC):
     info_spec: Mapping[str, tuple[tuple[int, ...], Any]] = MappingProxyType({})
     goal_task: Any = None
     seed_bits: int = 31
+    has_channels_last: bool = False
     is_remote: bool = False
 
     @abc.abstractmethod
