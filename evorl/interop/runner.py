@@ -49,7 +49,7 @@ class Runner:
             ``agent.step`` returns extras, ``replay`` needs them as ``extra_columns``.
         burn_in: number of random steps before the warm-up that are not stored, for example to initialize an
             environment's running statistics.
-        eval_env: environment for evaluations; by default a copy of ``env``. Required for a ``HostVectorEnv``.
+        eval_env: environment for evaluations; by default new copies of ``env``. Required for a ``HostVectorEnv``.
         num_steps: number of steps in a transition, see ``Collector``.
         done_means: meaning of ``dones``, see ``Collector``.
         info_names: entries of the environment's ``info`` to store.
@@ -199,12 +199,11 @@ class Runner:
         Raises:
             ValueError: ``eval_env`` is not set, and the environment cannot be copied.
         """
-        if self._eval_env is None:
-            self._eval_env = _copy_of(self.collector.env)
+        env = _copy_of(self.collector.env) if self._eval_env is None else self._eval_env
         seed = int(np.random.SeedSequence([self._eval_seed, self._num_evaluations]).generate_state(1)[0])
         self._num_evaluations += 1
         keep_steps = min(self._keep_episodes, num_episodes)
-        return jax.device_get(play_on_host(self._eval_env, self.agent, num_episodes, seed, keep_steps).summary())
+        return jax.device_get(play_on_host(env, self.agent, num_episodes, seed, keep_steps).summary())
 
     def run(
         self, num_rollouts: int, *, eval_every: int = 0, eval_episodes: int = 10, log_every: int = 0

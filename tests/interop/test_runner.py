@@ -38,6 +38,26 @@ class _Rows(Recorder):
         self.rows.append(dict(row))
 
 
+class _Running(CountingEnv):
+    """Environment with running statistics: an episode starts with the number of steps of all episodes."""
+
+    def reset(self, **arguments: Any) -> tuple[np.ndarray, dict]:
+        super().reset(**arguments)
+        return np.float32([self.num_steps]), {}
+
+
+def test_evaluations_use_the_running_statistics_of_the_training_environment() -> None:
+    class Agent(HostAgent):
+        def eval_step(self, obs: Any) -> Any:
+            seen.append(int(obs[0]))
+            return 0
+
+    seen: list[int] = []
+    env = _Running(1)
+    Runner.on_policy(env, Agent(env.action_space), rollout_length=4).run(3, eval_every=1, eval_episodes=1)
+    assert seen == [0, 4, 8, 12]
+
+
 @pytest.mark.parametrize(("eval_every", "evaluated"), [(4, [0, 4, 8, 10]), (5, [0, 5, 10]), (0, [])])
 def test_rollouts_updates_and_evaluations_are_as_many_as_asked_for(eval_every: int, evaluated: list[int]) -> None:
     env, eval_env, agent, recorder = CountingEnv(6), CountingEnv(6), TracingAgent(), _Rows()
