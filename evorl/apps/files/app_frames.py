@@ -28,6 +28,8 @@ def small_frame(
         pixels = pixels[..., None]
     if crop is not None:
         top, left, height, width = crop
+        if min(crop) < 0 or top + height > len(pixels) or left + width > pixels.shape[1]:
+            raise ValueError(f"crop, [top, left, height, width], is {[*crop]}, beyond the frame {[*pixels.shape[:2]]}")
         pixels = pixels[top : top + height, left : left + width]
     if grey and pixels.shape[-1] == 3:
         pixels = (pixels @ _GRAY)[..., None]
