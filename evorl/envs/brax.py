@@ -99,9 +99,8 @@ def create_wrapped_brax_env(env_name: str, *, backend: str | None = None, **opti
         ImportError: brax is not installed.
     """
     shared, arguments = split_options(options)
-    return wrap_env(
-        make_brax_adapter(env_name, backend, as_hashable(arguments)), **{"max_episode_steps": 1000, **shared}
-    )
+    adapter = make_brax_adapter(env_name, backend, as_hashable(arguments))
+    return wrap_env(adapter, **{"max_episode_steps": 1000, **shared})
 
 
 @functools.lru_cache(maxsize=16)
