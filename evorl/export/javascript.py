@@ -145,9 +145,7 @@ class _Writer:
             turned = [*(i for i in range(len(x.shape)) if i not in axes), *axes]
             first = self._view(first, x.shape, [x.shape[i] for i in turned], [steps[i] for i in turned])
             if op == "reduce":
-                is_exact = params["kind"] == "prod" and node.output.dtype.name in _INTEGERS
-                function = "Math.imul" if is_exact else f"(x, y) => {_REDUCE[params['kind']]}"
-                return f"reduce({function}, {first}, {size})"
+                return f"reduce((x, y) => {_REDUCE[params['kind']]}, {first}, {size})"
             return f"best((x, y) => {'x > y' if op == 'argmax' else 'x < y'}, {first}, {size})"
         raise NoRule(f"the policy uses {op}, which format=html does not support, unlike format=onnx, numpy or jax.")
 

@@ -232,11 +232,11 @@ class _Writer:
         raise NoRule(f"the policy uses {op}, which ONNX does not support, unlike format=numpy and format=jax.")
 
     def _reduced(self, node: Node, x: str) -> str:
-        params, is_bool = node.params, node.inputs[0].dtype == np.bool_
-        if is_bool:
-            x = self.add("Cast", [x], to=self._kind(np.dtype(np.int32)))
+        params, is_whole = node.params, node.inputs[0].dtype.kind in "biu"
+        if is_whole:  # onnxruntime saturates sums and products of int32, and reduces no narrow integers
+            x = self.add("Cast", [x], to=self._kind(np.dtype(np.int64)))
         x = self.add(_REDUCE[params["kind"]], [x, self.integers(*params["axes"])], keepdims=0)
-        return self.add("Cast", [x], to=self._kind(node.output.dtype)) if is_bool else x
+        return self.add("Cast", [x], to=self._kind(node.output.dtype)) if is_whole else x
 
     def _kind(self, dtype: np.dtype) -> int:
         return self.onnx.helper.np_dtype_to_tensor_dtype(dtype)

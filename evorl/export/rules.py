@@ -100,10 +100,17 @@ def _power_of_two(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) ->
 
 
 def _reduce(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
-    axes = tuple(int(axis) for axis in eqn.params["axes"])
+    axes, kind = tuple(int(axis) for axis in eqn.params["axes"]), REDUCTIONS[eqn.primitive.name]
+    (shape, dtype), x = output_of(eqn, dims), inputs[0]
     if not axes:
-        return inputs[:1]
-    return [graph.add("reduce", inputs, *output_of(eqn, dims), kind=REDUCTIONS[eqn.primitive.name], axes=axes)]
+        return [x]
+    if kind != "prod" or dtype.kind == "f" or not all(x.shape[axis] for axis in axes):
+        return [graph.add("reduce", inputs, shape, dtype, kind=kind, axes=axes)]
+    for axis in axes:  # as in ``_integer_power``: runtimes compute such products in floating point
+        x, *factors = _parts(graph, x, axis, [1] * x.shape[axis])
+        for factor in factors:
+            x = graph.add("mul", [x, factor], x.shape, dtype)
+    return [graph.reshape(x, shape)]
 
 
 def _index_of(op: str) -> Rule:

@@ -46,6 +46,16 @@ def wrapped(x: jax.Array) -> jax.Array:
     return jnp.stack([n - np.uint8(200), n * n, hashed % 1000, hashed > np.uint32(2**31), *rest]).astype(jnp.float32)
 
 
+def reduced_integers(x: jax.Array) -> jax.Array:
+    """Sums, products and extrema of integers of several widths, also beyond their range."""
+    whole = jnp.round(x * 50.0).astype(jnp.int32) * 20_000_003 | 1
+    kinds = [whole, whole.astype(jnp.uint32), whole.astype(jnp.int16), whole.astype(jnp.uint8)]
+    sums = [n.sum(axis=(0, 2), dtype=n.dtype) for n in kinds]
+    products = [n.prod(axis=(0, 2), dtype=n.dtype) for n in kinds]
+    rest = [n.max(axis=(0, 2)) for n in kinds] + [n.min(axis=(0, 2)) for n in kinds]
+    return jnp.stack([n.astype(jnp.int32) % 1000 for n in (*sums, *products, *rest)])
+
+
 FUNCTIONS: dict[str, tuple[Callable[[jax.Array], jax.Array], tuple[int, ...]]] = {
     "wrapped": (wrapped, (18,)),
     "empty_part": (lambda x: jnp.concatenate([x[:, :0], x, x[:, 1:]], axis=1), (3, 2)),
@@ -62,6 +72,7 @@ FUNCTIONS: dict[str, tuple[Callable[[jax.Array], jax.Array], tuple[int, ...]]] =
         lambda x: jnp.stack([x.sum(), x.max(), x.min(), x.prod(), (x > -2).all() * 1.0, (x > 1).any() * 1.0]),
         (2, 3),
     ),
+    "reduced_integers": (reduced_integers, (2, 3, 4)),
     "reduced_axes": (lambda x: x.sum(axis=(0, 2)) + x.max(axis=(0, 2)), (2, 3, 4)),
     "choices": (lambda x: jnp.stack([jnp.argmax(x, axis=0), jnp.argmin(x, axis=0)]).astype(jnp.int32), (3, 4)),
     "moved": (lambda x: jnp.transpose(x, (2, 0, 1))[::-1, :, 1:].reshape(-1), (2, 3, 4)),
