@@ -94,6 +94,14 @@ def _integer_power(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -
     return [result]
 
 
+def _power(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    (base, exponent), (shape, dtype) = inputs, output_of(eqn, dims)
+    if exponent.dtype != dtype:  # NumPy's result of a float32 and an int32 is float64
+        is_known = isinstance(exponent, np.ndarray)
+        exponent = exponent.astype(dtype) if is_known else graph.add("cast", [exponent], exponent.shape, dtype)
+    return [graph.add("pow", [base, exponent], shape, dtype)]
+
+
 def _power_of_two(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
     shape, dtype = output_of(eqn, dims)
     return [graph.add("pow", [np.asarray(2, dtype), inputs[0]], shape, dtype)]
@@ -283,6 +291,7 @@ RULES: dict[str, Rule] = {
     "integer_pow": _integer_power,
     "iota": _iota,
     "pad": _pad,
+    "pow": _power,
     "reduce_window_max": pool,
     "rev": _reverse,
     "round": _round,

@@ -62,6 +62,10 @@ FUNCTIONS: dict[str, tuple[Callable[[jax.Array], jax.Array], tuple[int, ...]]] =
     "elementwise": (lambda x: jnp.exp(-x) + jnp.log1p(x * x) + lax.rsqrt(x * x + 1.0) - jnp.sin(x) * jnp.cos(x), (6,)),
     "roundings": (lambda x: jnp.floor(x) + jnp.ceil(x * 3.0) + jnp.round(x * 2.0) + lax.sign(x), (6,)),
     "powers": (lambda x: x**3 + jnp.abs(x) ** 1.5 + jnp.exp2(x) + jnp.expm1(x) + jnp.sqrt(jnp.abs(x)), (6,)),
+    "integer_exponents": (
+        lambda x: jnp.power(x, jnp.arange(6)) + jnp.power(jnp.abs(x) + 1.0, jnp.round(x).astype(jnp.int32)),
+        (6,),
+    ),
     "error_function": (lambda x: jax.nn.gelu(x, approximate=False) + lax.erf(4.0 * x), (6,)),
     "comparisons": (lambda x: jnp.where((x > 0) & ~(x >= 1.0) | (x != x), x, -x) + (x <= 0.3), (6,)),
     "finite": (lambda x: jnp.where(jnp.isfinite(1.0 / jnp.floor(x)), x, 7.0), (6,)),
