@@ -86,7 +86,7 @@ def _prepared(spec: RunSpec, workflow: Workflow, resumed: RunFolder | None) -> P
     served, beginning = None, None
     if spec.kind is RunKind.REMOTE:
         workflow = with_training_server(workflow, spec)
-    elif spec.kind is RunKind.TRAINING and spec.serve is not None:
+    elif spec.serve is not None and not workflow.env.is_remote:
         refuse_serve_settings()
     if not resumed:
         refuse_idle_training(workflow)

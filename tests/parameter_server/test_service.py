@@ -163,6 +163,11 @@ def test_simulators_come_to_workers_and_none_to_the_server() -> None:
         parameter_service(workflow_from_config({**config, "eval_interval": 100}), spec)
 
 
+def test_settings_of_simulators_need_simulators() -> None:
+    with raises_naming(ValueError, "serve", "env=remote"):
+        prepare_training(_spec("serve={max_clients: 7}"), None)
+
+
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
