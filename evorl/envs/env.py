@@ -92,8 +92,8 @@ class Env(ByValue, abc.ABC):
     """A single environment: an immutable, hashable object; its methods receive and return the changing state.
 
     ``reset`` and ``step`` are pure, and both return the same structure, shapes and dtypes. ``step`` reads
-    ``env_state.env_state`` and ``env_state._internal``, never ``info``. A property that returns a space may use
-    ``jax.numpy``: it is evaluated outside of any active trace.
+    ``env_state.env_state`` and ``env_state._internal``, never ``info`` or ``obs``. A property that returns a space may
+    use ``jax.numpy``: it is evaluated outside of any active trace.
     """
 
     joins_batches: ClassVar[bool] = False  # if True, nested batches are stepped as one batch, see ``joining_vmap``

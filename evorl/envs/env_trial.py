@@ -63,7 +63,7 @@ def try_env(env: VectorEnv, num_steps: int, key: Key, draw: Draw) -> Trial:
     problems = [*_number_problems(env, start, played), *_space_problems(env, start, played)]
     problems += [problem for _, again in replays for problem in _differences(played, again)]
     if not env.steps_on_host and env.num_agents == 1:
-        problems += list(_trace_problems(env.env)) or list(_info_problems(env.env, key))
+        problems += list(_trace_problems(env.env)) or list(_input_problems(env.env, key))
     done, rewards = played["done"], played["reward"]
     return Trial(
         num_steps=done.size,
@@ -186,20 +186,23 @@ def _program(method: Callable, arguments: tuple) -> tuple:
     return str(closed.jaxpr), tuple(constants)
 
 
-def _info_problems(env: Env, key: Key) -> Iterator[str]:
-    """Yield a sentence if the result of ``step`` depends on ``info``, which wrappers and rollouts change or drop."""
+def _input_problems(env: Env, key: Key) -> Iterator[str]:
+    """Yield a sentence if ``step`` depends on ``info`` or ``obs``, which wrappers and rollouts change or drop."""
 
-    def steps(state: EnvState, action: Any) -> tuple[EnvState, EnvState]:
-        bare = state.replace(info=jax.tree.map(jnp.ones_like, state.info))
-        return env.step(state, action), env.step(bare, action)
+    def steps(state: EnvState, action: Any) -> tuple[EnvState, dict[str, EnvState]]:
+        info = jax.tree.map(jnp.ones_like, state.info)
+        obs = jax.tree.map(lambda x: (x == 0).astype(x.dtype), state.obs)  # differs from every number
+        others = {"info": state.replace(info=info), "obs": state.replace(obs=obs)}
+        return env.step(state, action), {name: env.step(other, action) for name, other in others.items()}
 
     state, action = jax.jit(env.reset)(key), env.action_space.sample(jax.random.fold_in(key, 1))
-    with_info, without_info = jax.device_get(jax.tree.map(as_untyped, jax.jit(steps)(state, action)))
-    if not _are_equal((with_info.env_state, with_info.reward), (without_info.env_state, without_info.reward)):
-        yield (
-            f"{type(env.unwrapped).__name__}.step reads env_state.info, which wrappers change: store the values that "
-            "step needs in env_state.env_state."
-        )
+    expected, others = jax.device_get(jax.tree.map(as_untyped, jax.jit(steps)(state, action)))
+    for name, actual in others.items():
+        if not _are_equal((expected.env_state, expected.reward), (actual.env_state, actual.reward)):
+            yield (
+                f"{type(env.unwrapped).__name__}.step reads env_state.{name}, which wrappers change: store the values "
+                "that step needs in env_state.env_state."
+            )
 
 
 def _notes(start: Any, played: dict[str, Any]) -> Iterator[str]:

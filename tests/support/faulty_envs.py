@@ -219,6 +219,11 @@ class ReadsInfo(Walk):
         return walked(env_state.env_state * jnp.where(env_state.info.truncation, 0.5, 0.9))
 
 
+class ReadsObs(Walk):
+    def step(self, env_state: EnvState, action: Any) -> EnvState:
+        return walked(0.9 * env_state.obs[0])
+
+
 class Still(Walk):
     def reset(self, key: Any) -> EnvState:
         return walked(jnp.float32(0.9))
