@@ -124,7 +124,8 @@ def _with_groups(
     total = statistics.count + added
     share = added / jnp.maximum(total, 1.0)
     count = jnp.minimum(total, MAX_COUNT)
-    weight = count / jnp.maximum(total, 1.0)
+    excess = jnp.maximum(added - (MAX_COUNT - statistics.count), 0.0)  # ``total`` is rounded if it exceeds MAX_COUNT
+    weight = 1.0 - excess / (MAX_COUNT + excess)
 
     def merged_m2(old_m2: jax.Array, new_m2: jax.Array, old: jax.Array, new: jax.Array) -> jax.Array:
         return weight * (old_m2 + new_m2 + jnp.square(new - old) * statistics.count * share)

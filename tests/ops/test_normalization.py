@@ -191,3 +191,20 @@ def test_a_running_filter_gives_the_known_numbers() -> None:
         seen.append(float(normalize(statistics, jnp.float32(x), 5.0)) * np.sqrt((count - 1) / count))
     np.testing.assert_allclose(seen, [0.0, 0.7071, 1.0911], atol=1e-4)
     assert float(normalize(statistics, jnp.float32(1e6), 5.0)) == 5.0
+
+
+@pytest.mark.parametrize("num_rows", [1, 2, 3, 5])
+def test_few_rows_at_a_time_keep_the_variance_at_the_largest_count(num_rows: int) -> None:
+    full = jnp.float32(normalization.MAX_COUNT)
+    start = RunningStatistics(count=full, mean=jnp.zeros(()), m2=full)
+
+    @jax.jit
+    def updated(key: jax.Array) -> RunningStatistics:
+        def one_step(statistics: RunningStatistics, rows: jax.Array) -> tuple[RunningStatistics, None]:
+            return update_statistics(statistics, rows), None
+
+        return jax.lax.scan(one_step, start, jax.random.normal(key, (200_000, num_rows)))[0]
+
+    after = updated(jax.random.key(0))
+    assert after.count == full
+    assert abs(after.variance - 1.0) < 0.004
