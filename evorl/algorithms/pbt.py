@@ -26,7 +26,7 @@ from evorl.ops import collectives
 from evorl.ops.collectives import MEMBER_AXIS
 from evorl.ops.competitive_swarm import competitive_swarm_step
 from evorl.ops.multi_frequency import check_sub_populations, multi_frequency_inheritance
-from evorl.ops.selection import Inheritance, best_member, clones, inheritance_of_clones
+from evorl.ops.selection import Inheritance, best_member, inheritance_of_clones
 from evorl.ops.trees import entries_of, row_of
 from evorl.runs.recorder import Chart, for_each_seed
 from evorl.runs.spec import RunSpec
@@ -35,6 +35,7 @@ from evorl.types import Key, PyTreeDict, State, pytree_field
 from evorl.workflows.population import (
     SCORE_METRICS,
     as_member,
+    cloned_members,
     healthy_members,
     population_metrics,
     take_faults,
@@ -215,9 +216,8 @@ class PBTWorkflow(Workflow[PopulationState]):
         state = state.replace(key=key, history=history, scores=scores[parents], timesteps=timesteps)
         if self.exploit:
             state = self._explore(state, explore_key, inheritance)
-            # In a shared buffer, the steps of an environment must be consecutive: clones do not copy environments.
-            env_states = {"env_state": state.members.env_state} if self.shared_replay else {}
-            state = state.replace(members=clones(state.members, parents) | env_states)
+            keeps_envs = self.shared_replay or self.env.steps_on_host
+            state = state.replace(members=cloned_members(state.members, parents, keeps_envs))
         return metrics, state
 
     def _explore(self, state: PopulationState, key: Key, inheritance: Inheritance) -> PopulationState:

@@ -8,9 +8,12 @@ import jax
 import jax.numpy as jnp
 
 from evorl.config.nodes import named_section
+from evorl.execution.collector import end_episodes
 from evorl.execution.env_faults import ENV_FAULTS, drop_later_faults, first_fault
 from evorl.execution.programs import side_by_side
-from evorl.ops.collectives import LOCAL_MEMBER_AXIS
+from evorl.ops import collectives
+from evorl.ops.collectives import LOCAL_MEMBER_AXIS, MEMBER_AXIS
+from evorl.ops.selection import clones
 from evorl.types import PyTreeDict, State
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.workflow import Workflow
@@ -80,6 +83,20 @@ def as_member(workflow: Workflow, num_sharing: int = 1) -> Workflow:
         )
     with named_section("inner"):
         return workflow.replace(num_sharing=num_sharing)
+
+
+def cloned_members(members: State, parents: jax.Array, keeps_envs: bool) -> State:
+    """Return the states of this device's members, ``[P / num_shards, ...]``, after each copied that of its parent.
+
+    With ``keeps_envs``, every member keeps its environments, because simulators on the host cannot be copied, and the
+    steps of an environment in a shared replay buffer must be consecutive. The parent's episodes then end in the clone's
+    replay buffer and reward sums.
+    """
+    cloned = clones(members, parents)
+    if not keeps_envs or "env_state" not in members:
+        return cloned
+    rows = collectives.local_indices(len(parents), MEMBER_AXIS)
+    return jax.vmap(end_episodes)(cloned, parents[rows] != rows).replace(env_state=members.env_state)
 
 
 def training_scores(metrics: PyTreeDict, before: jax.Array) -> jax.Array:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.execution import programs
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 from tests.support.small_workflows import arrays, inner_config, small
@@ -65,3 +66,21 @@ def test_a_clone_varies_the_settings_of_its_parent_and_winners_keep_theirs() -> 
     candidates = np.clip(np.stack([up, down]), space.low, space.high)
     assert np.isclose(new[3], candidates, rtol=1e-5).any(axis=0).all()
     assert not np.isclose(old[3], old[0], rtol=0.2).all()  # the clone's own settings would give other numbers
+
+
+def test_clones_go_on_in_their_own_simulators() -> None:
+    """Simulators on the host are not cloned: every stored transition obeys the physics, and none is joined to another
+    episode. The position of CartPole moves by its velocity times 0.02.
+    """
+    env = {"factory": "tests.support.host_envs:cartpole", "max_episode_steps": 50}
+    inner = inner_config("dqn") | {"num_envs": 2, "rollout_length": 4}
+    space = {"tau": {"low": 0.01, "high": 0.1, "scale": "log"}}
+    workflow = small("pbt", env, inner=inner, search_space=space, generation_interval=40)
+    _, state = programs.iterate_program(workflow, workflow.init(0), 3)
+    assert (state.history.parents[:3] != np.arange(4)).any()
+    replay = state.members.replay_state
+    assert int(replay.size.min()) == int(replay.size.max()) == 3 * 20
+    obs, next_obs, dones = (np.asarray(x)[:, :60] for x in (replay.data.obs, replay.data.next_obs, replay.data.dones))
+    np.testing.assert_allclose(next_obs[..., 0], obs[..., 0] + 0.02 * obs[..., 1], atol=1e-5)
+    goes_on = (next_obs[:, :-1] == obs[:, 1:]).all(axis=-1)
+    assert (goes_on | dones[:, :-1].astype(bool)).all()
