@@ -14,7 +14,9 @@ agents of one copy of the environment with the axis name ``AGENT_AXIS``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import jax
@@ -27,6 +29,17 @@ LOCAL_MEMBER_AXIS = "local_members"
 LOCAL_SEED_AXIS = "local_seeds"
 AGENT_AXIS = "agents"
 Tree = TypeVar("Tree")
+_has_whole_batch = contextvars.ContextVar("has_whole_batch", default=False)
+
+
+@contextlib.contextmanager
+def whole_batch() -> Iterator[None]:
+    """Context for tracing losses of a whole batch on every device: ``DATA_AXIS`` then counts as a single shard."""
+    token = _has_whole_batch.set(True)
+    try:
+        yield
+    finally:
+        _has_whole_batch.reset(token)
 
 
 def _on_mesh(mesh_axis: str = DATA_AXIS) -> bool:
@@ -34,7 +47,7 @@ def _on_mesh(mesh_axis: str = DATA_AXIS) -> bool:
         jax.lax.axis_size(mesh_axis)
     except NameError:
         return False
-    return True
+    return mesh_axis != DATA_AXIS or not _has_whole_batch.get()
 
 
 def num_shards(mesh_axis: str = DATA_AXIS) -> int:

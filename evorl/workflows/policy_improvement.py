@@ -61,7 +61,8 @@ def improved_policies(
             keys = jax.random.split(unrolled(jax.random.fold_in(loss_key, j)), num_rows(batch))
 
             def one_policy(policy: Params, opt_state: Any, total: jax.Array) -> tuple[Params, Any, jax.Array]:
-                loss, gradients = jax.value_and_grad(learner.policy_loss)(policy, agent_state, batch, keys)
+                with collectives.whole_batch():  # else losses with statistics of the batch would mix policies
+                    loss, gradients = jax.value_and_grad(learner.policy_loss)(policy, agent_state, batch, keys)
                 return *optimizer.apply(gradients, opt_state, policy, progress), total + loss
 
             return jax.vmap(one_policy)(*carry)

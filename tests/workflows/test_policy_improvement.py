@@ -11,6 +11,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from evorl.agent import AgentState
+from evorl.algorithms.td3_bc import TD3BCWorkflow
 from evorl.ops.collectives import DATA_AXIS
 from evorl.ops.optimization import Optimizer
 from evorl.sample_batch import SampleBatch
@@ -18,7 +19,7 @@ from evorl.types import Key, Params
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.policy_improvement import improved_policies
 from tests.support.errors import raises_naming
-from tests.support.small_workflows import assert_close, assert_identical, moved_apart, small
+from tests.support.small_workflows import SAC_CONFIG, assert_close, assert_identical, moved_apart, small
 
 KEY, OPTIMIZER = jax.random.key(3), Optimizer(learning_rate=1e-2)
 NUM_POLICIES, NUM_UPDATES, BATCH = 3, 5, 16
@@ -26,12 +27,17 @@ NUM_POLICIES, NUM_UPDATES, BATCH = 3, 5, 16
 
 @functools.cache
 def _learner(algorithm: str) -> tuple[OffPolicyWorkflow, AgentState, Params, SampleBatch]:
-    workflow = small(algorithm, "Pendulum-v1")
+    workflow = (
+        TD3BCWorkflow.build_from_config({**SAC_CONFIG, "env": "Pendulum-v1", "offline": False})
+        if algorithm == "td3_bc"
+        else small(algorithm, "Pendulum-v1")
+    )
     assert isinstance(workflow, OffPolicyWorkflow)
     agent_state = moved_apart(workflow.init_learning(jax.random.key(0)).agent_state, "critic")
     policies = [workflow.init_learning(jax.random.key(i)).agent_state.params.policy for i in range(NUM_POLICIES)]
     obs = jax.random.normal(jax.random.key(9), (NUM_UPDATES, BATCH, 3))
-    return workflow, agent_state, jax.tree.map(lambda *x: jnp.stack(x), *policies), SampleBatch(obs=obs)
+    batch = SampleBatch(obs=obs, actions=jnp.tanh(obs[..., :1]))
+    return workflow, agent_state, jax.tree.map(lambda *x: jnp.stack(x), *policies), batch
 
 
 def _improved(algorithm: str, policies: Params, num_updates: int = NUM_UPDATES) -> Params:
@@ -84,7 +90,7 @@ def test_policies_do_not_touch_one_another() -> None:
     assert_identical(*(jax.tree.map(lambda x: x[::2], tree) for tree in (first, second)))
 
 
-@pytest.mark.parametrize("algorithm", ["td3", "sac"])
+@pytest.mark.parametrize("algorithm", ["td3", "sac", "td3_bc"])  # the loss of TD3+BC depends on the whole batch
 @pytest.mark.parametrize("devices", [2, 4])
 def test_devices_share_the_policies_out(algorithm: str, devices: int) -> None:
     workflow, agent_state, policies, batches = _learner(algorithm)
