@@ -11,9 +11,11 @@ from evorl.execution.programs import side_by_side
 from evorl.metrics import EpisodeStatistics, WideCounter
 from evorl.ops import collectives
 from evorl.ops.collectives import LOCAL_MEMBER_AXIS
+from evorl.ops.normalization import RewardScale
 from evorl.types import PyTreeDict, State
 from evorl.workflows.population import (
     as_member,
+    cloned_members,
     healthy_members,
     means_over_members,
     population_metrics,
@@ -21,7 +23,7 @@ from evorl.workflows.population import (
     training_scores,
 )
 from tests.support.errors import raises_naming
-from tests.support.small_workflows import NUM_ENVS, small
+from tests.support.small_workflows import NUM_ENVS, assert_identical, small
 
 STEP = jnp.array([1.0, 10.0, 100.0])
 
@@ -93,6 +95,19 @@ def test_who_can_share_a_buffer() -> None:
         as_member(small("sac"), 30)
     with raises_naming(ValueError, "'num_sharing'"):
         small("sac", num_sharing=2)
+
+
+@pytest.mark.parametrize("keeps_envs", [True, False])
+def test_a_clone_that_keeps_its_environments_starts_new_sums_of_rewards(keeps_envs: bool) -> None:
+    sums = jnp.arange(1.0, 7.0).reshape(3, 2)
+    scale = jax.vmap(lambda x: RewardScale.of_none(2, bounded=True).replace(sums=x, greatest=x.max()))(sums)
+    members = State(env_state=sums, reward_scale=scale, key=jax.random.split(jax.random.key(0), 3))
+    cloned = cloned_members(members, jnp.array([0, 0, 2]), keeps_envs)
+    np.testing.assert_array_equal(cloned.env_state, sums if keeps_envs else sums[jnp.array([0, 0, 2])])
+    np.testing.assert_array_equal(cloned.reward_scale.sums[1], [0.0, 0.0] if keeps_envs else sums[0])
+    np.testing.assert_array_equal(cloned.reward_scale.sums[::2], sums[::2])
+    np.testing.assert_array_equal(cloned.reward_scale.greatest, [2.0, 2.0, 6.0])
+    assert_identical(cloned.key, members.key)
 
 
 def test_population_metrics() -> None:
