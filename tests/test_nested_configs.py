@@ -110,7 +110,7 @@ def test_others_are_refused_with_those_that_fit(agent: str, learner: str, lacks:
     [
         (["learner=td3_bc"], ("learner.offline=false",)),
         (["learner=fast_td3"], ("learner.num_envs=1",)),
-        (["learner=td3", "learner.agent.normalize_obs=true"], ("normalize_obs=true",)),
+        (["learner=td3", "learner.agent.normalize_obs=true"], ("learner.agent.normalize_obs=true",)),
         (["learner=crossq", "learner.agent.network.torso=[batch_renorm,8]"], ("layers", "batch_renorm")),
     ],
 )

@@ -73,8 +73,9 @@ class QualityDiversityWorkflow(GenerationalWorkflow[QualityDiversityState]):
         if not self.descriptors:
             raise ValueError("descriptors is empty: list entries of info that describe behavior, such as next_obs.0.")
         if getattr(self.agent, "normalize_obs", False):
+            name = f"{'learner.' * hasattr(self, 'learner')}agent.normalize_obs"
             raise ValueError(
-                "agent.normalize_obs=true would change the behavior of elites after their evaluation: set it to false."
+                f"{name}=true would change the behavior of elites after their evaluation: set it to false."
             )
 
     @classmethod
