@@ -37,6 +37,11 @@ class MAPElitesWorkflow(QualityDiversityWorkflow):
         if self.emitter is None:
             return
         self.emitter.search(self.pop_size)
+        if (projection := self.variation.projection) is not None:
+            raise ValueError(
+                f"variation.projection={projection} would only apply to the initial policies, because emitters replace "
+                "variation: set it to null, or set emitter=null."
+            )
         if isinstance(self.archive, DominatedNoveltyArchive):
             raise ValueError(
                 "emitter requires an archive with cells, because it ranks policies by how much they improve a cell: "

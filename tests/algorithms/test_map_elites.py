@@ -147,6 +147,7 @@ def test_emitters_start_at_policies_of_their_own_and_make_the_first_generation()
         ({"emitter": {"num_emitters": 3}}, ("pop_size=8", "num_emitters=3")),
         ({"emitter": {"num_emitters": 2, "rankings": "imp"}}, ("'rankings'", "'ranking'")),
         ({"emitter": {"num_emitters": 2, "ranking": "3imp"}}, ("ranking", "2imp")),
+        ({"variation": {"projection": "unit_norm"}}, ("variation.projection=unit_norm", "null", "emitter")),
         ({"archive": {"name": "dominated_novelty"}}, ("emitter", "grid", "dominated_novelty")),
         ({"archive": {"name": "grid", "threshold_rate": 1.5}}, ("threshold_rate", "[0, 1]", "1.5")),
     ],
