@@ -9,7 +9,6 @@ import jax.numpy as jnp
 
 from evorl.evaluators.episodes import EpisodeOutcomes, transition_rows
 from evorl.ops.optimization import Optimizer
-from evorl.ops.trees import split_leading_axis
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict, PyTreeNode
 from evorl.workflows.off_policy import OffPolicyWorkflow
@@ -75,7 +74,7 @@ class LearnerEmitter(PyTreeNode):
             self.learner,
             learned.agent_state,
             parents,
-            lambda key, num: self._draw(learned, key, num),
+            lambda key, num: self._draw(learned, key, num, progress),
             self.num_updates,
             key=key,
             optimizer=self.optimizer,
@@ -84,8 +83,6 @@ class LearnerEmitter(PyTreeNode):
         policy = learned.agent_state.params.policy
         return jax.tree.map(lambda rows, x: jnp.concatenate([rows, x[None]]), improved, policy)
 
-    def _draw(self, learned: LearnerState, key: Key, num_batches: int) -> SampleBatch:
-        num_drawn = num_batches * self.batch_size
-        drawn = self.learner.replay_buffer.sample(learned.replay_state, key, num_drawn)
-        batch = drawn.replace(extras=PyTreeDict(weights=jnp.ones(num_drawn)))
-        return split_leading_axis(batch, num_batches, self.batch_size)
+    def _draw(self, learned: LearnerState, key: Key, num_batches: int, progress: jax.Array | float) -> SampleBatch:
+        learner = self.learner.replace(updates_per_iteration=num_batches)
+        return learner.draw_batches(learned, key, jnp.asarray(progress), self.batch_size)[0]

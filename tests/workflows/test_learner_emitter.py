@@ -12,12 +12,14 @@ import pytest
 
 from evorl.agent import policy_improvers
 from evorl.algorithms.pga_me import PGAMEWorkflow
+from evorl.evaluators.episodes import transition_rows
 from evorl.ops.optimization import Optimizer
 from evorl.types import Params, State
+from evorl.workflows import learner_emitter
 from evorl.workflows.learner_emitter import LearnerEmitter
 from tests.support.config_files import said_by
 from tests.support.errors import raises_naming
-from tests.support.small_workflows import EPISODE_STEPS, arrays, assert_identical, one_iteration, small
+from tests.support.small_workflows import EPISODE_STEPS, arrays, assert_identical, inner_config, one_iteration, small
 
 KEY = jax.random.key(5)
 # Offline learners collect data; observations are not normalized, which would change the elites' behaviors.
@@ -103,6 +105,29 @@ def test_without_steps_parents_stay() -> None:
     still = workflow.emitter.replace(optimizer=Optimizer(learning_rate=0.0))
     rows = emitted(still, state.learner, parents)
     assert_identical({path: x[:3] for path, x in rows.items()}, arrays(parents))
+
+
+def test_policies_improve_on_the_batches_of_the_critics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hindsight relabels the transitions of elites, too."""
+    replay = {"hindsight": "future", "ratio": 1.0}
+    learner = {**inner_config("sac"), "num_envs": 1, "updates_per_iteration": 1, "replay": replay}
+    archive = {"name": "grid", "low": [0.0, 0.0], "high": [1.0, 1.0], "bins": [4]}
+    maze = {"name": "point_maze", "max_episode_steps": 10}
+    workflow = small("pga_me", maze, learner=learner, archive=archive, descriptors=["next_obs.achieved_goal"])
+    assert isinstance(workflow, PGAMEWorkflow)
+    outcomes, _ = jax.jit(lambda w, s: w.collect(s))(workflow, state := workflow.init(1))
+    learned = workflow.learner.store(state.learner, *transition_rows(outcomes))
+    batches = []
+
+    def improve(learner: Any, agent_state: Any, policies: Any, draw: Any, num_updates: int, **_: Any) -> Any:
+        batches.append(draw(KEY, num_updates))
+        return policies, None
+
+    monkeypatch.setattr(learner_emitter, "improved_policies", improve)
+    workflow.emitter.emit(learned, state.population, KEY)
+    (batch,) = batches
+    assert batch.rewards.shape == (workflow.policy_updates, workflow.policy_batch_size)
+    assert 0.3 < np.asarray(batch.extras.is_relabeled).mean() < 0.7
 
 
 def test_updates_are_whole_ones() -> None:
