@@ -49,6 +49,19 @@ def test_a_row_is_its_solo_run(rows: SideBySideWorkflow, row: int) -> None:
     np.testing.assert_allclose(evaluated, solo.evaluate(its_state).episode_return, rtol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "path"),
+    [("neuroevolution", "optimizer.lr_schedule.decay"), ("map_elites", "fitness_offset"), ("pbt", "truncation")],
+)
+def test_metrics_of_rows_are_reduced_as_those_of_the_solo_run(algorithm: str, path: str) -> None:
+    """A row of metrics has the last value of the best fitness so far, and no NaN of members without a score."""
+    inner = small(algorithm, "Pendulum-v1")
+    together = SideBySideWorkflow.of(inner, [path], [[0.5]], [0])
+    for name in ("latest_metrics", "optional_metrics"):
+        assert getattr(together, name) == getattr(inner, name)
+    assert together.latest_metrics
+
+
 def test_numbers_of_a_learner_act_in_the_rows() -> None:
     """The learner's agent is also the agent of the workflow, with which the individuals act."""
     path = "learner.agent.noise.scale"
