@@ -18,17 +18,7 @@ _SERVER_OPTIONS = ("bind", "web", "token", "cert", "key", "max_clients", "max_fr
 
 
 def act_from_arguments(arguments: Sequence[str]) -> None:
-    """Serve the policy of a stored run or exported file until Ctrl-C; raise ``RuntimeError`` if clients get no answer.
-
-    Args:
-        arguments: ``run=<folder>|latest`` or ``policy=<file>``, and other options of ``ACT``.
-
-    Raises:
-        ValueError: an option is unknown or invalid.
-        RunFolderError: the run or file does not exist, is corrupted, or is not trusted.
-        OSError: the address is in use.
-        ImportError: ``web`` is given, and the extra serve is not installed.
-    """
+    """Serve the policy of a run or exported file until Ctrl-C; raise ``RuntimeError`` if clients get no answer."""
     options, _ = read_options(arguments, ACT, "evorl act")
     _check_source(options)
     tls_context(options["cert"], options["key"])  # otherwise an error would name settings of ``serve``

@@ -93,10 +93,7 @@ def _reason_not_served(agent: str) -> str | None:
 
 
 def check_training(app: AppConfig) -> Any:
-    """Compose and check the config of an app's training.
-
-    Returns:
-        The config; ``None`` for an app with its own algorithms, which only its server imports.
+    """Compose and check the config of an app's training; return ``None`` for an app with its own algorithms.
 
     Raises:
         ValueError: a setting or a name is unknown, or the training server would reject the training.

@@ -36,17 +36,7 @@ _FLAGS = {**_ALGORITHM, "-e": "env", "--environment": "env", "-c": "file", "--co
 
 
 def new_from_arguments(arguments: Sequence[str]) -> Path:
-    """Create the folder of an app, and print its files.
-
-    Args:
-        arguments: path of the folder, and options of ``NEW``.
-
-    Returns:
-        The folder.
-
-    Raises:
-        ValueError: no folder is named, the folder already exists, or an option is unknown or invalid; no files remain.
-    """
+    """Create the folder of an app, print its files, and return the folder; after an error, no files remain."""
     named = without_flags(arguments, {flag: name for flag, name in _FLAGS.items() if name != "file"})
     settings, names = read_options(named, NEW, "evorl new", unnamed="folder")
     if len(names) != 1:
@@ -76,13 +66,9 @@ def new_from_arguments(arguments: Sequence[str]) -> Path:
 
 
 def generate_from_arguments(arguments: Sequence[str]) -> list[Path]:
-    """Rewrite the parts of an app that the options name; the previous files are kept as numbered backups.
+    """Rewrite the parts of an app that the options name; return numbered backups of the previous files.
 
-    Returns:
-        The paths of the backups.
-
-    Raises:
-        ValueError: no part is requested or an option is invalid; or, after the files were written, the app is invalid.
+    If the new app is invalid, ``ValueError`` is raised after the files were written.
     """
     named = without_flags(arguments, _FLAGS)
     settings, _ = read_options(named, GENERATE, "evorl generate")
@@ -124,9 +110,6 @@ def config_from_arguments(arguments: Sequence[str]) -> list[str] | list[Path]:
 
     Returns:
         The names of the listed algorithms and experiments; or the backup of ``app.yaml`` in a list, empty if unchanged.
-
-    Raises:
-        ValueError: the app's settings file is missing or invalid, or an option is invalid.
     """
     named = without_flags(arguments, {**_FLAGS, "-l": "list=true", "--list": "list=true"})
     settings, _ = read_options(named, CONFIG, "evorl config")

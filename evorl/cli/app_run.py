@@ -31,18 +31,12 @@ _FLAGS = {
 
 
 def run_from_arguments(arguments: Sequence[str]) -> int:
-    """Run components of an app until all its environments, or one of its required servers, have ended.
+    """Run components of an app until all its environments, or one of its required servers, have ended; return 0.
 
-    Args:
-        arguments: one or several of ``APP_COMPONENTS``, by default ``all``; and options of ``RUN``. Any other
-            ``name=value`` is a setting of the training run.
-
-    Returns:
-        The exit status, 0.
+    Any ``name=value`` that is not an option of ``RUN`` is a setting of the training run.
 
     Raises:
         SystemExit: a required process failed (status 1), or a signal ended the run (128 plus its number).
-        ValueError: the app's settings file is missing or invalid, or an option is invalid.
     """
     rest = without_flags(arguments, _FLAGS)
     options = [word for word in rest if "=" not in word or word.partition("=")[0] in RUN]

@@ -233,14 +233,7 @@ def _is_readable(value: str) -> bool:
 
 
 def refuse_unknown_flags(arguments: Sequence[str]) -> None:
-    """Reject unknown flags, flags that exclude each other, and arguments that are not ``name=value``.
-
-    Args:
-        arguments: command-line arguments, as the user wrote them.
-
-    Raises:
-        ValueError: an argument is rejected; the message suggests what to write instead or what to remove.
-    """
+    """Raise ``ValueError`` for unknown or conflicting flags, and for arguments that are not ``name=value``."""
     known = (*FLAGS_WITH_VALUE, *_OTHERS, *SWEEP_FLAGS, PLAN)
     unnamed: list[str] = []
     for previous, argument, following in zip(["", *arguments], arguments, [*arguments[1:], ""], strict=False):

@@ -25,15 +25,7 @@ _VECTORS = "vectors"
 
 
 def check_client_from_arguments(arguments: Sequence[str]) -> None:
-    """Run the checks of a client and print each result, or print the test vectors.
-
-    Args:
-        arguments: options, or ``vectors`` with the option ``to``.
-
-    Raises:
-        ValueError: a check has failed, the client does not connect, or an argument is invalid.
-        OSError: the address is in use, or the file cannot be written.
-    """
+    """Run the checks of a client and print each result, or print the test vectors; raise ``ValueError`` on failure."""
     settings, unnamed = read_options(arguments, CHECK_CLIENT, "evorl check-client", unnamed=_VECTORS)
     if unnamed not in ([], [_VECTORS]):
         raise ValueError(f"{' '.join(unnamed)!r} is not an argument of evorl check-client: use {_VECTORS}, or options.")

@@ -16,7 +16,8 @@ class Command(NamedTuple):
     Attributes:
         description: purpose of the command, one sentence.
         usage: synopsis of the arguments.
-        runs: ``module:function``, imported when the command runs; the function receives the list of arguments.
+        runs: ``module:function``, imported when the command runs; receives the arguments. Its errors are printed, see
+            ``evorl.cli.errors``.
         options: options by name; empty if the command instead accepts settings of a run, composed or stored.
         working: line printed on standard error if the command takes more than a second; empty for no line.
     """

@@ -47,11 +47,7 @@ def main(*command: str) -> None:
 
 
 def run(arguments: Sequence[str]) -> Any:
-    """Run the command that the first argument names; return its result, or ``None`` after printing help or the version.
-
-    Raises:
-        ValueError: the command does not exist.
-    """
+    """Run the command that the first argument names; return its result, or ``None`` after printing help or version."""
     if any(flag in arguments for flag in FLAGS):
         complete_from_arguments(arguments)
         return None

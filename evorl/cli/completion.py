@@ -77,14 +77,7 @@ _OF_RUNS = ("run", "resume", "init_from")
 
 
 def complete_from_arguments(arguments: Sequence[str]) -> None:
-    """Print the script or the completions that ``-sc`` requests.
-
-    Args:
-        arguments: command line with the flag and one of ``install=bash``, ``uninstall=zsh``, ``query=fish`` etc.
-
-    Raises:
-        ValueError: the action or the shell is unknown.
-    """
+    """Print the script or the completions that ``-sc`` requests, as in ``-sc install=bash`` or ``-sc query=fish``."""
     asked = [argument.split("=", 1) for argument in arguments if "=" in argument]
     action, shell = asked[-1] if asked else ("", "")
     if action not in _ACTIONS or shell not in _SHELLS:

@@ -25,18 +25,7 @@ from evorl.reports.summary_table import number
 
 
 def check_env_from_arguments(arguments: Sequence[str]) -> Trial:
-    """Check an environment, step it with random actions, and print the results.
-
-    Args:
-        arguments: ``package.module:function`` that creates the environment, and options of ``CHECK_ENV``.
-
-    Returns:
-        Results of the random steps.
-
-    Raises:
-        ValueError: the environment violates its contract or its steps have faults, one line per fault; no agent can
-            act in its action space; or an argument is invalid.
-    """
+    """Check an environment, step it with random actions, and print and return the results of these steps."""
     settings, unnamed = read_options(arguments, CHECK_ENV, "evorl check-env", unnamed="module:function")
     if len(unnamed) != 1:
         raise ValueError(

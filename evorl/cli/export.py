@@ -14,17 +14,7 @@ from evorl.export.stored_policy import StoredPolicy, selected_policy
 
 
 def export_from_arguments(arguments: Sequence[str]) -> list[ExportedFile]:
-    """Write the policy of a run to files, compare their outputs with the policy, and return paths and differences.
-
-    Args:
-        arguments: ``run=<folder>|latest format=onnx|jax|numpy|html``, and other options of ``EXPORT``.
-
-    Raises:
-        ValueError: an option is unknown or invalid, or the format does not support an operation of the policy.
-        ParityError: the outputs of a file differ from the policy; it is not written.
-        RunFolderError: the run does not exist or is not trusted, or a file cannot be written.
-        ImportError: the format needs a package that is not installed.
-    """
+    """Write the policy of a run to files, compare their outputs with the policy, and return paths and differences."""
     settings, _ = read_options(arguments, EXPORT, "evorl export")
     formats = _formats(settings["format"])
     stored = policy_of(settings, "export")

@@ -23,14 +23,7 @@ _AGENT_HEADING = ("agent", "family", "actions", "abilities", "documentation")
 def list_envs_from_arguments(arguments: Sequence[str]) -> list[EnvInfo]:
     """Print the environments that match; without arguments, those with a config, and the number of others by library.
 
-    Args:
-        arguments: part of a name, and options of ``ENVS``.
-
-    Returns:
-        All environments that match, including library environments that the output only counts.
-
-    Raises:
-        ValueError: an option is unknown or invalid, or nothing matches.
+    All environments that match are returned, even if the output only counts them.
     """
     envs, as_json = _matching(arguments, list_envs, ENVS, "evorl envs", "environment")
     if as_json:
@@ -48,17 +41,7 @@ def list_envs_from_arguments(arguments: Sequence[str]) -> list[EnvInfo]:
 
 
 def list_agents_from_arguments(arguments: Sequence[str]) -> list[AgentInfo]:
-    """Print a table of the agents that match, and details of up to ``MAX_DETAILS`` agents.
-
-    Args:
-        arguments: part of a name or of a description, and options of ``AGENTS``.
-
-    Returns:
-        The agents that match.
-
-    Raises:
-        ValueError: an option is unknown or invalid, or nothing matches.
-    """
+    """Print a table of the agents that match, with details of up to ``MAX_DETAILS`` agents, and return these agents."""
     agents, as_json = _matching(arguments, list_agents, AGENTS, "evorl agents", "agent")
     if as_json:
         return agents

@@ -18,20 +18,7 @@ from evorl.runs.shared_policy import SUFFIX
 
 @scope()
 def pack_from_arguments(arguments: Sequence[str]) -> Path:
-    """Pack the policy of a run into a file, print its path and SHA-256 digest, and upload it if ``to`` is an address.
-
-    Args:
-        arguments: ``run=<folder>|latest``, and other options of ``PACK``.
-
-    Returns:
-        Path of the file.
-
-    Raises:
-        ValueError: an option is unknown or invalid.
-        RunFolderError: the run does not exist or is not trusted, the file cannot be written, or the Hub rejects it.
-        CheckpointError: the checkpoint does not exist.
-        ImportError: ``to`` or ``run`` is an address of the Hub, and the extra ``hub`` is not installed.
-    """
+    """Pack a run's policy into a file, print its path and SHA-256 digest, and upload it if ``to`` is an address."""
     settings, _ = read_options(arguments, PACK, "evorl pack")
     if not settings["run"]:
         raise ValueError("no run was given: use evorl pack run=<folder>, or run=latest.")

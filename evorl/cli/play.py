@@ -22,19 +22,7 @@ from evorl.rendering.animation import checked_path, frame_numbers, write_animati
 
 @scope()
 def play_from_arguments(arguments: Sequence[str]) -> Path | None:
-    """Play episodes, print their lengths and returns, and write an animation unless they are shown in a window.
-
-    Args:
-        arguments: ``run=<folder>|latest``, and other options of ``PLAY``.
-
-    Returns:
-        Path of the animation; ``None`` if the episodes were shown in a window.
-
-    Raises:
-        ValueError: an option is invalid, or the policy does not fit the environment.
-        RunFolderError: the run does not exist or is not trusted, or the file cannot be written.
-        HostEnvError: the environment failed, or cannot be rendered on this machine.
-    """
+    """Play episodes in a window, or write an animation and return its path; print their lengths and returns."""
     settings, _ = read_options(arguments, PLAY, "evorl play")
     on_screen = settings["screen"]
     if settings["to"]:

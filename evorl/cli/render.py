@@ -42,20 +42,7 @@ MAX_PICTURE_BYTES = 2 * 10**9
 
 @scope()
 def render_from_arguments(arguments: Sequence[str]) -> Path:
-    """Play episodes of a stored run, draw them, and print the path of the file.
-
-    Args:
-        arguments: ``run=<folder>|latest``, and other options of ``RENDER``.
-
-    Returns:
-        Path of the file.
-
-    Raises:
-        ValueError: an option is unknown or invalid, or no checkpoint can be loaded.
-        RunFolderError: the run does not exist, is corrupted or not trusted, or the file cannot be written.
-        HostEnvError: no renderer is available, or a simulator failed.
-        ImportError: the package that writes the format is not installed.
-    """
+    """Play episodes of a stored run, draw them, and print and return the path of the file."""
     settings = _settings(arguments)
     if settings["format"] == "mp4":
         require_encoder()

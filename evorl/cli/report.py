@@ -22,18 +22,7 @@ from evorl.runs.folder import RunFolder
 
 
 def write_report(arguments: Sequence[str]) -> Path:
-    """Write an HTML page that describes one run or compares several, and print its path.
-
-    Args:
-        arguments: run folders, ``latest``, or folders that contain runs at any depth; and options.
-
-    Returns:
-        Path of the page.
-
-    Raises:
-        ValueError: no run is named, an option is unknown or invalid, or no run has recorded the metric.
-        RunFolderError: a run or folder does not exist, no run matches the filters, or the page cannot be written.
-    """
+    """Write an HTML page that describes one run or compares several, and print and return its path."""
     settings, places = read_options(_without_flag(arguments), REPORT, "evorl report", unnamed="run")
     if not places:
         raise ValueError("no runs were given: pass run folders, folders of runs or latest, as in evorl report runs.")

@@ -166,16 +166,9 @@ def place_of_run(runs_folder: str, kind: str = "") -> tuple[Path, str | None]:
 
 
 def named_folder(overrides: Sequence[str], key: str) -> tuple[Path | None, list[str]]:
-    """Split overrides into the folder that a Hydra setting names, and the rest.
+    """Split overrides into the folder that ``key``, ``RUN`` or ``SWEEP``, names (or ``None``), and the rest.
 
     Interpolations such as ``${now:%Y-%m-%d}`` are resolved.
-
-    Args:
-        overrides: overrides of the command line.
-        key: key of the setting, ``RUN`` or ``SWEEP``.
-
-    Returns:
-        The folder, or ``None`` if the setting is missing; and all other overrides.
     """
     folders = [argument_text(override) for override in overrides if override.startswith(f"{key}=")]
     others = [override for override in overrides if not override.startswith(f"{key}=")]

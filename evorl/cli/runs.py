@@ -14,18 +14,7 @@ from evorl.runs.trust import confirmation, foreign_names
 
 
 def list_runs(arguments: Sequence[str]) -> list[str]:
-    """Print a table of the runs in a folder, at any depth, and the command that resumes the newest resumable run.
-
-    Args:
-        arguments: folder, by default ``runs``, and options.
-
-    Returns:
-        The names of the listed runs, in the order printed.
-
-    Raises:
-        ValueError: an option is unknown or invalid, or several folders are given.
-        RunFolderError: the folder does not exist.
-    """
+    """Print the runs in a folder, at any depth, and the command that resumes the newest one; return the runs' names."""
     settings, folders = read_options(arguments, RUNS, "evorl runs", unnamed="folder")
     if len(folders) > 1:
         raise ValueError(f"expected one folder, got {', '.join(folders)}: pass their parent folder.")

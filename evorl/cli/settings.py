@@ -60,12 +60,7 @@ def run_comments() -> dict[str, str]:
 
 
 def commented_yaml(config: Mapping[str, Any], folder: Path) -> str:
-    """Format a composed config as YAML, with a comment for each setting.
-
-    Args:
-        config: config of a run, as plain data.
-        folder: config tree, whose files describe the settings of environments.
-    """
+    """Format a composed config as YAML, with a comment for each setting; ``folder`` is the config tree."""
     comments = {name: text for name, _, text in workflow_settings(config) if text}
     env = config.get("env")
     library = env.get("library") if isinstance(env, Mapping) else None

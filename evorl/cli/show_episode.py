@@ -26,20 +26,7 @@ from evorl.runs.trust import refuse_foreign_code
 
 @scope()
 def show_episode_from_arguments(arguments: Sequence[str]) -> Path:
-    """Draw an episode, and print the path of the image.
-
-    Args:
-        arguments: ``episode=<file>``, or ``run=<folder>|latest`` for the last saved episode of a run; and other
-            options of ``SHOW_EPISODE``.
-
-    Returns:
-        Path of the animation, or of the PNG plot for an episode without MuJoCo positions.
-
-    Raises:
-        ValueError: an argument is unknown or invalid, or the episode cannot be drawn or does not match its model.
-        RunFolderError: the run or the episode does not exist, is corrupted, or is not trusted.
-        HostEnvError: no renderer is available.
-    """
+    """Draw an episode as an animation, or as a PNG plot without MuJoCo positions; print and return the path."""
     settings, _ = read_options(arguments, SHOW_EPISODE, "evorl show-episode")
     if (settings["episode"] is None) == (settings["run"] is None):
         got = "both are" if settings["run"] else "neither is"

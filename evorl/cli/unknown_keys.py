@@ -31,10 +31,7 @@ _GROUPS = {"agent", "env", "experiment", "inner", "learner", "evolution", "repla
 def describe_unknown_key(key: str, error: BaseException | None, folder: Path) -> str:
     """Return the error message for an unknown key, with suggestions.
 
-    Args:
-        key: unknown key, as the user wrote it.
-        error: composition error; if it does not refer to the config, or is ``None``, the config is composed again.
-        folder: config tree.
+    If the composition error ``error`` does not refer to the config, or is ``None``, the config is composed again.
     """
     if (argument := _mapping_with_own_name(key)) is not None:
         return f"settings of your own class are added with a plus: {shell_word(f'+{argument}')}"

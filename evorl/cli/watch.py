@@ -36,17 +36,7 @@ class Request:
 
 
 def watch_runs(arguments: Sequence[str]) -> None:
-    """Serve the page until a signal arrives, and print its address.
-
-    Args:
-        arguments: run folders, ``latest`` or folders that contain runs, by default ``runs_folder``; and options.
-
-    Raises:
-        ValueError: an option is unknown or invalid, the page would be open to other machines without a token, or the
-            port is not available.
-        RunFolderError: a run or folder does not exist.
-        ImportError: aiohttp is not installed.
-    """
+    """Serve the page until a signal arrives, and print its address."""
     request = _request(arguments)
     with stop_on_signals() as is_stopped:
         asyncio.run(_serve(request, is_stopped))

@@ -19,16 +19,7 @@ from evorl.runs.spec import RunSpec
 
 @scope()
 def work_from_arguments(arguments: Sequence[str]) -> WorkerResult:
-    """Run a worker until the server's training ends or a signal arrives; return the results of the worker.
-
-    Args:
-        arguments: address of the server, with default port 7000, and options of ``WORK``.
-
-    Raises:
-        ValueError: the address is missing, an option is invalid, or the server's config names code outside evorl.
-        CommandRefused: the server rejected a command; the message states its reason.
-        ServerLost: the server cannot be reached.
-    """
+    """Run a worker until the server's training ends or a signal arrives; return the results of the worker."""
     options, addresses = read_options(arguments, WORK, "evorl work", unnamed="address")
     if len(addresses) != 1:
         raise ValueError(f"expected one address, got {' '.join(addresses) or 'none'}: use evorl work 127.0.0.1:{PORT}")
