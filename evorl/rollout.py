@@ -145,7 +145,7 @@ def _acting_extras(env_state: EnvState) -> PyTreeDict:
 def act_again(
     action_fn: ActionFn, agent_state: AgentState, batch: PaddedBatch[SampleBatch], key: Key
 ) -> tuple[Action, PolicyExtras]:
-    """Compute an agent's actions for recorded observations, step by step.
+    """Return an agent's actions and extra outputs ``[B, T, ...]`` for recorded observations, computed step by step.
 
     In every row, a recurrent state starts as ``batch.info.recurrent_state``, or as zeros if missing, and is reset to
     zeros after steps at which ``batch.data.dones`` is True; for steps in the mode ``ENVPOOL``, these must include the
@@ -156,9 +156,6 @@ def act_again(
         agent_state: state of the agent.
         batch: recorded steps, leaves ``[B, T, ...]``; only ``obs``, ``dones`` and the recurrent state are used.
         key: a single key, from which a key is derived for each step of each row.
-
-    Returns:
-        Actions and extra outputs of the agent, leaves ``[B, T, ...]``.
     """
     key = as_typed_key(key)
     recurrent_state = None

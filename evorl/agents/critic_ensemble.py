@@ -273,7 +273,7 @@ def update_part(
     optimizer: Optimizer,
     progress: jax.Array,
 ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-    """Take one gradient step on one group of the agent's parameters; see ``gradient_step``.
+    """Take one gradient step on one group of the agent's parameters; return both states and the metrics of the loss.
 
     Args:
         name: name of the parameters, and of their optimizer's state.
@@ -283,9 +283,6 @@ def update_part(
         loss_fn: ``loss_fn(params, *args) -> (loss, metrics)``.
         optimizer: optimizer of these parameters.
         progress: completed fraction of training in [0, 1].
-
-    Returns:
-        The agent state and optimizer states with that group updated, and the metrics of the loss.
     """
     params, part_state, losses = gradient_step(
         loss_fn, optimizer, agent_state.params[name], opt_state[name], *args, progress=progress

@@ -55,7 +55,7 @@ run:
 
 
 def make_app(folder: Path, kind_name: str, agent: str, training: Mapping[str, Any], in_boxes: bool) -> list[Path]:
-    """Create the folder of an app.
+    """Create the folder of an app, and return the files that were written.
 
     Args:
         folder: path of the new folder.
@@ -63,9 +63,6 @@ def make_app(folder: Path, kind_name: str, agent: str, training: Mapping[str, An
         agent: name of the agent, as in ``evorl train agent=``.
         training: settings that override the agent's defaults.
         in_boxes: True if the agent supports only Box actions.
-
-    Returns:
-        The files that were written.
 
     Raises:
         ValueError: ``folder`` exists, or the agent does not support the simulator's images; nothing is written.
@@ -129,15 +126,12 @@ def write_environment(folder: Path, kind: Kind) -> list[Path]:
 
 
 def write_algorithm(folder: Path, source: Path, agent_file: Path) -> str:
-    """Copy an algorithm into an app's folder ``algorithm``, for the user to modify.
+    """Copy an algorithm into an app's folder ``algorithm``, to be modified; return its agent name, such as ``own/ppo``.
 
     Args:
         folder: app folder.
         source: source file of the algorithm, a module of ``evorl.algorithms``.
         agent_file: settings file of the agent in ``configs/agent``.
-
-    Returns:
-        The agent name of the copy, such as ``own/ppo``.
 
     Raises:
         ValueError: the settings in ``agent_file`` name no workflow of ``source``.
@@ -159,16 +153,13 @@ def write_algorithm(folder: Path, source: Path, agent_file: Path) -> str:
 def write_containers(
     folder: Path, configs: Path, with_parameter_server: bool = False, packages: Sequence[str] = ()
 ) -> list[Path]:
-    """Write the files that build and start an app in containers.
+    """Write the wheel of evorl and the files that build and start an app in containers, and return these files.
 
     Args:
         folder: app folder.
         configs: config tree of evorl, packed into its wheel.
         with_parameter_server: True to start a parameter server and two training servers.
         packages: names of packages that the simulator requires and evorl does not.
-
-    Returns:
-        The wheel of evorl in ``wheels``, ``Dockerfile``, ``compose.yaml`` and ``.dockerignore``.
 
     Raises:
         ValueError: evorl is not installed, see ``write_wheel``.

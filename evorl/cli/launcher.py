@@ -56,14 +56,11 @@ class SweptRuns(Sweeper):
 
 
 def launch(sweep: SweepFolder, of_launcher: Sequence[str]) -> list[Attempt]:
-    """Train the runs of a sweep through a Hydra launcher, each run in its folder.
+    """Train the runs of a sweep through a Hydra launcher, each in its folder; return the outcomes in the same order.
 
     Args:
         sweep: folder of the sweep.
         of_launcher: overrides that choose the launcher and its settings.
-
-    Returns:
-        The outcome of each run, in the order of ``sweep.runs``.
     """
     SweptRuns.runs = [[*as_hydra_overrides(run.overrides), f"{SUBDIR}={as_text(run.folder)}"] for run in sweep.runs]
     folder = f"{SWEEP}={as_text(str(sweep.path))}"

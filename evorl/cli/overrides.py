@@ -85,7 +85,7 @@ def sweep_to_resume(arguments: Sequence[str]) -> tuple[Path | None, bool]:
 
 
 def read_changes(known: Collection[str], arguments: Sequence[str], allowed: Collection[str] | None) -> dict[str, Any]:
-    """Read the changes that a command line makes to the config of a stored run.
+    """Return the changes that a command line makes to the config of a stored run: new values by dotted key.
 
     A string for a mapping with an entry ``name`` changes this entry only. The algorithm and environment are fixed.
 
@@ -93,9 +93,6 @@ def read_changes(known: Collection[str], arguments: Sequence[str], allowed: Coll
         known: dotted keys of the run's settings.
         arguments: command-line arguments; Hydra settings and fields of ``StoredRun``, such as ``run``, are skipped.
         allowed: settings that can be changed; ``None`` for all settings of the run.
-
-    Returns:
-        New values by dotted key.
 
     Raises:
         ValueError: the run does not have a setting, the setting cannot be changed, or it has several values.

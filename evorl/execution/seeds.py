@@ -13,14 +13,11 @@ S = TypeVar("S", bound=State)
 
 
 def rows_of_seeds(state: S, rows: Any) -> S:
-    """Index the seed axis of a state.
+    """Return a state with ``entry[rows]`` for every entry except ``iterations``.
 
     Args:
         state: state with entries ``[S, ...]``, except ``iterations``, which all seeds share.
         rows: index into the seed axis: an integer, which removes the axis, a slice, or an array.
-
-    Returns:
-        The state with ``entry[rows]`` for every entry except ``iterations``.
     """
     entries = {name: x if name == "iterations" else jax.tree.map(lambda y: y[rows], x) for name, x in state.items()}
     return type(state)(entries)

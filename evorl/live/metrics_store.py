@@ -130,16 +130,13 @@ class MetricsStore:
             self._step = max(_finite(step, "step"), -math.inf if self._step is None else self._step)
 
     def scalar(self, name: str, y: float, x: float | None = None, client: str | None = None) -> bool:
-        """Add a point to a curve.
+        """Add a point to a curve; return True if it was stored, False if the metric is disabled.
 
         Args:
             name: name of the metric.
             y: value, finite.
             x: step; ``None`` for the largest known step.
             client: name of the client, for the log.
-
-        Returns:
-            True if the point was stored, False if the metric is disabled.
 
         Raises:
             MetricsRefusedError: ``y`` or ``x`` is not finite or too large, the name is invalid, or a limit is reached.

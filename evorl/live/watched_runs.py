@@ -217,14 +217,11 @@ def as_points(curve: Curve, most: int | None = None) -> list[list[float]]:
 
 
 def thinned(values: np.ndarray, most: int | None) -> np.ndarray:
-    """Select values to draw: the first, the last, and the minimum and maximum of each of several equal intervals.
+    """Return the indices of values to draw: the first, last, and the minimum and maximum of each of several intervals.
 
     Args:
         values: ``[N]``.
         most: approximate maximum number of selected values; ``None`` for all.
-
-    Returns:
-        The indices of the selected values, sorted.
     """
     if most is None or len(values) <= most:
         return np.arange(len(values))

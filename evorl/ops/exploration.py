@@ -14,14 +14,11 @@ from evorl.types import Key, PyTreeDict, PyTreeNode
 
 
 def epsilon_greedy_probabilities(q_values: jax.Array, epsilon: jax.Array | float) -> jax.Array:
-    """Return the probabilities of the epsilon-greedy policy; actions that tie for the maximum are equally probable.
+    """Return the probabilities ``[..., A]`` of the epsilon-greedy policy; tied maxima are equally probable.
 
     Args:
         q_values: action values, ``[..., A]``; ``-inf`` masks an action, unless all are ``-inf``.
         epsilon: probability of a uniformly random unmasked action, a number or ``[...]``.
-
-    Returns:
-        ``[..., A]``, summing to 1 over the last axis.
     """
     is_max = q_values == q_values.max(axis=-1, keepdims=True)
     # A program may compute the values twice with different rounding. Then none equals the maximum: also use the argmax.

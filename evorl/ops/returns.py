@@ -31,15 +31,12 @@ class VTraceResult(NamedTuple):
 
 
 def linear_recurrence(offsets: jax.Array, factors: jax.Array | float, final: jax.Array | float = 0.0) -> jax.Array:
-    """Solve ``x_t = offsets_t + factors_t * x_{t+1}`` backwards in time, with ``x_T = final``.
+    """Return ``x [T, ...]``, where ``x_t = offsets_t + factors_t * x_{t+1}`` and ``x_T = final``.
 
     Args:
         offsets: ``[T, ...]``.
         factors: ``[T, ...]``, or a number.
         final: value after the window, ``[...]`` or a number.
-
-    Returns:
-        ``x``, shape ``[T, ...]``.
     """
     factors = jnp.broadcast_to(factors, offsets.shape)
     final = jnp.broadcast_to(jnp.asarray(final, offsets.dtype), offsets.shape[1:])

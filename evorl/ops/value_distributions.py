@@ -85,7 +85,7 @@ def quantile_midpoints(num_quantiles: int) -> jax.Array:
 def quantile_huber(
     quantiles: jax.Array, targets: jax.Array, delta: jax.Array | float = 1.0, fractions: jax.Array | None = None
 ) -> jax.Array:
-    """Return the quantile Huber loss of quantile estimates for samples of the target (Dabney et al. 2018, eq. 10).
+    """Return the quantile Huber loss ``[...]`` of quantiles for samples of the target (Dabney et al. 2018, eq. 10).
 
     It is ``sum_i mean_j |tau_i - 1[y_j < q_i]| huber(y_j - q_i) / delta``. No gradient flows through the targets.
 
@@ -94,9 +94,6 @@ def quantile_huber(
         targets: equally likely samples y, ``[..., M]``.
         delta: threshold between the quadratic and the linear part.
         fractions: fractions ``tau`` of the estimates, ``[..., N]``; ``None`` for ``quantile_midpoints``.
-
-    Returns:
-        Losses, ``[...]``.
     """
     chex.assert_equal_shape_prefix([quantiles, targets], quantiles.ndim - 1)
     errors = jax.lax.stop_gradient(targets)[..., None, :] - quantiles[..., :, None]  # [..., N, M]
@@ -106,15 +103,12 @@ def quantile_huber(
 
 
 def returns_quantile_huber(quantiles: jax.Array, returns: jax.Array, delta: jax.Array | float | None) -> jax.Array:
-    """Return the quantile Huber loss, averaged over quantiles, for one sampled return per distribution.
+    """Return the quantile Huber loss ``[...]``, averaged over quantiles, for one sampled return per distribution.
 
     Args:
         quantiles: quantile estimates, ``[..., N]``.
         returns: sampled returns, ``[...]``.
         delta: threshold between the quadratic and the linear part; ``None`` for 1.
-
-    Returns:
-        Losses, ``[...]``.
     """
     errors = quantile_huber(quantiles, returns[..., None], 1.0 if delta is None else delta)
     return errors / quantiles.shape[-1]

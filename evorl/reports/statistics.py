@@ -73,14 +73,11 @@ def bootstrap_interval(
 
 
 def performance_profile(tasks: Sequence[np.ndarray], thresholds: np.ndarray) -> np.ndarray:
-    """Return the fraction of seeds that score above each threshold, averaged over tasks.
+    """Return the fraction ``[K, ...]`` of seeds that score above each threshold, averaged over tasks.
 
     Args:
         tasks: scores of each task, ``[..., n]``.
         thresholds: thresholds ``[K]``, on the scale of the scores.
-
-    Returns:
-        Fractions ``[K, ...]``, which decrease from 1 to 0 as the threshold grows.
 
     Source: Agarwal et al. 2021, section 4.2: the score distribution, the empirical tail distribution function.
     """

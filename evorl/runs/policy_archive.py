@@ -50,15 +50,12 @@ _DAMAGE += (MemoryError, RecursionError, zipfile.BadZipFile, zlib.error)
 
 
 def write_archive(path: Path, files: Mapping[str, bytes], about: Mapping[str, Any]) -> str:
-    """Write an archive that ``read_archive`` accepts; equal ``files`` and ``about`` give equal bytes.
+    """Write an archive that ``read_archive`` accepts, and return its SHA-256; equal contents give equal bytes.
 
     Args:
         path: path of the archive; an existing file is replaced atomically.
         files: contents by file name; the names are in ``FILES``.
         about: additional entries of the manifest, JSON data.
-
-    Returns:
-        SHA-256 of the archive, hexadecimal.
 
     Raises:
         RunFolderError: ``path`` cannot be written or is a link, a file is missing or unknown, or a limit is exceeded.

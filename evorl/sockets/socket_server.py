@@ -242,16 +242,13 @@ class SocketServer:
     async def start(
         self, host: str, port: int, token: str | None = None, tls: ssl.SSLContext | None = None
     ) -> tuple[str, int]:
-        """Start listening.
+        """Start listening, and return host and port of the listening socket.
 
         Args:
             host: host name or IP address.
             port: port; 0 selects a free port.
             token: access token that the protocol requires of clients; ``None`` for no authentication.
             tls: TLS context of encrypted connections; ``None`` for unencrypted ones.
-
-        Returns:
-            Host and port of the listening socket.
 
         Raises:
             ValueError: other machines could connect without a token.

@@ -53,17 +53,12 @@ class LearnerEmitter(PyTreeNode):
     def learn(
         self, learned: LearnerState, outcomes: EpisodeOutcomes, sample_key: Key, learn_key: Key, progress: jax.Array
     ) -> tuple[PyTreeDict, LearnerState]:
-        """Store the transitions of a generation, then update the learner.
+        """Store the transitions of a generation, and update the learner; return mean losses by name and its new state.
 
         Args:
             learned: the learner's state.
             outcomes: episodes with their transitions, recorded with ``recorded_entries``.
             sample_key: random key for sampling from the buffer.
-            learn_key: random key for the updates.
-            progress: completed fraction of training.
-
-        Returns:
-            Means of the losses by name, and the learner's new state.
         """
         learned = self.learner.store(learned, *transition_rows(outcomes))
         return self.learner.learn_repeatedly(learned, (sample_key, learn_key), self.learner.most_updates, progress)

@@ -64,17 +64,13 @@ def tournament_selection(key: Key, fitness: jax.Array, num_selected: int, tourna
 
 
 def proportional_selection(key: Key, weights: jax.Array, num_selected: int) -> jax.Array:
-    """Sample individuals with replacement in proportion to their weights (roulette wheel, Holland 1975).
+    """Return indices, int32 ``[num_selected]``, sampled in proportion to ``weights`` (roulette wheel, Holland 1975).
 
     If the weights are a bool mask, individuals marked True are sampled with equal probability.
 
     Args:
         key: a single key, or one key per sample, ``[num_selected]``.
         weights: non-negative weights ``[P]``, not all 0; NaN counts as 0. Individuals of weight 0 are never sampled.
-        num_selected: number of samples.
-
-    Returns:
-        Indices of the sampled individuals, int32 ``[num_selected]``.
     """
     log_weights = jnp.log(jnp.where(weights > 0, weights, 0.0))
     return _select(lambda key: jax.random.categorical(key, log_weights), key, num_selected)
