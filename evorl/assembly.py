@@ -261,11 +261,7 @@ def inner_workflow(
 
 
 def training_mode(mode: str | AutoresetMode) -> AutoresetMode:
-    """Return ``mode``, which may be a name, as the autoreset mode of training environments.
-
-    Raises:
-        ValueError: the mode is unknown, or unsuitable for training: with idle steps, or without resets.
-    """
+    """Return ``mode``, which may be a name; raise ``ValueError`` for modes with idle steps or without resets."""
     mode = as_autoreset_mode(mode, (AutoresetMode.NORMAL, AutoresetMode.FAST))
     if mode in _NO_TRAINING:
         raise ValueError(

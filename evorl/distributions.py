@@ -224,11 +224,7 @@ class ActionDistribution:
         return self.size if self.is_discrete else 2 * self.size
 
     def __call__(self, parameters: jax.Array) -> Categorical | Normal | TanhNormal:
-        """Return the distribution with the parameters ``[..., num_parameters]``.
-
-        Raises:
-            ValueError: the last axis does not have length ``num_parameters``.
-        """
+        """Return the distribution with parameters ``[..., num_parameters]``; other shapes raise ``ValueError``."""
         if parameters.shape[-1] != self.num_parameters:
             raise ValueError(
                 f"a {self.kind} distribution of size {self.size} takes {self.num_parameters} parameters, "

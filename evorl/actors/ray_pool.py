@@ -20,11 +20,7 @@ _BEAT_SECONDS = 2.0
 
 
 class RayPool(ActorPool):
-    """Pool that runs each actor as a Ray actor; joins the running cluster, or starts Ray on this machine.
-
-    Raises:
-        ImportError: Ray is not installed.
-    """
+    """Pool of Ray actors, in the running cluster or on this machine; raises ``ImportError`` if Ray is not installed."""
 
     def __init__(self, worker: type[ActorWorker], settings_of: Callable[[int], Any]) -> None:
         super().__init__(worker, settings_of)

@@ -58,11 +58,7 @@ class ActionValueAgent(Agent):
 
     @classmethod
     def build_network(cls, settings: dict[str, Any], env: Env, **heads: Any) -> QNetwork:
-        """Pop ``network`` from ``settings`` and build the network; ``heads`` are other fields of ``QNetwork``.
-
-        Raises:
-            ValueError: a setting is invalid.
-        """
+        """Pop ``network`` from ``settings`` and build the network; ``heads`` are other fields of ``QNetwork``."""
         return QNetwork(
             build_torso(settings.pop("network")),
             num_outputs(env.action_space),

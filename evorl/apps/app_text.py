@@ -67,11 +67,7 @@ def in_one_line(value: Any) -> str:
 
 
 def read_mapping(text: str, name: str) -> dict[str, Any]:
-    """Return the mapping that a YAML text describes; ``name`` is the file name for error messages.
-
-    Raises:
-        ValueError: the text is not valid YAML, or not a mapping.
-    """
+    """Return the mapping in a YAML text; raise ``ValueError``, with the file's ``name``, for other texts."""
     read = read_yaml(text, name)
     if not isinstance(read, dict):
         raise ValueError(f"{name} must be a mapping from settings to values, got {read!r:.80}.")

@@ -78,11 +78,7 @@ def parameter_programs(
 
 
 def server_addresses(app: AppConfig, settings: Mapping[str, Any]) -> list[Address]:
-    """Return the addresses of the training servers: several with a parameter server, otherwise one.
-
-    Raises:
-        ValueError: the option ``servers`` is set, but the app has no parameter server.
-    """
+    """Return the training servers' addresses; raise ``ValueError`` for ``servers`` without a parameter server."""
     if app.parameters is None:
         if settings["servers"] is not None:
             raise ValueError(f"servers={settings['servers']}, but {_NO_PARAMETERS}")

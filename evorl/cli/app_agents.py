@@ -50,11 +50,7 @@ class AgentFacts(NamedTuple):
 
 
 def agent_facts(agent: str) -> AgentFacts:
-    """Return the properties of an agent of the package.
-
-    Raises:
-        ValueError: no agent has this name, or it cannot learn from remote simulators.
-    """
+    """Return the properties of an agent; raise ``ValueError`` if it is unknown or cannot be served."""
     folder = config_folder() / "agent"
     if agent not in config_names(folder):
         raise ValueError(no_such("algorithm", agent, served_agents()))

@@ -97,11 +97,7 @@ class Option(NamedTuple):
         return os.path.expanduser(text) if self.path else text
 
     def checked(self, value: Any, name: str) -> Any:
-        """Return the value after type and range checks, in the form that the command uses.
-
-        Raises:
-            ValueError: the value has the wrong type, is out of range, or is null; the message names option and value.
-        """
+        """Return the value after type and range checks, as commands use it; raise ``ValueError`` if invalid."""
         if value is None and (self.null or self.default is None):
             return None
         if isinstance(self.default, Mapping):

@@ -17,11 +17,7 @@ _SETTING = re.compile(r"^( *)([\w/]+):(?: +(.*?))? *(?:# (.*))?$")
 
 
 def workflow_settings(config: Mapping[str, Any], above: str = "") -> Iterator[Setting]:
-    """Yield path, value and description of each workflow setting, with class defaults; ``above`` prefixes the paths.
-
-    Raises:
-        ValueError: the workflow class, or a variant of a setting, does not exist.
-    """
+    """Yield path (after ``above``), value and description of each workflow setting, with class defaults."""
     cls = workflow_class(config["workflow"])
     complete = complete_config(cls, config)
     parts = {name: complete.pop(name) for name in AGENT_PARTS if "workflow" in (complete.get(name) or {})}

@@ -75,12 +75,7 @@ def check_training(spec: RunSpec) -> None:
 
 
 def _stored_run(which: str, stored: StoredRun, overrides: Sequence[str]) -> tuple[RunSpec, RunFolder]:
-    """Return the changed settings and the folder of the run that ``resume`` names.
-
-    Raises:
-        ValueError: an override cannot be applied to a stored run.
-        RunFolderError: the run does not exist, is corrupted, not trusted, or in training.
-    """
+    """Return the changed settings and the folder of the run that ``resume`` names, if it can be resumed."""
     folder = RunFolder(find_to_resume(which, stored.runs_folder))
     folder.refuse_links()
     refuse_running(folder.state)

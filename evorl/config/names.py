@@ -87,11 +87,7 @@ def path_of(member: type) -> str:
 
 
 def name_of(function: str | Callable[..., object]) -> str:
-    """Return the name of a user's function or class, ``"package.module:function"``; a name is returned unchanged.
-
-    Raises:
-        ValueError: the function cannot be imported by name, because it is a lambda or defined inside a function.
-    """
+    """Return the name ``package.module:name`` of a user's object, or raise ``ValueError`` if it cannot be imported."""
     if isinstance(function, str):
         return function
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")

@@ -52,11 +52,7 @@ class BodyRenderer:
         self._camera = camera
 
     def frame(self, data: Any) -> np.ndarray:
-        """Return an image of ``data``, a ``mujoco.MjData`` after ``mj_forward``: uint8 ``[size, size, 3]``.
-
-        Raises:
-            HostEnvError: rendering failed.
-        """
+        """Return an image of ``data`` after ``mj_forward``, uint8 ``[size, size, 3]``, or raise ``HostEnvError``."""
         try:
             self._renderer.update_scene(data, self._camera)
             return self._renderer.render().copy()

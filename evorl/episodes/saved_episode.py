@@ -38,11 +38,7 @@ class SavedEpisode:
     arrays: Mapping[str, np.ndarray]
 
     def save(self, path: Path) -> None:
-        """Write ``<path>.npz`` and ``<path>.json``; existing files are replaced.
-
-        Raises:
-            RunFolderError: the folder cannot be written.
-        """
+        """Write ``<path>.npz`` and ``<path>.json``, replacing existing files; raise ``RunFolderError`` on failure."""
         arrays: dict[str, Any] = {name: storable(x) for name, x in self.arrays.items()}
         shapes = {name: {"shape": list(x.shape), "dtype": str(x.dtype)} for name, x in arrays.items()}
         text = json.dumps({"format": FORMAT, **self.about, "arrays": shapes}, indent=2) + "\n"

@@ -23,11 +23,7 @@ _LONG_ROLLOUT = 128
 
 
 def refuse_idle_training(workflow: Any) -> None:
-    """Raise an error if a new training run would never update its policy, or cannot use its recorded transitions.
-
-    Raises:
-        ValueError: no update would happen, or ``replay.load`` does not fit; the message has settings that would work.
-    """
+    """Raise ``ValueError``, with advice, if no update would happen in a new run, or ``replay.load`` does not fit."""
     for reason in idle_reasons(workflow):
         raise ValueError(f"{_EXPLAINED}: {reason}")
 

@@ -15,11 +15,7 @@ from evorl.envs.host.simulators import failures
 
 @contextlib.contextmanager
 def translate_host_errors() -> Iterator[None]:
-    """Context that replaces the error of a compiled program by the error of the simulator that caused it.
-
-    Raises:
-        HostEnvError: a simulator failed within the context.
-    """
+    """Context that raises a compiled program's error as the ``HostEnvError`` of the simulator that caused it."""
     failures.clear()
     logger = logging.getLogger("jax._src.callback")  # would log the traceback of the error
     is_no_failure = functools.partial(_is_no_failure)  # a separate filter for each nested context

@@ -78,11 +78,7 @@ def refuse_several_processes(setting: str) -> None:
 
 
 def join_processes(info: ProcessInfo) -> None:
-    """Connect to the other processes, unless connected, and wait until all have joined; this starts JAX's backend.
-
-    Raises:
-        RuntimeError: JAX has already computed something.
-    """
+    """Connect to the other processes, unless connected, and wait for all; call it before JAX's backend has started."""
     import jax
 
     if jax.distributed.is_initialized():  # as in the second run of a sweep
@@ -126,11 +122,7 @@ def _stop_with_launcher() -> None:
 
 
 def refuse_different_settings(settings: str) -> None:
-    """Check that the text ``settings`` is the same in all processes of the run; all must call this function.
-
-    Raises:
-        ValueError: the settings of the processes differ.
-    """
+    """Raise ``ValueError`` if the text ``settings`` differs between the processes of the run; all must call this."""
     number = int.from_bytes(hashlib.sha256(settings.encode()).digest()[:3])
     if processes.any_says(processes.number_of_first(number) != number):
         raise ValueError(

@@ -90,11 +90,7 @@ class Preflight:
 
 
 def preflight(workflow: Any) -> Preflight:
-    """Return estimates for a training run. Its program is traced, but nothing is allocated or compiled.
-
-    Raises:
-        ValueError: the state alone exceeds the memory, see ``check_memory``.
-    """
+    """Return estimates for a training run, from its traced program; raise the errors of ``check_memory``."""
     state = programs.state_shapes(workflow, jax.random.key(0))
     execution = workflow.execution
     specs = programs.state_specs(execution, state)

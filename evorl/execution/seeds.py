@@ -24,11 +24,7 @@ def rows_of_seeds(state: S, rows: Any) -> S:
 
 
 def state_of_seed(execution: Execution, state: State, number: int = 0) -> State:
-    """Return the state of seed ``number``, counted from 0; the state itself if the run has no seed axis.
-
-    Raises:
-        ValueError: ``number`` is not a seed of the run.
-    """
+    """Return the state of seed ``number``, from 0, or ``state`` without a seed axis; otherwise raise ``ValueError``."""
     num_seeds = execution.num_seeds
     if not 0 <= number < (num_seeds or 1):
         raise ValueError(f"seed_number={number} does not exist: the run has seed numbers 0 to {(num_seeds or 1) - 1}.")

@@ -41,11 +41,7 @@ class PageEvents:
         self.ring()
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """Send events to a page until it is closed.
-
-        Raises:
-            Refused: too many pages are open.
-        """
+        """Send events to a page until it is closed; raise ``Refused`` if too many pages are open."""
         from aiohttp import web
 
         if self.listeners >= self._most:

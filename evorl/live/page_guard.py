@@ -65,22 +65,14 @@ class PageGuard:
             )
 
     def check_host(self, host: str | None) -> None:
-        """Check the header ``Host``.
-
-        Raises:
-            Refused: the host is not an accepted name of this machine.
-        """
+        """Raise ``Refused`` if the header ``Host`` is not an accepted name of this machine."""
         name = _without_port(host or "")
         if name in ("localhost", *(known.lower() for known in self.hosts)) or _is_address(name):
             return
         raise Refused(421, f"The host {name[:80]!r} is not accepted: use localhost, an IP address or a name in hosts=.")
 
     def check_origin(self, origin: str | None, host: str | None) -> None:
-        """Check the header ``Origin``, which browsers add to requests of pages.
-
-        Raises:
-            Refused: the request comes from a page of another origin.
-        """
+        """Raise ``Refused`` if a page of another origin sent the request, by the header ``Origin`` of browsers."""
         if origin is not None and origin.partition("://")[2].lower() != (host or "").lower():
             raise Refused(403, f"Pages of other origins, here {origin[:80]!r}, may not send requests to this page.")
 
@@ -113,11 +105,7 @@ class RateLimit:
         self._left: collections.OrderedDict[str, tuple[float, float]] = collections.OrderedDict()
 
     def take(self, client: str, number: float = 1.0) -> None:
-        """Count ``number`` units from a client.
-
-        Raises:
-            Refused: the limit is exceeded; the message states the time until a retry.
-        """
+        """Count ``number`` units from a client; above the limit, raise ``Refused`` with the time until a retry."""
         with self._lock:
             now = self._clock()
             left, since = self._left.pop(client, (self.burst, now))

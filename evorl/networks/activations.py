@@ -41,11 +41,7 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 def activation_by_name(name: str) -> Callable[[jax.Array], jax.Array]:
-    """Return the activation function of that name: elementwise, except softmax, which normalizes the last axis.
-
-    Raises:
-        ValueError: the name is unknown; the message suggests the closest one.
-    """
+    """Return an activation function, elementwise except softmax (last axis); raise ``ValueError`` for unknown names."""
     if name in ACTIVATIONS:
         return ACTIVATIONS[name]
     hint = did_you_mean(str(name).lower(), ACTIVATIONS)

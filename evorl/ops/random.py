@@ -24,11 +24,7 @@ from evorl.types import Key
 
 
 def as_typed_key(key: Any) -> Key:
-    """Convert a typed key or a legacy ``jax.random.PRNGKey`` array, or a batch of keys, to typed keys.
-
-    Raises:
-        TypeError: ``key`` is neither a typed key nor a legacy key.
-    """
+    """Convert a typed or legacy (``jax.random.PRNGKey``) key, or a batch, to typed keys; else raise ``TypeError``."""
     if isinstance(key, jax.Array | np.ndarray) or hasattr(key, "dtype"):
         if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
             return jnp.asarray(key)
@@ -89,11 +85,7 @@ def split_rows(key: Key, num: int = 2) -> tuple[Key, ...]:
 
 
 def row_keys(key: Key, num: int) -> Key:
-    """Return keys ``[num]``, one per row: ``key`` itself if it has that shape, or split from a scalar.
-
-    Raises:
-        ValueError: ``key`` is a batch of the wrong shape.
-    """
+    """Return keys ``[num]``: ``key`` itself if it has this shape, or split from a scalar; else raise ``ValueError``."""
     key = as_typed_key(key)
     if key.ndim == 0:
         return jax.random.split(key, num)

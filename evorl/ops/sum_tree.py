@@ -33,11 +33,7 @@ class SumTree(PyTreeData):
 
 
 def init_sum_tree(num_weights: int) -> SumTree:
-    """Return a tree of zero weights.
-
-    Raises:
-        ValueError: ``num_weights`` is less than 1.
-    """
+    """Return a tree of zero weights; raise ``ValueError`` if ``num_weights`` is less than 1."""
     if num_weights < 1:
         raise ValueError(f"a sum tree needs at least one weight, got {num_weights}.")
     sizes = [math.ceil(num_weights / FAN_OUT) * FAN_OUT]

@@ -61,11 +61,7 @@ def shape_and_dtype(shape: Sequence[int], dtype: Any) -> jax.ShapeDtypeStruct:
 
 
 def num_rows(tree: Any) -> int:
-    """Return the length of the first axis of the leaves.
-
-    Raises:
-        ValueError: the tree has no leaves.
-    """
+    """Return the length of the first axis of the leaves; raise ``ValueError`` if the tree has no leaves."""
     leaves = jax.tree.leaves(tree)
     if not leaves:
         raise ValueError("a tree without leaves has no rows: pass a tree with at least one array.")
@@ -97,11 +93,7 @@ def concatenate_trees(trees: Sequence[Tree], axis: int = 0) -> Tree:
 
 
 def merged(*dicts: Mapping[str, Any]) -> PyTreeDict:
-    """Return one dict with the entries of several dicts.
-
-    Raises:
-        ValueError: two dicts share a key.
-    """
+    """Return one dict with the entries of several dicts; raise ``ValueError`` if two of them share a key."""
     result = PyTreeDict()
     for entries in dicts:
         shared = sorted(set(result) & set(entries))

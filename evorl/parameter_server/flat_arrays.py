@@ -42,11 +42,7 @@ class FlatArrays:
         )
 
     def from_bytes(self, data: bytes | memoryview) -> Any:
-        """Deserialize to a pytree of read-only NumPy arrays.
-
-        Raises:
-            ValueError: the number of bytes is wrong.
-        """
+        """Deserialize to a pytree of read-only NumPy arrays; raise ``ValueError`` if the number of bytes is wrong."""
         if len(data) != self.num_bytes:
             raise ValueError(f"expected {self.num_bytes:,} bytes, got {len(data):,}.")
         leaves, start, view = [], 0, memoryview(data)

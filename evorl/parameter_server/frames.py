@@ -25,11 +25,7 @@ class CommandRefused(ValueError):
 
 
 def frame(header: Mapping[str, Any], body: bytes = b"") -> bytes:
-    """Return the bytes of a frame.
-
-    Raises:
-        ValueError: the frame is too large, or the header contains values that JSON cannot represent, such as NaN.
-    """
+    """Return the bytes of a frame; raise ``ValueError`` if it is too large, or a value is not JSON, such as NaN."""
     text = json.dumps(header, allow_nan=False, separators=(",", ":")).encode()
     if len(text) > MAX_HEADER or len(body) > MAX_BODY:
         raise ValueError(
@@ -40,11 +36,7 @@ def frame(header: Mapping[str, Any], body: bytes = b"") -> bytes:
 
 
 def lengths(data: bytes, max_header: int = MAX_HEADER) -> tuple[int, int]:
-    """Return the lengths of header and body from the first 8 bytes of a frame.
-
-    Raises:
-        WireError: the length of the header is out of range.
-    """
+    """Return the lengths of header and body from a frame's first 8 bytes; raise ``WireError`` if invalid."""
     header, body = LENGTHS.unpack(data)
     if not 2 <= header <= max_header:
         raise WireError(f"the header of a frame must have 2 to {max_header:,} bytes of JSON, got {header:,}.")
@@ -52,11 +44,7 @@ def lengths(data: bytes, max_header: int = MAX_HEADER) -> tuple[int, int]:
 
 
 def parsed_header(data: bytes) -> dict[str, Any]:
-    """Return the header of a frame, parsed from its JSON.
-
-    Raises:
-        WireError: the header is not a JSON object.
-    """
+    """Return the header of a frame, parsed from JSON; raise ``WireError`` unless it is a JSON object."""
     try:
         header = json.loads(data.decode(), parse_constant=_refuse)
     except (ValueError, RecursionError) as error:  # RecursionError: deep nesting

@@ -23,14 +23,7 @@ EMPTY = "#eef0f3"  # color of empty cells in heat maps
 
 
 class ChartRecorder(Recorder):
-    """Writes ``<name>.csv`` and ``<name>.png`` for every chart.
-
-    Args:
-        folder: output folder.
-
-    Raises:
-        RunFolderError: the disk is full or read-only.
-    """
+    """Writes ``<name>.csv`` and ``<name>.png`` for every chart; raises ``RunFolderError`` on failure."""
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
@@ -51,11 +44,7 @@ def write_table(path: Path | str, chart: Chart) -> None:
 
 
 def draw_chart(path: Path | str, chart: Chart, title: str = "") -> None:
-    """Draw a chart as PNG, one panel below the other: dots with a line through the marked rows, or a heat map.
-
-    Raises:
-        RunFolderError: the image cannot be written.
-    """
+    """Draw a chart as PNG, one panel below the other: dots with a line through the marked rows, or a heat map."""
     heights = [HEAT_HEIGHT if panel.heat else PANEL_HEIGHT for panel in chart.panels]
     height = sum(heights) + 0.6
     figure = white_figure(8.0, height)

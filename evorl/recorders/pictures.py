@@ -31,10 +31,6 @@ def white_figure(width: float, height: float, dpi: int = 130, **options: Any) ->
 
 
 def write_png(figure: Figure, path: Path | str) -> None:
-    """Write a figure as PNG.
-
-    Raises:
-        RunFolderError: the image cannot be written.
-    """
+    """Write a figure as PNG; raise ``RunFolderError`` if the image cannot be written."""
     with writing_to(Path(path).parent), replacing(Path(path)) as file:
         figure.savefig(file, format="png")

@@ -48,11 +48,7 @@ class RowFile:
             raise RunFolderError(f"{self.path} cannot be read: {error.strerror}.") from error
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return the header and the rows of a CSV file; both are empty for an empty or missing file.
-
-        Raises:
-            RunFolderError: the file is not CSV, or two columns have the same name.
-        """
+        """Return header and rows of a CSV file, empty if it is missing; raise ``RunFolderError`` if it is invalid."""
         try:
             table = list(csv.reader(self.lines(), strict=True))
         except csv.Error as error:
@@ -145,11 +141,7 @@ class RowFile:
 
 
 def as_number(name: str, value: Any) -> int | float:
-    """Return the value ``name`` of a row as a Python number.
-
-    Raises:
-        TypeError: the value is not a single number.
-    """
+    """Return the value ``name`` of a row as a Python number; raise ``TypeError`` unless it is a single number."""
     if type(value) in (int, float):
         return value
     try:

@@ -95,11 +95,7 @@ def spread_cells(archive: Archive, state: ArchiveState, number: int) -> list[int
 
 
 def checked_cells(state: ArchiveState, cells: Sequence[int]) -> list[int]:
-    """Return the requested cells, after checking that each has an elite.
-
-    Raises:
-        ValueError: a cell does not exist or is empty; the message lists filled cells.
-    """
+    """Return the requested cells; raise ``ValueError``, which lists filled cells, if one has no elite."""
     filled = np.flatnonzero(np.isfinite(np.asarray(state.fitness))).tolist()
     for cell in cells:
         if cell not in filled:

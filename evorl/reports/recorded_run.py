@@ -112,11 +112,7 @@ class RecordedRun:
 
     @functools.cached_property
     def curves(self) -> dict[str, Curve]:
-        """Every column of ``metrics.csv`` except the counters.
-
-        Raises:
-            RunFolderError: the file cannot be read as a table of numbers.
-        """
+        """Every column of ``metrics.csv`` except the counters; raises ``RunFolderError`` if the file is corrupted."""
         return curves_in(RowFile(self.folder.metrics_csv).metrics())
 
     @functools.cached_property
@@ -132,11 +128,7 @@ class RecordedRun:
         return curves_in(row for row in rows if math.isfinite(row.get("timesteps", math.nan)))
 
     def is_readable(self) -> bool:
-        """Read config and metrics; return True if the config belongs to a run.
-
-        Raises:
-            RunFolderError: one of them cannot be read.
-        """
+        """Read config and metrics; return True for a run's config. Unreadable files raise ``RunFolderError``."""
         return "workflow" in self.config and self.curves is not None
 
     @functools.cached_property

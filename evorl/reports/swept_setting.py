@@ -41,11 +41,7 @@ class SweptSetting(RecordedRun):
 
     @functools.cached_property
     def config(self) -> dict[str, Any]:
-        """Config of the sweep with the setting's values.
-
-        Raises:
-            RunFolderError: a value in the table is corrupted, or contains an interpolation.
-        """
+        """Config of the sweep with the setting's values; raises ``RunFolderError`` for corrupted values."""
         from omegaconf import OmegaConf
         from omegaconf.errors import OmegaConfBaseException
 

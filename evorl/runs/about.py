@@ -48,11 +48,7 @@ def describe_start(command: str, arguments: Sequence[str], device: str, source: 
 
 
 def add_start(path: Path, start: Mapping[str, Any]) -> None:
-    """Append ``start``, the result of ``describe_start``, to the file at ``path``; an invalid file is replaced.
-
-    Raises:
-        RunFolderError: the file is a symbolic link, or cannot be written.
-    """
+    """Append ``start`` to the file at ``path``, or replace an invalid file; links raise ``RunFolderError``."""
     stored = {"starts": [*read_starts(path), dict(start)]}
     with writing_to(path.parent):
         write_atomically(path, json.dumps(stored, indent=1) + "\n")

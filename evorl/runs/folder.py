@@ -230,11 +230,7 @@ class RunFolder:
 
 
 def new_folder(root: Path, prefix: str = "") -> Path:
-    """Create a folder below ``root`` named ``prefix`` + the current time, and a number if that name exists; return it.
-
-    Raises:
-        RunFolderError: the names with all numbers below 10,000 exist.
-    """
+    """Create and return a folder ``prefix`` + current time below ``root``, with a number if the name exists."""
     base = prefix + time.strftime("%Y-%m-%d_%H-%M-%S")
     for number in range(1, 10_000):
         path = root / (base if number == 1 else f"{base}_{number}")

@@ -31,11 +31,7 @@ class HubAddress(NamedTuple):
 
     @classmethod
     def read(cls, address: str) -> HubAddress:
-        """Parse an address ``hf://<owner>/<name>[@<revision>]``.
-
-        Raises:
-            RunFolderError: the address is malformed.
-        """
+        """Parse ``hf://<owner>/<name>[@<revision>]``; raise ``RunFolderError`` if the address is malformed."""
         match = _ADDRESS.fullmatch(address)
         if match is None:
             raise RunFolderError(f"{address} is not an address of the Hub: expected hf://<owner>/<name>[@<revision>].")

@@ -42,11 +42,7 @@ def write_manifest(folder: Path, iterations: int) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return the manifest of a checkpoint.
-
-    Raises:
-        Damage: the manifest is missing or unreadable, or its iteration differs from the folder name.
-    """
+    """Return the manifest of a checkpoint; raise ``Damage`` if it is missing, unreadable or of another folder."""
     try:
         described = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         files = {str(name): str(digest) for name, digest in described["files"].items()}
@@ -61,11 +57,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def read_verified(folder: Path, name: str) -> bytes:
-    """Read and verify one file of a checkpoint, without reading the others.
-
-    Raises:
-        Damage: the file does not match its digest, or the file or the manifest cannot be read.
-    """
+    """Read one file of a checkpoint; raise ``Damage`` if it is unreadable or does not match its digest."""
     try:
         content = (folder / name).read_bytes()
     except OSError as error:

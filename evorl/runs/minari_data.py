@@ -117,11 +117,7 @@ def _first_invalid(space: Space, actions: Any) -> int | None:
 
 
 def _check_lengths(dataset: Any, episode: Any, number: int) -> None:
-    """Reject an episode without steps, or with arrays that do not match in length.
-
-    Raises:
-        ReplayFileError: the episode is empty, or an array's length is not the number of rewards (observations: + 1).
-    """
+    """Raise ``ReplayFileError`` for an episode without steps, or with arrays that do not match in length."""
     num_steps = len(episode.rewards)
     lengths = {"terminations": len(episode.terminations), "truncations": len(episode.truncations)}
     lengths |= {f"actions{name}": len(leaf) for name, leaf in _leaves("", episode.actions)}

@@ -78,11 +78,7 @@ def episode_facts(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def find_replay_file(named: str) -> Path:
-    """Return the path of the ``.npz`` file that ``named`` refers to: a file, with or without suffix, or a run folder.
-
-    Raises:
-        ReplayFileError: the file, or ``replay.npz`` in the folder, does not exist.
-    """
+    """Return the ``.npz`` file that a path, with or without suffix, or a run folder names."""
     path = user_path(named)
     candidates = [path / "replay.npz"] if path.is_dir() else [path, path.with_name(f"{path.name}.npz")]
     for candidate in candidates:

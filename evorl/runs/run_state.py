@@ -56,11 +56,7 @@ class HeldState:
         self.release()
 
     def hold(self) -> None:
-        """Acquire the lock, unless this object already holds it.
-
-        Raises:
-            RunFolderError: another process holds the lock, or the file cannot be written.
-        """
+        """Acquire the lock, unless held; raise ``RunFolderError`` if another process holds it, or on failure."""
         if self._file is not None:
             return
         with writing_to(self.path.parent):
@@ -113,11 +109,7 @@ def read_state(path: Path | str, log: Path | str) -> RunState:
 
 
 def refuse_running(path: Path | str) -> None:
-    """Check, before a run is changed, that no process holds the lock of its state file ``path``.
-
-    Raises:
-        RunFolderError: the run is in training, or ``path`` is a symbolic link.
-    """
+    """Raise ``RunFolderError`` if a process holds the lock of the state file ``path``, or it is a link."""
     path = Path(path)
     refuse_link(path)
     if path.exists() and is_held(path, instead=False):

@@ -92,11 +92,7 @@ def _array_store(ocp: Any) -> Any:
 
 
 def check_checkpoint(path: Path) -> None:
-    """Check every file of a checkpoint against its digest.
-
-    Raises:
-        CheckpointError: a file was changed, removed or added, or the manifest is invalid or of another iteration.
-    """
+    """Raise ``CheckpointError`` if a file of a checkpoint was changed, removed or added, or the manifest is invalid."""
     try:
         verify(path)
     except Damage as damage:

@@ -29,11 +29,7 @@ class StoredConfig:
 
     @classmethod
     def read(cls, folder: RunFolder) -> Self:
-        """Read the config in a run folder.
-
-        Raises:
-            RunFolderError: the config cannot be read, or does not describe a run.
-        """
+        """Read the config in a run folder; raise ``RunFolderError`` if it is unreadable or not of a run."""
         config = plain(folder.load_config(trust=True))
         missing = [name for name in ("workflow", "env") if name not in config]
         if missing:

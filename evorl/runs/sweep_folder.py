@@ -175,11 +175,7 @@ class SweepFolder:
         return HeldState(RunFolder(self.path).state) if is_first() else nullcontext()
 
     def save(self) -> None:
-        """Store the runs with their progress, and the summary.
-
-        Raises:
-            RunFolderError: the folder cannot be written.
-        """
+        """Store the runs with their progress, and the summary; raise ``RunFolderError`` on failure."""
         stored: dict[str, Any] = {"flags": self.flags, "jobs": [dataclasses.asdict(run) for run in self.runs]}
         with writing_to(self.path):
             write_atomically(self.path / _FILE, json.dumps(stored, indent=1) + "\n")

@@ -82,11 +82,7 @@ class AgentProxy:
         return self._socket is not None
 
     def connect(self, retry: int = 6) -> None:
-        """Open the connection, after closing an old one, in at most ``retry`` attempts, 0.5 to 6 seconds apart.
-
-        Raises:
-            AgentProxyException: all attempts failed.
-        """
+        """Open a new connection in at most ``retry`` attempts, 0.5 to 6 s apart; else raise ``AgentProxyException``."""
         self.disconnect()
         fault: OSError | None = None
         for attempt in range(retry):

@@ -103,11 +103,7 @@ class Conversation:
         self.send_bytes(frame(encode(message)))
 
     def send_bytes(self, *pieces: bytes, pause: float = 0.0) -> None:
-        """Send bytes piece by piece, with ``pause`` seconds after each piece.
-
-        Raises:
-            CheckFailedError: the client has closed the connection.
-        """
+        """Send bytes in pieces, ``pause`` seconds apart; raise ``CheckFailedError`` on a closed connection."""
         try:
             for piece in pieces:
                 self._connection.sendall(piece)

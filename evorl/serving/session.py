@@ -210,11 +210,7 @@ class Session:
 
 
 def reward_from(value: Any, name: str = "reward") -> float:
-    """Convert a number, or a list of one number, to a float; ``name`` is "reward", or "x" for the step of a metric.
-
-    Raises:
-        SessionError: the value is missing, not a number, or out of range.
-    """
+    """Convert a number, or a list of one, to a float; raise ``SessionError``, with ``name``, for anything else."""
     limit = MAX_REWARD if name == "reward" else MAX_STEP
     if type(value) is float and abs(value) <= limit:
         return value

@@ -29,11 +29,7 @@ class SearchSettings:
 
     @classmethod
     def of_run(cls, spec: RunSpec) -> Self:
-        """Parse the entry ``search`` of a run's settings.
-
-        Raises:
-            ValueError: a key or the pruner is unknown, a value is invalid, or the pruner does not apply to the run.
-        """
+        """Parse the entry ``search`` of a run's settings; raise ``ValueError`` if the run cannot use it."""
         search = checked_mapping(spec.search, "search")
         check_names(search, [field.name for field in dataclasses.fields(cls)], "key of search")
         if "trials" not in search:

@@ -77,11 +77,7 @@ class SweepSettings:
 
     @classmethod
     def from_config(cls, config: Any) -> Self:
-        """Parse the entry ``sweep`` of a config: either the search space itself, or ``over`` and other options.
-
-        Raises:
-            ValueError: the search space is empty, a key is unknown, or a value is invalid.
-        """
+        """Parse ``sweep``, a search space or ``over`` with options; raise ``ValueError`` if it is invalid."""
         config, where = checked_mapping(config, "sweep"), "sweep.over"
         if not set(config) & set(_OPTIONS):
             config, where = {"over": config}, "sweep"

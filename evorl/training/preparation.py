@@ -100,11 +100,7 @@ def _prepared(spec: RunSpec, workflow: Workflow, resumed: RunFolder | None) -> P
 
 
 def refuse_excessive_sizes(spec: RunSpec) -> None:
-    """Reject sizes of a run that exceed the memory in any environment, 32-bit indices, or ``MAX_SIMULATORS``.
-
-    Raises:
-        ValueError: a size is too large; the message states the setting, its value, and a limit.
-    """
+    """Raise ``ValueError`` for sizes too large for any environment: memory, 32-bit indices, ``MAX_SIMULATORS``."""
     for above, node in _levels(spec.workflow):
         capacity, rollout, num_envs, episodes = (
             _number(node.get(name)) for name in ("replay_capacity", "rollout_length", "num_envs", "eval_episodes")

@@ -80,11 +80,7 @@ class RunStart:
     began: float = dataclasses.field(default_factory=time.perf_counter)
 
     def folder(self, spec: RunSpec) -> RunFolder:
-        """Return the folder of the resumed run, or create the folder of a new run, with ``about.json``.
-
-        Raises:
-            RunFolderError: the folder of the new run already contains a run, or cannot be written.
-        """
+        """Return the resumed run's folder, or a new one with ``about.json``; raise ``RunFolderError`` on failure."""
         return self.resumed or self._started(RunFolder.create(self.place.root, spec.as_config(), self.place.name), spec)
 
     def record_resume(self, spec: RunSpec) -> None:

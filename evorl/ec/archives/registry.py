@@ -19,11 +19,7 @@ ARCHIVES: dict[str, type[Archive]] = {
 
 
 def named_archive(cls: type[Archive], name: Any, where: str) -> tuple[type[Archive], dict[str, Any]]:
-    """Return the class of the archive with a name, and no implied settings.
-
-    Raises:
-        ValueError: the name is missing or unknown; the message contains ``where`` and valid names.
-    """
+    """Return an archive class by name, and no implied settings; raise ``ValueError``, with ``where``, for others."""
     if not isinstance(name, str) or name not in ARCHIVES:
         raise ValueError(no_such(f"value of {where}.name", name, ARCHIVES))
     return ARCHIVES[name], {}

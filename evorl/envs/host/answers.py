@@ -63,11 +63,7 @@ def as_reward(reward: Any) -> float:
 
 
 def as_flag(flag: Any, name: str) -> bool:
-    """Return a flag, ``terminated`` or ``truncated``, as a bool; ``name`` is its name for messages.
-
-    Raises:
-        HostEnvError: the flag is neither a bool nor 0 or 1.
-    """
+    """Return the flag ``name`` as a bool; raise ``HostEnvError`` unless it is a bool, 0 or 1."""
     if type(flag) in _FLAGS:
         return bool(flag)
     truth = _as_array(flag)

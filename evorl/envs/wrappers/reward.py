@@ -48,11 +48,7 @@ class ChangesRewards(abc.ABC):
 
 
 class RewardScaleWrapper(ChangesRewards, Wrapper):
-    """Multiplies the reward by ``scale``.
-
-    Raises:
-        ValueError: ``scale`` is not a finite number.
-    """
+    """Multiplies the reward by ``scale``; raises ``ValueError`` unless it is a finite number."""
 
     def __init__(self, env: Env, scale: float) -> None:
         super().__init__(env)
@@ -65,11 +61,7 @@ class RewardScaleWrapper(ChangesRewards, Wrapper):
 
 
 class RewardClipWrapper(ChangesRewards, Wrapper):
-    """Clips the reward to ``[-limit, limit]``.
-
-    Raises:
-        ValueError: ``limit`` is not a positive finite number.
-    """
+    """Clips the reward to ``[-limit, limit]``; raises ``ValueError`` unless the limit is a positive finite number."""
 
     def __init__(self, env: Env, limit: float) -> None:
         super().__init__(env)
