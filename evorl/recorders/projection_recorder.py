@@ -69,8 +69,7 @@ def draw_episodes(
     Args:
         path: path of the PNG.
         episodes: episodes with all their steps.
-        of: drawn quantity, ``"goal"`` (achieved goals) or ``"observation"``.
-        dimensions: indices of one or two components of the quantity.
+        of, dimensions: see ``ProjectionRecorder``.
         env: environment that draws the background; ``None`` for no background.
         title: title of the plot.
 

@@ -137,9 +137,7 @@ def render_live(
     Args:
         env: vector environment of one copy that does not reset ended episodes: one row, or one row per agent, whose
             rewards are averaged.
-        action_fn: ``agent.evaluate_actions``.
-        players: policies; all play the same episodes.
-        key: key of an evaluation; its first episodes are played again.
+        action_fn, players, key: see ``shown_episodes``.
         look: function from a state to an image, uint8 ``[height, width, 3]``.
         num_frames: number of images needed per episode; up to twice as many are stored, see ``Album``.
         num_steps: maximum number of steps per episode.

@@ -59,9 +59,7 @@ def erl_mutation(
     weight matrices with replacement; here each entry of every leaf is sampled independently.
 
     Args:
-        key: a single key, or one key per individual.
-        population: individuals ``[P, ...]``.
-        probability: probability that an entry is changed.
+        key, population, probability: see ``gaussian_mutation``.
         scale: relative standard deviation of a normal mutation.
         super_scale: relative standard deviation of a super mutation.
         reset_scale: standard deviation of a reset entry.
@@ -95,9 +93,7 @@ def polynomial_mutation(
     larger ``u``, ``x`` increases by the same formula with ``1 - u`` and the upper bound.
 
     Args:
-        key: a single key, or one key per individual.
-        population: individuals ``[P, ...]``.
-        probability: probability that an entry is changed.
+        key, population, probability: see ``gaussian_mutation``.
         scale: maximum change; the paper uses ``high - low``.
         eta: distribution index; larger values give smaller changes, on average about ``scale / (eta + 2)``.
         low: lower bound of the entries; ``-inf`` for none.
