@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 from collections.abc import Iterator
 
@@ -18,7 +17,10 @@ def translate_host_errors() -> Iterator[None]:
     """Context that raises a compiled program's error as the ``HostEnvError`` of the simulator that caused it."""
     failures.clear()
     logger = logging.getLogger("jax._src.callback")  # would log the traceback of the error
-    is_no_failure = functools.partial(_is_no_failure)  # a separate filter for each nested context
+
+    def is_no_failure(record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], HostEnvError))
+
     logger.addFilter(is_no_failure)
     try:
         yield
@@ -28,7 +30,3 @@ def translate_host_errors() -> Iterator[None]:
         raise HostEnvError(str(failures[0])) from error
     finally:
         logger.removeFilter(is_no_failure)
-
-
-def _is_no_failure(record: logging.LogRecord) -> bool:
-    return not (record.exc_info and isinstance(record.exc_info[1], HostEnvError))

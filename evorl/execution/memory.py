@@ -11,6 +11,8 @@ import dataclasses
 import itertools
 import math
 import os
+import resource
+import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -132,6 +134,12 @@ def _memory_for_run(available: int | None) -> tuple[int | None, str]:
         return None, ""
     share = int(MEMORY_SHARE * machine) - (_PROCESS_BYTES if on_cpu() else 0)
     return max(0, share), f"a run may use only {shown_bytes(max(0, share))} of the total {shown_bytes(machine)}"
+
+
+def process_peak_bytes() -> int:
+    """Return the largest resident memory of this process so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def held_bytes(state: Any, specs: Any, execution: Execution) -> int:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import resource
-import sys
 from typing import Any
 
 import jax
@@ -13,7 +11,7 @@ import jax
 from evorl.agent import AgentState
 from evorl.execution import programs
 from evorl.execution.live_bytes import num_equations, temporary_bytes
-from evorl.execution.memory import MEMORY_SHARE, available_bytes, held_bytes, shown_bytes
+from evorl.execution.memory import MEMORY_SHARE, available_bytes, held_bytes, process_peak_bytes, shown_bytes
 from evorl.execution.trainable import most_timesteps
 from evorl.ops.platform import on_cpu
 from evorl.replay_buffers.ring import ReplayState
@@ -102,13 +100,14 @@ def preflight(workflow: Any) -> Preflight:
         label = _LABELS.get(name, "others")
         entries[label] = entries.get(label, 0) + size // devices
     steps = workflow.timesteps_per_iteration
+    process_bytes = process_peak_bytes() + RUNNING_BYTES + COMPILING_BYTES * num_equations(traced.jaxpr)
     return Preflight(
         parameters=_parameters(state, execution.num_seeds),
         entries=entries,
         num_devices=execution.num_devices,
         state_bytes=sum(sizes.values()),
         step_bytes=temporary_bytes(traced.jaxpr) * devices,
-        process_bytes=_process_bytes_with(num_equations(traced.jaxpr)) if on_cpu() else 0,
+        process_bytes=process_bytes if on_cpu() else 0,
         available=available_bytes(),
         num_iterations=max(1, int(workflow.total_timesteps) // steps) if steps else None,
         steps_per_iteration=most_timesteps(workflow),
@@ -124,10 +123,3 @@ def _parameters(state: Any, num_seeds: int | None) -> dict[str, int]:
     axes = (num_seeds is not None) + (agent is not getattr(state, "agent_state", None))
     parts = agent.params.items() if isinstance(agent.params, dict) else [("network", agent.params)]
     return {str(name): sum(math.prod(x.shape[axes:]) for x in jax.tree.leaves(part)) for name, part in parts}
-
-
-def _process_bytes_with(num_equations: int) -> int:
-    """Return the predicted memory of the process: its peak so far, plus the compiler's for a program of this size."""
-    max_rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    peak = max_rss if sys.platform == "darwin" else max_rss * 1024
-    return peak + RUNNING_BYTES + COMPILING_BYTES * num_equations

@@ -230,7 +230,8 @@ class ParameterWorker:
         self._unsent += steps
         if self._unsent_episodes is not None:
             metrics.episodes = self._unsent_episodes.merge(metrics.episodes)
-        sent = self._gradient() if self._send == "gradient" else self._delta(params)
+        is_gradient = self._send == "gradient"
+        sent = self._gradient() if is_gradient else _difference(self.served.params_of(self._state.agent_state), params)
         steps, self._unsent = (self._unsent, 0) if sent is not None else (0, self._unsent)
         self._unsent_episodes = metrics.get("episodes") if sent is None else None
         return Work(sent, steps, metrics)
@@ -261,9 +262,6 @@ class ParameterWorker:
             )
         (name,) = self.served.params_of(self._state.agent_state)
         return PyTreeDict({name: tap.gradient}) if count else None
-
-    def _delta(self, before: Params) -> Params:
-        return _difference(self.served.params_of(self._state.agent_state), before)
 
 
 @jax.jit

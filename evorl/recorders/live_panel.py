@@ -145,7 +145,8 @@ def _returns(status: run_status.RunStatus, encoding: str | None) -> list[Rendera
     if run_status.EVALUATION in row:
         returns = run_status.format_return(row, run_status.EVALUATION, side_by_side)
         width = HISTORY if len(returns) < SHORT_RETURN else HISTORY // 2
-        history = printable(_history(status, width), encoding)
+        best = f" [dim]best {status.best:,.1f}" if len(status.evaluations) > 1 and math.isfinite(status.best) else ""
+        history = printable(f"[green]{run_status.sparkline(status.evaluations, width)}[/]{best}", encoding)
         grid.add_row("evaluation return", Text(printable(returns, encoding), "bold green"), history)
     if run_status.TRAINING in row:
         length = row.get("train/episode_length")
@@ -153,11 +154,6 @@ def _returns(status: run_status.RunStatus, encoding: str | None) -> list[Rendera
         returns = run_status.format_return(row, run_status.TRAINING, side_by_side)
         grid.add_row("training return", Text(printable(returns, encoding), "bold"), length)
     return [grid]
-
-
-def _history(status: run_status.RunStatus, width: int) -> str:
-    best = f" [dim]best {status.best:,.1f}" if len(status.evaluations) > 1 and math.isfinite(status.best) else ""
-    return f"[green]{run_status.sparkline(status.evaluations, width)}[/]{best}"
 
 
 def _losses(status: run_status.RunStatus, encoding: str | None) -> list[RenderableType]:

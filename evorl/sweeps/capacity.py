@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import resource
-import sys
 from collections.abc import Callable
 
 import jax
 
 from evorl.execution import programs
-from evorl.execution.memory import available_bytes, program_bytes, required_bytes
+from evorl.execution.memory import available_bytes, process_peak_bytes, program_bytes, required_bytes
 from evorl.ops.platform import on_cpu
 from evorl.workflows.side_by_side import SideBySideWorkflow
 
@@ -34,7 +32,7 @@ def settings_at_once(
     total = memory or SHARE * (available_bytes() or math.inf)
     if total == math.inf:
         return num_settings
-    free = max(total - (_own_bytes() if on_cpu() else 0), 0.0)  # an accelerator has its own memory
+    free = max(total - (process_peak_bytes() if on_cpu() else 0), 0.0)  # an accelerator has its own memory
     of_one = BESIDE_THE_STATE * _state_bytes(make_rows(1))
     count = evenly(num_settings, int(free / of_one))
     compiled = programs.lowered_training(rows := make_rows(count), jax.random.key(0)).compile()
@@ -53,8 +51,3 @@ def evenly(num_settings: int, at_most: int) -> int:
     """Return the size of the largest part if settings are split evenly into the fewest parts of at most this size."""
     num_parts = math.ceil(num_settings / max(1, min(at_most, num_settings)))
     return math.ceil(num_settings / num_parts)
-
-
-def _own_bytes() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak

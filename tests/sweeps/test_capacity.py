@@ -14,7 +14,7 @@ from tests.support.small_workflows import small
 
 @pytest.fixture(autouse=True)
 def nothing_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capacity, "_own_bytes", lambda: 0)
+    monkeypatch.setattr(capacity, "process_peak_bytes", lambda: 0)
 
 
 def rows(number: int) -> SideBySideWorkflow:
@@ -36,7 +36,7 @@ def test_settings_are_shared_evenly_by_the_fewest_trainings() -> None:
 def test_the_memory_of_the_process_counts_only_on_a_cpu(
     is_on_cpu: bool, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capacity, "_own_bytes", lambda: 6000)
+    monkeypatch.setattr(capacity, "process_peak_bytes", lambda: 6000)
     monkeypatch.setattr(capacity, "on_cpu", lambda: is_on_cpu)
     monkeypatch.setattr(capacity, "program_bytes", lambda compiled, num_devices: None)
     monkeypatch.setattr(capacity, "_state_bytes", lambda workflow: 100)
