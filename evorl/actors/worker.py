@@ -66,10 +66,7 @@ _roll = jax.jit(roll)
 
 
 class Worker:
-    """Environments and policy of an actor.
-
-    Args:
-        spec: settings of a workflow with only the environments of this actor.
+    """Environments and policy of an actor; ``spec`` has only the environments of this actor.
 
     Raises:
         ValueError: the settings are inconsistent.

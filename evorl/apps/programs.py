@@ -23,12 +23,7 @@ _EVORL = (sys.executable, "-c", "from evorl.cli.commands import main; main()")
 
 
 def server_program(app: AppConfig, extra: Sequence[str] = ()) -> Program:
-    """Return the training server of an app, started through ``evorl serve``.
-
-    Args:
-        app: app that the server belongs to.
-        extra: additional arguments of ``evorl serve``; with ``resume=``, the stored run's settings replace the app's.
-    """
+    """Return an app's training server; with ``resume=`` in ``extra``, settings of the stored run replace the app's."""
     arguments, variables = _bound("serve", app.server, _TOKEN)
     command = [*_EVORL, "serve", *_training(app, extra), *arguments, *extra, *own_configs(app)]
     return Program("server", command, variables | _own_modules(app), app.server)

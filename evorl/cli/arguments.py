@@ -182,9 +182,6 @@ def with_literal_text(arguments: Sequence[str]) -> list[str]:
     no such file exists, a quoted string, an interpolation (``${...}``) and a mapping as ``init_from``. In a sweep, a
     path with commas is a list of paths, unless such a file exists or the setting is in ``RUN_PATHS`` or
     ``HYDRA_PATHS``. Values of other settings are quoted only if Hydra cannot parse them, such as ``title=Größe``.
-
-    Args:
-        arguments: command-line arguments, including flags.
     """
     in_sweep = bool(set(arguments) & set(SWEEP_FLAGS))
     return [_with_literal_text(argument, in_sweep) for argument in arguments]

@@ -105,11 +105,7 @@ def _listening(bind: str, host: str, port: int) -> Iterator[socket.socket]:
 
 
 class _ClientProgram:
-    """Client program that is restarted for each check.
-
-    Args:
-        command: program and arguments; ``{address}`` is replaced by ``address``.
-        address: address that the client connects to.
+    """Client program, in which ``{address}`` is replaced by ``address``; it is restarted for each check.
 
     Raises:
         ValueError: the command is empty or cannot be parsed.

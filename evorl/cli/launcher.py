@@ -56,12 +56,7 @@ class SweptRuns(Sweeper):
 
 
 def launch(sweep: SweepFolder, of_launcher: Sequence[str]) -> list[Attempt]:
-    """Train the runs of a sweep through a Hydra launcher, each in its folder; return the outcomes in the same order.
-
-    Args:
-        sweep: folder of the sweep.
-        of_launcher: overrides that choose the launcher and its settings.
-    """
+    """Train the runs of a sweep, each in its folder, through the Hydra launcher that ``of_launcher`` chooses."""
     SweptRuns.runs = [[*as_hydra_overrides(run.overrides), f"{SUBDIR}={as_text(run.folder)}"] for run in sweep.runs]
     folder = f"{SWEEP}={as_text(str(sweep.path))}"
     sweepers = Plugins.instance().class_name_to_class  # Hydra accepts only its plugins as sweepers

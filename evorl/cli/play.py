@@ -49,11 +49,7 @@ def play_from_arguments(arguments: Sequence[str]) -> Path | None:
 
 
 class _Frames(list[np.ndarray]):
-    """Every ``stride``-th of the ``appended`` images; the stride doubles when they exceed ``MAX_PICTURE_BYTES``.
-
-    Args:
-        needed: number of images that are kept regardless of their size.
-    """
+    """Every ``stride``-th appended image; beyond ``needed`` images and ``MAX_PICTURE_BYTES``, the stride doubles."""
 
     def __init__(self, needed: int) -> None:
         self.appended, self.stride, self._needed = 0, 1, needed

@@ -101,11 +101,7 @@ def has_general_defaults(origin: str | None) -> bool:
 
 
 def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
-    """Reject Hydra settings that have no effect here, and a folder that all runs of a sweep would share.
-
-    Args:
-        arguments: command-line arguments.
-        names_a_run: True if the arguments name a stored run or sweep, which keeps its folder.
+    """Reject Hydra settings without effect here, for example in a stored run, and one folder for all runs of a sweep.
 
     Raises:
         ValueError: a setting is rejected; the message suggests the option to use instead, or to remove the setting.

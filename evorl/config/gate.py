@@ -83,11 +83,7 @@ def scope() -> Iterator[None]:
 
 
 def distrust(source: str) -> None:
-    """Open an untrusted source: later calls admit only code that evorl ships, and texts that the user granted.
-
-    Args:
-        source: description of the source for messages, such as ``"the config in runs/theirs"``.
-    """
+    """Open an untrusted source, a text for messages: only code of evorl and granted texts are admitted."""
     with _lock:
         opened = _current.get() or _without_end
         if source not in opened.sources:
@@ -103,14 +99,10 @@ def grant(texts: Any) -> None:
 
 
 def mark_untrusted(config: Any, source: str) -> Any:
-    """Mark a config that was read from an untrusted source, and return it.
+    """Mark a config as read from the untrusted ``source``, a description for messages, and return it.
 
     ``distrusting`` restricts the gate while objects are built from the config. Copies, merged configs and parts of a
     marked config are also marked; plain dicts created from a marked config are not.
-
-    Args:
-        config: an OmegaConf node.
-        source: description of the source, for messages.
     """
     from omegaconf import OmegaConf
 
@@ -195,9 +187,6 @@ def admit_arguments(arguments: Any) -> None:
 
     EnvPool starts the program at ``vzd_path``, ViZDoom reads that path from the file of ``level``, and Gymnasium's
     compatibility environments import modules. Therefore strings that name code or a file must pass the gate.
-
-    Args:
-        arguments: a value, a list or a mapping.
 
     Raises:
         ForeignCodeError: see ``admit``.

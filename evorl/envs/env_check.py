@@ -43,10 +43,7 @@ class EnvContractError(ValueError):
 
 
 def check_env(env: Env) -> None:
-    """Raise an error if an environment violates the contract of ``Env``.
-
-    Args:
-        env: a single environment, not a vector environment.
+    """Raise an error if a single environment violates the contract of ``Env``.
 
     Raises:
         EnvContractError: the environment violates its contract; the message describes the first violation.

@@ -18,13 +18,10 @@ if TYPE_CHECKING:
 
 
 def as_gymnasium(env: Env) -> gymnasium.Env:
-    """Convert a single JAX environment to a Gymnasium environment.
+    """Convert a single JAX environment, with or without wrappers, to a Gymnasium environment.
 
     ``reset(seed=s)`` starts the same episode as ``env.reset`` with the key data ``[s >> 32, s % 2**32]``; s may have up
     to 64 bits. Without a seed, the generator ``np_random`` draws the key data.
-
-    Args:
-        env: a single environment, with or without wrappers.
 
     Raises:
         TypeError: ``env`` is a vector environment.

@@ -26,13 +26,7 @@ _BOX_KEYS = ("shape", "low", "high", "dtype")
 
 
 class RemoteSimulators(HostVectorEnv):
-    """Placeholders for remote simulators, which start and end their episodes themselves.
-
-    Args:
-        num_envs: number of rows of a training batch, B.
-        obs_space: observation space of one simulator.
-        action_space: action space of one simulator.
-    """
+    """Placeholders for remote simulators, which start and end their episodes; ``num_envs`` is B of a training batch."""
 
     is_remote = True
 

@@ -13,11 +13,7 @@ from evorl.types import PyTreeDict
 
 
 class HostStepRecord:
-    """Record of the steps of episodes in NumPy, the counterpart of ``evorl.evaluators.step_record.StepRecord``.
-
-    Args:
-        num_episodes: number n of recorded episodes; steps of episodes other than 0 to n - 1 are ignored.
-    """
+    """Record in NumPy of the first ``num_episodes`` episodes, like ``evorl.evaluators.step_record.StepRecord``."""
 
     def __init__(self, num_episodes: int) -> None:
         self.num_episodes = num_episodes

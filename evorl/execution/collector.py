@@ -24,13 +24,9 @@ def collects_by_acting(workflow: Any) -> bool:
 
 
 def end_episodes(state: S, mask: Any) -> S:
-    """Return the state in which the running episodes have ended where ``mask`` is True.
+    """Return the state in which episodes have ended where ``mask`` ``[B]`` (or True for all) is True.
 
     Calls ``end_episodes(mask)`` on all nodes that have this method, such as replay buffers; environments do not change.
-
-    Args:
-        state: state of a workflow.
-        mask: bool ``[B]``, or True for all environments.
     """
     return jax.tree.map(lambda x: x.end_episodes(mask) if _has_episodes(x) else x, state, is_leaf=_has_episodes)
 

@@ -152,11 +152,7 @@ def _check_shares(devices: int, seeds: int | None, num_rows: int, axis: str, num
 
 
 def core_cache_bytes(caches: Path = _CACHES) -> int:
-    """Return the second-level cache per core in bytes; ``DEFAULT_CACHE`` if the system does not report it.
-
-    Args:
-        caches: folder of Linux with a subfolder ``index<i>`` for each cache of the first core.
-    """
+    """Return the second-level cache per core in bytes; ``DEFAULT_CACHE`` if Linux does not report it in ``caches``."""
     with contextlib.suppress(OSError, ValueError, KeyError):
         for cache in sorted(caches.glob("index*")):
             level, kind, size, cores = (

@@ -59,10 +59,7 @@ def handled_signals() -> Iterator[None]:
 
 @contextmanager
 def stop_on_signals(advice: Callable[[], str] | None = None) -> Iterator[Callable[[], bool]]:
-    """Request a stop on the first SIGINT or SIGTERM within the context; a second one ends the process.
-
-    Args:
-        advice: function that returns the text to print if the process is ended, see ``resume_advice``.
+    """Request a stop on the first SIGINT or SIGTERM; a second one prints ``advice()`` and ends the process.
 
     Yields:
         A function that returns True once a stop was requested.

@@ -85,13 +85,7 @@ def with_new_episodes(env: Any, state: State) -> State:
 
 
 class LearningRun:
-    """Training loop on the host: runs compiled chunks that end where host work is due, and counts iterations.
-
-    Args:
-        workflow: workflow to train.
-        session: bookkeeping of the run.
-        state: state to continue from; ``None`` starts from scratch.
-    """
+    """Training loop on the host: runs compiled chunks that end where host work is due, from ``state``, if any."""
 
     def __init__(self, workflow: Trainable, session: RunSession, state: State | None) -> None:
         self.workflow, self.session = workflow, session

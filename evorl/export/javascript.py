@@ -34,13 +34,7 @@ RUNTIME = resources.files("evorl.export").joinpath("runtime.js").read_text(encod
 
 
 def function_text(name: str, graph: Graph, inputs: Sequence[str], outputs: Sequence[str]) -> str:
-    """Return ``const <name> = ...;``: a JavaScript function from flat input arrays to flat output arrays, each by name.
-
-    Args:
-        name: name of the function.
-        graph: operations of the function; no shape has a batch axis.
-        inputs: names of the graph's inputs.
-        outputs: names of the graph's outputs.
+    """Return ``const <name> = ...;``: a JavaScript function from flat inputs to flat outputs, without batch axes.
 
     Raises:
         NoRule: an operation of the graph has no JavaScript form.

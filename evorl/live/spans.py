@@ -51,11 +51,7 @@ class Spans:
 
     @contextlib.contextmanager
     def span(self, name: str, **args: float | int | str) -> Iterator[None]:
-        """Measure the duration of a context, even if it ends with an exception.
-
-        Args:
-            name: name of the span.
-            **args: annotations of the span, such as ``steps=64``.
+        """Measure the duration of a context, even if it fails; ``args`` such as ``steps=64`` annotate the span.
 
         Raises:
             RunFolderError: the file cannot be written.

@@ -34,12 +34,9 @@ def counted(number: int, noun: str) -> str:
 
 
 class TerminalStream:
-    """Text stream that escapes control characters and forwards everything to the wrapped stream.
+    """Forwards text to standard output or error, and escapes control characters.
 
     A carriage return at the start of a text is preserved, because progress bars of other libraries begin with one.
-
-    Args:
-        stream: standard output or standard error.
 
     Attributes:
         raw: wrapped stream, for output that needs control characters.

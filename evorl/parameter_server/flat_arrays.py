@@ -10,12 +10,9 @@ import numpy as np
 
 
 class FlatArrays:
-    """Byte layout of a pytree: its leaves are concatenated in tree order, little-endian.
+    """Byte layout of a pytree of arrays or shapes: its leaves are concatenated in tree order, little-endian.
 
     Server and workers derive the layout from the config and compare its ``digest``, a hash of names, shapes and dtypes.
-
-    Args:
-        tree: pytree of arrays or of their shapes.
 
     Raises:
         TypeError: a leaf has an unsupported dtype, for example bfloat16 or that of typed PRNG keys.

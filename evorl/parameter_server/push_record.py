@@ -52,12 +52,7 @@ class PushRecord:
     def from_header(
         cls, header: Mapping[str, Any], max_steps: int = MAX_STEPS, known_names: Collection[str] = ()
     ) -> PushRecord:
-        """Validate the header of a push and return its record.
-
-        Args:
-            header: header received over the network.
-            max_steps: maximum number of environment steps of one push.
-            known_names: metric names of earlier pushes.
+        """Validate the header of a push with at most ``max_steps`` environment steps, and return its record.
 
         Raises:
             CommandRefused: a field is missing, not finite, out of range or has the wrong type; the message names it.

@@ -122,13 +122,7 @@ def losses(row: Row) -> list[tuple[str, float]]:
 
 
 def format_return(row: Row, name: str, side_by_side: str | None = None) -> str:
-    """Format a return and, if the row has it, the standard deviation: ``300.0 ± 5.0 over 4 seeds``.
-
-    Args:
-        row: metrics.
-        name: column of the return.
-        side_by_side: text that replaces ``4 seeds``, see ``RunPlan``.
-    """
+    """Format a return and its standard deviation, if any: ``300.0 ± 5.0 over 4 seeds`` (or over ``side_by_side``)."""
     column, num_seeds = spread_column(row, name)
     if column not in row:
         return f"{row[name]:,.1f}"

@@ -10,10 +10,7 @@ from evorl.runs.run_state import FAILED, FINISHED, RUNNING, STOPPED, HeldState, 
 
 
 class StateRecorder(Recorder):
-    """Locks the run, and writes "running" at the start, and at the end "finished", "stopped" (early) or "failed".
-
-    Args:
-        path: path of ``state.json``.
+    """Locks the run, and writes its status, running, finished, stopped (early) or failed, to ``state.json``.
 
     Raises:
         RunFolderError: the run is already being trained, or the disk is full or read-only.

@@ -28,11 +28,7 @@ def storable(array: Any) -> np.ndarray:
 
 
 def read_npz(path: Path, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
-    """Return the arrays of an ``.npz`` file by name.
-
-    Args:
-        path: the file.
-        names: names of the arrays to read; ``None`` reads all.
+    """Return the arrays of an ``.npz`` file by name, or only those in ``names``.
 
     Raises:
         NpzError: the file is missing or corrupted, lacks an array of ``names``, or an array is not bool, int or float.

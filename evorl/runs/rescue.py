@@ -20,12 +20,9 @@ class FolderMissing(RunFolderError):
 
 
 class WatchedFolder:
-    """A run folder that may be removed or renamed while a run writes to it.
+    """A run folder, with a stored config, that may be removed or renamed while a run writes to it.
 
     The system reports no error when a process writes to an open file in a renamed or removed folder.
-
-    Args:
-        folder: the run folder, in which the config is already stored.
     """
 
     def __init__(self, folder: RunFolder) -> None:

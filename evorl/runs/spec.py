@@ -119,10 +119,7 @@ class RunSpec(Part):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Return the settings in a composed or stored config.
-
-        Args:
-            config: nested mapping or OmegaConf node. Missing keys have their defaults.
+        """Return the settings in a composed or stored config; missing keys have their defaults.
 
         Raises:
             ValueError: a value has the wrong type or is out of range; the message states the accepted values.
@@ -203,11 +200,7 @@ class RunSpec(Part):
         return {key: value for key, value in self.as_config().items() if key in builds} | dict(self.workflow)
 
     def changed(self, settings: Mapping[str, Any]) -> Self:
-        """Return a copy of the settings with new values for some keys, checked as in ``from_config``.
-
-        Args:
-            settings: new values by dotted key, such as ``{"agent.clip_epsilon": 0.1, "num_seeds": 1}``.
-        """
+        """Return a copy with new values by dotted key, such as ``{"agent.clip_epsilon": 0.1}``, checked again."""
         config = copy.deepcopy(self.as_config())
         for path, value in settings.items():
             set_at(config, path, copy.deepcopy(value))  # a later path may be inside this value

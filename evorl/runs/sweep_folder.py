@@ -114,11 +114,7 @@ class SweepFolder:
 
     @classmethod
     def open(cls, path: Path | str, trust: bool = False) -> Self:
-        """Read the sweep of a folder, which may come from an untrusted source.
-
-        Args:
-            path: the folder.
-            trust: True to accept command lines with more than ``name=value``, see ``refuse_composed_code``.
+        """Read the sweep of a folder; without ``trust``, reject command lines that ``refuse_composed_code`` rejects.
 
         Raises:
             RunFolderError: the stored sweep is corrupted or invalid, or a command line is rejected.

@@ -42,12 +42,7 @@ class NoConnectionError(Exception):
 
 
 class Conversation:
-    """One connection of the client under test, seen from the server.
-
-    Args:
-        connection: connected socket.
-        seconds: timeout of each message in seconds.
-    """
+    """A connection of the client under test, seen from the server; ``seconds`` is the timeout of a message."""
 
     def __init__(self, connection: socket.socket, seconds: float) -> None:
         self._connection, self._seconds = connection, seconds

@@ -47,12 +47,7 @@ def connection_limits(settings: ServeSettings) -> ConnectionLimits:
 
 
 class RlxConnection(FrameConnection):
-    """Connection of one client: reads frames, passes their messages to a session, and sends the responses.
-
-    Args:
-        settings: settings of the server.
-        host: answers the client.
-    """
+    """Connection of a client: reads frames, passes messages to a session of ``host``, and sends the responses."""
 
     errors = (ProtocolError,)
 

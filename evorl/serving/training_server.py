@@ -30,11 +30,7 @@ SECONDS_BETWEEN_WARNINGS = 60.0
 
 
 class TrainingServer(ByValue):
-    """``Collector`` that collects from remote simulators instead of the environments of the workflow.
-
-    Args:
-        workflow: workflow to train, with ``env=remote``.
-        settings: addresses and limits of the server.
+    """``Collector`` for a ``workflow`` with ``env=remote``, which collects from remote simulators.
 
     Attributes:
         settings: settings of the server.

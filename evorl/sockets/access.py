@@ -11,11 +11,7 @@ from evorl.config.command_lines import is_this_machine, user_path
 
 
 def host_and_port(address: Any, name: str) -> tuple[str, int]:
-    """Return host and port of an address such as ``127.0.0.1:7001`` or ``[::1]:7001``; the default host is 127.0.0.1.
-
-    Args:
-        address: text to split.
-        name: name of the setting, for the error message.
+    """Return host and port of an address such as ``[::1]:7001``; the default host is 127.0.0.1. ``name`` is for errors.
 
     Raises:
         ValueError: the address is malformed.

@@ -46,11 +46,7 @@ class ConnectionLimits:
 
 
 class Patience:
-    """Tracks the timeouts in ``ConnectionLimits`` for one client.
-
-    Args:
-        limits: limits of the connection.
-        now: start of the connection, in seconds of the event loop's clock.
+    """Tracks the timeouts in ``ConnectionLimits`` for a client since ``now``, on the event loop's clock.
 
     Attributes:
         has_begun: true if the first request is complete; set by the protocol.

@@ -58,11 +58,7 @@ class Prepared(NamedTuple):
 
 
 def prepare_training(spec: RunSpec, resumed: RunFolder | None) -> Prepared:
-    """Set up JAX, build a run's workflow and check it; for a new run, also compute the shapes of the initial state.
-
-    Args:
-        spec: settings of the run.
-        resumed: folder of the run to continue; ``None`` for a new one.
+    """Set up JAX, build and check a run's workflow; for a new run (``resumed=None``), also compute its initial shapes.
 
     Raises:
         ValueError: the settings are inconsistent, the state does not fit in memory, or no update would ever happen.

@@ -13,11 +13,7 @@ from evorl.serving.client import TrainingBase
 
 
 class Simulator:
-    """The simulator in which the agent learns.
-
-    Args:
-        seed: seed of the random number generator; ``None`` for an arbitrary one.
-    """
+    """The simulator in which the agent learns; ``seed=None`` chooses an arbitrary seed."""
 
     def __init__(self, seed: int | None) -> None:
         self.random = random.Random(seed)
