@@ -213,11 +213,7 @@ def workflow_from_config(config: Mapping[str, Any], name: str = "workflow") -> W
 
 
 def workflow_class(path: Any, name: str = "workflow") -> WorkflowClass:
-    """Import the class of a dotted path, such as ``evorl.algorithms.ppo.PPOWorkflow``.
-
-    Args:
-        path: dotted path of the class.
-        name: name of the setting with this value, for messages.
+    """Import a workflow class such as ``evorl.algorithms.ppo.PPOWorkflow``; ``name`` is its setting, for messages.
 
     Raises:
         ValueError: the class does not exist, or is not a workflow.

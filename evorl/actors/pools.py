@@ -15,11 +15,7 @@ POOLS: Mapping[str, type[ActorPool]] = {"inline": InlinePool, "process": Process
 
 
 def make_pool(kind: str, worker: type[ActorWorker], settings_of: Callable[[int], Any]) -> ActorPool:
-    """Return a pool without actors; ``ActorPool.start`` starts each actor.
-
-    Args:
-        kind: inline, process or ray.
-        worker, settings_of: see ``ActorPool``.
+    """Return a pool of ``kind`` inline, process or ray (see ``ActorPool``), without actors.
 
     Raises:
         ValueError: the kind is unknown.

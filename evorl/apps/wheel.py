@@ -21,11 +21,7 @@ _WHEEL = "Wheel-Version: 1.0\nGenerator: evorl\nRoot-Is-Purelib: true\nTag: py3-
 
 
 def write_wheel(folder: Path, configs: Path) -> Path:
-    """Write the wheel of the running package, and return its file; the same sources give the same bytes.
-
-    Args:
-        folder: folder for the wheel; created if it does not exist.
-        configs: the config tree, which becomes part of the package.
+    """Write the wheel of the running package, which contains ``configs``, and return it; same sources, same bytes.
 
     Raises:
         ValueError: the package runs from a source tree that is not installed, so its requirements are unknown.

@@ -122,13 +122,7 @@ def read_changes(known: Collection[str], arguments: Sequence[str], allowed: Coll
 def changed_spec(
     folder: RunFolder, trust: bool, arguments: Sequence[str], allowed: Collection[str] | None = None
 ) -> tuple[RunSpec, Collection[str]]:
-    """Read the settings of a stored run and apply the changes of a command line; see ``StoredConfig`` for errors.
-
-    Args:
-        folder: run folder.
-        trust: allow the config to name code outside evorl.
-        arguments: command-line arguments.
-        allowed: settings that can be changed; ``None`` for all settings of the run.
+    """Read the settings of a stored run and apply changes; see ``read_changes`` and ``StoredConfig`` for errors.
 
     Returns:
         The settings, and the keys that the command line changed.

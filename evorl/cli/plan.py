@@ -183,13 +183,7 @@ def _refuse_too_large(names: Sequence[str]) -> None:
 
 
 def _describe_files(spec: RunSpec, plan: Preflight, folder: Path | None) -> str:
-    """Return a line with the files that the run, sweep or search would write, and the size of a checkpoint.
-
-    Args:
-        spec: settings of the run.
-        plan: plan of the program with the largest state.
-        folder: run folder; ``None`` for a new one in ``runs_folder``.
-    """
+    """Return a line with the files of a run in ``folder`` (or a new one), and the size of a checkpoint of ``plan``."""
     path = f"{folder or Path(spec.stored.runs_folder) / '...'}/"
     size = shown_bytes(sum(plan.entries.values()) * plan.num_devices)
     num_checkpoints = spec.checkpoints.checkpoints_kept + spec.checkpoints.best_checkpoints_kept

@@ -183,12 +183,7 @@ def describe_error(error: BaseException, file: str | None = None, line: int | No
 
 
 def load_class(path: Any, setting: str, shipped: str | None = None) -> Any:
-    """Import the class of a dotted path, ``"package.module.Class"``, if ``evorl.config.gate`` admits it.
-
-    Args:
-        path: value of the setting.
-        setting: name of the setting, for messages.
-        shipped: see ``load_named``.
+    """Import the class ``package.module.Class`` of a setting; for ``shipped`` and the gate see ``load_named``.
 
     Raises:
         ValueError: the class cannot be imported.

@@ -29,12 +29,7 @@ def field_types(cls: type) -> Mapping[str, Any]:
 
 
 def plain(config: Any, resolve: bool = True) -> dict[str, Any]:
-    """Return a config as plain containers; in a mapping that is not from OmegaConf, lists are left unchanged.
-
-    Args:
-        config: mapping or OmegaConf node.
-        resolve: resolve interpolations, ``${...}``; False leaves them as text.
-    """
+    """Return a config as plain containers, by default with resolved interpolations (in a plain mapping, lists stay)."""
     if type(config).__module__.startswith("omegaconf"):
         from omegaconf import OmegaConf
 

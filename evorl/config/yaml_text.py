@@ -114,11 +114,7 @@ for _kind in ("int", "float"):
 
 
 def read_yaml(text: str, source: str) -> Any:
-    """Return the value that a YAML text describes.
-
-    Args:
-        text: YAML text of a file, or of a value on the command line.
-        source: file or argument, for messages.
+    """Return the value of a YAML text; ``source``, a file or argument, is named in messages.
 
     Raises:
         ValueError: the text is not valid YAML, or has a duplicate key, a tag or more than ``MAX_DEPTH`` levels; the

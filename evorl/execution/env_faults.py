@@ -107,12 +107,7 @@ def drop_later_faults(faults: Any, metrics: Mapping[str, Any], optional: Collect
 
 
 def first_fault(faults: jax.Array, steps_per_iteration: int) -> jax.Array:
-    """Return the first of the faults ``[N, ..., 3]`` of consecutive iterations, ``[..., 3]``.
-
-    Args:
-        faults: see ``env_faults``.
-        steps_per_iteration: steps of one environment per iteration; the result counts steps from the first iteration.
-    """
+    """Return the first fault ``[..., 3]`` of N consecutive iterations, with its step counted from the first one."""
     at = jnp.argmax(faults[..., 0] != _NONE, axis=0)
     first = jnp.take_along_axis(faults, at[None, ..., None], axis=0)[0]
     step = first[..., 0]

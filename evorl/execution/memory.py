@@ -143,13 +143,7 @@ def process_peak_bytes() -> int:
 
 
 def held_bytes(state: Any, specs: Any, execution: Execution) -> int:
-    """Return the bytes of a part of a state on one accelerator, or on all CPU devices of this process together.
-
-    Args:
-        state: pytree of arrays or their shapes.
-        specs: ``PartitionSpec`` of each array.
-        execution: execution plan.
-    """
+    """Return the bytes of a part of a state on one accelerator, or on all CPU devices of this process."""
     return sum(array.num_bytes // (1 if array.is_ring else 2) for array in _arrays(state, specs, execution))
 
 

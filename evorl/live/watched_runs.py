@@ -217,12 +217,7 @@ def as_points(curve: Curve, most: int | None = None) -> list[list[float]]:
 
 
 def thinned(values: np.ndarray, most: int | None) -> np.ndarray:
-    """Return the indices of values to draw: the first, last, and the minimum and maximum of each of several intervals.
-
-    Args:
-        values: ``[N]``.
-        most: approximate maximum number of selected values; ``None`` for all.
-    """
+    """Return the indices of about ``most`` values to draw: first, last, and the extremes of equal intervals."""
     if most is None or len(values) <= most:
         return np.arange(len(values))
     edges = np.linspace(0, len(values), max(1, most // 2) + 1).astype(int)

@@ -135,12 +135,7 @@ def as_float(x: jax.typing.ArrayLike) -> jax.Array:
 
 
 def network_input(obs: Observation, observation_ndim: int, input_ndim: int) -> jax.Array:
-    """Return observations ``[..., *observation]`` as float32 with the rank that a torso expects, ``[..., *input]``.
-
-    Args:
-        obs: an array with any leading axes.
-        observation_ndim: number of axes of one observation.
-        input_ndim: number of axes of one input of the torso: 1 flattens each observation.
+    """Return observations as float32 ``[..., *input]`` with the axes that a torso expects: 1 flattens each observation.
 
     Raises:
         ValueError: the observation is a dict, has fewer than ``observation_ndim`` axes, or does not fit the torso.

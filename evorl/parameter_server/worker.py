@@ -208,11 +208,7 @@ class ParameterWorker:
         self._state = self._state.replace(agent_state=self.served.with_rest(self._state.agent_state, rest))
 
     def work(self, params: Params, step: int) -> Work:
-        """Run one iteration and return its gradient or delta, its steps and its metrics.
-
-        Args:
-            params: parameters of the server; not modified.
-            step: the server's step (environment steps of all workers), for schedules.
+        """Run one iteration from the server's ``params`` at its ``step``; return gradient or delta, steps and metrics.
 
         Raises:
             ValueError: ``send`` is ``gradient``, and an iteration makes several gradient steps.

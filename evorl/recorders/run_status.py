@@ -18,13 +18,9 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def best_evaluation(steps: Iterable[float], values: Iterable[float]) -> float:
-    """Return the largest finite value of a metric at steps above 0; NaN if no such value exists.
+    """Return the largest finite value of N evaluations at steps above 0; NaN if no such value exists.
 
     The evaluation at step 0 is that of the untrained policy.
-
-    Args:
-        steps: environment steps of N evaluations.
-        values: values of the N evaluations.
     """
     pairs = zip(steps, values, strict=True)
     return float(max((value for step, value in pairs if step > 0 and math.isfinite(value)), default=math.nan))

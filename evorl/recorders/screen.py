@@ -45,12 +45,6 @@ def announced(text: str, seconds: float = 1.0) -> Iterator[None]:
 
 
 def print_line(text: str, stream: TextIO | None = None, colors: bool = False) -> None:
-    """Print a line and flush.
-
-    Args:
-        text: the line.
-        stream: output stream, by default standard output.
-        colors: true keeps color sequences.
-    """
+    """Print a line to ``stream``, by default standard output, and flush; ``colors`` keeps color sequences."""
     stream = raw_stream(sys.stdout if stream is None else stream)
     print(printable(text, getattr(stream, "encoding", None), colors), file=stream, flush=True)

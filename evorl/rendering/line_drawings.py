@@ -67,14 +67,10 @@ class Sheet:
 
 
 def drawing_of(arrays: Mapping[str, np.ndarray], size: int) -> Draw:
-    """Return a function from a step, 0 to T, of an episode to its drawing, an image uint8 ``[size, width, 3]``.
+    """Return a function from a step, 0 to T, of a ``SavedEpisode``'s arrays to an image, uint8 ``[size, width, 3]``.
 
     Classic control is drawn if there are arrays ``[T + 1]`` with gymnax's names of positions. Otherwise the observation
     is drawn: an image or a grid by ``grid_picture``, other observations as bars of their first 64 numbers.
-
-    Args:
-        arrays: arrays of a ``SavedEpisode``; observations and positions are ``[T + 1, ...]``.
-        size: image height, in pixels.
     """
     for names, draw in _BODIES.items():
         if all(name in arrays and arrays[name].ndim == 1 for name in names):

@@ -68,14 +68,9 @@ def players_of(workflow: Workflow, state: State, num_episodes: int, cells: int |
 
 
 def spread_cells(archive: Archive, state: ArchiveState, number: int) -> list[int]:
-    """Select up to ``number`` cells with elites: the best elite, then repeatedly the one farthest from all selected.
+    """Select up to ``number`` cells with elites: the best elite, then repeatedly the one farthest from all others.
 
     Distances are Euclidean, between descriptors scaled to [0, 1] by the bounds of the archive.
-
-    Args:
-        archive: the archive.
-        state: its state, on the host.
-        number: maximum number of cells, at least 1.
 
     Raises:
         ValueError: no cell has an elite.

@@ -87,13 +87,9 @@ def performance_profile(tasks: Sequence[np.ndarray], thresholds: np.ndarray) -> 
 
 
 def probability_of_improvement(x_scores: Sequence[np.ndarray], y_scores: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the probability that a score of ``x_scores`` exceeds one of ``y_scores`` on a task, averaged over tasks.
+    """Return the probability that a score ``[..., n]`` exceeds one of ``y_scores`` ``[..., m]``, averaged over tasks.
 
     Ties count one half: on each task, the probability is the Mann-Whitney U statistic divided by the number of pairs.
-
-    Args:
-        x_scores: scores on each task, ``[..., n]``.
-        y_scores: scores on the same tasks, ``[..., m]``.
 
     Returns:
         Probability from 0 to 1, ``[...]``.

@@ -43,14 +43,10 @@ def download(address: str, max_bytes: int, headers: Mapping[str, str] | None = N
 
 
 def within_time(address: str, call: Callable[[], T]) -> T:
-    """Return the result of ``call()``, a download that must finish within ``TOTAL_SECONDS``.
+    """Return the result of ``call()``, a download from ``address`` that must finish within ``TOTAL_SECONDS``.
 
     A socket's timeout restarts with each received byte, so a server that sends one byte at a time could delay a
     download forever. Therefore ``call`` runs in another thread, which is abandoned at the time limit.
-
-    Args:
-        address: the address, for the message.
-        call: function without arguments that downloads and returns the result.
 
     Raises:
         RunFolderError: the call took longer than ``TOTAL_SECONDS``.

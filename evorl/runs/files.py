@@ -88,11 +88,7 @@ def refuse_link(path: Path) -> None:
 
 
 def open_to_write(path: Path | str, mode: str = "w") -> IO[Any]:
-    """Open a file as ``open`` does, but not through a symbolic link; text is UTF-8 without conversion of line endings.
-
-    Args:
-        path: the file; its folder exists.
-        mode: ``w`` or ``a``, with ``b`` for bytes.
+    """Open a file with mode w, wb, a or ab, but no symbolic link; text is UTF-8 without converted line ends.
 
     Raises:
         RunFolderError: ``path`` is a symbolic link.

@@ -82,11 +82,7 @@ def write_archive(path: Path, files: Mapping[str, bytes], about: Mapping[str, An
 
 
 def read_archive(file: IO[bytes], source: Path | str) -> dict[str, bytes]:
-    """Return the contents of an archive's files by name, checked against the manifest, which is omitted.
-
-    Args:
-        file: the archive, open for reading.
-        source: path or address of the archive, for messages.
+    """Return an archive's files by name, checked against the manifest, which is omitted; ``source`` is for messages.
 
     Raises:
         RunFolderError: the archive is corrupted, exceeds a limit, or is not a packed policy.

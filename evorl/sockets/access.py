@@ -23,14 +23,7 @@ def host_and_port(address: Any, name: str) -> tuple[str, int]:
 
 
 def require_token_beyond_this_machine(host: str, token: str | None, setting: str, advice: str) -> None:
-    """Raise ``ValueError`` if other machines could connect without a token.
-
-    Args:
-        host: address to listen on.
-        token: access token of the server.
-        setting: setting and its value, for the error message.
-        advice: instruction to set a token, for the error message.
-    """
+    """Raise ``ValueError``, with ``setting`` and ``advice``, if other machines could connect without a token."""
     if not token and not is_this_machine(host):
         raise ValueError(
             f"{setting} can be reached from other machines and needs a token: {advice}, or listen on 127.0.0.1."

@@ -36,11 +36,7 @@ from evorl.workflows.workflow import Workflow
 
 
 def train(spec: RunSpec, start: RunStart) -> Trained:
-    """Train a single run in its folder, from the start or from its last checkpoint, and return the result.
-
-    Args:
-        spec: settings of the run; for a resumed run, including the changes.
-        start: folder, title and other properties of the start.
+    """Train a single run, new or from its last checkpoint, in its folder, and return the result.
 
     Raises:
         ValueError: the settings are inconsistent, too large for the memory, or allow no update.
