@@ -14,7 +14,7 @@ from evorl.cli.options import COMPARE, REPORT
 from evorl.cli.overrides import refuse_sweeps, sweep_to_resume
 from evorl.cli.report import report_of, write_page
 from evorl.cli.train import train
-from evorl.config.command_lines import as_arguments, user_path
+from evorl.config.command_lines import user_path
 from evorl.config.names import no_such
 from evorl.recorders.screen import print_line
 from evorl.reports.comparison_charts import improvements
@@ -22,7 +22,6 @@ from evorl.reports.verdict import verdict
 from evorl.runs.files import RunFolderError
 from evorl.runs.run_state import FINISHED
 from evorl.runs.sweep_folder import SweepFolder
-from evorl.runs.trust import foreign_names
 
 EXAMPLE = "evorl compare ppo sac env=pendulum seeds=10"
 _SET_HERE = {"agent": "omit agent=", "num_seeds": "use seeds=", "hydra.sweep.dir": "use runs_folder="}
@@ -56,10 +55,7 @@ def compare(arguments: Sequence[str], train_all: Callable[[Sequence[str]], None]
     train_all(overrides)
     sweep = SweepFolder.open(folder, trust)
     if any(run.state != FINISHED for run in sweep.runs):
-        started = [run for run in map(sweep.folder_of, sweep.runs) if run.config.is_file()]
-        is_plain = sweep.is_plain and not any(foreign_names(run.load_config(trust=True)) for run in started)
-        confirmed = {} if is_plain else {"trust": "true"}
-        print_line(f"To resume: evorl compare {as_arguments({'resume': folder} | confirmed)}")
+        print_line(f"To resume: evorl compare {sweep.resume_arguments}")
         return None
     options, places = read_options([str(folder), "by=agent"], REPORT, "evorl report", unnamed="run")
     report = report_of(places, options)

@@ -17,13 +17,12 @@ from evorl.cli.overrides import sweep_to_resume
 from evorl.cli.plan import print_plan
 from evorl.cli.run_command import compose_checked, compose_quietly, run_command
 from evorl.cli.training import check_training, train_run
-from evorl.config.command_lines import is_address
 from evorl.config.gate import distrust, scope
 from evorl.execution.multiprocess import train_command
 from evorl.parameter_server.service import refuse_ordinary_run
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
-from evorl.runs.trust import foreign_names, refuse_foreign_code
+from evorl.runs.trust import refuse_foreign_code
 from evorl.serving.remote_run import refuse_local_run
 from evorl.sweeps.trained import raise_failures
 from evorl.training.preparation import with_fixed_source
@@ -95,17 +94,16 @@ def _run_sweep(arguments: Sequence[str], folder: Path | None, trust: bool) -> No
 
     checked: dict[str, bool] = {}
 
-    def check(overrides: Sequence[str]) -> tuple[bool, str | None]:
+    def check(overrides: Sequence[str]) -> str | None:
         def task(spec: RunSpec) -> None:
             spec = with_fixed_source(spec)
             but_seed = repr(dataclasses.replace(spec, seed=0, title=None))
-            names_code = bool(foreign_names(spec.as_config())) or is_address(spec.init_from.run or "")
-            result[:] = [(names_code, spec.init_from.run)]
+            result[:] = [spec.init_from.run]
             if but_seed not in checked:  # runs that differ only in their seeds are built once
                 check_training(spec)
                 checked[but_seed] = True
 
-        result: list[tuple[bool, str | None]] = []
+        result: list[str | None] = []
         compose_checked(overrides, task)
         return result[0]
 

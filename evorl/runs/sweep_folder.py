@@ -19,7 +19,7 @@ from evorl.ops.processes import is_first
 from evorl.runs.files import PRIVATE, RunFolderError, make_folder, refuse_link, write_atomically, writing_to
 from evorl.runs.folder import WITH_PARTS, RunFolder, new_folder
 from evorl.runs.run_state import FINISHED, HeldState, read_state
-from evorl.runs.trust import is_plain_override, refuse_composed_code
+from evorl.runs.trust import needs_trust, refuse_composed_code
 
 STATES = ("waiting", "running", "stopped", "finished", "failed", "diverged")
 _FILE = "sweep.json"  # the stored runs are called jobs, Hydra's term
@@ -154,9 +154,10 @@ class SweepFolder:
         return list(dict.fromkeys(name for run in self.runs for name in run.setting))
 
     @property
-    def is_plain(self) -> bool:
-        """True if ``open`` accepts the stored command lines without ``trust``."""
-        return all(map(is_plain_override, [*self.flags, *(text for run in self.runs for text in run.overrides)]))
+    def resume_arguments(self) -> str:
+        """Arguments of the command that resumes the sweep, with ``trust=true`` if its command lines need it."""
+        words = {*self.flags, *(text for run in self.runs for text in run.overrides)}
+        return as_arguments({"resume": self.path, **({"trust": "true"} if any(map(needs_trust, words)) else {})})
 
     def folder_of(self, run: SweptRun) -> RunFolder:
         """Return the run folder of a run, which may not exist yet."""

@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-from evorl.config.command_lines import as_arguments
+from evorl.config.command_lines import as_arguments, is_address
 from evorl.config.gate import is_granted, is_of, leaves, names_code, names_file
 from evorl.config.names import SHIPPED_WORKFLOWS
 from evorl.config.values import plain
-from evorl.config.yaml_text import MAX_DEPTH
+from evorl.config.yaml_text import MAX_DEPTH, read_yaml
 from evorl.runs.files import RunFolderError
 from evorl.runs.spec import RunSpec
 
@@ -167,3 +167,17 @@ def is_plain_override(word: str) -> bool:
     unescaped = word.replace("\\", "")  # Hydra reads $\{x\} as ${x}, which OmegaConf looks up
     leads_out = _UPWARDS.search(word) or _UPWARDS.search(unescaped)
     return _PLAIN_OVERRIDE.fullmatch(word) is not None and "${" not in unescaped and not leads_out
+
+
+def needs_trust(word: str) -> bool:
+    """Return True if a stored command line with this argument is accepted only with ``trust=true``.
+
+    The argument is not plain, names code, files or servers outside evorl, or downloads the initial parameters.
+    """
+    key, _, text = word.partition("=")
+    try:
+        config = {key: read_yaml(text, word)}
+    except ValueError:
+        return True
+    downloads = is_address(str(dict(leaves(config)).get("init_from.run")))
+    return downloads or not is_plain_override(word) or bool(foreign_names(config))

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from evorl.config.command_lines import as_arguments
 from evorl.execution.multiprocess import train_command
 from evorl.execution.signals import resume_advice, stop_on_signals
 from evorl.recorders.learning_curve import read_curves
@@ -40,13 +39,13 @@ def train_runs(
         train: trains a run from the beginning, given the arguments of its command line.
         failure_text: formats an exception that ended a run as one line.
         resume: resumes a run that has a checkpoint; ``None`` for a new sweep.
-        trust: True if the command that resumes the sweep needs ``trust=true``.
+        trust: for a sweep to resume, see ``SweepFolder.open``.
 
     Raises:
         RunFolderError: another process trains the sweep.
         RunsFailed: a run failed, now or in an earlier call; raised after all other runs, or after a stop.
     """
-    resume_command = _resume_command(sweep, trust)
+    resume_command = f"{train_command()} {sweep.resume_arguments}"
     with sweep.locked(), stop_on_signals(lambda: resume_advice(resume_command)) as should_stop:
         if resume is not None:  # another process may have changed the sweep before this one locked it
             sweep = SweepFolder.open(sweep.path, trust)
@@ -70,19 +69,18 @@ def train_runs(
     _report(sweep, resume_command)
 
 
-def launch_runs(sweep: SweepFolder, launch: Callable[[SweepFolder], Sequence[Attempt]], trust: bool = False) -> None:
+def launch_runs(sweep: SweepFolder, launch: Callable[[SweepFolder], Sequence[Attempt]]) -> None:
     """Train all runs of a new sweep in other processes; print and plot the results.
 
     Args:
         sweep: folder of the sweep.
         launch: trains the runs and returns the outcome of each.
-        trust: True if the command that resumes the sweep needs ``trust=true``.
 
     Raises:
         RunFolderError: another process trains the sweep, or the disk is full.
         RunsFailed: a run failed; raised after all runs.
     """
-    resume_command = _resume_command(sweep, trust)
+    resume_command = f"{train_command()} {sweep.resume_arguments}"
     with sweep.locked():
         for swept in sweep.runs:
             swept.state = "running"
@@ -101,11 +99,6 @@ def launch_runs(sweep: SweepFolder, launch: Callable[[SweepFolder], Sequence[Att
         if tried.trained and tried.failure:
             raise RunFolderError(f"{tried.failure} To resume: {resume_command}")
     _report(sweep, resume_command)
-
-
-def _resume_command(sweep: SweepFolder, trust: bool) -> str:
-    settings = {"resume": str(sweep.path), **({"trust": "true"} if trust else {})}
-    return f"{train_command()} {as_arguments(settings)}"
 
 
 def _report(sweep: SweepFolder, resume_command: str) -> None:

@@ -45,8 +45,8 @@ def _fail() -> Trained:
     raise ValueError("no such thing")
 
 
-def _accept(_: Sequence[str]) -> tuple[bool, None]:
-    return False, None
+def _accept(_: Sequence[str]) -> None:
+    return None
 
 
 def _start(root: Path, trainer: Trainer, *arguments: str) -> SweepFolder:
@@ -126,10 +126,9 @@ def test_a_job_that_fails_is_recorded_and_all_others_are_trained(
 
 
 def test_a_job_that_cannot_be_is_refused_before_the_first_and_named(tmp_path: Path) -> None:
-    def check(run: Sequence[str]) -> tuple[bool, None]:
+    def check(run: Sequence[str]) -> None:
         if "lr=2" in run:
             raise ValueError("no such rate")
-        return False, None
 
     with raises_naming(ValueError, "lr=2 env=b: no such rate"):
         start_sweep(["-m", "env=b", "lr=1,2", "env=b,c"], check, Trainer({}).train, str(tmp_path))
@@ -149,7 +148,7 @@ def test_the_folder_of_a_sweep_can_be_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["init_from.run=latest", "init_from={run: latest, parts: [policy]}", "agent=tuned"])
 def test_the_run_to_start_from_is_stored_with_the_sweep(text: str, tmp_path: Path) -> None:
     trainer = Trainer({})
-    start_sweep(["-m", text, "seed=0,1"], lambda _: (False, "/runs/a, b"), trainer.train, str(tmp_path))
+    start_sweep(["-m", text, "seed=0,1"], lambda _: "/runs/a, b", trainer.train, str(tmp_path))
     (path,) = tmp_path.iterdir()
     others = [] if text.endswith("latest") else [text]
     expected = [[*others, f"seed={seed}", "init_from.run='/runs/a, b'"] for seed in (0, 1)]

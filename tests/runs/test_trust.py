@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from evorl.runs.files import RunFolderError
-from evorl.runs.trust import as_arguments, foreign_names, read_stored_config, refuse_composed_code, refuse_foreign_code
+from evorl.runs.trust import (
+    as_arguments,
+    foreign_names,
+    needs_trust,
+    read_stored_config,
+    refuse_composed_code,
+    refuse_foreign_code,
+)
 from tests.support.errors import raises_naming
 
 
@@ -120,10 +127,32 @@ def test_names_are_quoted_for_a_shell() -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["seed=1", "optimizer.learning_rate=1e-3", "a={b: [1, 'x y']}", "agent=ec/openes", "x="]
+    "word",
+    [
+        "seed=1",
+        "optimizer.learning_rate=1e-3",
+        "a={b: [1, 'x y']}",
+        "agent=ec/openes",
+        "x=",
+        "title='a:b'",
+        "compilation_cache=true",
+    ],
 )
 def test_settings_are_composed(word: str) -> None:
     refuse_composed_code([word], "a file")
+    assert not needs_trust(word)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("+a=1", "--cfg", "a=${b}", "env.factory=my:Walk", "env=my:Walk", "env={factory: walk}", "optimizer=my:sgd"),
+        *("recorders.own=['my:Recorder']", "compilation_cache=programs", "env.xml_file='./an ant.xml'"),
+        *("init_from.run=https://example.org/policy.zip", "init_from={run: 'https://example.org/policy.zip'}"),
+    ],
+)
+def test_a_resume_confirms_what_is_not_plain_or_names_code(word: str) -> None:
+    assert needs_trust(word)
 
 
 @pytest.mark.parametrize("word", ["+a=1", "hydra.verbose=true", "a=${b}", "agent=../x", "--cfg", "a", 3, None])
