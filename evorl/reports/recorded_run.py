@@ -25,7 +25,9 @@ from evorl.runs.about import read_starts
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
 from evorl.runs.run_state import FINISHED, RUNNING, RunState, read_state
+from evorl.runs.sweep_folder import SweepFolder
 
+_NUMBER = re.compile(r"(trial_)?\d+(?![^-_])")  # start of the name of each run of a sweep or search
 _RECORDS = ("metrics.csv", "run.log", "state.json")
 
 
@@ -195,7 +197,7 @@ def find_runs(folder: Path | str, sweeps: bool = False) -> list[RecordedRun]:
     """Return the runs in a folder at any depth, including the folder itself, sorted by path.
 
     A folder is a run if it has a config and recorded files. The folder of a sweep in one program, or of a search, is
-    not a run but contains runs.
+    not a run but contains runs. A run of a sweep or search that was started again in a new folder is not returned.
 
     Args:
         folder: folder to search.
@@ -212,7 +214,7 @@ def find_runs(folder: Path | str, sweeps: bool = False) -> list[RecordedRun]:
         folders = [p for p in folders if is_sweep(p) or (_has_records(p) and not is_sweep(p.parent))]
     else:
         folders = [folder for folder in folders if _has_records(folder)]
-    return named([RunFolder(folder) for folder in folders], root)
+    return named([RunFolder(folder) for folder in _last_started(folders)], root)
 
 
 def named(folders: Sequence[RunFolder], root: Path | None = None) -> list[RecordedRun]:
@@ -260,6 +262,17 @@ def is_run(folder: Path) -> bool:
 
 def _is_of_many(folder: Path) -> bool:
     return is_sweep(folder) or RunFolder(folder).search_table.is_file()
+
+
+def _last_started(folders: Sequence[Path]) -> list[Path]:
+    """Omit each run of a sweep or search that had no checkpoint, so that a resume started it again in a new folder."""
+    last: dict[Any, Path] = {}
+    for folder in sorted(folders, key=lambda path: (len(path.name), path.name)):
+        number, above = _NUMBER.match(folder.name), folder.parent
+        is_part = number and (SweepFolder.exists(above) or RunFolder(above).search_table.is_file())
+        last[(above, number[0]) if number and is_part else folder] = folder
+    chosen = set(last.values())
+    return [folder for folder in folders if folder in chosen]
 
 
 def _has_records(folder: Path) -> bool:

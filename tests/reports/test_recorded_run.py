@@ -121,6 +121,24 @@ def test_runs_are_found_at_any_depth(tmp_path: Path) -> None:
         find_runs(tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize("num_lost", [1, 2, 9])
+@pytest.mark.parametrize(
+    ("table", "name"), [("sweep.json", "3-seed_1"), ("sweep.json", "0"), ("search.csv", "trial_0001")]
+)
+def test_a_run_that_was_started_again_in_another_folder_counts_once(
+    tmp_path: Path, table: str, name: str, num_lost: int
+) -> None:
+    """A run of a sweep or search that is killed before its first checkpoint leaves a folder with metrics."""
+    names = [name, *(f"{name}_{number}" for number in range(2, num_lost + 2))]
+    others = ["trial_0010", "trial_0011"] if table == "search.csv" else ["4-seed_1", "30"]
+    for each in (*names, *others):
+        make_run(tmp_path, f"whole/{each}", [[1.0]])
+    found = lambda: {run.name.removeprefix("whole/") for run in find_runs(tmp_path)}  # noqa: E731
+    assert found() == {*names, *others}  # any folder
+    (tmp_path / "whole" / table).touch()
+    assert found() == {names[-1], *others}
+
+
 def test_the_best_is_none_of_the_untrained_policy(tmp_path: Path) -> None:
     """The best return excludes the evaluation of the untrained policy, in the list, the page and the table."""
     folder = make_run(tmp_path, "run", [[20.0], [30.0], [10.0]])
