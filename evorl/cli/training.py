@@ -15,6 +15,7 @@ from evorl.cli.overrides import changed_spec
 from evorl.cli.run_names import has_general_defaults, hydra_settings, origin_of_settings, place_of_run, title_of
 from evorl.config.gate import scope
 from evorl.parameter_server.service import settle_parameters
+from evorl.runs.about import read_starts
 from evorl.runs.folder import RunFolder
 from evorl.runs.run_state import refuse_running
 from evorl.runs.spec import RunKind, RunSpec, learning_settings
@@ -121,11 +122,16 @@ def _start(spec: RunSpec, resumed: RunFolder | None, overrides: Sequence[str], p
     if hydra and not overrides:
         names = {group: str(chosen.get(group, default)) for group, default in (("agent", "run"), ("env", "env"))}
         overrides = without_implied(hydra.overrides.task)
+    elif place and resumed:
+        overrides = [f"resume={place.root}"]
+    elif place and not hydra:  # a new trial of a resumed search
+        first = next(iter(read_starts(RunFolder(place.root).about)), {})
+        names = {name: str(first[name]) for name in ("agent", "env", "command") if name in first}
     origin = origin_of_settings(chosen)
     return RunStart(
         place=place or RunPlace(*place_of_run(spec.stored.runs_folder, suffix)),
         resumed=resumed,
-        title=title_of(spec, chosen),
+        title=title_of(spec, chosen or names),
         overrides=overrides,
         names=names,
         source=config_folder().parent,

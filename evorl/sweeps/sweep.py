@@ -24,6 +24,7 @@ from evorl.ops.terminal_text import counted
 from evorl.ops.trees import with_leaves
 from evorl.recorders import LogRecorder, ProgressRecorder, RecorderGroup, make_recorder
 from evorl.recorders.sweep_curves import Curve, draw_sweep
+from evorl.runs.about import add_start, read_starts
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.recorder import Recorder, RunPlan
@@ -226,6 +227,8 @@ def _keep_best(run: SweepRun, spec: RunSpec, setting: Mapping[str, Any], member:
         return best.path
     if not best.config.exists():
         best = RunFolder.create(folder.path, spec_of(spec, setting, **others).as_config(), "best")
+        for start in read_starts(folder.about):
+            add_start(best.about, start)
     evaluations = run.evaluations()
     state, progress = run.final_state(member)
     _record(best, evaluations[member], title, spec.recorders.learning_curve)

@@ -62,7 +62,8 @@ class RunStart:
         resumed: folder of the run to continue; ``None`` for a new run.
         title: title of the run.
         overrides: overrides of the command line, recorded in ``about.json``.
-        names: chosen agent and environment by config group, recorded in ``about.json``; empty for a resumed run.
+        names: chosen agent and environment by config group, recorded in ``about.json``; empty for a resumed run. A new
+            trial of a resumed search also has the entry ``command`` of the search.
         source: folder of the source tree; its git commit is recorded.
         notice: first message of a new run; ``None`` for no message.
         suggests_changes: if true, a new run starts with a message that suggests settings to change first.
@@ -92,7 +93,7 @@ class RunStart:
     def _started(self, folder: RunFolder, spec: RunSpec) -> RunFolder:
         if is_first():
             start = describe_start(train_command(), self.overrides, describe_devices(spec.devices), self.source)
-            add_start(folder.about, {**self.names, **start})
+            add_start(folder.about, {**start, **self.names})
         return folder
 
     def resume_command(self, folder: RunFolder, spec: RunSpec) -> str:

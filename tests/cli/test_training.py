@@ -11,6 +11,7 @@ import pytest
 from evorl.cli import main as cli
 from evorl.cli import train as commands
 from evorl.cli.config_tree import recorded_result
+from evorl.runs.about import read_starts
 from evorl.runs.folder import RunFolder
 from evorl.runs.sweep_folder import SweepFolder
 from evorl.training import run as training
@@ -67,6 +68,7 @@ def test_a_stop_ends_a_sweep_and_the_same_folder_goes_on(run, tmp_path: Path, mo
     out, err = run(cli.train, f"resume={folder}")
     assert (err, "[2 of 2] seed=1\n" in out, "[1 of 2]" in out) == ("", True, False)
     assert (folder / "0-seed_0" / "metrics.csv").stat() == before
+    assert read_starts(folder / "1-seed_1" / "about.json")[1]["command"].endswith(f" resume={folder}")
     sweep = SweepFolder.open(folder)
     assert [(run.state, run.timesteps) for run in sweep.runs] == [("finished", 128)] * 2
     assert "num_epochs=3" in run(cli.train, f"resume={folder}", "num_epochs=3")[1]

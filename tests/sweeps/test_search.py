@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("optuna", reason="needs the extra optuna")
 
 from evorl.cli import main as cli
+from evorl.reports.recorded_run import find_runs
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
 from evorl.sweeps import search
@@ -117,6 +118,9 @@ def test_a_killed_search_goes_on_to_the_same_table(
     assert table_in(folder) == undisturbed
     trials = {row["trial"] for row in table_in(folder)}
     assert trials == {"0", "1"}
+    first = [(run.starts[0]["agent"], run.starts[0]["command"], run.title) for run in find_runs(folder)]
+    assert len(first) == 2, "each trial counts once"
+    assert first[0] == first[1], "its agent and its command are those of the search"
 
 
 def test_two_processes_cannot_go_on_with_one_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

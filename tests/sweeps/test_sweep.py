@@ -15,6 +15,7 @@ import evorl
 from evorl.cli import main as cli
 from evorl.reports.recorded_run import find_runs
 from evorl.reports.swept_setting import expand_sweep
+from evorl.runs.about import read_starts
 from evorl.runs.folder import RunFolder
 from evorl.runs.replay_file import ReplayFileError
 from evorl.runs.spec import RunSpec
@@ -85,6 +86,7 @@ def test_the_best_is_a_run_of_its_own(
     (best,) = swept[0].glob("*/*/best")
     rows = table_in(swept[0])
     config = RunFolder(best).load_config()
+    assert read_starts(RunFolder(best).about) == read_starts(RunFolder(best.parent).about) != []
     assert not RunFolder(best).learning_curve.exists()  # SMALL disables pictures
     chosen = next(row for row in rows if row["eval_return"] == str(max(float(row["eval_return"]) for row in rows)))
     assert (str(config.agent.clip_epsilon), str(config.num_minibatches)) == tuple(chosen.values())[1:3]
