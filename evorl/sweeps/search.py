@@ -16,7 +16,7 @@ from evorl.execution.multiprocess import refuse_several_processes
 from evorl.execution.signals import resume_advice, stop_on_signals
 from evorl.recorders.row_file import RowFile, as_line
 from evorl.runs.folder import RunFolder, trial_name
-from evorl.runs.run_state import HeldState
+from evorl.runs.run_state import HeldState, read_state
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
 from evorl.sweeps.optuna_study import OptunaStudy, Pruner, Trial
@@ -72,7 +72,8 @@ def search_settings(
                 trained = tried.trained or Trained(None, False)
                 if trained.stopped:
                     break
-                if judge.pruned and tried.trained:
+                total = read_state(run.state, run.log).total_timesteps or math.inf
+                if judge.pruned and tried.trained and judge.timesteps < total:
                     study.prune(trial)
                 else:
                     study.end(trial, trained.best_return, tried.failure)
@@ -84,15 +85,17 @@ class _Judge:
     """Reports the evaluations of a trial to its study, which may end the trial.
 
     Attributes:
-        pruned: True once the trial has been ended.
+        pruned: True if the study ends the trial at its last evaluation.
+        timesteps: environment steps at the last evaluation.
     """
 
     def __init__(self, study: OptunaStudy, trial: Trial) -> None:
         self._study, self._trial = study, trial
-        self.pruned = False
+        self.pruned, self.timesteps = False, 0
 
     def evaluated(self, timesteps: int, score: float) -> str | None:
         """Return the reason to end the trial after an evaluation; ``None`` to continue."""
+        self.timesteps = timesteps
         self.pruned = self._study.report(self._trial, timesteps, score)
         return "search.pruner ends this trial, which is worse than other trials at this step" if self.pruned else None
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,7 @@ from tests.support.config_files import spec_of
 from tests.support.errors import missing_parts, raises_naming
 from tests.support.run_folders import make_run
 
+Train = Callable[[RunSpec, RunPlace], Trained]
 OVER = "over: {agent.clip_epsilon: {low: 0.05,high: 0.4},num_minibatches: [1,2]}"
 
 
@@ -154,11 +157,13 @@ def test_what_cannot_be_is_refused_in_words(
     assert not list(tmp_path.iterdir())
 
 
-def _search_of_fakes(folder: Path, trials: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Trained, list[int]]:
+def _search_of_fakes(
+    folder: Path, trials: int, monkeypatch: pytest.MonkeyPatch, train: Train | None = None
+) -> tuple[Trained, list[int]]:
     """Search with trainings that only report evaluations; return the result, and the steps that each trial trained."""
     lengths: list[int] = []
 
-    def train(spec: RunSpec, place: RunPlace) -> Trained:
+    def train_constant(spec: RunSpec, place: RunPlace) -> Trained:
         score = 10.0 - len(lengths) if len(lengths) < 6 else 20.0
         lengths.append(0)
         for timesteps in range(100, 600, 100):
@@ -172,7 +177,8 @@ def _search_of_fakes(folder: Path, trials: int, monkeypatch: pytest.MonkeyPatch)
     over = {"over": {"discount": [0.5, 0.9]}, "trials": trials, "pruner": "median"}
     resumed = RunFolder(folder) if folder.exists() else None
     start = RunStart(RunPlace(folder.parent, folder.name), resumed, "search", [], {}, Path())
-    return search.search_settings(RunSpec.from_config({**workflow, "search": over}), start, train, str), lengths
+    spec = RunSpec.from_config({**workflow, "search": over})
+    return search.search_settings(spec, start, train or train_constant, str), lengths
 
 
 def test_a_pruned_trial_is_neither_a_failure_nor_the_best(
@@ -188,6 +194,26 @@ def test_a_pruned_trial_is_neither_a_failure_nor_the_best(
     assert len(lengths) == 1
     assert again.best_return == 10.0
     assert [row["state"] for row in table_in(tmp_path / "search")][:6] == [state for state, *_ in states]
+
+
+@pytest.mark.parametrize("total", [500, 600])
+def test_a_trial_that_trained_to_its_end_is_finished_although_it_is_worse(
+    total: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pruner only decides at its last evaluation; the trial keeps its best return, which may be the best of all."""
+
+    def train(spec: RunSpec, place: RunPlace) -> Trained:
+        last = 1.0 if place.name == "trial_0005" else 10.0
+        assert not any(place.judge(timesteps, 0.0) for timesteps in range(100, 500, 100))
+        (folder := RunFolder(place.root / str(place.name))).path.mkdir()
+        folder.state.write_text(json.dumps({"state": "finished", "total_timesteps": total}))
+        place.judge(500, last)
+        return Trained(30.0 if last == 1.0 else last, False, folder.path)
+
+    trained, _ = _search_of_fakes(tmp_path / "search", 6, monkeypatch, train)
+    row = table_in(tmp_path / "search")[5]
+    assert (row["state"], row["best_return"]) == (("finished", "30.0") if total == 500 else ("pruned", "1.0"))
+    assert trained.best_return == (30.0 if total == 500 else 10.0)
 
 
 def test_all_trials_start_from_the_run_that_was_the_latest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
