@@ -150,7 +150,7 @@ def _notices(
 ) -> Iterable[str]:
     """Truncate the records of a resumed run to its checkpoint, and return the messages before the first iteration."""
     if progress:
-        recorder.resume_at(progress["iterations"])
+        recorder.resume_at(progress["iterations"] or -1)  # the untrained policy is evaluated again
         checkpointer.resume_at(progress["iterations"])
         resumed = f"Resuming {folder.path} at {progress['timesteps']:,} steps."
         return [*checkpointer.notices, *checkpointer.differing_records(progress["iterations"]), resumed]

@@ -10,6 +10,7 @@ from typing import cast
 import pytest
 
 from evorl.recorders import Recorder, RecorderGroup
+from evorl.recorders.row_file import RowFile
 from evorl.runs.about import read_starts
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.files import RunFolderError
@@ -91,6 +92,22 @@ def _failed_run(tmp_path: Path, recorder: type[Recorder]) -> tuple[RunFolder, Ru
         train(spec_of("agent=ppo", *SMALL, f"recorders.own=[{__name__}:{recorder.__name__}]"), start)
     folder = RunFolder(tmp_path / "mine")
     return folder, read_state(folder.state, folder.log)
+
+
+def test_a_run_that_was_stopped_before_its_first_iteration_has_one_row_of_the_untrained_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training server that is stopped before its first client connects saves a checkpoint of iteration 0."""
+    monkeypatch.setattr("evorl.execution.training_loop.iterate", lambda _, state, *__: (None, state))
+    spec = spec_of("agent=ppo", *SMALL, "eval_at_start=true")
+    start = RunStart(RunPlace(tmp_path, "mine", should_stop=lambda: True), None, "A title", [], {}, tmp_path)
+    folder = RunFolder(tmp_path / "mine")
+    for _ in range(2):
+        assert train(spec, start).stopped
+        assert RunCheckpointer(folder.checkpoints).steps == (0,)
+        assert [row["timesteps"] for row in RowFile(folder.metrics_csv).metrics()] == [0]
+        assert len(folder.metrics_jsonl.read_text().splitlines()) == 1
+        start = replace(start, resumed=folder)
 
 
 def test_an_error_in_a_recorder_is_raised_after_a_checkpoint(tmp_path: Path) -> None:
