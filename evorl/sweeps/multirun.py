@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -14,6 +15,7 @@ from evorl.recorders.learning_curve import read_curves
 from evorl.recorders.run_status import EVALUATION
 from evorl.recorders.screen import print_line
 from evorl.recorders.sweep_curves import draw_sweep
+from evorl.runs.best_run import find_run
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import WITH_PARTS
 from evorl.runs.sweep_folder import SweepFolder, SweptRun
@@ -137,13 +139,21 @@ def _free_name(root: Path, name: str) -> str:
 
 def _store_result(sweep: SweepFolder, swept: SweptRun, state: str, best: float | None) -> None:
     """Store state and best return of a run, and the last return and step of its metrics."""
-    metrics = sweep.folder_of(swept).metrics_csv
+    metrics = _metrics_of(sweep, swept)
     curves = read_curves(metrics) if metrics.is_file() else {}
     returns = curves.get(EVALUATION, ([], []))[1]
     swept.state, swept.best_return = state, best if best is None or math.isfinite(best) else None
     swept.last_return = returns[-1] if returns else None
     swept.timesteps = int(max((steps[-1] for steps, _ in curves.values()), default=0))
     sweep.save()
+
+
+def _metrics_of(sweep: SweepFolder, swept: SweptRun) -> Path:
+    """Return the path of the metrics of a run; if it is itself a sweep or search, of its best run, if there is one."""
+    folder = sweep.folder_of(swept)
+    with contextlib.suppress(RunFolderError):
+        folder = find_run(folder.path, sweep.path)
+    return folder.metrics_csv
 
 
 def ranked(runs: Sequence[SweptRun]) -> list[tuple[str, list[SweptRun]]]:
@@ -168,8 +178,7 @@ def _print_results(sweep: SweepFolder, resume_command: str) -> None:
     for env in dict.fromkeys(swept.setting.get("env") for swept in sweep.runs):
         ranking = ranked([swept for swept in sweep.runs if swept.setting.get("env") == env])
         tables = {
-            name: [sweep.folder_of(swept).metrics_csv for swept in runs if sweep.folder_of(swept).metrics_csv.is_file()]
-            for name, runs in ranking
+            name: [path for swept in runs if (path := _metrics_of(sweep, swept)).is_file()] for name, runs in ranking
         }
         curves = {name: [read_curves(path).get(EVALUATION) for path in paths] for name, paths in tables.items()}
         panels[f"env={env}" if env else sweep.path.name] = {name: [c for c in of if c] for name, of in curves.items()}

@@ -18,7 +18,7 @@ from evorl.sweeps.multirun import launch_runs, ranked, train_runs
 from evorl.sweeps.trained import Attempt, RunsFailed
 from evorl.training.start import RunPlace, Trained
 from tests.support.errors import raises_naming
-from tests.support.run_folders import with_checkpoint
+from tests.support.run_folders import STEPS, make_run, with_checkpoint
 
 
 def test_settings_are_ranked_by_their_mean_over_seeds() -> None:
@@ -53,6 +53,26 @@ def test_failures_within_a_finished_run_are_reported_also_after_a_resume(tmp_pat
     with raises_naming(RunsFailed, "2 runs failed", "seed=1: discount=0.9"):
         train_runs(SweepFolder.open(sweep.path), lambda *_: pytest.fail("a finished run was trained"), str)
     assert {run.state for run in SweepFolder.open(sweep.path).runs} == {"finished"}
+
+
+@pytest.mark.parametrize(("table", "best"), [(None, ""), ("sweep.csv", "best"), ("search.csv", "trial_0001")])
+def test_the_summary_has_the_steps_and_the_last_return_of_each_run(
+    table: str | None, best: str, tmp_path: Path
+) -> None:
+    """If the run is itself a sweep or search, the best run counts, as for the best return."""
+
+    def train(_: Sequence[str], place: RunPlace) -> Trained:
+        folder = RunFolder(place.root / str(place.name))
+        if table is not None:
+            RunFolder.create(place.root, {"workflow": "a.B"}, place.name)
+            rows = "trial,best_return,state\n0,1.0,finished\n1,9.0,finished\n" if best.startswith("trial") else ""
+            (folder.path / table).write_text(rows)
+        make_run(place.root, f"{place.name}/{best}".rstrip("/"), [[9.0], [7.5]])
+        return Trained(9.0, False, folder.path)
+
+    train_runs(sweep := _sweep(tmp_path), train, str)
+    assert [(run.timesteps, run.last_return, run.best_return) for run in sweep.runs] == [(2 * STEPS, 7.5, 9.0)] * 2
+    assert sweep.learning_curves.is_file()
 
 
 @pytest.mark.parametrize("is_launched", [False, True])
