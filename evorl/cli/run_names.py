@@ -21,7 +21,7 @@ from evorl.cli.config_tree import AGENT_PARTS, config_folder, is_own_file, recor
 from evorl.config.command_lines import as_arguments, user_path
 from evorl.envs.libraries import short_title
 from evorl.runs.recorder import algorithm_name, run_title
-from evorl.runs.spec import RunSpec
+from evorl.runs.spec import RunKind, RunSpec
 
 SUBDIR, OUTPUT = "hydra.sweep.subdir", "hydra.output_subdir"
 _OF_A_SWEEP = ("hydra/sweeper", "hydra/launcher", "hydra.sweeper", "hydra.launcher")
@@ -138,16 +138,14 @@ def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
             )
 
 
-def place_of_run(runs_folder: str, kind: str = "") -> tuple[Path, str | None]:
+def place_of_run(spec: RunSpec) -> tuple[Path, str | None]:
     """Return the parent folder of a new run, and the run's name; ``None`` to name the run by the current time.
 
     ``hydra.run.dir`` is the folder of the run itself. In a sweep by a Hydra sweeper, ``hydra.sweep.dir`` with
     ``hydra.sweep.subdir`` is the folder of the run, and ``hydra.sweep.dir`` alone replaces ``runs_folder``.
-
-    Args:
-        runs_folder: default folder of all runs.
-        kind: suffix of the folder for this agent and environment, as in ``ppo-cartpole-sweep``.
+    The name of the parent folder of a sweep or search ends with its kind, as in ``ppo-cartpole-sweep``.
     """
+    runs_folder = spec.stored.runs_folder
     if hydra := hydra_settings():
         if hydra.mode is RunMode.MULTIRUN:
             if hydra.sweep.subdir != ".":
@@ -158,7 +156,8 @@ def place_of_run(runs_folder: str, kind: str = "") -> tuple[Path, str | None]:
             folder = user_path(hydra.run.dir).resolve()
             return folder.parent, folder.name
     runs = folder_of_runs(runs_folder, hydra.runtime.choices if hydra else {})
-    return (runs.with_name(f"{runs.name}-{kind}") if kind else runs), None
+    is_whole = spec.kind in (RunKind.SWEEP, RunKind.SEARCH)
+    return (runs.with_name(f"{runs.name}-{spec.kind.value}") if is_whole else runs), None
 
 
 def named_folder(overrides: Sequence[str], key: str) -> tuple[Path | None, list[str]]:

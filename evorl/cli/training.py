@@ -116,20 +116,16 @@ def refuse_with_resume(overrides: Sequence[str]) -> None:
 
 def _start(spec: RunSpec, resumed: RunFolder | None, overrides: Sequence[str], place: RunPlace | None) -> RunStart:
     """Return the start of a run; if Hydra composed the settings, its job defines the overrides, names and folder."""
-    suffix = spec.kind.value if spec.kind in (RunKind.SWEEP, RunKind.SEARCH) else ""
     hydra = None if resumed else hydra_settings()
     chosen, names = hydra.runtime.choices if hydra else {}, {}
-    if hydra and not overrides:
+    if place and not hydra:
+        overrides, names = _origin_in_sweep(place, resumed)
+    elif hydra and not overrides:
         names = {group: str(chosen.get(group, default)) for group, default in (("agent", "run"), ("env", "env"))}
         overrides = without_implied(hydra.overrides.task)
-    elif place and resumed:
-        overrides = [f"resume={place.root}"]
-    elif place and not hydra:  # a new trial of a resumed search
-        first = next(iter(read_starts(RunFolder(place.root).about)), {})
-        names = {name: str(first[name]) for name in ("agent", "env", "command") if name in first}
     origin = origin_of_settings(chosen)
     return RunStart(
-        place=place or RunPlace(*place_of_run(spec.stored.runs_folder, suffix)),
+        place=place or RunPlace(*place_of_run(spec)),
         resumed=resumed,
         title=title_of(spec, chosen or names),
         overrides=overrides,
@@ -138,3 +134,10 @@ def _start(spec: RunSpec, resumed: RunFolder | None, overrides: Sequence[str], p
         notice=origin,
         suggests_changes=has_general_defaults(origin),
     )
+
+
+def _origin_in_sweep(place: RunPlace, resumed: RunFolder | None) -> tuple[list[str], dict[str, str]]:
+    """Return overrides and names for ``about.json`` of a run that a resumed sweep or search resumes or starts."""
+    starts = [] if resumed else read_starts(RunFolder(place.root).about)
+    names = {name: str(starts[0][name]) for name in ("agent", "env", "command") if starts and name in starts[0]}
+    return [f"resume={place.root}"], names
