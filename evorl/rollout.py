@@ -194,6 +194,15 @@ def recurrent_state_of(env_state: EnvState) -> Any:
     return env_state._internal.get(_RECURRENT_STATE) if isinstance(env_state._internal, Mapping) else None
 
 
+def with_fresh_recurrent_state(env_state: EnvState, where: jax.Array) -> EnvState:
+    """Return the environment state with a recurrent state of zeros in the rows where ``where`` is True."""
+    recurrent_state = recurrent_state_of(env_state)
+    if recurrent_state is None:
+        return env_state
+    fresh = {_RECURRENT_STATE: zeros_where(where, recurrent_state)}
+    return env_state.replace(_internal=env_state._internal | fresh)
+
+
 def without_recurrent_state(env_state: EnvState) -> EnvState:
     """Return the environment state without the agent's recurrent state."""
     if recurrent_state_of(env_state) is None:

@@ -104,7 +104,7 @@ def create_wrapped_craftax_env(env_name: str, **options: Any) -> VectorEnv:
     """
     shared, arguments = split_options(options)
     env, limit = _make_adapter(env_name, as_hashable(arguments))
-    return wrap_env(env, limit, **shared)
+    return wrap_env(env, limit=limit, **shared)
 
 
 @functools.lru_cache(maxsize=16)

@@ -171,7 +171,7 @@ def create_wrapped_jaxmarl_env(env_name: str, **options: Any) -> VectorEnv:
     shared, arguments = split_options(options)
     world_state = checked_value(arguments.pop(WORLD_STATE, False), bool, "env.world_state")
     env, limit = _make_adapter(env_name, as_hashable(arguments), world_state)
-    return wrap_env(env, limit, **shared)
+    return wrap_env(env, limit=limit, **shared)
 
 
 @functools.lru_cache(maxsize=64)

@@ -149,7 +149,7 @@ def create_wrapped_jumanji_env(
     """
     shared, arguments = split_options(options)
     env, limit = _make_adapter(env_name, as_hashable(arguments), as_hashable(generator or {}))
-    return wrap_env(env, limit, **shared)
+    return wrap_env(env, limit=limit, **shared)
 
 
 @functools.lru_cache(maxsize=64)

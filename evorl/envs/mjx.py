@@ -186,7 +186,7 @@ def create_wrapped_mjx_env(env_name: str, **options: Any) -> VectorEnv:
     """
     shared, arguments = split_options(options)
     adapter = make_mjx_adapter(env_name, as_hashable(arguments))
-    return wrap_env(adapter, adapter.task.max_episode_steps, **shared)
+    return wrap_env(adapter, limit=adapter.task.max_episode_steps, **shared)
 
 
 @functools.lru_cache(maxsize=16)

@@ -24,7 +24,7 @@ from evorl.envs.wrappers.reward import (
 from evorl.envs.wrappers.skill import SkillWrapper
 
 
-def wrap_env(env: Env, limit: int | None = None, **options: Any) -> VectorEnv:
+def wrap_env(env: Env, *, limit: int | None = None, **options: Any) -> VectorEnv:
     """Apply the standard wrappers to ``env``, and return a vector environment.
 
     From inside to outside: physics randomization, skills, action conversion (unless agents act in the environment's own

@@ -49,7 +49,8 @@ class Runner:
             ``agent.step`` returns extras, ``replay`` needs them as ``extra_columns``.
         burn_in: number of random steps before the warm-up that are not stored, for example to initialize an
             environment's running statistics.
-        eval_env: environment for evaluations; by default new copies of ``env``. Required for a ``HostVectorEnv``.
+        eval_env: environment for evaluations; by default a new copy of ``env`` for each, or the last copy if ``env``
+            cannot be copied any more, as with an open window. Required for a ``HostVectorEnv``.
         num_steps: number of steps in a transition, see ``Collector``.
         done_means: meaning of ``dones``, see ``Collector``.
         info_names: entries of the environment's ``info`` to store.
@@ -97,6 +98,7 @@ class Runner:
         self.agent = agent
         self.replay = replay
         self._eval_env, self._eval_seed = eval_env, seeds[1]
+        self._eval_copy: Any = None
         self._num_evaluations = 0
         rows = env.num_envs if isinstance(env, HostVectorEnv) else None
         self._random_agent = random_agent_for(env, agent, seeds[2], rows)
@@ -199,11 +201,19 @@ class Runner:
         Raises:
             ValueError: ``eval_env`` is not set, and the environment cannot be copied.
         """
-        env = _copy_of(self.collector.env) if self._eval_env is None else self._eval_env
+        env = self._env_for_evaluation() if self._eval_env is None else self._eval_env
         seed = int(np.random.SeedSequence([self._eval_seed, self._num_evaluations]).generate_state(1)[0])
         self._num_evaluations += 1
         keep_steps = min(self._keep_episodes, num_episodes)
         return jax.device_get(play_on_host(env, self.agent, num_episodes, seed, keep_steps).summary())
+
+    def _env_for_evaluation(self) -> Any:
+        try:
+            self._eval_copy = _copy_of(self.collector.env)
+        except ValueError:
+            if self._eval_copy is None:
+                raise
+        return self._eval_copy
 
     def run(
         self, num_rollouts: int, *, eval_every: int = 0, eval_episodes: int = 10, log_every: int = 0

@@ -14,6 +14,7 @@ from evorl.execution.programs import side_by_side
 from evorl.ops import collectives
 from evorl.ops.collectives import LOCAL_MEMBER_AXIS, MEMBER_AXIS
 from evorl.ops.selection import clones
+from evorl.rollout import with_fresh_recurrent_state
 from evorl.types import PyTreeDict, State
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.workflow import Workflow
@@ -90,13 +91,15 @@ def cloned_members(members: State, parents: jax.Array, keeps_envs: bool) -> Stat
 
     With ``keeps_envs``, every member keeps its environments, because simulators on the host cannot be copied, and the
     steps of an environment in a shared replay buffer must be consecutive. The parent's episodes then end in the clone's
-    replay buffer and reward sums.
+    replay buffer and reward sums, and the clone forgets the recurrent state of the networks that it replaces.
     """
     cloned = clones(members, parents)
     if not keeps_envs or "env_state" not in members:
         return cloned
     rows = collectives.local_indices(len(parents), MEMBER_AXIS)
-    return jax.vmap(end_episodes)(cloned, parents[rows] != rows).replace(env_state=members.env_state)
+    replaced = parents[rows] != rows
+    env_state = with_fresh_recurrent_state(members.env_state, replaced)
+    return jax.vmap(end_episodes)(cloned, replaced).replace(env_state=env_state)
 
 
 def training_scores(metrics: PyTreeDict, before: jax.Array) -> jax.Array:

@@ -42,6 +42,7 @@ def test_a_sound_one_has_no_faults() -> None:
         ("RandomOfNumpy", "RandomOfNumpy.step gives a different program each time it is compiled: it reads NumPy's"),
         ("ReadsInfo", "ReadsInfo.step reads env_state.info, which wrappers change"),
         ("ReadsObs", "ReadsObs.step reads env_state.obs, which wrappers change"),
+        ("ObservesObs", "ObservesObs.step reads env_state.obs, which wrappers change"),
     ],
 )
 def test_faults_of_numbers(name: str, message: str) -> None:

@@ -309,3 +309,16 @@ def test_an_environment_that_cannot_be_copied_says_so() -> None:
 
     with raises_naming(ValueError, "(a window)", "eval_env"):
         Runner.on_policy(Uncopied(3), TracingAgent(), rollout_length=1).evaluate(1)
+
+
+def test_an_environment_that_cannot_be_copied_any_more_is_evaluated_in_its_last_copy() -> None:
+    class OpensAWindow(CountingEnv):
+        def __deepcopy__(self, memo: Any) -> Any:
+            if self.num_steps:
+                raise copy.Error("a window")
+            return CountingEnv(3)
+
+    runner = Runner.on_policy(OpensAWindow(3), TracingAgent(), rollout_length=2)
+    assert runner.evaluate(1).episode_length == 3
+    runner.step()
+    assert runner.evaluate(1).episode_length == 3

@@ -224,6 +224,13 @@ class ReadsObs(Walk):
         return walked(0.9 * env_state.obs[0])
 
 
+class ObservesObs(Walk):
+    """Its next observation, but not its state, depends on the observation."""
+
+    def step(self, env_state: EnvState, action: Any) -> EnvState:
+        return walked(env_state.env_state * 0.9).replace(obs=0.5 * env_state.obs)
+
+
 class Still(Walk):
     def reset(self, key: Any) -> EnvState:
         return walked(jnp.float32(0.9))

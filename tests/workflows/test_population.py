@@ -7,11 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.envs.env import EnvState
 from evorl.execution.programs import side_by_side
 from evorl.metrics import EpisodeStatistics, WideCounter
 from evorl.ops import collectives
 from evorl.ops.collectives import LOCAL_MEMBER_AXIS
 from evorl.ops.normalization import RewardScale
+from evorl.rollout import recurrent_state_of
 from evorl.types import PyTreeDict, State
 from evorl.workflows.population import (
     as_member,
@@ -101,9 +103,13 @@ def test_who_can_share_a_buffer() -> None:
 def test_a_clone_that_keeps_its_environments_starts_new_sums_of_rewards(keeps_envs: bool) -> None:
     sums = jnp.arange(1.0, 7.0).reshape(3, 2)
     scale = jax.vmap(lambda x: RewardScale.of_none(2, bounded=True).replace(sums=x, greatest=x.max()))(sums)
-    members = State(env_state=sums, reward_scale=scale, key=jax.random.split(jax.random.key(0), 3))
+    envs = EnvState(sums, sums, sums, sums > 2, _internal=PyTreeDict(recurrent_state=sums.at[1].set(jnp.nan)))
+    members = State(env_state=envs, reward_scale=scale, key=jax.random.split(jax.random.key(0), 3))
     cloned = cloned_members(members, jnp.array([0, 0, 2]), keeps_envs)
-    np.testing.assert_array_equal(cloned.env_state, sums if keeps_envs else sums[jnp.array([0, 0, 2])])
+    copied = sums[jnp.array([0, 0, 2])]
+    np.testing.assert_array_equal(cloned.env_state.obs, sums if keeps_envs else copied)
+    forgotten = sums.at[1].set(0.0)  # the recurrent state of the networks that were replaced
+    np.testing.assert_array_equal(recurrent_state_of(cloned.env_state), forgotten if keeps_envs else copied)
     np.testing.assert_array_equal(cloned.reward_scale.sums[1], [0.0, 0.0] if keeps_envs else sums[0])
     np.testing.assert_array_equal(cloned.reward_scale.sums[::2], sums[::2])
     np.testing.assert_array_equal(cloned.reward_scale.greatest, [2.0, 2.0, 6.0])

@@ -74,8 +74,9 @@ def make_env(options: Options) -> Any:
         shown = {"render_mode": "human"} if options.get("show_ui") else {}
         record = options.get("environment/record")
         shown = {"render_mode": "rgb_array"} if record else shown
-        limit = {"max_episode_steps": options.get("environment/limit") or None}
-        env = gymnasium.make(name, **{**limit, **options.get("environment/arguments", {}), **shown})
+        limit = int(options.get("environment/limit") or 0) or None
+        arguments = {"max_episode_steps": limit, **options.get("environment/arguments", {}), **shown}
+        env = gymnasium.make(name, **arguments)
         prefix = f"environment-{options.get('number', 0)}"
         return gymnasium.wrappers.RecordVideo(env, str(record), name_prefix=prefix) if record else env
     except ImportError as error:

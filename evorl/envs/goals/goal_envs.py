@@ -39,7 +39,7 @@ def create_wrapped_goal_env(env_name: str, **options: Any) -> VectorEnv:
     function = load(path)
     check_options(f"goal/{env_name}", arguments, parameter_names(function))
     env = _make(function, as_hashable(arguments))
-    return wrap_env(env, limit or env.obs_space.spaces["observation"].shape[0], **shared)
+    return wrap_env(env, limit=limit or env.obs_space.spaces["observation"].shape[0], **shared)
 
 
 @functools.lru_cache(maxsize=16)

@@ -53,8 +53,8 @@ def test_a_limit_of_steps_truncates_and_steps_may_be_held(server: BanditServer) 
     assert (updates[-1]["terminal"], updates[-1]["truncated"]) == (True, True)
 
 
-@pytest.mark.parametrize("limit", [150, 250])
-def test_a_limit_replaces_the_environments_own(limit: int) -> None:
+@pytest.mark.parametrize("limit", [150, 250, 2.5e2])  # YAML reads 1e4 as a float
+def test_a_limit_replaces_the_environments_own(limit: float) -> None:
     env = make_env(options_for(1, name="MountainCar-v0", limit=limit))
     env.reset(seed=0)
     assert next(n for n in range(1, 300) if env.step(1)[3]) == limit
