@@ -257,7 +257,7 @@ def inner_workflow(
 
 
 def training_mode(mode: str | AutoresetMode) -> AutoresetMode:
-    """Return ``mode``, which may be a name; raise ``ValueError`` for modes with idle steps or without resets."""
+    """Return ``mode`` as an ``AutoresetMode``; raise ``ValueError`` if unknown, with idle steps, or without resets."""
     mode = as_autoreset_mode(mode, (AutoresetMode.NORMAL, AutoresetMode.FAST))
     if mode in _NO_TRAINING:
         raise ValueError(

@@ -58,7 +58,11 @@ class ActionValueAgent(Agent):
 
     @classmethod
     def build_network(cls, settings: dict[str, Any], env: Env, **heads: Any) -> QNetwork:
-        """Pop ``network`` from ``settings`` and build the network; ``heads`` are other fields of ``QNetwork``."""
+        """Pop ``network`` from ``settings`` and build the network; ``heads`` are other fields of ``QNetwork``.
+
+        Raises:
+            ValueError: a setting is invalid.
+        """
         return QNetwork(
             build_torso(settings.pop("network")),
             num_outputs(env.action_space),

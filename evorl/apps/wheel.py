@@ -21,7 +21,9 @@ _WHEEL = "Wheel-Version: 1.0\nGenerator: evorl\nRoot-Is-Purelib: true\nTag: py3-
 
 
 def write_wheel(folder: Path, configs: Path) -> Path:
-    """Write the wheel of the running package, which contains ``configs``, and return it; same sources, same bytes.
+    """Write the wheel of the running package, which contains ``configs``, and return its path.
+
+    The same sources give the same bytes. ``folder`` is created.
 
     Raises:
         ValueError: the package runs from a source tree that is not installed, so its requirements are unknown.

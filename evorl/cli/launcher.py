@@ -56,7 +56,11 @@ class SweptRuns(Sweeper):
 
 
 def launch(sweep: SweepFolder, of_launcher: Sequence[str]) -> list[Attempt]:
-    """Train the runs of a sweep, each in its folder, through the Hydra launcher that ``of_launcher`` chooses."""
+    """Train the runs of a sweep, each in its folder, through the Hydra launcher that ``of_launcher`` chooses.
+
+    Returns:
+        The outcome of each run, in the order of ``sweep.runs``.
+    """
     SweptRuns.runs = [[*as_hydra_overrides(run.overrides), f"{SUBDIR}={as_text(run.folder)}"] for run in sweep.runs]
     folder = f"{SWEEP}={as_text(str(sweep.path))}"
     sweepers = Plugins.instance().class_name_to_class  # Hydra accepts only its plugins as sweepers

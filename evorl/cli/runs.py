@@ -14,7 +14,7 @@ from evorl.runs.trust import confirmation, foreign_names
 
 
 def list_runs(arguments: Sequence[str]) -> list[str]:
-    """Print the runs in a folder, at any depth, and the command that resumes the newest one; return the runs' names."""
+    """Print the runs in a folder, at any depth, and the command that resumes the newest resumable one; return names."""
     settings, folders = read_options(arguments, RUNS, "evorl runs", unnamed="folder")
     if len(folders) > 1:
         raise ValueError(f"expected one folder, got {', '.join(folders)}: pass their parent folder.")

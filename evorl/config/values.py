@@ -29,7 +29,10 @@ def field_types(cls: type) -> Mapping[str, Any]:
 
 
 def plain(config: Any, resolve: bool = True) -> dict[str, Any]:
-    """Return a config as plain containers, by default with resolved interpolations (in a plain mapping, lists stay)."""
+    """Return a config as plain containers; ``resolve=False`` leaves interpolations as text.
+
+    Lists in a mapping that is not from OmegaConf are unchanged.
+    """
     if type(config).__module__.startswith("omegaconf"):
         from omegaconf import OmegaConf
 

@@ -26,7 +26,10 @@ _BOX_KEYS = ("shape", "low", "high", "dtype")
 
 
 class RemoteSimulators(HostVectorEnv):
-    """Placeholders for remote simulators, which start and end their episodes; ``num_envs`` is B of a training batch."""
+    """Placeholders for remote simulators, which start and end their episodes themselves.
+
+    ``num_envs`` is the number of rows of a training batch.
+    """
 
     is_remote = True
 

@@ -107,7 +107,7 @@ def drop_later_faults(faults: Any, metrics: Mapping[str, Any], optional: Collect
 
 
 def first_fault(faults: jax.Array, steps_per_iteration: int) -> jax.Array:
-    """Return the first fault ``[..., 3]`` of N consecutive iterations, with its step counted from the first one."""
+    """Return the first of the ``faults`` ``[N, ..., 3]`` of N iterations; its step counts from the first iteration."""
     at = jnp.argmax(faults[..., 0] != _NONE, axis=0)
     first = jnp.take_along_axis(faults, at[None, ..., None], axis=0)[0]
     step = first[..., 0]

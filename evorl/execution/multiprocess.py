@@ -78,7 +78,11 @@ def refuse_several_processes(setting: str) -> None:
 
 
 def join_processes(info: ProcessInfo) -> None:
-    """Connect to the other processes, unless connected, and wait for all; call it before JAX's backend has started."""
+    """Connect to the other processes, unless connected, and wait for all; this starts JAX's backend.
+
+    Raises:
+        RuntimeError: JAX has already computed something.
+    """
     import jax
 
     if jax.distributed.is_initialized():  # as in the second run of a sweep

@@ -115,7 +115,10 @@ def initial_state(workflow: Trainable, key: Key) -> State:
 
 
 def state_shapes(workflow: Trainable, key: Key) -> State:
-    """Return the shapes of the initial state, after a memory check. ``initial_state`` reuses the traced program."""
+    """Return the shapes of the initial state; raise ``ValueError`` if it does not fit in memory.
+
+    ``initial_state`` reuses the traced program.
+    """
     state = jax.eval_shape(_init_program(), workflow, jax.eval_shape(workflow.starts, key))
     execution = workflow.execution
     check_memory(workflow, state, None if execution.axis is None else state_specs(execution, state))

@@ -217,7 +217,10 @@ def as_points(curve: Curve, most: int | None = None) -> list[list[float]]:
 
 
 def thinned(values: np.ndarray, most: int | None) -> np.ndarray:
-    """Return the indices of about ``most`` values to draw: first, last, and the extremes of equal intervals."""
+    """Return the indices of about ``most`` values to draw: first, last, and the extremes of equal intervals.
+
+    Indices are sorted; ``most=None`` selects all.
+    """
     if most is None or len(values) <= most:
         return np.arange(len(values))
     edges = np.linspace(0, len(values), max(1, most // 2) + 1).astype(int)

@@ -135,7 +135,9 @@ def as_float(x: jax.typing.ArrayLike) -> jax.Array:
 
 
 def network_input(obs: Observation, observation_ndim: int, input_ndim: int) -> jax.Array:
-    """Return observations as float32 ``[..., *input]`` with the axes that a torso expects: 1 flattens each observation.
+    """Return observations as float32 with the ``input_ndim`` axes that a torso expects; 1 flattens each observation.
+
+    Leading axes are unchanged.
 
     Raises:
         ValueError: the observation is a dict, has fewer than ``observation_ndim`` axes, or does not fit the torso.

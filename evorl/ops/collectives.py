@@ -61,7 +61,7 @@ def num_side_by_side() -> int:
 
 
 def local_indices(num_rows: int, mesh_axis: str = DATA_AXIS) -> jax.Array:
-    """Return the global indices of this shard's rows, int32; raise ``ValueError`` if shards would be unequal."""
+    """Return this shard's global row indices, int32 ``[num_rows / num_shards]``; raise ``ValueError`` if uneven."""
     shards = num_shards(mesh_axis)
     if num_rows % shards:
         raise ValueError(

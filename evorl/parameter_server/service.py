@@ -140,7 +140,7 @@ def shared_limits(serve: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def token_of(text: Any, name: str) -> str | None:
-    """Return the token, or the variable's value for ``env:NAME``; raise ``ValueError`` if unset or too short."""
+    """Return the token (``env:NAME`` reads a variable) or ``None``; raise ``ValueError`` if unset or too short."""
     if text is None:
         return None
     token = str(text)

@@ -44,7 +44,11 @@ def write_table(path: Path | str, chart: Chart) -> None:
 
 
 def draw_chart(path: Path | str, chart: Chart, title: str = "") -> None:
-    """Draw a chart as PNG, one panel below the other: dots with a line through the marked rows, or a heat map."""
+    """Draw a chart as PNG, one panel below the other: dots with a line through the marked rows, or a heat map.
+
+    Raises:
+        RunFolderError: the image cannot be written.
+    """
     heights = [HEAT_HEIGHT if panel.heat else PANEL_HEIGHT for panel in chart.panels]
     height = sum(heights) + 0.6
     figure = white_figure(8.0, height)

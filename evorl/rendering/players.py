@@ -68,7 +68,7 @@ def players_of(workflow: Workflow, state: State, num_episodes: int, cells: int |
 
 
 def spread_cells(archive: Archive, state: ArchiveState, number: int) -> list[int]:
-    """Select up to ``number`` cells with elites: the best elite, then repeatedly the one farthest from all others.
+    """Select up to ``number`` cells with elites: the best elite, then repeatedly the one farthest from those selected.
 
     Distances are Euclidean, between descriptors scaled to [0, 1] by the bounds of the archive.
 

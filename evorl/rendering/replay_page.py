@@ -83,7 +83,7 @@ def write_body_page(path: Path, title: str, shown: Sequence[Shown], env: VectorE
 
 
 def write_picture_page(path: Path, title: str, animation: bytes) -> None:
-    """Write a page with a single animation, the bytes of a WebP file, into an existing or new folder."""
+    """Write a page with a single animation, a WebP file, and create its folder; raise ``RunFolderError`` on failure."""
     text = base64.b64encode(animation).decode()
     _write(path, title, "", f'<div id="tiles"><img alt="" src="data:image/webp;base64,{text}"></div>', 320)
 

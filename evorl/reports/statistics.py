@@ -87,9 +87,12 @@ def performance_profile(tasks: Sequence[np.ndarray], thresholds: np.ndarray) -> 
 
 
 def probability_of_improvement(x_scores: Sequence[np.ndarray], y_scores: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the probability that a score ``[..., n]`` exceeds one of ``y_scores`` ``[..., m]``, averaged over tasks.
+    """Return the probability that a score of ``x_scores`` exceeds one of ``y_scores``, averaged over tasks.
 
     Ties count one half: on each task, the probability is the Mann-Whitney U statistic divided by the number of pairs.
+
+    Args:
+        x_scores, y_scores: scores on each task, ``[..., n]`` and ``[..., m]``.
 
     Returns:
         Probability from 0 to 1, ``[...]``.

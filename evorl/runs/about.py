@@ -48,7 +48,7 @@ def describe_start(command: str, arguments: Sequence[str], device: str, source: 
 
 
 def add_start(path: Path, start: Mapping[str, Any]) -> None:
-    """Append ``start`` to the file at ``path``, or replace an invalid file; links raise ``RunFolderError``."""
+    """Append ``start`` to a file, or replace an invalid one; raise ``RunFolderError`` for links or unwritable files."""
     stored = {"starts": [*read_starts(path), dict(start)]}
     with writing_to(path.parent):
         write_atomically(path, json.dumps(stored, indent=1) + "\n")

@@ -230,7 +230,11 @@ class RunFolder:
 
 
 def new_folder(root: Path, prefix: str = "") -> Path:
-    """Create and return a folder ``prefix`` + current time below ``root``, with a number if the name exists."""
+    """Create a folder below ``root`` named ``prefix`` + current time, with a number if this exists; return it.
+
+    Raises:
+        RunFolderError: the names with all numbers below 10,000 exist.
+    """
     base = prefix + time.strftime("%Y-%m-%d_%H-%M-%S")
     for number in range(1, 10_000):
         path = root / (base if number == 1 else f"{base}_{number}")

@@ -78,7 +78,7 @@ def episode_facts(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def find_replay_file(named: str) -> Path:
-    """Return the ``.npz`` file that a path, with or without suffix, or a run folder names."""
+    """Return the ``.npz`` file of a path, with or without suffix, or of a run folder, or raise ``ReplayFileError``."""
     path = user_path(named)
     candidates = [path / "replay.npz"] if path.is_dir() else [path, path.with_name(f"{path.name}.npz")]
     for candidate in candidates:

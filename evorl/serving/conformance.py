@@ -98,7 +98,7 @@ class Conversation:
         self.send_bytes(frame(encode(message)))
 
     def send_bytes(self, *pieces: bytes, pause: float = 0.0) -> None:
-        """Send bytes in pieces, ``pause`` seconds apart; raise ``CheckFailedError`` on a closed connection."""
+        """Send pieces, with ``pause`` seconds after each; raise ``CheckFailedError`` on a closed connection."""
         try:
             for piece in pieces:
                 self._connection.sendall(piece)

@@ -210,7 +210,10 @@ class Session:
 
 
 def reward_from(value: Any, name: str = "reward") -> float:
-    """Convert a number, or a list of one, to a float; raise ``SessionError``, with ``name``, for anything else."""
+    """Convert a number, or a list of one, to a float; raise ``SessionError``, with ``name``, for anything else.
+
+    ``name`` is "reward", or "x" for a metric's step, and selects the limit.
+    """
     limit = MAX_REWARD if name == "reward" else MAX_STEP
     if type(value) is float and abs(value) <= limit:
         return value

@@ -30,7 +30,7 @@ SECONDS_BETWEEN_WARNINGS = 60.0
 
 
 class TrainingServer(ByValue):
-    """``Collector`` for a ``workflow`` with ``env=remote``, which collects from remote simulators.
+    """Collects from remote simulators for a workflow with ``env=remote``; a ``Collector``.
 
     Attributes:
         settings: settings of the server.

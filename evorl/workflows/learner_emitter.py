@@ -59,6 +59,8 @@ class LearnerEmitter(PyTreeNode):
             learned: the learner's state.
             outcomes: episodes with their transitions, recorded with ``recorded_entries``.
             sample_key: random key for sampling from the buffer.
+            learn_key: random key for the updates.
+            progress: completed fraction of training.
         """
         learned = self.learner.store(learned, *transition_rows(outcomes))
         return self.learner.learn_repeatedly(learned, (sample_key, learn_key), self.learner.most_updates, progress)

@@ -197,7 +197,7 @@ class QualityDiversityWorkflow(GenerationalWorkflow[QualityDiversityState]):
 
 
 def fitness_map(archive: Archive, fitness: np.ndarray, descriptors: np.ndarray, pair: tuple[int, int]) -> HeatMap:
-    """Return a heat map of fitness ``[C]`` over two of the descriptors ``[C, D]``: the maximum over the others."""
+    """Return a heat map of fitness ``[C]`` (not finite: empty) over descriptors ``pair``, maximized over the others."""
     first, second = pair
     low, high = ((float(ends[first]), float(ends[second])) for ends in (archive.low, archive.high))
     bins = archive.shape if isinstance(archive, GridArchive) else (MAP_BINS,) * archive.num_dimensions

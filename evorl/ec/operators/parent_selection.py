@@ -64,13 +64,14 @@ def tournament_selection(key: Key, fitness: jax.Array, num_selected: int, tourna
 
 
 def proportional_selection(key: Key, weights: jax.Array, num_selected: int) -> jax.Array:
-    """Return indices, int32 ``[num_selected]``, sampled in proportion to ``weights`` (roulette wheel, Holland 1975).
+    """Sample indices, int32 ``[num_selected]``, with replacement, in proportion to ``weights`` (Holland 1975).
 
-    If the weights are a bool mask, individuals marked True are sampled with equal probability.
+    This is roulette wheel selection. With a bool mask as weights, individuals marked True are equally probable.
 
     Args:
         key: a single key, or one key per sample, ``[num_selected]``.
         weights: non-negative weights ``[P]``, not all 0; NaN counts as 0. Individuals of weight 0 are never sampled.
+        num_selected: number of samples.
     """
     log_weights = jnp.log(jnp.where(weights > 0, weights, 0.0))
     return _select(lambda key: jax.random.categorical(key, log_weights), key, num_selected)
