@@ -40,7 +40,7 @@ def one_of(*names: str) -> Check:
 
 
 def checkpoint(value: Any, name: str) -> str:
-    """Return ``value`` as text if it names a checkpoint: ``best``, ``latest``, or an iteration number."""
+    """Return ``value`` as text; raise ``ValueError`` unless it is ``best``, ``latest``, or an iteration number."""
     text = str(value)
     if text not in ("best", "latest") and not (text.isascii() and text.isdigit() and len(text) < 20):
         raise ValueError(f"{name} must be 'best', 'latest' or an iteration number; got {text!r}.")

@@ -17,7 +17,11 @@ _SETTING = re.compile(r"^( *)([\w/]+):(?: +(.*?))? *(?:# (.*))?$")
 
 
 def workflow_settings(config: Mapping[str, Any], above: str = "") -> Iterator[Setting]:
-    """Yield path (after ``above``), value and description of each workflow setting, with class defaults."""
+    """Yield path (after ``above``), value and description of each workflow setting, with class defaults.
+
+    Raises:
+        ValueError: the workflow class, or a variant of a setting, does not exist.
+    """
     cls = workflow_class(config["workflow"])
     complete = complete_config(cls, config)
     parts = {name: complete.pop(name) for name in AGENT_PARTS if "workflow" in (complete.get(name) or {})}

@@ -52,7 +52,7 @@ class BodyRenderer:
         self._camera = camera
 
     def frame(self, data: Any) -> np.ndarray:
-        """Return an image of ``data`` after ``mj_forward``, uint8 ``[size, size, 3]``, or raise ``HostEnvError``."""
+        """Return an image, uint8 ``[size, size, 3]``, of ``MjData`` after ``mj_forward``, or raise ``HostEnvError``."""
         try:
             self._renderer.update_scene(data, self._camera)
             return self._renderer.render().copy()

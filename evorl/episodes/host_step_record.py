@@ -13,7 +13,7 @@ from evorl.types import PyTreeDict
 
 
 class HostStepRecord:
-    """Record in NumPy of the first ``num_episodes`` episodes, like ``evorl.evaluators.step_record.StepRecord``."""
+    """NumPy record of the first ``num_episodes`` episodes' steps, like ``evorl.evaluators.step_record.StepRecord``."""
 
     def __init__(self, num_episodes: int) -> None:
         self.num_episodes = num_episodes

@@ -34,7 +34,9 @@ RUNTIME = resources.files("evorl.export").joinpath("runtime.js").read_text(encod
 
 
 def function_text(name: str, graph: Graph, inputs: Sequence[str], outputs: Sequence[str]) -> str:
-    """Return ``const <name> = ...;``: a JavaScript function from flat inputs to flat outputs, without batch axes.
+    """Return ``const <name> = ...;``: a JavaScript function from flat inputs to flat outputs, each by name.
+
+    No shape of ``graph`` has a batch axis.
 
     Raises:
         NoRule: an operation of the graph has no JavaScript form.

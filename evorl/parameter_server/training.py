@@ -184,6 +184,7 @@ def work(
         workflow: workflow to train, equal to that of the server.
         address, token, tls: see ``ParameterClient``.
         worker: number of this worker; its random numbers depend on ``seed`` and this number.
+        seed: seed of the training run.
         attempts: maximum number of connection attempts per request; pauses between them grow up to 6 seconds.
         should_stop: polled before every iteration, and while ``collector`` waits; True ends the worker.
         max_pushes: maximum number of pushes; ``None`` for no limit.
