@@ -17,7 +17,7 @@ from evorl.training.start import RunPlace, Trained
 
 
 def start_sweep(
-    arguments: Sequence[str], check: Callable[[Sequence[str]], str | None], train: Train, default: str
+    arguments: Sequence[str], check: Callable[[Sequence[str]], tuple[bool, str | None]], train: Train, default: str
 ) -> None:
     """Train a run for every combination of values that are separated by commas or given as ``range(...)``.
 
@@ -26,8 +26,8 @@ def start_sweep(
     Args:
         arguments: command-line arguments.
         check: composes the config of a run, builds its workflow, and raises if it is invalid; called for all runs
-            before the first one starts. Returns the path of the run that provides its initial parameters, which is
-            stored, because ``latest`` will change.
+            before the first one starts. Returns True if the config names code outside evorl; and the path of the run
+            that provides its initial parameters, which is stored, because ``latest`` will change.
         train: trains a run.
         default: parent folder of the sweep, if the arguments do not name one.
 
@@ -38,10 +38,11 @@ def start_sweep(
     of_launcher, arguments = split_launcher(arguments)
     overrides, flags = split_arguments(arguments)
     chosen, overrides = named_folder(overrides, SWEEP)
-    combined = list(combinations(overrides))
+    combined, names_code = list(combinations(overrides)), False
     for run, setting in combined:
         with naming_setting(setting):
-            source = check([*run, *flags])
+            of_run, source = check([*run, *flags])
+        names_code |= of_run
         if source is not None:
             run[:] = [text for text in run if not text.lstrip("+").startswith("init_from.run=")]
             run += with_literal_text([f"init_from.run={source}"])
@@ -49,7 +50,7 @@ def start_sweep(
         print(hint, flush=True)
     roots = [argument_text(argument) for argument in combined[0][0] if argument.startswith("runs_folder=")]
     root, name = (chosen.parent, chosen.name) if chosen else (roots[-1] if roots else default, None)
-    sweep = SweepFolder.create(root, flags, combined, name)
+    sweep = SweepFolder.create(root, flags, combined, name, names_code)
     if of_launcher:
         launch_runs(sweep, functools.partial(launch, of_launcher=of_launcher))
     else:

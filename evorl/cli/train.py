@@ -22,7 +22,7 @@ from evorl.execution.multiprocess import train_command
 from evorl.parameter_server.service import refuse_ordinary_run
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
-from evorl.runs.trust import refuse_foreign_code
+from evorl.runs.trust import foreign_names, refuse_foreign_code
 from evorl.serving.remote_run import refuse_local_run
 from evorl.sweeps.trained import raise_failures
 from evorl.training.preparation import with_fixed_source
@@ -94,16 +94,16 @@ def _run_sweep(arguments: Sequence[str], folder: Path | None, trust: bool) -> No
 
     checked: dict[str, bool] = {}
 
-    def check(overrides: Sequence[str]) -> str | None:
+    def check(overrides: Sequence[str]) -> tuple[bool, str | None]:
         def task(spec: RunSpec) -> None:
             spec = with_fixed_source(spec)
             but_seed = repr(dataclasses.replace(spec, seed=0, title=None))
-            result[:] = [spec.init_from.run]
+            result[:] = [(bool(foreign_names(spec.as_config())), spec.init_from.run)]
             if but_seed not in checked:  # runs that differ only in their seeds are built once
                 check_training(spec)
                 checked[but_seed] = True
 
-        result: list[str | None] = []
+        result: list[tuple[bool, str | None]] = []
         compose_checked(overrides, task)
         return result[0]
 

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,7 +19,7 @@ from evorl.ops.processes import is_first
 from evorl.runs.files import PRIVATE, RunFolderError, make_folder, refuse_link, write_atomically, writing_to
 from evorl.runs.folder import WITH_PARTS, RunFolder, new_folder
 from evorl.runs.run_state import FINISHED, HeldState, read_state
-from evorl.runs.trust import needs_trust, refuse_composed_code
+from evorl.runs.trust import foreign_names, needs_trust, refuse_composed_code
 
 STATES = ("waiting", "running", "stopped", "finished", "failed", "diverged")
 _FILE = "sweep.json"  # the stored runs are called jobs, Hydra's term
@@ -70,11 +70,13 @@ class SweepFolder:
         path: the folder.
         flags: Hydra flags of the sweep's command line except ``-m``, shared by all runs.
         runs: the runs, in order.
+        names_code: True if the composed config of a run names code outside evorl.
     """
 
     path: Path
     flags: list[str]
     runs: list[SweptRun]
+    names_code: bool = False
 
     @classmethod
     def create(
@@ -83,6 +85,7 @@ class SweepFolder:
         flags: Sequence[str],
         runs: Sequence[tuple[list[str], Mapping[str, str]]],
         name: str | None = None,
+        names_code: bool = False,
     ) -> Self:
         """Create the folder of a new sweep below ``root``.
 
@@ -91,6 +94,7 @@ class SweepFolder:
             flags: Hydra flags of the sweep's command line except ``-m``.
             runs: ``overrides`` and ``setting`` of each run, see ``SweptRun``.
             name: name of the new folder; ``None`` for ``sweep_`` and the current time.
+            names_code: see ``SweepFolder``.
 
         Raises:
             RunFolderError: the folder cannot be created, or ``name`` is already a sweep or a run.
@@ -108,7 +112,7 @@ class SweepFolder:
             SweptRun(overrides, dict(setting), _folder_name(f"{number:0{digits}d}", setting))
             for number, (overrides, setting) in enumerate(runs)
         ]
-        sweep = cls(path, list(flags), named)
+        sweep = cls(path, list(flags), named, names_code)
         sweep.save()
         return sweep
 
@@ -123,7 +127,7 @@ class SweepFolder:
         file = path / _FILE
         refuse_link(file)
         try:
-            flags, runs = _read(file)
+            flags, runs, names_code = _read(file)
         except (OSError, ValueError, RecursionError) as error:
             raise RunFolderError(f"{file} does not describe a sweep: {error}.") from error
         for run in runs:
@@ -131,7 +135,7 @@ class SweepFolder:
         if not trust:
             for arguments in (flags, *(run.overrides for run in runs)):
                 refuse_composed_code(arguments, str(file))
-        return cls(path, flags, runs)
+        return cls(path, flags, runs, names_code)
 
     @staticmethod
     def exists(path: Path | str) -> bool:
@@ -155,9 +159,17 @@ class SweepFolder:
 
     @property
     def resume_arguments(self) -> str:
-        """Arguments of the command that resumes the sweep, with ``trust=true`` if its command lines need it."""
+        """Arguments of the command that resumes the sweep, with ``trust=true`` if a command line or config needs it."""
         words = {*self.flags, *(text for run in self.runs for text in run.overrides)}
-        return as_arguments({"resume": self.path, **({"trust": "true"} if any(map(needs_trust, words)) else {})})
+        unfinished = (run for run in self.runs if run.state not in ("finished", "diverged"))
+        trusts = self.names_code or any(map(needs_trust, words)) or any(map(self._stores_code, unfinished))
+        return as_arguments({"resume": self.path, **({"trust": "true"} if trusts else {})})
+
+    def _stores_code(self, run: SweptRun) -> bool:
+        """Return True if the stored config of a run names code outside evorl; False if it is missing or corrupted."""
+        with suppress(RunFolderError):
+            return bool(foreign_names(self.folder_of(run).load_config(trust=True)))
+        return False
 
     def folder_of(self, run: SweptRun) -> RunFolder:
         """Return the run folder of a run, which may not exist yet."""
@@ -173,7 +185,8 @@ class SweepFolder:
 
     def save(self) -> None:
         """Store the runs with their progress, and the summary; raise ``RunFolderError`` on failure."""
-        stored: dict[str, Any] = {"flags": self.flags, "jobs": [dataclasses.asdict(run) for run in self.runs]}
+        runs = [dataclasses.asdict(run) for run in self.runs]
+        stored: dict[str, Any] = {"flags": self.flags, "jobs": runs, "names_code": self.names_code}
         with writing_to(self.path):
             write_atomically(self.path / _FILE, json.dumps(stored, indent=1) + "\n")
             write_atomically(self.summary, self._as_csv())
@@ -190,22 +203,23 @@ class SweepFolder:
         return text.getvalue()
 
 
-def _read(file: Path) -> tuple[list[str], list[SweptRun]]:
-    """Read the flags and the runs of a stored sweep; raise ``OSError``, ``ValueError`` or ``RecursionError``."""
+def _read(file: Path) -> tuple[list[str], list[SweptRun], bool]:
+    """Read ``flags``, ``runs`` and ``names_code``; raise ``OSError``, ``ValueError`` or ``RecursionError``."""
     if file.stat().st_size > _MAX_BYTES:
         raise ValueError(f"it is larger than {_MAX_BYTES:,} bytes")
     stored = json.loads(file.read_text(encoding="utf-8"))
+    names_code = stored.pop("names_code", False) if isinstance(stored, dict) else False  # missing in older sweeps
     if not isinstance(stored, dict) or set(stored) != {"flags", "jobs"} or not isinstance(stored["jobs"], list):
         raise ValueError("expected a mapping with the lists flags and jobs")
-    if not _are_texts(stored["flags"]):
-        raise ValueError("flags must be a list of strings")
+    if not _are_texts(stored["flags"]) or not isinstance(names_code, bool):
+        raise ValueError("flags must be a list of strings, and names_code true or false")
     if len(stored["jobs"]) > _MAX_RUNS:
         raise ValueError(f"it has {len(stored['jobs']):,} runs, more than {_MAX_RUNS:,}")
     runs = [_run_from(f"jobs[{number}]", run) for number, run in enumerate(stored["jobs"])]
     for name, count in collections.Counter(run.folder for run in runs).items():
         if count > 1:
             raise ValueError(f"{count} runs have the folder {name!r}")
-    return stored["flags"], runs
+    return stored["flags"], runs, names_code
 
 
 def _run_from(where: str, stored: Any) -> SweptRun:

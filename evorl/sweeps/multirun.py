@@ -47,7 +47,7 @@ def train_runs(
         RunFolderError: another process trains the sweep.
         RunsFailed: a run failed, now or in an earlier call; raised after all other runs, or after a stop.
     """
-    resume_command = f"{train_command()} {sweep.resume_arguments}"
+    resume_command = _resume_command(sweep)
     with sweep.locked(), stop_on_signals(lambda: resume_advice(resume_command)) as should_stop:
         if resume is not None:  # another process may have changed the sweep before this one locked it
             sweep = SweepFolder.open(sweep.path, trust)
@@ -68,7 +68,7 @@ def train_runs(
             run = resume if resumes and resume else functools.partial(train, [*swept.overrides, *sweep.flags])
             if _train_run(sweep, swept, functools.partial(run, place), failure_text):
                 break
-    _report(sweep, resume_command)
+    _report(sweep)
 
 
 def launch_runs(sweep: SweepFolder, launch: Callable[[SweepFolder], Sequence[Attempt]]) -> None:
@@ -82,7 +82,7 @@ def launch_runs(sweep: SweepFolder, launch: Callable[[SweepFolder], Sequence[Att
         RunFolderError: another process trains the sweep, or the disk is full.
         RunsFailed: a run failed; raised after all runs.
     """
-    resume_command = f"{train_command()} {sweep.resume_arguments}"
+    resume_command = _resume_command(sweep)
     with sweep.locked():
         for swept in sweep.runs:
             swept.state = "running"
@@ -100,11 +100,15 @@ def launch_runs(sweep: SweepFolder, launch: Callable[[SweepFolder], Sequence[Att
     for tried in outcomes:
         if tried.trained and tried.failure:
             raise RunFolderError(f"{tried.failure} To resume: {resume_command}")
-    _report(sweep, resume_command)
+    _report(sweep)
 
 
-def _report(sweep: SweepFolder, resume_command: str) -> None:
-    _print_results(sweep, resume_command)
+def _resume_command(sweep: SweepFolder) -> str:
+    return f"{train_command()} {sweep.resume_arguments}"
+
+
+def _report(sweep: SweepFolder) -> None:
+    _print_results(sweep)
     failed = [swept for swept in sweep.runs if swept.has_failed]
     raise_failures([f"{swept.describe() or swept.folder}: {swept.failure}" for swept in failed])
 
@@ -173,7 +177,7 @@ def _score(runs: Sequence[SweptRun]) -> tuple[float, float, int]:
     return mean, math.sqrt(sum((x - mean) ** 2 for x in returns) / len(returns)), len(returns)
 
 
-def _print_results(sweep: SweepFolder, resume_command: str) -> None:
+def _print_results(sweep: SweepFolder) -> None:
     panels, lines = {}, []
     for env in dict.fromkeys(swept.setting.get("env") for swept in sweep.runs):
         ranking = ranked([swept for swept in sweep.runs if swept.setting.get("env") == env])
@@ -191,7 +195,7 @@ def _print_results(sweep: SweepFolder, resume_command: str) -> None:
         print_line(line)
     print(f"Sweep of {len(sweep.runs)} runs ({described}): {sweep.path}, {', '.join([sweep.summary.name, *drawn])}")
     if any(swept.state not in ("finished", "diverged") for swept in sweep.runs):
-        print(f"To resume the sweep: {resume_command}")
+        print(f"To resume the sweep: {_resume_command(sweep)}")
 
 
 def _describe_ranking(ranking: Sequence[tuple[str, Sequence[SweptRun]]], env: str | None) -> Iterator[str]:

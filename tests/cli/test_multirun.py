@@ -5,13 +5,17 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from evorl.cli.multirun import resume_sweep, start_sweep
+from evorl.cli.train import train_sweep
 from evorl.execution.session import TrainingDiverged
 from evorl.runs.files import RunFolderError
+from evorl.runs.spec import RunSpec
 from evorl.runs.sweep_folder import SweepFolder
 from evorl.sweeps.trained import RunsFailed
 from evorl.training.start import RunPlace, Trained
@@ -45,8 +49,8 @@ def _fail() -> Trained:
     raise ValueError("no such thing")
 
 
-def _accept(_: Sequence[str]) -> None:
-    return None
+def _accept(_: Sequence[str]) -> tuple[bool, None]:
+    return False, None
 
 
 def _start(root: Path, trainer: Trainer, *arguments: str) -> SweepFolder:
@@ -91,6 +95,24 @@ def test_the_proposed_command_confirms_what_a_resume_would_refuse(
     assert trainer.resumed == ["1-seed_1"]
 
 
+@pytest.mark.parametrize(("part", "confirmed"), [({"env": {"factory": "mine:walk"}}, " trust=true"), ({}, "")])
+def test_the_proposed_command_confirms_code_that_a_config_file_names(
+    part: dict[str, Any], confirmed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """The code was only found on the command line. A resume with ``trust=true`` proposes it again."""
+    spec = RunSpec.from_config({"workflow": "evorl.algorithms.ppo.PPOWorkflow", **part})
+    for name in ("compose_checked", "compose_quietly"):
+        monkeypatch.setattr(f"evorl.cli.train.{name}", lambda _, task: task(spec))
+    monkeypatch.setattr("evorl.cli.train.check_training", lambda _: None)
+    monkeypatch.setattr("evorl.cli.train.train_run", lambda *_, **__: Trained(None, stopped=True))
+    train_sweep(["-m", "env=mine", "seed=0,1", f"runs_folder={tmp_path}"])
+    (path,) = tmp_path.iterdir()
+    for trust in ("true", "true", "false"):
+        assert f"To resume the sweep: evorl train resume={path}{confirmed}\n" in capsys.readouterr().out
+        with suppress(RunsFailed):
+            train_sweep([f"resume={path}", f"trust={trust}"])
+
+
 def _crash() -> Trained:
     raise TypeError("a fault of the environment")
 
@@ -126,9 +148,10 @@ def test_a_job_that_fails_is_recorded_and_all_others_are_trained(
 
 
 def test_a_job_that_cannot_be_is_refused_before_the_first_and_named(tmp_path: Path) -> None:
-    def check(run: Sequence[str]) -> None:
+    def check(run: Sequence[str]) -> tuple[bool, None]:
         if "lr=2" in run:
             raise ValueError("no such rate")
+        return False, None
 
     with raises_naming(ValueError, "lr=2 env=b: no such rate"):
         start_sweep(["-m", "env=b", "lr=1,2", "env=b,c"], check, Trainer({}).train, str(tmp_path))
@@ -148,7 +171,7 @@ def test_the_folder_of_a_sweep_can_be_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["init_from.run=latest", "init_from={run: latest, parts: [policy]}", "agent=tuned"])
 def test_the_run_to_start_from_is_stored_with_the_sweep(text: str, tmp_path: Path) -> None:
     trainer = Trainer({})
-    start_sweep(["-m", text, "seed=0,1"], lambda _: "/runs/a, b", trainer.train, str(tmp_path))
+    start_sweep(["-m", text, "seed=0,1"], lambda _: (False, "/runs/a, b"), trainer.train, str(tmp_path))
     (path,) = tmp_path.iterdir()
     others = [] if text.endswith("latest") else [text]
     expected = [[*others, f"seed={seed}", "init_from.run='/runs/a, b'"] for seed in (0, 1)]

@@ -18,7 +18,7 @@ JOBS = [(["agent=ppo", f"seed={seed}", "x={a: 1}"], {"agent": "ppo", "seed": str
 
 
 def test_a_sweep_is_read_as_it_was_stored(tmp_path: Path) -> None:
-    sweep = SweepFolder.create(tmp_path / "runs", ["--config-dir", "mine"], JOBS)
+    sweep = SweepFolder.create(tmp_path / "runs", ["--config-dir", "mine"], JOBS, names_code=True)
     sweep.runs[3].state, sweep.runs[3].best_return = "finished", 2.5
     sweep.save()
     assert SweepFolder.exists(sweep.path)
@@ -50,6 +50,18 @@ def test_what_cannot_be_a_sweep_is_refused(tmp_path: Path, change: dict) -> None
     path.write_text(json.dumps(stored))
     with raises_naming(RunFolderError, "sweep.json", "jobs[0]"):
         SweepFolder.open(path.parent)
+
+
+@pytest.mark.parametrize("stored", [None, True, False, 1, "yes"])
+def test_a_stored_sweep_tells_that_its_configs_name_code(tmp_path: Path, stored: object) -> None:
+    path = SweepFolder.create(tmp_path, [], JOBS[:1]).path / "sweep.json"
+    content = {**json.loads(path.read_text()), "names_code": stored}
+    path.write_text(json.dumps({name: value for name, value in content.items() if value is not None}))
+    if isinstance(stored, bool | None):
+        assert ("trust=true" in SweepFolder.open(path.parent).resume_arguments) == bool(stored)
+    else:
+        with raises_naming(RunFolderError, "sweep.json", "names_code"):
+            SweepFolder.open(path.parent)
 
 
 def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
