@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import functools
@@ -27,7 +28,7 @@ from evorl.runs.folder import RunFolder
 from evorl.runs.run_state import FINISHED, RUNNING, RunState, read_state
 from evorl.runs.sweep_folder import SweepFolder
 
-_NUMBER = re.compile(r"(trial_)?\d+(?![^-_])")  # start of the name of each run of a sweep or search
+_TRIAL = re.compile(r"(trial_\d{4,})(_\d+)?")  # name of a trial's folder; with a number if it was started again
 _RECORDS = ("metrics.csv", "run.log", "state.json")
 
 
@@ -214,7 +215,7 @@ def find_runs(folder: Path | str, sweeps: bool = False) -> list[RecordedRun]:
         folders = [p for p in folders if is_sweep(p) or (_has_records(p) and not is_sweep(p.parent))]
     else:
         folders = [folder for folder in folders if _has_records(folder)]
-    return named([RunFolder(folder) for folder in _last_started(folders)], root)
+    return named([RunFolder(folder) for folder in _last_started(folders, root)], root)
 
 
 def named(folders: Sequence[RunFolder], root: Path | None = None) -> list[RecordedRun]:
@@ -264,15 +265,18 @@ def _is_of_many(folder: Path) -> bool:
     return is_sweep(folder) or RunFolder(folder).search_table.is_file()
 
 
-def _last_started(folders: Sequence[Path]) -> list[Path]:
-    """Omit each run of a sweep or search that had no checkpoint, so that a resume started it again in a new folder."""
+def _last_started(folders: Sequence[Path], root: Path) -> list[Path]:
+    """Omit each run of a sweep or search below ``root`` that a resume started again in a new folder."""
+    replaced: set[Path] = set()
+    for above in {above for folder in folders for above in folder.parents if above.is_relative_to(root)}:
+        with contextlib.suppress(RunFolderError):  # no sweep, or a corrupted one
+            replaced |= {above / name for name in SweepFolder.open(above, trust=True).replaced}
     last: dict[Any, Path] = {}
     for folder in sorted(folders, key=lambda path: (len(path.name), path.name)):
-        number, above = _NUMBER.match(folder.name), folder.parent
-        is_part = number and (SweepFolder.exists(above) or RunFolder(above).search_table.is_file())
-        last[(above, number[0]) if number and is_part else folder] = folder
+        trial = _TRIAL.fullmatch(folder.name) if RunFolder(folder.parent).search_table.is_file() else None
+        last[(folder.parent, trial[1]) if trial else folder] = folder
     chosen = set(last.values())
-    return [folder for folder in folders if folder in chosen]
+    return [folder for folder in folders if folder in chosen and replaced.isdisjoint((folder, *folder.parents))]
 
 
 def _has_records(folder: Path) -> bool:

@@ -107,10 +107,9 @@ class SweepFolder:
                 held = f"{path} already contains a sweep or a run"
                 raise RunFolderError(f"{held}: resume it ({as_arguments({'resume': path})}), or choose another folder.")
             make_folder(path, PRIVATE)
-        digits = len(str(len(runs) - 1))
+        names = _folder_names([setting for _, setting in runs])
         named = [
-            SweptRun(overrides, dict(setting), _folder_name(f"{number:0{digits}d}", setting))
-            for number, (overrides, setting) in enumerate(runs)
+            SweptRun(overrides, dict(setting), name) for name, (overrides, setting) in zip(names, runs, strict=True)
         ]
         sweep = cls(path, list(flags), named, names_code)
         sweep.save()
@@ -170,6 +169,17 @@ class SweepFolder:
         with suppress(RunFolderError):
             return bool(foreign_names(self.folder_of(run).load_config(trust=True)))
         return False
+
+    @property
+    def replaced(self) -> set[str]:
+        """Names of the folders of runs that had no checkpoint, so that a resume started them again in new folders."""
+        names = set[str]()
+        for run, first in zip(self.runs, _folder_names([run.setting for run in self.runs]), strict=True):
+            name = run.folder
+            while name.startswith(f"{first}_"):  # such as 0-seed_1_2_2, the third folder of 0-seed_1
+                name = name.rpartition("_")[0]
+                names.add(name)
+        return names
 
     def folder_of(self, run: SweptRun) -> RunFolder:
         """Return the run folder of a run, which may not exist yet."""
@@ -262,10 +272,15 @@ _IS_VALID: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def _folder_name(number: str, setting: Mapping[str, str]) -> str:
-    """Return a name such as ``3-agent_ppo-seed_1``, free of characters with a special meaning in a shell or Hydra."""
-    parts = [f"{name.rpartition('.')[2]}_{value}" for name, value in setting.items()]
-    return "-".join([number, *(re.sub(r"[^\w.+]+", "_", part).strip("_") for part in parts)])[:_LONGEST_NAME]
+def _folder_names(settings: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return names such as ``3-agent_ppo-seed_1``, without characters that have a meaning in a shell or Hydra."""
+    digits = len(str(len(settings) - 1))
+    names = []
+    for number, setting in enumerate(settings):
+        parts = [f"{name.rpartition('.')[2]}_{value}" for name, value in setting.items()]
+        shown = [re.sub(r"[^\w.+]+", "_", part).strip("_") for part in parts]
+        names.append("-".join([f"{number:0{digits}d}", *shown])[:_LONGEST_NAME])
+    return names
 
 
 def find_to_resume(which: Path | str, root: Path | str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,9 @@ from evorl.reports.run_list import cells
 from evorl.reports.summary_table import as_csv, summary_rows
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
+from evorl.runs.sweep_folder import SweepFolder
+from evorl.sweeps.multirun import train_runs
+from evorl.training.start import RunPlace, Trained
 from tests.support.errors import raises_naming
 from tests.support.run_folders import START, make_run, with_checkpoint
 
@@ -121,22 +125,54 @@ def test_runs_are_found_at_any_depth(tmp_path: Path) -> None:
         find_runs(tmp_path / "nowhere")
 
 
+def names_below(folder: Path) -> set[str]:
+    return {run.folder.path.relative_to(folder).as_posix() for run in find_runs(folder)}
+
+
 @pytest.mark.parametrize("num_lost", [1, 2, 9])
-@pytest.mark.parametrize(
-    ("table", "name"), [("sweep.json", "3-seed_1"), ("sweep.json", "0"), ("search.csv", "trial_0001")]
-)
-def test_a_run_that_was_started_again_in_another_folder_counts_once(
-    tmp_path: Path, table: str, name: str, num_lost: int
+def test_a_trial_that_was_started_again_in_another_folder_counts_once(tmp_path: Path, num_lost: int) -> None:
+    """A trial that is killed before its first checkpoint leaves a folder with metrics."""
+    names = ["trial_0001", *(f"trial_0001_{number}" for number in range(2, num_lost + 2))]
+    others = [
+        "trial_0010",
+        "trial_0011",
+        "trial_0001_copy",
+        "trial_0001-backup",
+        "trial_00012",
+        "trial_00012_2_old",
+        "1",
+    ]
+    for name in (*names, *others):
+        make_run(tmp_path, name, [[1.0]])
+    assert names_below(tmp_path) == {*names, *others}  # any folder
+    (tmp_path / "search.csv").touch()
+    assert names_below(tmp_path) == {names[-1], *others}
+
+
+@pytest.mark.parametrize("num_lost", [0, 1, 2])
+@pytest.mark.parametrize("setting", [{"seed": "1"}, {}])
+def test_a_run_of_a_sweep_that_was_started_again_in_another_folder_counts_once(
+    tmp_path: Path, setting: dict[str, str], num_lost: int
 ) -> None:
-    """A run of a sweep or search that is killed before its first checkpoint leaves a folder with metrics."""
-    names = [name, *(f"{name}_{number}" for number in range(2, num_lost + 2))]
-    others = ["trial_0010", "trial_0011"] if table == "search.csv" else ["4-seed_1", "30"]
-    for each in (*names, *others):
-        make_run(tmp_path, f"whole/{each}", [[1.0]])
-    found = lambda: {run.name.removeprefix("whole/") for run in find_runs(tmp_path)}  # noqa: E731
-    assert found() == {*names, *others}  # any folder
-    (tmp_path / "whole" / table).touch()
-    assert found() == {names[-1], *others}
+    """Only the folder in the list of the sweep counts. Copies are other runs."""
+
+    def train(_: Sequence[str], place: RunPlace) -> Trained:
+        make_run(place.root, str(place.name), [[1.0]])
+        return Trained(None, stopped=True)
+
+    sweep = SweepFolder.create(tmp_path, [], [([], setting), ([], {"seed": "2"})], "sweep")
+    first = sweep.runs[0].folder
+    for _ in range(num_lost + 1):
+        train_runs(sweep, train, str, lambda _: pytest.fail("there is no checkpoint"))
+        sweep = SweepFolder.open(sweep.path)
+    others = {f"{first}_copy", f"{first}_3", f"{first}-backup", "1-backup", "1", "30"}
+    for name in (*others, f"{first}/trial_0000"):
+        make_run(sweep.path, name, [[1.0]])
+    lost = {f"{first}/trial_0000"} if num_lost == 0 else set()
+    assert names_below(sweep.path) == {sweep.runs[0].folder, *lost, *others}
+    assert names_below(sweep.path / first) == {".", "trial_0000"}, "it is found if it is named"
+    (sweep.path / "sweep.json").write_text("{")
+    assert {first, sweep.runs[0].folder, *others} <= names_below(sweep.path)
 
 
 def test_the_best_is_none_of_the_untrained_policy(tmp_path: Path) -> None:
