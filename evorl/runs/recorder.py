@@ -130,7 +130,10 @@ class Recorder:
     """
 
     def resume_at(self, iterations: int) -> None:
-        """Discard records after this iteration, which the resumed run writes again. Called before ``start``."""
+        """Discard records after this iteration, which the resumed run writes again; -1 discards all.
+
+        Called before ``start``.
+        """
 
     def start(self, plan: RunPlan) -> None:
         """Handle the start of the run."""

@@ -66,14 +66,13 @@ def search_settings(
                 trial = study.next_trial()
                 print(f"[{len(ended) + 1} of {num_trials}] {describe_setting(trial.setting)}", flush=True)
                 run, name = _run_of(trial, folder)
-                judge = _Judge(study, trial)
+                judge = _Judge(study, trial, run)
                 place = RunPlace(folder.path, name, command, should_stop, judge.evaluated)
                 tried = attempt(functools.partial(_train_trial, trial, spec, run, place, train), failure_text)
                 trained = tried.trained or Trained(None, False)
                 if trained.stopped:
                     break
-                total = read_state(run.state, run.log).total_timesteps or math.inf
-                if judge.pruned and tried.trained and judge.timesteps < total:
+                if judge.pruned and tried.trained:
                     study.prune(trial)
                 else:
                     study.end(trial, trained.best_return, tried.failure)
@@ -85,18 +84,17 @@ class _Judge:
     """Reports the evaluations of a trial to its study, which may end the trial.
 
     Attributes:
-        pruned: True if the study ends the trial at its last evaluation.
-        timesteps: environment steps at the last evaluation.
+        pruned: True if the study ended the trial at the most recent evaluation.
     """
 
-    def __init__(self, study: OptunaStudy, trial: Trial) -> None:
-        self._study, self._trial = study, trial
-        self.pruned, self.timesteps = False, 0
+    def __init__(self, study: OptunaStudy, trial: Trial, run: RunFolder) -> None:
+        self._study, self._trial, self._run = study, trial, run
+        self.pruned = False
 
     def evaluated(self, timesteps: int, score: float) -> str | None:
-        """Return the reason to end the trial after an evaluation; ``None`` to continue."""
-        self.timesteps = timesteps
-        self.pruned = self._study.report(self._trial, timesteps, score)
+        """Return the reason to end the trial after an evaluation; ``None`` to continue, or if it is complete."""
+        total = read_state(self._run.state, self._run.log).total_timesteps or math.inf
+        self.pruned = self._study.report(self._trial, timesteps, score) and timesteps < total
         return "search.pruner ends this trial, which is worse than other trials at this step" if self.pruned else None
 
 

@@ -67,7 +67,10 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
             early_stop = EarlyStop.resumed(spec.stop, progress, start.place.judge)
             with RunSession(recorder, checkpointer, progress, stops, (resources.close,), early_stop) as session:
                 session.compile_times = CompileTimes.of_run(spec, workflow.env.title or "")
-                notices = list(_notices(start, folder, workflow, recorder, checkpointer, progress))
+                if progress:  # the untrained policy may be evaluated again
+                    starts_again = spec.eval_at_start and workflow.eval_interval and not progress["iterations"]
+                    recorder.resume_at(-1 if starts_again else progress["iterations"])
+                notices = list(_notices(start, folder, workflow, checkpointer, progress))
                 start.record_resume(spec)
                 for message in (*notices, *(beginning.messages if beginning else ())):
                     recorder.message(message)
@@ -144,13 +147,11 @@ def _notices(
     start: RunStart,
     folder: RunFolder,
     workflow: Workflow,
-    recorder: Recorder,
     checkpointer: RunCheckpointer,
     progress: dict[str, Any] | None,
 ) -> Iterable[str]:
-    """Truncate the records of a resumed run to its checkpoint, and return the messages before the first iteration."""
+    """Return the messages before the first iteration; remove the checkpoints after a resumed one."""
     if progress:
-        recorder.resume_at(progress["iterations"] or -1)  # the untrained policy is evaluated again
         checkpointer.resume_at(progress["iterations"])
         resumed = f"Resuming {folder.path} at {progress['timesteps']:,} steps."
         return [*checkpointer.notices, *checkpointer.differing_records(progress["iterations"]), resumed]

@@ -207,7 +207,7 @@ def test_a_trial_that_trained_to_its_end_is_finished_although_it_is_worse(
         assert not any(place.judge(timesteps, 0.0) for timesteps in range(100, 500, 100))
         (folder := RunFolder(place.root / str(place.name))).path.mkdir()
         folder.state.write_text(json.dumps({"state": "finished", "total_timesteps": total}))
-        place.judge(500, last)
+        assert (place.judge(500, last) is None) == (last == 10.0 or total == 500)
         return Trained(30.0 if last == 1.0 else last, False, folder.path)
 
     trained, _ = _search_of_fakes(tmp_path / "search", 6, monkeypatch, train)

@@ -94,8 +94,9 @@ def _failed_run(tmp_path: Path, recorder: type[Recorder]) -> tuple[RunFolder, Ru
     return folder, read_state(folder.state, folder.log)
 
 
+@pytest.mark.parametrize("change", ["eval_at_start=true", "eval_at_start=false", "eval_interval=0"])
 def test_a_run_that_was_stopped_before_its_first_iteration_has_one_row_of_the_untrained_policy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A training server that is stopped before its first client connects saves a checkpoint of iteration 0."""
     monkeypatch.setattr("evorl.execution.training_loop.iterate", lambda _, state, *__: (None, state))
@@ -107,7 +108,7 @@ def test_a_run_that_was_stopped_before_its_first_iteration_has_one_row_of_the_un
         assert RunCheckpointer(folder.checkpoints).steps == (0,)
         assert [row["timesteps"] for row in RowFile(folder.metrics_csv).metrics()] == [0]
         assert len(folder.metrics_jsonl.read_text().splitlines()) == 1
-        start = replace(start, resumed=folder)
+        spec, start = spec_of("agent=ppo", *SMALL, "eval_at_start=true", change), replace(start, resumed=folder)
 
 
 def test_an_error_in_a_recorder_is_raised_after_a_checkpoint(tmp_path: Path) -> None:
