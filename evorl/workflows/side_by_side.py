@@ -69,8 +69,8 @@ class SideBySideWorkflow(Workflow):
     seeds: jax.Array = pytree_field(kw_only=True)
 
     rows_stand_alone: ClassVar[bool] = True
-    optional_metrics = property(lambda self: self.inner.optional_metrics)  # pyright: ignore[reportAssignmentType]
-    latest_metrics = property(lambda self: self.inner.latest_metrics)  # pyright: ignore[reportAssignmentType]
+    optional_metrics: ClassVar[Any] = property(lambda self: self.inner.optional_metrics)  # a tuple in other classes
+    latest_metrics: ClassVar[Any] = property(lambda self: self.inner.latest_metrics)
 
     @classmethod
     def of(cls, inner: Workflow, paths: Sequence[str], numbers: Any, seeds: Any, devices: str | int = "auto") -> Self:
