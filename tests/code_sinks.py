@@ -111,7 +111,6 @@ REVIEWED_SOURCES: Mapping[Place, str] = {
     ("evorl/runs/sweep_folder.py", "_continues_with"): "its command lines are not composed: only states are read",
     ("evorl/runs/best_run.py", "_env_of"): "only names are compared, never built",
     ("evorl/runs/folder.py", "load_config"): "refuse_foreign_code unless it is trusted",
-    ("evorl/runs/sweep_folder.py", "_stores_code"): "only searched for names of code",
     ("evorl/reports/recorded_run.py", "_last_started"): "only names of folders are compared",
     ("evorl/runs/folder.py", "update_config"): "compared with another text",
 }

@@ -100,14 +100,16 @@ def preflight(workflow: Any) -> Preflight:
         label = _LABELS.get(name, "others")
         entries[label] = entries.get(label, 0) + size // devices
     steps = workflow.timesteps_per_iteration
-    process_bytes = process_peak_bytes() + RUNNING_BYTES + COMPILING_BYTES * num_equations(traced.jaxpr)
+    process_bytes = 0
+    if on_cpu():
+        process_bytes = process_peak_bytes() + RUNNING_BYTES + COMPILING_BYTES * num_equations(traced.jaxpr)
     return Preflight(
         parameters=_parameters(state, execution.num_seeds),
         entries=entries,
         num_devices=execution.num_devices,
         state_bytes=sum(sizes.values()),
         step_bytes=temporary_bytes(traced.jaxpr) * devices,
-        process_bytes=process_bytes if on_cpu() else 0,
+        process_bytes=process_bytes,
         available=available_bytes(),
         num_iterations=max(1, int(workflow.total_timesteps) // steps) if steps else None,
         steps_per_iteration=most_timesteps(workflow),

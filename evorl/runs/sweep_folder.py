@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,7 +19,7 @@ from evorl.ops.processes import is_first
 from evorl.runs.files import PRIVATE, RunFolderError, make_folder, refuse_link, write_atomically, writing_to
 from evorl.runs.folder import WITH_PARTS, RunFolder, new_folder
 from evorl.runs.run_state import FINISHED, HeldState, read_state
-from evorl.runs.trust import foreign_names, needs_trust, refuse_composed_code
+from evorl.runs.trust import needs_trust, refuse_composed_code
 
 STATES = ("waiting", "running", "stopped", "finished", "failed", "diverged")
 _FILE = "sweep.json"  # the stored runs are called jobs, Hydra's term
@@ -160,15 +160,8 @@ class SweepFolder:
     def resume_arguments(self) -> str:
         """Arguments of the command that resumes the sweep, with ``trust=true`` if a command line or config needs it."""
         words = {*self.flags, *(text for run in self.runs for text in run.overrides)}
-        unfinished = (run for run in self.runs if run.state not in ("finished", "diverged"))
-        trusts = self.names_code or any(map(needs_trust, words)) or any(map(self._stores_code, unfinished))
+        trusts = self.names_code or any(map(needs_trust, words))
         return as_arguments({"resume": self.path, **({"trust": "true"} if trusts else {})})
-
-    def _stores_code(self, run: SweptRun) -> bool:
-        """Return True if the stored config of a run names code outside evorl; False if it is missing or corrupted."""
-        with suppress(RunFolderError):
-            return bool(foreign_names(self.folder_of(run).load_config(trust=True)))
-        return False
 
     @property
     def replaced(self) -> set[str]:

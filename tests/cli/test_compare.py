@@ -51,23 +51,24 @@ def test_agents_are_trained_on_the_same_seeds_and_compared(tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize(
-    ("setting", "config", "confirmed"),
+    ("setting", "names_code", "confirmed"),
     [
-        ("seed=3", "seed: 3", ""),
-        ("experiment=null", "seed: 3", " trust=true"),
-        ("env.factory=my:Walk", "seed: 3", " trust=true"),
-        ("seed=3", "env: {factory: my:Walk}", " trust=true"),
-        ("seed=3", "corrupted: [", ""),
+        ("seed=3", False, ""),
+        ("experiment=null", False, " trust=true"),
+        ("env.factory=my:Walk", False, " trust=true"),
+        ("seed=3", True, " trust=true"),
     ],
 )
 def test_the_command_that_resumes_a_comparison(
-    setting: str, config: str, confirmed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    setting: str, names_code: bool, confirmed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def stop(arguments: Sequence[str]) -> None:
-        start_sweep(overrides_first(list(arguments)), lambda _: (False, None), lambda *_: Trained(None, True), "runs")
+        start_sweep(
+            overrides_first(list(arguments)), lambda _: (names_code, None), lambda *_: Trained(None, True), "runs"
+        )
         sweep = SweepFolder.open(next(tmp_path.iterdir()), trust=True)
         (started := sweep.folder_of(sweep.runs[0])).path.mkdir(parents=True)
-        started.config.write_text(config)
+        started.config.write_text("corrupted: [")
 
     assert compare(["ppo", "a2c", setting, f"runs_folder={tmp_path}"], stop) is None
     (folder,) = tmp_path.iterdir()
