@@ -34,6 +34,7 @@ class PettingZooVectorEnv(HostVectorEnv):
         ends: condition that ends a copy, ``"all"`` or ``"any"``.
         metrics: entries of the agents' ``info`` for ``info.metrics``; they are 0 for agents that have ended.
         name: name of the environment for messages.
+        max_episode_steps: time limit to add, in steps; ``None`` for none.
 
     Raises:
         ValueError: ``num_envs`` is not a multiple of A; ``ends`` is unknown; the agents have different spaces; or
@@ -47,6 +48,8 @@ class PettingZooVectorEnv(HostVectorEnv):
         ends: str = "all",
         metrics: Sequence[str] = (),
         name: str = "this environment",
+        *,
+        max_episode_steps: int | None = None,
     ) -> None:
         if ends not in ENDS:
             raise ValueError(no_such("value of env.ends", ends, ENDS))
@@ -67,6 +70,8 @@ class PettingZooVectorEnv(HostVectorEnv):
         self._ends_with_first = ends == "any"
         self._has_ended = np.zeros((len(self._envs), num_agents), np.bool_)
         self._was_reset = np.zeros(len(self._envs), np.bool_)
+        self.max_episode_steps = max_episode_steps
+        self._num_steps = np.zeros(len(self._envs), np.int64)
 
     def reset(self, seeds: np.ndarray) -> Any:
         """Start episodes in all copies; a copy uses the seed of its first row."""
@@ -90,7 +95,7 @@ class PettingZooVectorEnv(HostVectorEnv):
             for i, agent in enumerate(self._agents):
                 if agent in observations:
                     self._put(batch, copy, i, observations[agent])
-            self._has_ended[copy], self._was_reset[copy] = False, True
+            self._has_ended[copy], self._was_reset[copy], self._num_steps[copy] = False, True, 0
         return batch
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
@@ -122,6 +127,7 @@ class PettingZooVectorEnv(HostVectorEnv):
             )
             terminated = self._flags(copy, acting, "terminations", terminated)
             truncated = self._flags(copy, acting, "truncations", truncated)
+            self._num_steps[copy] += 1
             is_over = self._note_ends(copy, acting, terminated, truncated)
             continuing = [
                 agent for i, agent in enumerate(self._agents) if agent in acting and not self._has_ended[copy, i]
@@ -151,9 +157,9 @@ class PettingZooVectorEnv(HostVectorEnv):
         has_ended = [agent in acting and (bool(terminated.get(agent)) or agent not in left) for agent in self._agents]
         cuts, ends = np.array(is_cut), np.array(has_ended) & ~np.array(is_cut)
         self._has_ended[copy] |= ends
-        if self._ends_with_first:
-            return bool(ends.any() or cuts.any() or not left)
-        return bool(cuts.any() or not left or self._has_ended[copy].all())
+        if not left or cuts.any() or self._num_steps[copy] == self.max_episode_steps:
+            return True
+        return bool(ends.any() if self._ends_with_first else self._has_ended[copy].all())
 
     def render(self) -> np.ndarray | None:
         """Return an image ``[H, W, 3]`` of the first copy; ``None`` without ``render_mode: rgb_array``."""
@@ -203,7 +209,13 @@ class PettingZooVectorEnv(HostVectorEnv):
 
 
 def make_pettingzoo_simulators(
-    name: str, num_envs: int, *, ends: str = "all", metrics: Sequence[str] = (), **kwargs: Any
+    name: str,
+    num_envs: int,
+    *,
+    ends: str = "all",
+    metrics: Sequence[str] = (),
+    max_episode_steps: int | None = None,
+    **kwargs: Any,
 ) -> PettingZooVectorEnv:
     """Create copies of a parallel environment as simulators on the host, with one row per agent.
 
@@ -213,13 +225,15 @@ def make_pettingzoo_simulators(
         num_envs: number of rows, a multiple of the number of agents.
         ends: see ``PettingZooVectorEnv``.
         metrics: see ``PettingZooVectorEnv``.
+        max_episode_steps: see ``PettingZooVectorEnv``.
         **kwargs: arguments of the environment.
 
     Raises:
         ValueError: the environment or option does not exist, or the environment is not supported.
         ImportError: PettingZoo, or a library that the environment needs, is not installed.
     """
-    return PettingZooVectorEnv(functools.partial(_make_copy, name, kwargs), num_envs, ends, metrics, name)
+    make = functools.partial(_make_copy, name, kwargs)
+    return PettingZooVectorEnv(make, num_envs, ends, metrics, name, max_episode_steps=max_episode_steps)
 
 
 def _make_copy(name: str, kwargs: Mapping[str, Any]) -> Any:

@@ -225,3 +225,15 @@ def test_simulators_serve_one_device() -> None:
     config = {"workflow": f"evorl.algorithms.ppo.{cls}", "env": {"factory": f"{SUPPORT}:{function}"}, **settings}
     with raises_naming(ValueError, "devices=2", "simulators on the host"):
         workflow_from_config({**config, "devices": 2})
+
+
+@pytest.mark.parametrize("limit", ["max_cycles", "max_episode_steps"])
+def test_a_time_limit_does_not_truncate_agents_that_have_terminated(limit: str) -> None:
+    env = create_env({"library": "pettingzoo", "name": "tests.envs.test_pettingzoo:WalkGame", limit: 5}, parallel=6)
+    env_state = env.reset(jax.random.key(0))
+    for step in range(1, 11):
+        env_state = env.step(env_state, jnp.ones(6, jnp.int32))
+        at_limit = step % 5 == 0
+        assert env_state.info.termination.tolist() == [at_limit, False, False] * 2
+        assert env_state.info.truncation.tolist() == [False, at_limit, at_limit] * 2
+    env.close()
