@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.config.names import no_such
-from evorl.config.values import LONGEST_AXIS, positive, whole_number
+from evorl.config.values import LONGEST_AXIS, whole_number
 from evorl.envs.env import EnvState, EnvWithSpaces, compiled
 from evorl.envs.gymnax_import import load_environment_class
-from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options
+from evorl.envs.options import as_hashable, check_options, from_hashable, move_option, parameter_names, split_options
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
 from evorl.envs.stack import wrap_env
 from evorl.envs.vector import VectorEnv
@@ -183,9 +183,7 @@ def create_wrapped_gymnax_env(env_name: str, **options: Any) -> VectorEnv:
         ImportError: gymnax is not installed, or older than 1.0.
     """
     shared, arguments = split_options(options)
-    limit = shared.pop("max_episode_steps", None)
-    if limit is not None:  # sets the environment's own time limit instead of adding a second one
-        arguments["max_steps_in_episode"] = positive(limit, "env.max_episode_steps")
+    move_option(shared, arguments, "max_episode_steps", "max_steps_in_episode")  # instead of a second time limit
     return wrap_env(_make_adapter(env_name, as_hashable(arguments)), **shared)
 
 

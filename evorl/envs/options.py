@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from evorl.config.names import no_such
-from evorl.config.values import checked_value, field_types, whole_number
+from evorl.config.values import checked_value, field_types, positive, whole_number
 from evorl.envs.env import AutoresetMode
 
 MAX_FRAMES = 4096  # maximum of ``history``: each stacked frame is an operand of one compiled operation
@@ -80,6 +80,21 @@ def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
     """Split ``options`` into two dicts: the fields of ``EnvOptions``, and the options of the environment itself."""
     shared = {name: value for name, value in options.items() if name in OPTION_NAMES}
     return shared, {name: value for name, value in options.items() if name not in OPTION_NAMES}
+
+
+def move_option(shared: dict[str, Any], arguments: dict[str, Any], option: str, argument: str) -> None:
+    """Move the positive number ``option`` from ``shared`` to ``arguments``, where the library calls it ``argument``.
+
+    Raises:
+        ValueError: the number is not positive, or ``arguments`` has another one.
+    """
+    value = shared.pop(option, None)
+    if value is not None and arguments.get(argument, value) != value:
+        raise ValueError(
+            f"env.{option}={value} and env.{argument}={arguments[argument]} are one setting: remove env.{argument}."
+        )
+    if value is not None:
+        arguments[argument] = positive(value, f"env.{option}")
 
 
 def check_options(env_name: str, names: Iterable[str], valid: Iterable[str]) -> None:

@@ -19,7 +19,7 @@ from evorl.config.names import explain_missing_package, no_such
 from evorl.config.values import flat
 from evorl.envs.brax import BraxAdapter
 from evorl.envs.env import EnvState
-from evorl.envs.options import as_hashable, check_options, from_hashable, split_options
+from evorl.envs.options import as_hashable, check_options, from_hashable, move_option, split_options
 from evorl.envs.stack import wrap_env
 from evorl.envs.vector import VectorEnv
 from evorl.ops.platform import on_cpu
@@ -83,8 +83,7 @@ def create_wrapped_playground_env(env_name: str, *, impl: str | None = None, **o
     shared, arguments = split_options(options)
     clock = {"max_episode_steps": "episode_length", "action_repeat": "action_repeat"}
     for option, entry in clock.items():  # some environments read these entries of their config: keep them equal
-        if shared.get(option) is not None:
-            arguments[entry] = shared[option]
+        move_option(shared, arguments, option, entry)
     env, config = _make_adapter(env_name, _checked_impl(impl), as_hashable(arguments))
     return wrap_env(env, **{**shared, **{option: config[entry] for option, entry in clock.items()}})
 

@@ -15,9 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from evorl.config.names import explain_missing_package, no_such
-from evorl.config.values import positive
 from evorl.envs.env import EnvState, EnvWithSpaces, compiled
-from evorl.envs.options import as_hashable, check_options, from_hashable, split_options
+from evorl.envs.options import as_hashable, check_options, from_hashable, move_option, split_options
 from evorl.envs.space import Box, Discrete
 from evorl.envs.stack import wrap_env
 from evorl.envs.vector import VectorEnv
@@ -106,9 +105,7 @@ def create_wrapped_xminigrid_env(env_name: str, **options: Any) -> VectorEnv:
         ImportError: the package is not installed.
     """
     shared, arguments = split_options(options)
-    limit = shared.pop("max_episode_steps", None)
-    if limit is not None:  # sets the environment's own time limit, on which rewards depend
-        arguments["max_steps"] = positive(limit, "env.max_episode_steps")
+    move_option(shared, arguments, "max_episode_steps", "max_steps")  # rewards depend on the library's time limit
     return wrap_env(_make_adapter(env_name, as_hashable(arguments)), **shared)
 
 

@@ -86,3 +86,18 @@ def test_a_skill_is_an_index_from_0(skill: Any) -> None:
 def test_what_is_no_index_of_a_skill_is_refused(skill: object) -> None:
     with raises_naming(ValueError, "env.skill", "from 0 to 3", f"got {skill!r}"):
         create_env("gymnax/Pendulum-v1", skills=4, skill=skill)
+
+
+@pytest.mark.parametrize(
+    ("env", "argument"),
+    [
+        ("gymnax/CartPole-v1", "max_steps_in_episode"),
+        ("xminigrid/MiniGrid-Unlock", "max_steps"),
+        ("playground/CartpoleBalance", "episode_length"),
+    ],
+)
+def test_the_time_limit_has_one_value(env: str, argument: str) -> None:
+    with raises_naming(ValueError, "env.max_episode_steps=7", f"env.{argument}=9"):
+        create_env(env, max_episode_steps=7, **{argument: 9})
+    limits = ({"max_episode_steps": 7}, {argument: 7}, {"max_episode_steps": 7, argument: 7})
+    assert {create_env(env, **each).max_episode_steps for each in limits} == {7}
