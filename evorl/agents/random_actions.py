@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from evorl.agent import Agent, AgentState
 from evorl.agents.observations import allowed_only
 from evorl.distributions import Categorical
-from evorl.envs.action_spaces import ActionSpaces, num_outputs
-from evorl.envs.space import ACTION_MASK, Space
+from evorl.envs.action_spaces import ActionSpaces
+from evorl.envs.space import ACTION_MASK, Discrete, Space
 from evorl.ops.random import as_typed_key
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeData, PyTreeDict, pytree_field
@@ -50,8 +50,8 @@ class _ActionSpace(PyTreeData):
 
 
 def random_actions(action_space: Space, key: Key, num_rows: int, obs: Observation = None) -> Action:
-    """Sample actions ``[num_rows, ...]`` that ``obs`` does not mask; ``key`` is one key, or one key per row."""
+    """Sample actions ``[num_rows, ...]``, if discrete only those that ``obs`` allows; ``key``: one, or one per row."""
     keys = jax.random.split(key, num_rows) if key.ndim == 0 else key
-    if isinstance(obs, Mapping) and ACTION_MASK in obs:
-        return Categorical(allowed_only(jnp.zeros((*keys.shape, num_outputs(action_space))), obs)).sample(keys)
+    if isinstance(action_space, Discrete) and isinstance(obs, Mapping) and ACTION_MASK in obs:
+        return Categorical(allowed_only(jnp.zeros((*keys.shape, action_space.n)), obs)).sample(keys)
     return jax.vmap(action_space.sample)(keys)

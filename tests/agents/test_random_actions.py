@@ -55,3 +55,10 @@ def test_random_actions_are_uniform_over_what_is_allowed() -> None:
     few = PyTreeDict(action_mask=obs.action_mask[:3])
     one = PyTreeDict(action_mask=obs.action_mask[:1])
     assert random_actions(Discrete(4), keys, 3, few)[1] == random_actions(Discrete(4), keys[1:2], 1, one)[0]
+
+
+@pytest.mark.parametrize("space", [BOX, Box(-1.0, 1.0, (4, 2)), DictSpace({"a": BOX})])
+@pytest.mark.parametrize("num_choices", [1, 2, 4])
+def test_a_mask_applies_only_to_discrete_actions(space: Space, num_choices: int) -> None:
+    obs = PyTreeDict(observation=jnp.zeros((3, 5)), action_mask=jnp.ones((3, num_choices), jnp.bool_))
+    jax.tree.map(np.testing.assert_array_equal, random_actions(space, KEY, 3, obs), random_actions(space, KEY, 3))
