@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.networks.layers import dense, float32_outputs
+from evorl.ops.normalization import as_float
 from evorl.types import Observation, Params
 
 
@@ -126,12 +127,6 @@ def torso_output(torso: nn.Module, obs: Observation, observation_ndim: int) -> j
 def output_layer(torso: nn.Module, size: int, scale: float, name: str = "head", **options: Any) -> nn.Dense:
     """Return the last layer of a network: dense, with float32 outputs, and the torso's initialization and dtype."""
     return dense(size, torso.orthogonal, scale, name, **float32_outputs(torso.dtype), **options)
-
-
-def as_float(x: jax.typing.ArrayLike) -> jax.Array:
-    """Convert to float32: pixels (uint8) are scaled to [0, 1], other integers and bools are cast."""
-    x = jnp.asarray(x)
-    return x.astype(jnp.float32) / 255.0 if x.dtype == jnp.uint8 else x.astype(jnp.float32)
 
 
 def network_input(obs: Observation, observation_ndim: int, input_ndim: int) -> jax.Array:

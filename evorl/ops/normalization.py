@@ -137,13 +137,19 @@ def _with_groups(
     )
 
 
+def as_float(x: jax.typing.ArrayLike) -> jax.Array:
+    """Convert to float32: pixels (uint8) are scaled to [0, 1], other integers and bools are cast."""
+    x = jnp.asarray(x)
+    return x.astype(jnp.float32) / 255.0 if x.dtype == jnp.uint8 else x.astype(jnp.float32)
+
+
 def normalize(statistics: RunningStatistics, obs: Observation, clip: jax.Array | float = 10.0) -> Observation:
-    """Return ``clip((obs - mean) / std, -clip, clip)`` in float32; if ``count`` is 0, return ``obs`` in float32."""
+    """Return ``clip((obs - mean) / std, -clip, clip)`` in float32; if ``count`` is 0, return ``as_float(obs)``."""
 
     def standardize(x: jax.Array, mean: jax.Array, variance: jax.Array) -> jax.Array:
-        x = jnp.asarray(x, jnp.float32)
-        scaled = jnp.clip((x - mean) * jax.lax.rsqrt(jnp.maximum(variance, _MIN_VARIANCE)), -clip, clip)
-        return jnp.where(statistics.count > 0.0, scaled, x)
+        deviation = jnp.asarray(x, jnp.float32) - mean
+        scaled = jnp.clip(deviation * jax.lax.rsqrt(jnp.maximum(variance, _MIN_VARIANCE)), -clip, clip)
+        return jnp.where(statistics.count > 0.0, scaled, as_float(x))
 
     return jax.tree.map(standardize, obs, statistics.mean, statistics.variance)
 

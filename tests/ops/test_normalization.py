@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
+from evorl.networks.heads import network_input
 from evorl.ops import normalization
 from evorl.ops.collectives import DATA_AXIS
 from evorl.ops.normalization import (
@@ -106,6 +107,14 @@ def test_far_from_zero_the_variance_stays_right(offset: float, rtol: float) -> N
     for statistics in (add_groups(empty, _by_single_rows(steps, everywhere)), update(empty, steps), in_parts):
         np.testing.assert_allclose(statistics.variance, all_rows.var(0), rtol=rtol)
         np.testing.assert_allclose(statistics.mean, all_rows.mean(0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [jnp.uint8, jnp.int32, jnp.bool_, jnp.float32])
+def test_without_rows_networks_read_the_same_numbers_as_without_normalization(dtype: jax.typing.DTypeLike) -> None:
+    obs = jnp.arange(0, 256, 15).reshape(2, 3, 3).astype(dtype)
+    read = network_input(obs, 2, 2)
+    np.testing.assert_array_equal(network_input(normalize(init_statistics(obs[0]), obs), 2, 2), read)
+    assert read.max() == (1 if dtype in (jnp.uint8, jnp.bool_) else 255)
 
 
 def test_trees_and_integers_become_float32() -> None:
