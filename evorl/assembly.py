@@ -37,7 +37,7 @@ BUILD_KEYS = _STRUCTURE | (RunSpec.keys("builds") - {"seed"})
 # Options of an environment that apply to training only, not to evaluations.
 TRAINING_OPTIONS = frozenset(
     {"reward_transform", "reward_clip", "reward_scale", "sparse_reward_interval"}
-    | {"terminal_on_life_loss", "goal_setter"}
+    | {"terminal_on_life_loss", "episodic_life", "goal_setter"}
 )
 OF_SCHEDULES = {"steps", *(field.name for field in dataclasses.fields(Schedule))}
 _NO_TRAINING = {

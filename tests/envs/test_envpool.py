@@ -9,12 +9,14 @@ import jax
 import numpy as np
 import pytest
 
+from evorl.assembly import seeded_env
 from evorl.envs.action_conversion import ActionConversion
 from evorl.envs.envpool import EnvPoolTask, EnvPoolVectorEnv, make_envpool_simulators
 from evorl.envs.factory import create_env
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import Box, DictSpace, Discrete
+from evorl.runs.spec import RunSpec
 from tests.conformance.host_vector_env import (
     MIDDLE_ROW,
     OTHER_SEEDS,
@@ -194,3 +196,10 @@ def test_import_of_the_adapter_does_not_import_envpool() -> None:
     code = "import sys, evorl.envs.envpool; print('envpool' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("env", [{"name": "envpool/Pong-v5"}, {"library": "envpool", "name": "Pong-v5"}])
+def test_evaluations_play_whole_games(env: dict[str, str]) -> None:
+    spec = RunSpec(workflow={"env": {**env, "episodic_life": True, "frame_skip": 2}})
+    assert seeded_env(spec) == {**env, "episodic_life": True, "frame_skip": 2}
+    assert seeded_env(spec, evaluates=True) == {**env, "frame_skip": 2}
