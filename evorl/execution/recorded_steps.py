@@ -67,6 +67,7 @@ def check_recorded_steps(workflow: OffPolicyWorkflow) -> None:
         )
     if dataset is not None:
         minari_conversion(dataset, workflow.env.action_space)
+        _learned_rewards(WrappedRow(workflow.env), np.zeros(1, np.float32), named)
     if "columns" in facts:
         columns = {
             name: shape_and_dtype((num_steps, *column["shape"]), np.dtype(column["dtype"]))
@@ -199,10 +200,7 @@ def _wrap_steps(env: VectorEnv, columns: dict[str, np.ndarray], named: str) -> d
         ReplayFileError: the columns do not match the environment's observations, or its rewards are sums.
     """
     row = WrappedRow(env)
-    try:
-        columns = columns | {"rewards": np.asarray(row.learned_rewards(columns["rewards"]))}
-    except ValueError as error:
-        raise ReplayFileError(f"{named}: {error}") from error
+    columns = columns | {"rewards": _learned_rewards(row, columns["rewards"], named)}
     if not row.changes_observations:
         return columns
     spec = SampleBatch(obs=row.obs_space.spec, next_obs=row.obs_space.spec)
@@ -212,6 +210,13 @@ def _wrap_steps(env: VectorEnv, columns: dict[str, np.ndarray], named: str) -> d
     obs, next_obs = jax.device_get(row.seen_steps(recorded.obs, recorded.next_obs, starts))
     others = {name: x for name, x in columns.items() if name in COLUMNS}
     return others | dict(_named_leaves(SampleBatch(obs=obs, next_obs=next_obs)))
+
+
+def _learned_rewards(row: WrappedRow, rewards: np.ndarray, named: str) -> np.ndarray:
+    try:
+        return np.asarray(row.learned_rewards(rewards))
+    except ValueError as error:
+        raise ReplayFileError(f"{named}: {error}") from error
 
 
 def _stored_spec(workflow: OffPolicyWorkflow) -> SampleBatch:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import gymnasium
 import hypothesis
 import hypothesis.strategies as st
 import jax
@@ -14,6 +16,7 @@ import pytest
 
 from evorl.envs import create_env
 from evorl.envs.space import Box
+from evorl.execution import recorded_steps
 from evorl.execution.collector import iterate
 from evorl.execution.recorded_steps import (
     _check_choices,
@@ -326,3 +329,15 @@ def test_recorded_rewards_pass_through_the_wrappers() -> None:
     for option in ({"action_repeat": 2}, {"sparse_reward_interval": 3}):
         with raises_naming(ReplayFileError, "minari:test", f"env.{next(iter(option))}", "single steps"):
             _wrap_steps(create_env("gymnax/Pendulum-v1", **option), columns, "minari:test")
+
+
+@pytest.mark.parametrize("option", [{"action_repeat": 2}, {"sparse_reward_interval": 3}])
+def test_summed_rewards_are_refused_before_the_first_transition_is_read(
+    monkeypatch: pytest.MonkeyPatch, option: dict[str, int]
+) -> None:
+    actions = gymnasium.spaces.Box(-2.0, 2.0, (1,))
+    dataset = SimpleNamespace(env_spec=None, total_steps=NUM_STEPS, action_space=actions)
+    monkeypatch.setattr(recorded_steps, "open_minari_dataset", lambda name: dataset)
+    check_recorded_steps(_loading("minari:test"))
+    with raises_naming(ReplayFileError, "minari:test", f"env.{next(iter(option))}", "single steps"):
+        check_recorded_steps(_loading("minari:test", env={**PENDULUM, **option}))
