@@ -177,12 +177,10 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
     ) -> None:
         self._envs = [make() for _ in range(num_envs)]
         self._arguments: Mapping[str, np.ndarray] = {}
-        if len({id(env.unwrapped) for env in self._envs}) < num_envs:
-            raise HostEnvError(
-                f"the function returned the same {type(self._envs[0].unwrapped).__name__} twice, so environments would "
-                "share its state: create a new one in every call (is it cached, or created outside of the function?)."
-            )
         super().__init__(self._envs[0], num_envs, obs_key, metrics, goal_task)
+
+    def stateful_objects(self) -> list[Any]:
+        return [env.unwrapped for env in self._envs]
 
     def set_arguments(self, arguments: Mapping[str, np.ndarray]) -> None:
         """Set the ``options`` of later resets, arrays ``[B, ...]`` by name; environment i receives entry i of each."""

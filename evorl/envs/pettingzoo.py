@@ -73,6 +73,9 @@ class PettingZooVectorEnv(HostVectorEnv):
         self.max_episode_steps = max_episode_steps
         self._num_steps = np.zeros(len(self._envs), np.int64)
 
+    def stateful_objects(self) -> list[Any]:
+        return [getattr(env, "unwrapped", env) for env in self._envs]
+
     def reset(self, seeds: np.ndarray) -> Any:
         """Start episodes in all copies; a copy uses the seed of its first row."""
         return self.partial_reset(np.ones(self.num_envs, np.bool_), seeds)

@@ -172,6 +172,10 @@ def test_environments_that_would_share_a_state_are_refused(
     monkeypatch.setitem(vars(sys.modules["own_envs"]), "make_shared", make)
     with raises_naming(HostEnvError, "same Answering", "create a new one"):
         create_env({"factory": "own_envs:make_shared"}, parallel=2)
+    env = create_env({"factory": "own_envs:make_shared"}, parallel=1)
+    with raises_naming(HostEnvError, "same Answering", "evaluation", "create a new one"):
+        create_env({"factory": "own_envs:make_shared"}, parallel=1)
+    env.close()
     create_env({"factory": "own_envs:make_shared"}, parallel=1).close()
 
 

@@ -93,6 +93,10 @@ class HostVectorEnv(abc.ABC):
                 "remove them, or override set_arguments."
             )
 
+    def stateful_objects(self) -> list[Any]:
+        """Return the objects that contain the simulators' state, which other simulators must not share."""
+        return [self]
+
     def get_state(self) -> np.ndarray | None:
         """Return the complete simulation state as bytes, uint8 ``[B, N]``; ``None`` if it cannot be saved."""
         return None

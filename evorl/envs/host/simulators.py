@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import weakref
 import zlib
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -20,6 +21,8 @@ from evorl.types import PyTreeDict
 
 Arrays = Any  # a pytree of NumPy arrays with leading axis B
 failures: deque[HostEnvError] = deque(maxlen=1)  # last failure of this process; see ``evorl.execution.host_errors``
+# Id of an object with state -> its only user.
+_users: weakref.WeakValueDictionary[int, Simulators] = weakref.WeakValueDictionary()
 
 
 class Simulators:
@@ -65,6 +68,15 @@ class Simulators:
                 raise HostEnvError(problem)
         if (number := getattr(simulators, "num_envs", None)) != num_rows:
             raise HostEnvError(f"expected num_envs={num_rows} simulators, but {name} has num_envs={number}.")
+        parts = simulators.stateful_objects()
+        ids = set(map(id, parts))
+        if len(ids) < len(parts) or any(number in _users for number in ids):
+            raise HostEnvError(
+                f"the function returned the same {type(parts[0]).__name__} twice, so environments (of training or of "
+                "evaluation) would share its state: create a new one in every call (is it cached, or created outside "
+                "of the function?)."
+            )
+        _users.update(dict.fromkeys(ids, self))
         return simulators
 
     def _ensure_made(self, num_rows: int) -> None:
@@ -100,6 +112,8 @@ class Simulators:
     def close(self) -> None:
         """Close all simulators."""
         for simulators in self._live.values():
+            for part in simulators.stateful_objects():
+                _users.pop(id(part), None)
             simulators.close()
         self._live, self._tokens = {}, {}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 from typing import Any
 
 import gymnasium
@@ -11,8 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evorl.envs import Box, Discrete
+from evorl.envs.gymnasium import InProcessGymnasiumEnv
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
 from evorl.envs.host.simulators import Simulators
+from evorl.envs.pettingzoo import PettingZooVectorEnv
+from tests.envs.host.test_answers import Answering
+from tests.envs.test_pettingzoo import WalkGame
 from tests.support.errors import raises_naming
 
 SEEDS = np.array([[1, 2], [0, 7]], np.uint32)
@@ -249,3 +255,30 @@ def test_a_refused_state_leaves_the_latest_one_live() -> None:
     with raises_naming(HostEnvError, "advanced beyond"):
         simulators.step(step_arguments(start))
     np.testing.assert_array_equal(simulators.step(step_arguments(after))["obs"][:, 0], [2, 2])
+
+
+GAME, SINGLE = WalkGame(limits=(3.0,)), Answering({})
+SHARED: list[Any] = [
+    functools.cache(Counter),
+    lambda num_envs: PettingZooVectorEnv(lambda: GAME, num_envs),
+    lambda num_envs: InProcessGymnasiumEnv(lambda: SINGLE, num_envs),
+]
+
+
+@pytest.mark.parametrize("make", SHARED)
+def test_state_has_one_user(make: Any) -> None:
+    simulators = Simulators(make, 1, None)
+    with raises_naming(HostEnvError, "twice", "create a new one"):
+        Simulators(make, 1, None)
+    simulators.close()
+    simulators = Simulators(make, 1, None)
+    del simulators  # not closed
+    gc.collect()
+    Simulators(make, 1, None).close()
+
+
+@pytest.mark.parametrize("make", SHARED[1:])
+def test_simulators_of_one_batch_share_no_state(make: Any) -> None:
+    with raises_naming(HostEnvError, "twice", "create a new one"):
+        Simulators(make, 2, None)
+    Simulators(make, 1, None).close()
