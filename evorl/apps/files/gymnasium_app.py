@@ -35,8 +35,9 @@ class GymnasiumTraining(TrainingBase):
         """Play one episode and return the sum of rewards."""
         obs, _ = self.env.reset(seed=self.seed)
         self.seed = None  # only the first reset is seeded: later episodes continue its random stream
+        nothing = as_action(0 * self.env.action_space.sample(), self.env.action_space)
         for _ in range(int(self.env.np_random.integers(self.no_op_max + 1))):
-            obs, _, terminated, truncated, _ = self.env.step(0)
+            obs, _, terminated, truncated, _ = self.env.step(nothing)
             if terminated or truncated:
                 obs, _ = self.env.reset()
         total = 0.0

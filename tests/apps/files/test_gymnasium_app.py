@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium
+import gymnasium.spaces as spaces
 import numpy as np
 import pytest
 
@@ -51,6 +52,33 @@ def test_a_limit_of_steps_truncates_and_steps_may_be_held(server: BanditServer) 
     updates = play(server, episodes=1, limit=12, frame_skip=4, no_op_max=0, **PENDULUM)
     assert len(updates) == 4
     assert (updates[-1]["terminal"], updates[-1]["truncated"]) == (True, True)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(3, start=5),
+        spaces.Box(-2.0, 2.0, (2,)),
+        spaces.Box(1.0, 2.0, (2, 1)),
+        spaces.MultiDiscrete([2, 3], start=[1, 0]),
+        spaces.MultiBinary(3),
+    ],
+    ids=repr,
+)
+def test_no_op_starts_take_actions_of_the_space(
+    server: BanditServer, monkeypatch: pytest.MonkeyPatch, space: spaces.Space
+) -> None:
+    taken: list[Any] = []
+    game = make_env(options_for(1, name="CartPole-v1"))
+    obs, _ = game.reset(seed=0)
+    game.action_space, game.step = space, lambda action: taken.append(action) or (obs, 0.0, True, False, {})
+    module = "evorl.apps.files.gymnasium_app"
+    monkeypatch.setattr(f"{module}.make_env", lambda options: game)
+    monkeypatch.setattr(f"{module}.check_spaces", lambda *arguments: None)
+    server.action = np.zeros(space.shape).tolist()
+    play(server, episodes=8, no_op_max=3, **CARTPOLE)
+    assert len(taken) > 8
+    assert all(space.contains(action) for action in taken)
 
 
 @pytest.mark.parametrize("limit", [150, 250, 2.5e2])  # YAML reads 1e4 as a float
