@@ -257,5 +257,10 @@ def create_compiled_envpool_env(
         ImportError: EnvPool is not installed.
     """
     shared, arguments = split_options(options)
+    if arguments.get("episodic_life"):
+        raise ValueError(
+            "env.host=compiled does not support episodic_life, with which an episode may start within a game: use "
+            "env.host=loop."
+        )
     task = EnvPoolTask(name, shared.get("max_episode_steps"), metrics, arguments)
     return EnvPoolXlaEnv(task, EnvOptions(**shared), seed, num_threads)

@@ -181,6 +181,7 @@ def test_older_state_is_refused_in_words_and_a_reset_helps() -> None:
         ("Cartpole-v1", {}, ("EnvPool", "'Cartpole-v1'", "'CartPole-v1'")),
         ("CartPole-v1", {"sed": 1}, ("envpool/CartPole-v1", "'sed'")),
         ("CartPole-v1", {"autoreset_mode": "envpool"}, ("autoreset_mode=envpool", "JAX environment")),
+        ("Breakout-v5", {"episodic_life": True}, ("episodic_life", "host=compiled", "env.host=loop")),
     ],
 )
 def test_errors_in_words(name: str, options: dict, message: tuple[str, ...]) -> None:
