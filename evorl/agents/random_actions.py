@@ -50,7 +50,7 @@ class _ActionSpace(PyTreeData):
 
 
 def random_actions(action_space: Space, key: Key, num_rows: int, obs: Observation = None) -> Action:
-    """Sample actions ``[num_rows, ...]``, if discrete only those that ``obs`` allows; ``key``: one, or one per row."""
+    """Sample actions ``[num_rows, ...]``, without discrete actions that ``obs`` masks; ``key``: one, or one per row."""
     keys = jax.random.split(key, num_rows) if key.ndim == 0 else key
     if isinstance(action_space, Discrete) and isinstance(obs, Mapping) and ACTION_MASK in obs:
         return Categorical(allowed_only(jnp.zeros((*keys.shape, action_space.n)), obs)).sample(keys)

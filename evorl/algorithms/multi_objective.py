@@ -31,8 +31,8 @@ class MultiObjectiveWorkflow(EvolutionWorkflow):
 
     Attributes:
         optimizer: NSGA-II or RVEA.
-        objectives: objectives to maximize: ``return``, or entries of ``info`` summed over the episode, see
-            ``evaluators.episodes.info_entries``; the prefix ``-`` minimizes an objective.
+        objectives: objectives to maximize: ``return``, or entries of ``info`` summed over the actions of the episode,
+            see ``evaluators.episodes.info_entries``; the prefix ``-`` minimizes an objective.
         reference: reference point ``[M]`` of the hypervolume (only for M = 2); negate entries of minimized objectives.
     """
 

@@ -28,7 +28,8 @@ class EnvOptions:
         max_episode_steps: time limit in environment steps; ``None`` for the environment's default. With
             ``action_repeat``, an episode has ``max_episode_steps / action_repeat`` actions, rounded up; the last action
             may be repeated fewer times.
-        action_repeat: number of environment steps per action; ``info.steps`` counts actions.
+        action_repeat: number of environment steps per action. Rewards are summed; observations, ``info.metrics`` and
+            ``info.is_success`` are from the last step. ``info.steps`` counts actions.
         history: number of most recent observations that are stacked, see ``FrameStackWrapper``; 1 stacks nothing.
         reward_transform: sign-preserving function of the reward: tanh, arctan, sign, sqrt or log; ``None`` for none.
         reward_clip: maximum absolute reward; ``None`` for no limit. No reward option changes ``info.episode_return``.

@@ -45,9 +45,10 @@ class ActionConversionWrapper(Wrapper):
 
 
 class ActionRepeatWrapper(Wrapper):
-    """Applies each action ``num_repeats`` times, or until the episode ends; the rewards are summed.
+    """Applies each action ``num_repeats`` times, or until the episode ends.
 
-    Apply it inside an ``EpisodeWrapper``, so that ``steps`` counts actions of the agent.
+    The rewards are summed; the observation, ``metrics`` and ``is_success`` are from the last step. Apply it inside an
+    ``EpisodeWrapper``, so that ``steps`` counts actions of the agent.
 
     Args:
         env: a single environment.
