@@ -54,8 +54,14 @@ def _transpose(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> li
 
 
 def _cast(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
-    shape, dtype = output_of(eqn, dims)
-    return [inputs[0] if inputs[0].dtype == dtype else graph.add("cast", inputs[:1], shape, dtype)]
+    (shape, dtype), x = output_of(eqn, dims), inputs[0]
+    if x.dtype.kind == "f" and dtype.kind in "iu":  # as in XLA: casts saturate, and NaN becomes 0
+        x = graph.add("cast", [x], shape, np.float64)  # represents the bounds of 32-bit integers exactly
+        is_number = graph.add("eq", [x, x], shape, np.bool_)
+        x = graph.add("where", [is_number, x, np.zeros((), np.float64)], shape, np.float64)
+        for op, bound in (("max", np.iinfo(dtype).min), ("min", np.iinfo(dtype).max)):
+            x = graph.add(op, [x, np.asarray(bound, np.float64)], shape, np.float64)
+    return [x if x.dtype == dtype else graph.add("cast", [x], shape, dtype)]
 
 
 def _select(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:

@@ -56,6 +56,13 @@ def reduced_integers(x: jax.Array) -> jax.Array:
     return jnp.stack([n.astype(jnp.int32) % 1000 for n in (*sums, *products, *rest)])
 
 
+def cast_to_integers(x: jax.Array) -> jax.Array:
+    """Casts of numbers within and beyond the range of each integer dtype, of infinities and of NaN."""
+    numbers = jnp.concatenate([100.0 * x, 1e5 * x, 1e10 * x, jnp.log(x), jnp.exp(1e3 * x), -jnp.exp(1e3 * x)])
+    kinds = (jnp.int8, jnp.uint8, jnp.int16, jnp.uint16, jnp.int32, jnp.uint32)
+    return jnp.stack([numbers.astype(kind).astype(jnp.float32) for kind in kinds])
+
+
 FUNCTIONS: dict[str, tuple[Callable[[jax.Array], jax.Array], tuple[int, ...]]] = {
     "wrapped": (wrapped, (18,)),
     "empty_part": (lambda x: jnp.concatenate([x[:, :0], x, x[:, 1:]], axis=1), (3, 2)),
@@ -71,6 +78,7 @@ FUNCTIONS: dict[str, tuple[Callable[[jax.Array], jax.Array], tuple[int, ...]]] =
     "finite": (lambda x: jnp.where(jnp.isfinite(1.0 / jnp.floor(x)), x, 7.0), (6,)),
     "clamped": (lambda x: jnp.clip(x, -0.5, 0.7) + lax.clamp(-1.0, x, 1.0) + jnp.minimum(x, 0.2), (6,)),
     "integers": (integers, (6,)),
+    "cast_to_integers": (cast_to_integers, (6,)),
     "cases": (lambda x: lax.select_n(jnp.clip(jnp.floor(x) + 1, 0, 2).astype(jnp.int32), x, 2 * x, 3 * x), (6,)),
     "reductions": (
         lambda x: jnp.stack([x.sum(), x.max(), x.min(), x.prod(), (x > -2).all() * 1.0, (x > 1).any() * 1.0]),
