@@ -16,7 +16,13 @@ from evorl.envs.wrappers.action import ActionConversionWrapper, ActionRepeatWrap
 from evorl.envs.wrappers.clock import EpisodeWrapper
 from evorl.envs.wrappers.encoding import ChannelsLastWrapper, ObsOneHotWrapper
 from evorl.envs.wrappers.observation import FrameStackWrapper, ObsFlattenWrapper, ObsSelectWrapper
-from evorl.envs.wrappers.reward import ChangesRewards, SparseRewardWrapper
+from evorl.envs.wrappers.reward import (
+    ChangesRewards,
+    RewardClipWrapper,
+    RewardScaleWrapper,
+    RewardTransformWrapper,
+    SparseRewardWrapper,
+)
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Observation, PyTreeData, PyTreeDict
 
@@ -30,6 +36,13 @@ _MAPPING = (
 )
 _SUMMING = (ActionRepeatWrapper, SparseRewardWrapper)  # their rewards are sums over several steps
 _OTHERS = (EpisodeWrapper, ChangesRewards, *_SUMMING)
+_REWARD_OPTIONS: dict[type, tuple[str, str]] = {  # names of the option and of the wrapper's attribute
+    ActionRepeatWrapper: ("action_repeat", "num_repeats"),
+    RewardTransformWrapper: ("reward_transform", "name"),
+    RewardClipWrapper: ("reward_clip", "limit"),
+    SparseRewardWrapper: ("sparse_reward_interval", "interval"),
+    RewardScaleWrapper: ("reward_scale", "scale"),
+}
 
 
 class FrameMemory(PyTreeData):
@@ -107,6 +120,12 @@ class WrappedRow:
     def changes_observations(self) -> bool:
         """True if the agent's observations differ from the observations of ``inner``."""
         return self._has_frames or self._wrapped.obs_space != self.obs_space
+
+    @property
+    def reward_options(self) -> dict[str, Any]:
+        """Options of the environment, by name, that change the rewards from which the agent learns."""
+        named = [(*_REWARD_OPTIONS[type(x)], x) for x in reversed(self._layers) if type(x) in _REWARD_OPTIONS]
+        return {option: getattr(layer, attribute) for option, attribute, layer in named}
 
     def learned_rewards(self, rewards: Any) -> Any:
         """Return the rewards ``[N]`` that the agent learns from, given the rewards ``[N]`` of ``inner``.

@@ -57,6 +57,11 @@ def check_recorded_steps(workflow: OffPolicyWorkflow) -> None:
             f"{named} has {num_steps:,} transitions, more than replay_capacity={workflow.replay_capacity:,}: set "
             f"replay_capacity={num_steps} or more."
         )
+    options = WrappedRow(workflow.env).reward_options
+    if (recorded := facts.get("reward_options", options)) != options:
+        raise ReplayFileError(
+            f"the rewards in {named} have the options {recorded} of env, but this run has {options}: set the same."
+        )
     is_complete = workflow.offline or replay.mixed  # no transitions are added to the recorded ones
     steps = max(workflow.n_step, getattr(workflow.replay_buffer, "length", 1) if is_complete else 1)
     num_envs = workflow.num_stored_envs
@@ -161,7 +166,7 @@ def save_recorded_steps(workflow: OffPolicyWorkflow, state: State, path: Path) -
             columns.setdefault(name, []).append(leaf)
     joined = {name: np.concatenate(parts) for name, parts in columns.items()}
     joined["truncation"] = joined.pop("dones") & ~joined["termination"]
-    return write_replay_file(path, joined, workflow.env.title)
+    return write_replay_file(path, joined, workflow.env.title, WrappedRow(workflow.env).reward_options)
 
 
 def _stored_indices(replay: ReplayState) -> tuple[np.ndarray, np.ndarray]:

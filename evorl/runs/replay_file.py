@@ -30,13 +30,17 @@ class ReplayFileError(ValueError):
     """Raised for a file of transitions that is missing, corrupted or incompatible; the message states the reason."""
 
 
-def write_replay_file(path: Path | str, columns: Mapping[str, Any], env: str | None) -> dict[str, Any]:
+def write_replay_file(
+    path: Path | str, columns: Mapping[str, Any], env: str | None, reward_options: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Write ``<path>.npz`` and ``<path>.json``, each atomically, and return the content of the ``.json``.
 
     Args:
         path: path with or without suffix.
         columns: arrays ``[N, ...]`` by column name, see the module; at least ``COLUMNS``.
         env: name of the environment, with its library, such as ``gymnasium/Hopper-v5``; ``None`` if unknown.
+        reward_options: settings of ``env`` that changed the rewards, such as ``{"reward_scale": 0.1}``; ``None`` if
+            unknown. Runs with other settings reject the file.
 
     Raises:
         ReplayFileError: a column is missing, has another length or a wrong type, or is not finite.
@@ -52,14 +56,16 @@ def write_replay_file(path: Path | str, columns: Mapping[str, Any], env: str | N
     _require_columns(columns, path)
     _check_values(columns, path)
     facts = {"format": FORMAT, "env": env, "num_steps": len(columns["rewards"]), **episode_facts(columns)}
+    facts |= {} if reward_options is None else {"reward_options": dict(reward_options)}
     facts["columns"] = {name: {"dtype": str(x.dtype), "shape": list(x.shape[1:])} for name, x in columns.items()}
+    text = json.dumps(facts, indent=2) + "\n"
     with writing_to(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         arrays, described = (sibling(path, suffix, ".npz", ".json") for suffix in (".npz", ".json"))
         refuse_link(described)
         with replacing(arrays) as file:
             np.savez(file, allow_pickle=False, **columns)
-        write_atomically(described, json.dumps(facts, indent=2) + "\n")
+        write_atomically(described, text)
     return facts
 
 

@@ -197,6 +197,20 @@ def test_what_does_not_fit_is_refused_in_words(env: str, changes: dict[str, Any]
 
 
 @pytest.mark.parametrize(
+    "option",
+    [{"reward_scale": 0.1}, {"reward_clip": 1.0}, {"reward_transform": "tanh"}, {"sparse_reward_interval": 3}],
+    ids=lambda option: next(iter(option)),
+)
+def test_rewards_with_other_options_are_refused(option: dict[str, Any], tmp_path: Path) -> None:
+    workflow = small("sac", PENDULUM | option, num_envs=4, replay_capacity=40)
+    _, state = iterate(workflow, workflow.init(0), 2)
+    save_recorded_steps(workflow, state, tmp_path / "replay")
+    check_recorded_steps(_loading(str(tmp_path / "replay"), env=PENDULUM | option))
+    with raises_naming(ReplayFileError, *map(str, *option.items()), "{}"):
+        check_recorded_steps(_loading(str(tmp_path / "replay"), replay={"other_env": True}))
+
+
+@pytest.mark.parametrize(
     ("algorithm", "env", "changes"),
     [
         ("r2d2", "CartPole-v1", {"offline": True, "updates_per_iteration": 1}),
