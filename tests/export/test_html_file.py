@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -9,13 +10,16 @@ import subprocess
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from evorl.envs import create_env
-from evorl.export.artifacts import export_policy
-from evorl.export.html_file import node_command
+from evorl.envs.space import Box
+from evorl.export.artifacts import about, export_policy
+from evorl.export.html_file import html_text, node_command
 from evorl.export.parity import ParityError
+from evorl.export.portable_policy import Port
 from tests.support.errors import raises_naming
 from tests.support.portable import stored
 
@@ -33,6 +37,18 @@ const told = STARTS.map(start => {
   return seen;
 });
 console.log(JSON.stringify(told));
+"""
+
+SHOW = """
+const fs = require("fs"), page = fs.readFileSync(process.argv[1], "utf8"), made = [];
+const element = () => ({style: {}, dataset: {}, parentElement: {}, append(...x) { this.parts = x; },
+  getContext: () => new Proxy({}, {get: () => () => 0, set: () => true})});
+const document = {documentElement: element(), getElementById: element,
+  createElement: () => { const x = element(); made.push(x); return x; }};
+const scripts = page.split(/<script[^>]*>/).slice(1).map(part => part.split("</script>")[0]);
+new Function("document", "getComputedStyle", "setTimeout", scripts.join(";"))(
+  document, () => ({getPropertyValue: () => ""}), () => 0);
+console.log(JSON.stringify(made.flatMap(x => x.parts?.[1]?.step ?? [])));
 """
 
 
@@ -95,6 +111,21 @@ def test_the_environment_in_the_page_is_the_environment(tmp_path: Path) -> None:
     expected = np.asarray(jax.vmap(episode)(jax.random.split(jax.random.key(0), 20))).transpose(1, 0, 2)
     np.testing.assert_allclose(output, expected, atol=1e-5)
     assert output[:, -1, -1].all()
+
+
+def test_sliders_of_integer_observations_move_by_whole_numbers(tmp_path: Path) -> None:
+    made = stored("dqn", tmp_path)
+    whole = dataclasses.replace(
+        made.policy,
+        observations=(Port("obs", (4,), np.dtype(np.int32)),),
+        obs_space=Box(-9, 9, (4,), np.int32),
+        row=lambda obs: (jnp.argmax(obs[:2]).astype(jnp.int32), obs[:2].astype(jnp.float32)),
+    )
+    path = tmp_path / "page.html"
+    path.write_text(html_text(whole, made.env, about(dataclasses.replace(made, policy=whole)), ""))
+    done = subprocess.run([node(), "-e", SHOW, path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [1, 1, 1, 1]
 
 
 def test_a_browser_plays_it(tmp_path: Path) -> None:
