@@ -142,7 +142,7 @@ class _Writer:
             first = self._view(first, x.shape, [x.shape[i] for i in turned], [steps[i] for i in turned])
             if op == "reduce":
                 return f"reduce((x, y) => {_REDUCE[params['kind']]}, {first}, {size})"
-            return f"best((x, y) => {'x > y' if op == 'argmax' else 'x < y'}, {first}, {size})"
+            return f"best((x, y) => {'x > y' if op == 'argmax' else 'x < y'} || x !== x && y === y, {first}, {size})"
         raise NoRule(f"the policy uses {op}, which format=html does not support, unlike format=onnx, numpy or jax.")
 
     def _alike(self, name: str, shape: Sequence[Any], target: Sequence[Any]) -> str:

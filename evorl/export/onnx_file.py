@@ -225,6 +225,9 @@ class _Writer:
         if op == "reduce":
             return self._reduced(node, x)
         if op in ("argmax", "argmin"):
+            if node.inputs[0].dtype.kind == "f":  # as in JAX, NaN is the extremum: a masked action is never chosen
+                extremum = self.read(np.asarray(np.inf if op == "argmax" else -np.inf, node.inputs[0].dtype))
+                x = self.add("Where", [self.add("IsNaN", [x]), extremum, x])
             index = self.add("ArgMax" if op == "argmax" else "ArgMin", [x], axis=params["axis"], keepdims=0)
             return self.add("Cast", [index], to=self._kind(node.output.dtype))
         if op == "cumsum":

@@ -87,6 +87,10 @@ FUNCTIONS: dict[str, tuple[Callable[[jax.Array], jax.Array], tuple[int, ...]]] =
     "reduced_integers": (reduced_integers, (2, 3, 4)),
     "reduced_axes": (lambda x: x.sum(axis=(0, 2)) + x.max(axis=(0, 2)), (2, 3, 4)),
     "choices": (lambda x: jnp.stack([jnp.argmax(x, axis=0), jnp.argmin(x, axis=0)]).astype(jnp.int32), (3, 4)),
+    "choices_of_nan": (
+        lambda x: jnp.stack([jnp.argmax(jnp.log(x), axis=0), jnp.argmin(jnp.log(x), axis=0)]).astype(jnp.int32),
+        (3, 4),
+    ),
     "moved": (lambda x: jnp.transpose(x, (2, 0, 1))[::-1, :, 1:].reshape(-1), (2, 3, 4)),
     "sliced": (lambda x: jnp.concatenate([x[1:6:2], x[:2], lax.dynamic_slice(x, (3,), (2,))]), (6,)),
     "padded": (lambda x: lax.pad(x, 1.5, ((-1, 2, 0), (1, -2, 0))), (3, 4)),
