@@ -12,7 +12,7 @@ from evorl.envs.gymnasium import make_gymnasium_simulators
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
 from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.options import split_options
-from evorl.envs.space import Discrete
+from evorl.envs.space import Box, Discrete, Space, leaf_spaces
 from evorl.export.stored_policy import LoadedPolicy, StoredPolicy
 
 LIBRARY = "gymnasium"
@@ -53,7 +53,7 @@ def simulators_of(name: str, options: dict[str, Any], render_mode: str) -> HostV
 
 
 def check_fits(stored: StoredPolicy, simulators: HostVectorEnv, name: str) -> None:
-    """Raise ``ValueError`` if a space of ``simulators`` and the policy's differ in shape or, if discrete, in values."""
+    """Raise ``ValueError`` if spaces of the policy and of ``simulators`` differ: in shape, choices or action bounds."""
     ours, theirs = stored.policy, simulators
     for kind, expected, other in (
         ("observations", ours.obs_space, theirs.obs_space),
@@ -61,11 +61,16 @@ def check_fits(stored: StoredPolicy, simulators: HostVectorEnv, name: str) -> No
     ):
         shapes = [jax.tree.map(lambda spec: spec.shape, space.spec) for space in (expected, other)]
         are_choices = any(isinstance(space, Discrete | MultiDiscrete) for space in (expected, other))
-        if shapes[0] != shapes[1] or (are_choices and expected != other):
+        is_other = shapes[0] != shapes[1] or (are_choices and expected != other)
+        if is_other or (kind == "actions" and not all(map(np.allclose, _bounds(expected), _bounds(other)))):
             raise ValueError(
                 f"the policy of {stored.title} does not fit {name}: its {kind} are {expected}, but {name} has {other}. "
                 "Choose another env."
             )
+
+
+def _bounds(space: Space) -> list[np.ndarray]:
+    return [np.stack([box.low, box.high]) for box in leaf_spaces(space) if isinstance(box, Box)]
 
 
 def play_episode(

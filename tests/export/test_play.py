@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from evorl.cli import commands, play
 from evorl.envs.gymnasium import make_gymnasium_simulators
+from evorl.envs.space import Box
 from evorl.export.play import check_fits, environment_of, play_episode, simulators_of
 from evorl.export.stored_policy import LoadedPolicy
 from evorl.runs.folder import RunFolder
@@ -96,6 +98,17 @@ def test_actions_fit_too(tmp_path: Path) -> None:
     with raises_naming(ValueError, "actions are Box"):
         check_fits(other, simulators, "CartPole-v1")
     assert np.asarray(simulators.reset(np.asarray([0], np.uint64))).shape == (1, 4)
+    simulators.close()
+
+
+@pytest.mark.parametrize("bound", [1.0, 2.0])
+def test_bounds_of_actions_fit_too(bound: float, tmp_path: Path) -> None:
+    """A torque of 1 would be half of the largest one of a policy trained with bounds of 1."""
+    simulators: Any = make_gymnasium_simulators("Pendulum-v1", 1)
+    made = stored("sac", tmp_path)
+    other = dataclasses.replace(made, policy=dataclasses.replace(made.policy, action_space=Box(-bound, bound, (1,))))
+    with contextlib.nullcontext() if bound == 2.0 else raises_naming(ValueError, "low=-1.0", "low=-2.0"):
+        check_fits(other, simulators, "Pendulum-v1")
     simulators.close()
 
 
