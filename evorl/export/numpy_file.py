@@ -71,8 +71,9 @@ class Policy:
         self.memory = None
 
     def __call__(self, obs):
-        arrays = dict(zip([port["name"] for port in OBSERVATIONS], _leaves(ABOUT["observation_space"], obs)))
-        arrays = {port["name"]: _typed(arrays[port["name"]], port["dtype"]) for port in OBSERVATIONS}
+        leaves = _leaves(ABOUT["observation_space"], obs)
+        with np.errstate(invalid="ignore"):
+            arrays = {port["name"]: np.asarray(x).astype(port["dtype"]) for port, (_, x) in zip(OBSERVATIONS, leaves)}
         first = OBSERVATIONS[0]
         is_single = arrays[first["name"]].ndim == len(first["shape"]) - 1
         if is_single:
@@ -84,6 +85,9 @@ class Policy:
             if x.shape != shapes[name]:
                 hint = "pass one observation or a batch, and call reset() before a batch of another size."
                 raise ValueError(f"{name} has the shape {x.shape}, expected {shapes[name]}: {hint}")
+        for port, (space, x) in zip(OBSERVATIONS, leaves):
+            if not _is_element(space, x, arrays[port["name"]]):
+                raise ValueError(f"{port['name']} must be of {space!s:.200} ({port['dtype']}), got {x!r:.80}.")
         for name, kind in ABOUT["random"].items():
             draw = self.rng.random if kind == "uniform" else self.rng.standard_normal
             arrays[name] = draw(shapes[name], np.float32)
@@ -100,8 +104,13 @@ OBSERVATIONS = [port for port in INPUTS if port["name"] not in ABOUT["memory"] a
 ACTIONS = @ACTIONS@
 
 
-def _typed(x, dtype):
-    return np.asarray(x).astype(dtype)
+def _is_element(space, given, x):
+    if x.dtype.kind == "f":
+        return True
+    if "low" in space:
+        return np.all(x == given)
+    steps, sizes = x - np.asarray(space.get("start", 0)), np.asarray(space.get("n", space.get("sizes")))
+    return np.all(x == given) and np.all((steps >= 0) & (steps < sizes))
 
 
 def _leaves(space, value):
@@ -109,7 +118,7 @@ def _leaves(space, value):
         return [leaf for name in sorted(space["spaces"]) for leaf in _leaves(space["spaces"][name], value[name])]
     if space["kind"] == "tuple":
         return [leaf for member, item in zip(space["spaces"], value) for leaf in _leaves(member, item)]
-    return [value]
+    return [(space, value)]
 
 
 def _structured(space, arrays):

@@ -16,7 +16,9 @@ from evorl.agent import Agent, AgentState
 from evorl.assembly import workflow_from_config
 from evorl.config.gate import scope
 from evorl.config.values import BEST, seed_choice, short_repr
-from evorl.envs.space import Space
+from evorl.envs.host.answers import changes_values
+from evorl.envs.multi_discrete import MultiDiscrete
+from evorl.envs.space import Discrete, Space, leaf_spaces
 from evorl.envs.vector import VectorEnv
 from evorl.execution.restoration import restore
 from evorl.execution.runtime import prepare_for
@@ -201,11 +203,13 @@ class LoadedPolicy:
         """Return the action for one observation of the environment, or the actions for a batch ``[B, ...]``.
 
         Raises:
-            ValueError: ``obs`` has the wrong structure or shape, or the policy has memory of a different batch size.
+            ValueError: ``obs`` has the wrong structure or shape, a choice that does not exist, or a number that its
+                dtype cannot hold; or the policy has memory of a different batch size.
         """
         try:
-            named = self._policy.arrays_of(obs)
-            arrays = {port.name: np.asarray(named[port.name]).astype(port.dtype) for port in self._policy.observations}
+            named, ports = self._policy.arrays_of(obs), self._policy.observations
+            with np.errstate(invalid="ignore"):  # checked below
+                arrays = {port.name: np.asarray(named[port.name]).astype(port.dtype) for port in ports}
         except (LookupError, TypeError, ValueError) as error:
             shapes = f"arrays of the shapes {jax.tree.map(lambda x: list(x.shape), self.obs_space.spec)}"
             raise ValueError(f"obs must be {shapes}, or a batch of them, got {short_repr(obs)}.") from error
@@ -213,13 +217,16 @@ class LoadedPolicy:
         is_single = arrays[first.name].ndim == len(first.shape)
         if is_single:
             arrays = {name: x[None] for name, x in arrays.items()}
-        for port in self._policy.observations:
+        for port, space in zip(self._policy.observations, leaf_spaces(self.obs_space), strict=True):
             if arrays[port.name].shape[1:] != port.shape:
                 shape = list(arrays[port.name].shape)
                 raise ValueError(
                     f"{port.name} has the shape {shape[1:] if is_single else shape}: pass one observation, of shape "
                     f"{list(port.shape)}, or a batch of observations."
                 )
+            is_outside = isinstance(space, Discrete | MultiDiscrete) and not np.all(space.contains(arrays[port.name]))
+            if is_outside or changes_values(np.asarray(named[port.name]), port.dtype):
+                raise ValueError(f"{port.name} must be of {space} ({port.dtype}), got {short_repr(named[port.name])}.")
         num_rows = len(arrays[first.name])
         if self._memory is None:
             self._memory = self._policy.initial_memory(num_rows)

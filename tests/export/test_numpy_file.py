@@ -79,3 +79,17 @@ def test_a_batch_of_another_size_needs_a_reset(tmp_path: Path) -> None:
     with raises_naming(ValueError, "obs has the shape (4, 1)"):
         policy(np.zeros((4, 1)))
     assert len(policy(obs)) == 3, "a rejected observation leaves no memory"
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [("kind", 0), ("kind", 4), ("kind", 1.5), ("kind", np.nan), ("grid", -3), ("eye", 0.5), ("eye", 300), ("eye", -1)],
+)
+def test_an_observation_that_its_space_or_dtype_lacks_is_an_error(entry: str, value: float, tmp_path: Path) -> None:
+    module, _ = module_of("choices", tmp_path)
+    valid = {"kind": 1, "grid": [[0, -2], [4, 0]], "eye": np.full((2, 2), 255.0)}  # whole floats can be converted
+    wrong = valid | {entry: np.full(np.shape(valid[entry]), value)}
+    for policy in (module["Policy"](), LoadedPolicy(stored("choices", tmp_path).policy)):
+        policy(valid)
+        with raises_naming(ValueError, f"obs_{entry}", str(value)):
+            policy(wrong)
