@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
@@ -126,8 +125,6 @@ class Agent(PyTreeNode):
         fields = completed(
             cls, {name: value for name, value in config.items() if name not in part_values}, where="agent"
         )
-        built = {f.name for f in dataclasses.fields(cls) if f.metadata.get("built")}
-        fields = {name: value for name, value in fields.items() if name in config or name not in built}
         return {**completed(parts, part_values, cls.part_settings, "agent"), **fields}
 
     @abstractmethod

@@ -50,9 +50,15 @@ def test_only_agents_with_categorical_values_have_a_support() -> None:
         assert ("support_low" in settings) == ("support_high" in settings) == is_categorical, agent
 
 
+def test_completed_settings_have_an_effect() -> None:
+    for agent in shipped_agents():
+        inert = {field.name for field in dataclasses.fields(agent) if not field.metadata.get("setting", True)}
+        assert not inert & agent.complete_config().keys(), agent
+
+
 @pytest.mark.parametrize("agent", [IQLAgent, PQNContinuousAgent, RecurrentSACAgent, TQCAgent])
 def test_a_setting_without_effect_is_refused(agent: type[Agent]) -> None:
-    """Its default is accepted, because stored configs contain it."""
+    """Its default is accepted, because the stored configs of earlier versions contain it."""
     env = create_env("Pendulum-v1", parallel=1)
     agent.from_config({"support_low": -10}, env)
     with raises_naming(ValueError, "agent.support_low=-5", "no effect", "remove"):

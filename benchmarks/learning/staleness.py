@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,7 @@ from benchmarks.learning.task import LearningTask
 from benchmarks.learning.training import overrides_of
 from evorl.assembly import complete_config, workflow_class
 from evorl.cli.composition import compose_config
-from evorl.config.values import plain
+from evorl.config.values import field_types, plain
 from evorl.runs.spec import RunSpec
 
 # Keys that depend on the machine or the output, and the seeds, whose number each row shows.
@@ -27,6 +28,7 @@ def staleness(task: LearningTask, result: Mapping[str, Any]) -> str | None:
     Results without ``config`` or ``commit`` never count. The reason depends on their overrides; no config is composed.
     Trainings that were stopped long before the limit of the task's threshold do not count either. A setting that did
     not exist when the result was recorded must have its default value now, also in nested configs (``inner`` of PBT).
+    An agent's setting that is a setting no longer must have been recorded with its default.
     """
     if "config" not in result or "commit" not in result:
         return OLD if _same_overrides(task, result) else "its overrides differ"
@@ -55,8 +57,15 @@ def composed(task: LearningTask, num_seeds: int = 5) -> dict[str, Any]:
 
 @functools.cache
 def _defaults(workflow: str) -> dict[str, Any]:
-    """Return the settings of a run and of a workflow class with their defaults."""
-    return _compared(RunSpec().as_config() | complete_config(workflow_class(workflow), {}))
+    """Return the settings of a run and of a workflow class with their defaults.
+
+    They include fields of the agent that only earlier versions recorded as settings, although they have no effect.
+    """
+    cls = workflow_class(workflow)
+    config = RunSpec().as_config() | complete_config(cls, {})
+    fields = dataclasses.fields(field_types(cls)["agent"]) if "agent" in config else ()
+    inert = {field.name: field.default for field in fields if not field.metadata.get("setting", True)}
+    return _compared(config | ({"agent": config["agent"] | inert} if inert else {}))
 
 
 def _compared(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,7 +85,7 @@ def _differing(recorded: Any, now: Any, defaults: Any, path: str = "") -> Iterat
         for key in sorted({*recorded, *now}):
             default = defaults.get(key) if isinstance(defaults, dict) else None
             before = recorded.get(key) if key in recorded else default
-            yield from _differing(before, now.get(key), default, f"{path}.{key}" if path else key)
+            yield from _differing(before, now.get(key, default), default, f"{path}.{key}" if path else key)
     elif recorded != now or isinstance(recorded, bool) != isinstance(now, bool):
         yield f"`{path}` {_short(recorded)}, now {_short(now)}"
 

@@ -35,8 +35,8 @@ class PolicyAgent(Agent):
     """
 
     policy_network: nn.Module = pytree_field(static=True)
-    discrete: bool = pytree_field(default=False, metadata={"built": True})
-    bounded: tuple[bool, ...] = pytree_field(static=True, default=(), metadata={"built": True})
+    discrete: bool = pytree_field(default=False, setting=False)
+    bounded: tuple[bool, ...] = pytree_field(static=True, default=(), setting=False)
     policy_obs_key: str | None = None
 
     part_settings: ClassVar[PyTreeNode] = NetworkSettings(TorsoSettings(torso=(16, 16), orthogonal=False))

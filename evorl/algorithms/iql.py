@@ -49,8 +49,8 @@ class IQLAgent(CriticEnsembleAgent):
     """
 
     value_network: nn.Module = pytree_field(static=True, kw_only=True)
-    discrete: bool = pytree_field(default=False, metadata={"built": True})
-    bounded: tuple[bool, ...] = pytree_field(static=True, default=(), metadata={"built": True})
+    discrete: bool = pytree_field(default=False, setting=False)
+    bounded: tuple[bool, ...] = pytree_field(static=True, default=(), setting=False)
     expectile: Annotated[float, Within("(0, 1)")] = 0.7
     advantage_scale: Annotated[float, Within("[0, inf)")] = 3.0
     greatest_weight: Annotated[float, Within("(0, inf)")] = 100.0

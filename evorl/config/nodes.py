@@ -251,5 +251,5 @@ def plain_value(value: Any, names: Mapping[str, Any] | None = None) -> Any:
 
 
 def _fields(cls: type[PyTreeNode]) -> tuple[dataclasses.Field, ...]:
-    """Return the fields that are constructor arguments; derived fields are not settings."""
-    return tuple(field for field in dataclasses.fields(cls) if field.init)
+    """Return the fields that are settings: constructor arguments that configs may set."""
+    return tuple(field for field in dataclasses.fields(cls) if field.init and field.metadata.get("setting", True))

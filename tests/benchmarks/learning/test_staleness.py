@@ -56,6 +56,15 @@ def test_a_new_setting_of_a_config_in_a_config_counts_with_its_default_only():
     assert "inner.optimizer.learning_rate" in staleness(sweep, recorded)
 
 
+def test_an_inherited_field_that_was_a_setting_counts_with_its_default_only():
+    tqc = dataclasses.replace(TASK, overrides=("agent=tqc", "env=pendulum"))
+    recorded = json.loads(json.dumps(result(config=composed(tqc), overrides=overrides_of(tqc, 5))))
+    recorded["config"]["agent"] |= {"support_low": -10.0, "support_high": 10.0}
+    assert staleness(tqc, recorded) is None
+    recorded["config"]["agent"]["support_low"] = -20.0
+    assert "agent.support_low" in staleness(tqc, recorded)
+
+
 def test_a_setting_that_is_gone_is_stale(recorded):
     recorded["config"] = {**composed(TASK), "old_option": 1}
     assert "old_option" in staleness(TASK, recorded)
