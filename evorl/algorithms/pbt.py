@@ -7,7 +7,7 @@ generation the worst members copy states and hyperparameters of the best, and pe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -86,7 +86,7 @@ class PBTWorkflow(Workflow[PopulationState]):
     history_length: int = 1000
 
     optional_metrics: ClassVar[tuple[str, ...]] = SCORE_METRICS  # NaN until the first episode ends
-    latest_metrics: ClassVar[tuple[str, ...]] = ("hyper_parameter",)  # of the best member
+    latest_metrics: ClassVar[Any] = property(lambda self: (*self.inner.latest_metrics, "hyper_parameter"))
     foreign_keys: ClassVar[tuple[str, ...]] = ("agent", "discount", "num_envs", "autoreset_mode")
 
     def __post_init__(self) -> None:
@@ -176,9 +176,9 @@ class PBTWorkflow(Workflow[PopulationState]):
         rows = collectives.local_indices(self.pop_size, MEMBER_AXIS)
         members = state.members | state.shared | {"hyper_parameters": state.hyper_parameters[rows]}
         members.iterations = state.iterations.times(count := self.iterations_per_generation)
-        optional, step = self.inner.optional_metrics, self._step_of_member
-        losses = loss_names(self.inner)
-        metrics, members = train_side_by_side(step, members, state.shared, count, optional, losses)
+        of_inner = (self.inner.optional_metrics, loss_names(self.inner))
+        latest, step = self.inner.latest_metrics, self._step_of_member
+        metrics, members = train_side_by_side(step, members, state.shared, count, *of_inner, latest=latest)
         faults = take_faults(metrics, self.inner.timesteps_per_iteration // self.inner.env.num_envs)
         if self.score == "evaluation":
             scores = side_by_side(self._evaluation_of_member, members, tuple(state.shared)).episode_return

@@ -30,6 +30,8 @@ def train_side_by_side(
     num_iterations: int,
     optional_metrics: Collection[str] = (),
     losses: Collection[str] = (),
+    *,
+    latest: Collection[str] = (),
 ) -> tuple[PyTreeDict, State]:
     """Run iterations of all members in parallel.
 
@@ -40,6 +42,7 @@ def train_side_by_side(
         num_iterations: number of iterations.
         optional_metrics: metrics that may be NaN because they have no value yet.
         losses: metrics that are means over the updates of an iteration, whose number is ``updates``.
+        latest: metrics whose last value counts, see ``Workflow.latest_metrics``.
 
     Returns:
         Metrics ``[P]``, averaged over the iterations, and ``losses`` over their updates; the new state of the members.
@@ -58,6 +61,7 @@ def train_side_by_side(
     if "updates" in metrics:
         weights = metrics.updates / jnp.maximum(jnp.sum(metrics.updates, axis=0), 1.0)
         means |= {name: jnp.sum(metrics[name] * weights, axis=0) for name in losses if name in metrics}
+    means |= {name: values[-1] for name, values in metrics.items() if name.partition("/")[0] in latest}
     return means | faults, members
 
 

@@ -274,12 +274,14 @@ def test_members_whose_iterations_differ_in_length() -> None:
         "agent": {"network": {"torso": [4]}},
     }
     space = {"optimizer.noise_std_schedule.decay": {"low": 0.9, "high": 1.0}}
-    given = {"inner": part, "search_space": space, "generation_interval": 2 * 4 * 10}
+    given = {"inner": part, "search_space": space, "generation_interval": 2 * 4 * 10, "exploit": False}
     workflow = pbt(**given)
     assert (workflow.timesteps_per_iteration, workflow.iterations_per_generation) == (0, 2)
     metrics, state = workflow.step(workflow.init(SEED))
     assert metrics.timesteps == 4 * 2 * 4 * 10 == metrics.episodes.length_sum
     assert state.members.timesteps.low.tolist() == [2 * 4 * 10] * 4
+    np.testing.assert_allclose(metrics.best_fitness, state.members.best.fitness.mean(), rtol=1e-6)
+    assert {"best_fitness", "hyper_parameter"} <= set(workflow.latest_metrics)
     assert len(workflow.charts(state)["schedule"].columns["generation"]) == 4
     assert pbt(**given | {"generation_interval": 1}).iterations_per_generation == 1
 

@@ -69,6 +69,17 @@ def test_losses_of_a_generation_are_averaged_over_the_updates() -> None:
     np.testing.assert_allclose(metrics.updates, [0.75, 0.75, 0.0])
 
 
+def test_metrics_of_the_state_are_those_after_the_generation() -> None:
+    def step(state: State) -> tuple[PyTreeDict, State]:
+        metrics, state = _one_step(state)
+        return metrics | {"best": state.total, "best/return": state.total, "bests": state.total}, state
+
+    metrics, _ = train_side_by_side(step, _members(), (), 4, latest=("best",))
+    for name in ("best", "best/return"):
+        np.testing.assert_allclose(metrics[name], 4 * STEP)
+    np.testing.assert_allclose(metrics.bests, 2.5 * STEP)
+
+
 def test_side_by_side_shares_the_counter() -> None:
     sums = side_by_side(lambda state: state.step + state.iterations.low, _members(), ())
     np.testing.assert_array_equal(sums, STEP + 5)
