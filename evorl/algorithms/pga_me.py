@@ -51,6 +51,15 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
                 f"gradient_share={self.gradient_share} of pop_size={self.pop_size} is fewer than 2 offspring, one of "
                 "which is the learner's own policy: increase gradient_share or pop_size."
             )
+        projections = {
+            "variation": self.variation.projection,
+            "policy_optimizer": self.policy_optimizer.projection,
+            # A custom learner may name its optimizer differently.
+            "learner.actor_optimizer": getattr(self.learner, "actor_optimizer", self.policy_optimizer).projection,
+        }
+        if len(set(projections.values())) > 1:
+            settings = " ".join(f"{name}.projection={value or 'null'}" for name, value in projections.items())
+            raise ValueError(f"{settings}: policies would have weights of different norms. Set all to the same value.")
         require_room_for(self.max_timesteps_per_iteration, self.learner)
 
     @property

@@ -52,6 +52,17 @@ def _with_learner(**changes: Any) -> dict[str, Any]:
     return {"learner": {**TestContract.SMALL["learner"], **changes}}
 
 
+def test_all_policies_are_projected() -> None:
+    projection = {"projection": "unit_norm"}
+    settings = {"variation": projection, "policy_optimizer": projection}
+    workflow = pga_me(**settings, **_with_learner(actor_optimizer=projection))
+    _, state = workflow.step(workflow.init(SEED))
+    kernels = [x for path, x in arrays(state.population).items() if path.endswith("kernel']")]
+    assert kernels
+    for kernel in kernels:
+        np.testing.assert_allclose(np.linalg.norm(kernel, axis=-2), 1.0, rtol=1e-5)
+
+
 def test_every_transition_of_a_generation_is_stored() -> None:
     workflow = pga_me()
     state = workflow.init(SEED)
@@ -174,6 +185,15 @@ def test_walks_are_found_by_gradients_too() -> None:
         (_with_learner(env={"name": "Pendulum-v1"}), ("learner.env", "whole run")),
         (_with_learner(batch_sise=3), ("batch_sise", "'batch_size'")),
         ({"agent": {"network": {}}}, ("learner.agent",)),
+        (
+            _with_learner(actor_optimizer={"projection": "unit_norm"}),
+            ("learner.actor_optimizer.projection=unit_norm", "variation.projection=null", "norms"),
+        ),
+        ({"variation": {"projection": "unit_norm"}}, ("variation.projection=unit_norm", "policy_optimizer", "same")),
+        (
+            {"variation": {"projection": "unit_norm"}, **_with_learner(actor_optimizer={"projection": "unit_norm"})},
+            ("policy_optimizer.projection=null",),
+        ),
     ],
 )
 def test_what_cannot_work_is_refused(changes: dict[str, Any], parts: tuple[str, ...]) -> None:
