@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from evorl.agents.critic_ensemble import update_part
+from evorl.ops.trees import copied
 from evorl.types import PyTreeDict
 from tests.support.small_workflows import (
     BATCH_RENORM,
@@ -78,6 +79,21 @@ def test_a_constant_temperature_is_the_setting(algorithm: str) -> None:
     np.testing.assert_allclose(other_actor_loss - actor_loss, -1.8 * entropy, rtol=1e-3)
     assert not np.allclose(other_critic_loss, critic_loss, rtol=1e-3)
     assert float(shown) == 2.0
+
+
+def test_targets_of_sequences_have_the_constant_temperature_of_the_setting() -> None:
+    fixed = {**contract_of("recurrent_sac").SMALL["agent"], "adaptive_temperature": False}
+    workflow = small("recurrent_sac", "Pendulum-v1", agent=fixed)
+    state = workflow.init(0)
+    for _ in range(6):
+        metrics, state = workflow.step(state)
+    assert metrics.updates > 0
+    params = state.agent_state.params.replace(log_temperature=jnp.float32(2.0))
+    states = (state, state.replace(agent_state=state.agent_state.replace(params=params)))
+    loss, same = (float(workflow.step(copied(x))[0].critic_loss) for x in states)
+    assert same == loss
+    other = workflow.replace(agent=workflow.agent.replace(temperature=2.0))
+    assert abs(float(other.step(copied(state))[0].critic_loss) - loss) > 0.01
 
 
 def test_a_part_is_updated_alone() -> None:
