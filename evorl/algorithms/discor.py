@@ -94,7 +94,7 @@ class DisCorAgent(SACAgent):
         targets = jax.lax.stop_gradient(jnp.abs(td_errors) + next_errors)
         loss = squared_error(errors, targets).mean(axis=-1).sum()
         # Errors are magnitudes: clamp negative outputs of the network, so that the temperature stays positive.
-        return 0.5 * loss, PyTreeDict(error_loss=loss, errors=jnp.maximum(errors, 0.0).mean(axis=-1))
+        return 0.5 * loss, PyTreeDict(error_loss=loss, errors=jnp.maximum(errors, 1e-6).mean(axis=-1))
 
 
 class DisCorWorkflow(SACWorkflow):

@@ -115,6 +115,22 @@ def test_an_update_weighs_learns_errors_and_follows() -> None:
         assert_close(last[f"target_{name}"], target, 1e-6)
 
 
+def test_weights_are_finite_after_only_negative_errors() -> None:
+    """With a Polyak step size of 1, the temperature is that of the last batch, in which all outputs may be negative."""
+    workflow = small("discor", "Pendulum-v1", tau=1.0)
+    state, batch = workflow.init(0), transitions(workflow.env, 6)
+    agent_state, opt_state = state.agent_state, state.opt_state
+    params = jax.tree.map(jnp.copy, agent_state.params)
+    for name in ("error", "target_error"):
+        head = params[name]["params"]["members"]["head"]
+        head["bias"] -= 10.0
+    agent_state, update = agent_state.replace(params=params), jax.jit(workflow.update_critics)
+    for _ in range(2):
+        agent_state, opt_state, losses = update(agent_state, opt_state, batch, KEYS, jnp.float32(0.0))
+        assert np.isfinite(losses.critic_loss)
+    assert (np.asarray(agent_state.params.error_temperature) > 0.0).all()
+
+
 def test_networks_of_errors_may_be_deeper() -> None:
     agent, _, _ = _agent("Pendulum-v1", error_network={"torso": [8, 4]})
     assert [len(n.torso.layers) for n in (agent.policy_network, agent.critic_network, agent.error_network)] == [1, 1, 2]
