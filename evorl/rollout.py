@@ -123,8 +123,7 @@ def transition_after(
     extras = _acting_extras(env_state)
     if extras:
         starts = next_state.done | next_state.info.get("is_reset_step", False)
-        after = zeros_where(starts, policy_extras.pop("recurrent_state"))
-        next_state = next_state.replace(_internal=next_state._internal | {_RECURRENT_STATE: after})
+        next_state = _remembering(next_state, zeros_where(starts, policy_extras.pop("recurrent_state")))
     env_extras = PyTreeDict({name: next_state.info[name] for name in env_extra_fields})
     transition = SampleBatch(
         obs=env_state.obs,
@@ -186,7 +185,12 @@ def with_recurrent_state(env_state: EnvState, agent_state: AgentState) -> EnvSta
         return env_state
     rows = env_state.done.shape
     fresh = jax.tree.map(lambda x: jnp.zeros((*rows, *x.shape), x.dtype), agent_state.recurrent_state)
-    return env_state.replace(_internal=env_state._internal | {_RECURRENT_STATE: fresh})
+    return _remembering(env_state, fresh)
+
+
+def _remembering(env_state: EnvState, recurrent_state: Any) -> EnvState:
+    """Return the environment state with this recurrent state of the agent, leaves ``[B, ...]``."""
+    return env_state.replace(_internal=env_state._internal | {_RECURRENT_STATE: recurrent_state})
 
 
 def recurrent_state_of(env_state: EnvState) -> Any:
@@ -197,10 +201,7 @@ def recurrent_state_of(env_state: EnvState) -> Any:
 def with_fresh_recurrent_state(env_state: EnvState, where: jax.Array) -> EnvState:
     """Return the environment state with a recurrent state of zeros in the rows where ``where`` is True."""
     recurrent_state = recurrent_state_of(env_state)
-    if recurrent_state is None:
-        return env_state
-    fresh = {_RECURRENT_STATE: zeros_where(where, recurrent_state)}
-    return env_state.replace(_internal=env_state._internal | fresh)
+    return env_state if recurrent_state is None else _remembering(env_state, zeros_where(where, recurrent_state))
 
 
 def without_recurrent_state(env_state: EnvState) -> EnvState:
