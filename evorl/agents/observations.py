@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from evorl.agent import AgentState
 from evorl.config.names import no_such
 from evorl.envs.space import ACTION_MASK, GOAL_KEYS, Space
-from evorl.ops.normalization import as_float, normalize
+from evorl.ops.normalization import normalize
+from evorl.ops.trees import as_float
 from evorl.types import Observation, PyTreeDict
 
 # Settings that name the entry of an observation to read; a run has only some of them.

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.networks.layers import dense, float32_outputs
-from evorl.ops.normalization import as_float
+from evorl.ops.trees import as_float
 from evorl.types import Observation, Params
 
 

@@ -137,12 +137,6 @@ def _with_groups(
     )
 
 
-def as_float(x: jax.typing.ArrayLike) -> jax.Array:
-    """Convert to float32: pixels (uint8) are scaled to [0, 1], other integers and bools are cast."""
-    x = jnp.asarray(x)
-    return x.astype(jnp.float32) / 255.0 if x.dtype == jnp.uint8 else x.astype(jnp.float32)
-
-
 def normalize(statistics: RunningStatistics, obs: Observation, clip: jax.Array | float = 10.0) -> Observation:
     """Return ``clip((obs - mean) / std, -clip, clip)`` in float32; if ``count`` is 0, return ``as_float(obs)``."""
 

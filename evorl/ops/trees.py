@@ -55,6 +55,12 @@ def split_leading_axis(tree: Tree, *sizes: int) -> Tree:
     return jax.tree.map(split, tree)
 
 
+def as_float(x: jax.typing.ArrayLike) -> jax.Array:
+    """Convert to float32: pixels (uint8) are scaled to [0, 1], other integers and bools are cast."""
+    x = jnp.asarray(x)
+    return x.astype(jnp.float32) / 255.0 if x.dtype == jnp.uint8 else x.astype(jnp.float32)
+
+
 def shape_and_dtype(shape: Sequence[int], dtype: Any) -> jax.ShapeDtypeStruct:
     """Return shape and dtype as JAX stores them: without x64, 64-bit types become 32-bit types, without a warning."""
     return jax.ShapeDtypeStruct(tuple(shape), jax.dtypes.canonicalize_dtype(dtype))

@@ -8,7 +8,7 @@ import pytest
 from evorl.networks.heads import PolicyNetwork, ValueNetwork, network_input
 from evorl.networks.q_networks import EnsembleQNetwork, QNetwork
 from evorl.networks.torsos import build_torso, dense_torso
-from evorl.ops.normalization import as_float
+from evorl.ops.trees import as_float
 from evorl.types import PyTreeDict
 from tests.support.errors import raises_naming
 

@@ -20,7 +20,7 @@ from evorl.envs.wrapped_row import WrappedRow
 from evorl.envs.wrappers import ObsFlattenWrapper
 from evorl.envs.wrappers.encoding import ChannelsLastWrapper, decoded, encoded, encoded_space, has_choices
 from evorl.envs.wrappers.goal import GoalWrapper
-from evorl.ops.normalization import as_float
+from evorl.ops.trees import as_float
 from evorl.types import PyTreeDict
 from tests.envs.wrappers.test_observation import Showing
 from tests.support.errors import raises_naming
