@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.ops.collectives import max_over_shards, sum_shards
-from evorl.ops.trees import finite_rows, zeros_where
+from evorl.ops.trees import as_float, finite_rows, zeros_where
 from evorl.types import Observation, PyTreeData
 
 # Largest exact float32 count. Beyond it, the statistics reflect about this many most recent observations.
