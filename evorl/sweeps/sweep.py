@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Mapping, Sequence
@@ -39,6 +40,7 @@ from evorl.sweeps.sweep_table import RETURN, Returns, write_evaluations, write_s
 from evorl.training.start import RunStart, Trained
 from evorl.types import PyTreeDict
 from evorl.workflows.side_by_side import SideBySideWorkflow
+from evorl.workflows.workflow import Workflow
 
 
 def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
@@ -125,14 +127,21 @@ def sweep_groups(spec: RunSpec, is_new: bool = True) -> tuple[SweepSettings, lis
         _refuse_what_has_no_effect(sweep.over, spec)
     prepare_for(spec)
     settings = sweep.settings(spec.seed)
-    try:
-        groups = list(grouped(settings, lambda setting: workflow_from_config(spec_of(spec, setting).workflow_config())))
-    except ValueError as error:
-        if any(isinstance(values, Mapping) and isinstance(values["low"], int) for values in sweep.over.values()):
-            raise ValueError(f"{error} A range also samples non-integers: list the values.") from error
-        raise
+    with contextlib.ExitStack() as built:  # closes simulators on the host, which are rejected; others hold nothing
+
+        def build(setting: Mapping[str, Any]) -> Workflow:
+            config = spec_of(spec, setting).workflow_config()
+            return built.enter_context(contextlib.closing(workflow_from_config(config)))
+
+        try:
+            groups = list(grouped(settings, build))
+        except ValueError as error:
+            if any(isinstance(values, Mapping) and isinstance(values["low"], int) for values in sweep.over.values()):
+                raise ValueError(f"{error} A range also samples non-integers: list the values.") from error
+            raise
+        for group in groups:
+            SideBySideWorkflow.of(group.workflow, group.paths, group.numbers[:1], [0])  # raises for such simulators
     for group in groups:
-        SideBySideWorkflow.of(group.workflow, group.paths, group.numbers[:1], [0])  # raises for simulators on the host
         if is_new and not group.workflow.timesteps_per_iteration and (sweep.at_once or 1) > 1:
             raise ValueError(
                 f"sweep.at_once={sweep.at_once}: in this algorithm, the steps per iteration vary, and settings trained "

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from evorl.envs.host.simulators import Simulators
 from evorl.runs.files import RunFolderError
 from evorl.sweeps.grouping import Group
 from evorl.sweeps.sweep import sweep_groups
@@ -50,6 +51,18 @@ def test_simulators_on_the_host_are_refused_before_a_folder_is_created() -> None
     spec = spec_of("agent=ppo", "env=gymnasium/CartPole-v1", "sweep={discount: [0.9,0.99]}")
     with raises_naming(ValueError, "one compiled program", "outside JAX", "-m"):
         sweep_groups(spec)
+
+
+@pytest.mark.parametrize("second", ["0.99", "-1"])
+def test_simulators_of_a_rejected_sweep_are_closed(second: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Simulators] = []
+    init = Simulators.__init__
+    monkeypatch.setattr(Simulators, "__init__", lambda self, *args: made.append(self) or init(self, *args))
+    space = f"sweep={{rollout_length: [8,16], gae_lambda: [0.9,{second}]}}"
+    with pytest.raises(ValueError) as error:  # as in a notebook, its traceback refers to the workflows
+        sweep_groups(spec_of("agent=ppo", "env=gymnasium/CartPole-v1", "num_envs=2", space))
+    assert made, error
+    assert not any(simulators._live for simulators in made), error
 
 
 def test_no_more_settings_than_requested_are_trained_in_parallel() -> None:
