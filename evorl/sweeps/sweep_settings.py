@@ -46,8 +46,8 @@ class Halving(PyTreeNode):
 
     def rungs(self, total_timesteps: float, interval: int) -> list[float]:
         """Return the steps at which settings are selected, at evaluations every ``interval`` steps, and the total."""
-        rungs, at = [], self.first
-        while at < total_timesteps and (rung := interval * max(1, round(at / interval))) < total_timesteps:
+        rungs, at = [], max(self.first, interval)  # before the first evaluation, all rungs would be the same
+        while at < total_timesteps and (rung := interval * round(at / interval)) < total_timesteps:
             rungs.append(rung)
             at *= self.factor
         return [*rungs, total_timesteps]

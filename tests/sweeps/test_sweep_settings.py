@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evorl.sweeps.sweep_settings import Halving, SweepSettings
 from tests.support.errors import raises_naming
@@ -36,9 +40,16 @@ def test_rounds_of_halving() -> None:
     assert halving.rungs(10_000, 500) == [1000, 3000, 9000, 10_000]
     assert halving.rungs(10_000, 992) == [992, 2976, 8928, 10_000]
     assert halving.rungs(8000, 1008) == [1008, 3024, 8000]
-    assert halving.rungs(10_000, 4000) == [4000, 4000, 8000, 10_000]  # a round has at least one evaluation
+    assert halving.rungs(20_000, 4000) == [4000, 12_000, 20_000]  # a round has at least one evaluation
     assert halving.rungs(1000, 500) == [1000]
     assert [halving.num_left(n) for n in (27, 10, 2)] == [9, 3, 1]
+
+
+@given(st.floats(0.1, 100.0), st.integers(2, 4), st.integers(1, 50), st.integers(50, 1000))
+def test_every_round_of_halving_trains_further(first: float, factor: int, interval: int, total: int) -> None:
+    rungs = Halving(first, factor).rungs(total, interval)
+    assert rungs[-1] == total
+    assert all(later > earlier and earlier % interval == 0 for earlier, later in itertools.pairwise(rungs))
 
 
 @pytest.mark.parametrize(
