@@ -18,11 +18,12 @@ BESIDE_THE_STATE = 2.0  # first estimate of the memory of an iteration, as a mul
 
 def settings_at_once(
     make_rows: Callable[[int], SideBySideWorkflow], num_settings: int, memory: float | None = None
-) -> int:
-    """Return the number of settings to train in parallel: an even split into the fewest parts that fit in memory.
+) -> tuple[int, float]:
+    """Return the number of settings to train in parallel, and the largest number, including padding, that fits.
 
-    The number is estimated from the size of the state, then checked by compiling the program of that many settings. If
-    the program needs too much memory, the number is reduced in proportion.
+    The first number is an even split into the fewest parts that fit. It is estimated from the size of the state, then
+    checked by compiling the program of that many settings. If the program needs too much memory, the number is reduced
+    in proportion.
 
     Args:
         make_rows: returns the workflow of the first ``n`` settings.
@@ -31,15 +32,15 @@ def settings_at_once(
     """
     total = memory or SHARE * (available_bytes() or math.inf)
     if total == math.inf:
-        return num_settings
+        return num_settings, math.inf
     free = max(total - (process_peak_bytes() if on_cpu() else 0), 0.0)  # an accelerator has its own memory
     of_one = BESIDE_THE_STATE * _state_bytes(make_rows(1))
     count = evenly(num_settings, int(free / of_one))
     compiled = programs.lowered_training(rows := make_rows(count), jax.random.key(0)).compile()
     needed = program_bytes(compiled, rows.execution.num_devices)
-    if needed is not None and needed > free:
-        count = evenly(num_settings, int(count * free / needed))
-    return count
+    most = free / of_one if needed is None else count * free / needed
+    # Several accelerators that share padded rows need less memory each; the devices of a CPU share its memory.
+    return min(count, evenly(num_settings, int(most))), most if on_cpu() else math.inf
 
 
 def _state_bytes(rows: SideBySideWorkflow) -> int:

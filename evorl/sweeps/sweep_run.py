@@ -73,7 +73,7 @@ class SweepRun:
         file = RowFile(self.folder / _AT_ONCE)
         stored = file.lines()
         if not stored or self.settings.at_once is not None:
-            computed = tuple(self._for_all_devices(group, self._at_once(group)) for group in self.groups)
+            computed = tuple(map(self._at_once, self.groups))
             if not stored:
                 return computed
             if list(map(str, computed)) != stored:
@@ -86,13 +86,10 @@ class SweepRun:
             raise file.damaged(f"expected {len(most)} lines, each with an integer from 1 to {max(most)}")
         return tuple(map(int, stored))
 
-    def _for_all_devices(self, group: Group, count: int) -> int:
-        """Return ``count``, or slightly more if only then several devices can share the rows evenly."""
+    def _for_all_devices(self, group: Group, count: int, limit: float) -> int:
+        """Return ``count``, or more up to ``limit`` if only then several devices can share the rows evenly."""
         is_alone = count * self.num_seeds == 1 or not group.workflow.timesteps_per_iteration
-        # If all settings are in one part, additional rows are only padding.
-        limit = None if count == len(group.members) else self.settings.at_once
-        most = MAX_IDLE if limit is None else min(MAX_IDLE, limit - count)
-        for more in range(1 if is_alone else most + 1):
+        for more in range(1 if is_alone else int(min(MAX_IDLE, limit - count)) + 1):
             repeated = [min(index, len(group.members) - 1) for index in range(count + more)]
             if self.rows(group, repeated).execution.num_devices > 1:
                 return count + more
@@ -106,9 +103,11 @@ class SweepRun:
             rounds = len(rungs_of(group, self.settings.halving)) - 1
             of_the_last = num_settings // self.settings.halving.factor**rounds
             num_settings = min(num_settings, max(of_the_last, math.ceil(FEW_ROWS / self.num_seeds)))
-        if self.settings.at_once is not None:
-            return evenly(num_settings, self.settings.at_once)
-        return settings_at_once(lambda n: self.rows(group, range(n)), num_settings, self.settings.memory)
+        if (limit := self.settings.at_once) is None:
+            count, limit = settings_at_once(lambda n: self.rows(group, range(n)), num_settings, self.settings.memory)
+        elif (count := evenly(num_settings, limit)) == len(group.members):
+            limit = math.inf  # all settings are in one part: additional rows are only padding
+        return self._for_all_devices(group, count, limit)
 
     def rows(self, group: Group, indices: Sequence[int]) -> SideBySideWorkflow:
         """Return the workflow of the settings at these positions in a group, with a row per setting and seed."""

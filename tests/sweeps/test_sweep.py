@@ -185,12 +185,12 @@ def test_a_resumed_sweep_keeps_its_parts_on_a_machine_with_other_memory(
 
     for path, next_count in ((tmp_path / "whole", at_once), (tmp_path / "stopped", resumed)):
         with monkeypatch.context() as context:
-            context.setattr("evorl.sweeps.sweep_run.settings_at_once", lambda *_: at_once)
+            context.setattr("evorl.sweeps.sweep_run.settings_at_once", lambda *_: (at_once, at_once))
             if path.name == "stopped":
                 context.setattr(Part, "train", stopped)
             run(*QUICK, over, f"runs_folder={path}")
         (folder,) = path.glob("*/*")
-        monkeypatch.setattr("evorl.sweeps.sweep_run.settings_at_once", lambda *_, count=next_count: count)
+        monkeypatch.setattr("evorl.sweeps.sweep_run.settings_at_once", lambda *_, count=next_count: (count, count))
         run(f"resume={folder}")
         tables.append((folder / "sweep.csv").read_bytes())
     assert tables[0] == tables[1]

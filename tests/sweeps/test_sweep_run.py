@@ -11,6 +11,7 @@ import pytest
 
 from evorl.envs.host.simulators import Simulators
 from evorl.runs.files import RunFolderError
+from evorl.sweeps import capacity
 from evorl.sweeps.grouping import Group
 from evorl.sweeps.sweep import sweep_groups
 from evorl.sweeps.sweep_run import SweepRun, check_halving, last_rounds, last_score, ranked, rungs_of
@@ -69,6 +70,22 @@ def test_no_more_settings_than_requested_are_trained_in_parallel() -> None:
     for num_settings, num_seeds, at_once in ((3, 3, 1), (4, 1, 3), (5, 3, 3)):
         run = run_of(num_settings, num_seeds, 2, at_once=at_once)
         assert max(len(part.workflow.seeds) for part in run.parts(0, range(num_settings))) <= at_once * num_seeds
+
+
+@pytest.mark.parametrize("num_settings", [3, 8])
+@pytest.mark.parametrize("fits", [1, 3, 4, 5])
+def test_rows_for_all_devices_do_not_exceed_the_memory(
+    num_settings: int, fits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capacity, "process_peak_bytes", lambda: 0)
+    monkeypatch.setattr(capacity, "_state_bytes", lambda rows: 1)
+    monkeypatch.setattr(capacity, "program_bytes", lambda num_rows, num_devices: 100 * num_rows)
+    compiled = SimpleNamespace(lowered_training=lambda rows, key: SimpleNamespace(compile=lambda: len(rows.seeds)))
+    monkeypatch.setattr(capacity, "programs", compiled)
+    parts = run_of(num_settings, 1, 2, memory=100 * fits).parts(0, range(num_settings))
+    assert max(len(part.workflow.seeds) for part in parts) <= fits
+    shared = fits >= 4  # an even number of rows fits for three settings, and for eight in parts of four
+    assert {part.workflow.execution.num_devices for part in parts} == {2 if shared else 1}
 
 
 def test_a_part_saves_checkpoints_by_time(tmp_path: Path) -> None:
