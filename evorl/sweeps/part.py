@@ -20,7 +20,6 @@ from evorl.recorders.row_file import CsvRecorder, RowFile
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.files import writing_to
 from evorl.runs.recorder import Recorder, Row
-from evorl.runs.storage import read_about
 from evorl.sweeps.sweep_table import RETURN
 from evorl.types import State
 from evorl.workflows.side_by_side import SideBySideWorkflow
@@ -50,6 +49,7 @@ class Part:
         num_seeds: number of seeds of each setting.
         end: the part ends at the first evaluation from this environment step on; ``total_timesteps`` in the last round.
         checkpoint_seconds: see ``SweepRun``.
+        message: callback for notices about corrupted checkpoints.
     """
 
     folder: Path
@@ -58,6 +58,7 @@ class Part:
     num_seeds: int
     end: float
     checkpoint_seconds: float
+    message: Callable[[str], None]
 
     @property
     def is_finished(self) -> bool:
@@ -87,6 +88,7 @@ class Part:
         ends_early = self.end < self.workflow.total_timesteps
         if checkpointer.steps:
             state, progress = restore(self.workflow, checkpointer, seed, "latest")
+            self._report(checkpointer)
             recorder.resume_at(progress["iterations"])
             checkpointer.resume_at(progress["iterations"])
             last.timesteps = max(self.evaluations()[self.members[0]], default=0)
@@ -113,10 +115,9 @@ class Part:
         with writing_to(self.folder):
             (self.folder / "finished").touch()
 
-    def progress(self) -> dict[str, Any]:
-        """Return the training progress stored in the last checkpoint, as JSON data."""
-        checkpointer = RunCheckpointer(self.folder / "checkpoints")
-        return read_about(checkpointer.folder / str(checkpointer.steps[-1]))["progress"]
+    def _report(self, checkpointer: RunCheckpointer) -> None:
+        for notice in checkpointer.notices:
+            self.message(notice)
 
     def evaluations(self) -> dict[int, dict[int, dict[str, list[float]]]]:
         """Return the evaluations of the part, ``{setting: {timesteps: {metric: values}}}``, with one value per seed."""
@@ -136,12 +137,14 @@ class Part:
             raise file.damaged(repr(error)) from error
         return evaluations
 
-    def state_of(self, member: int) -> State:
-        """Return the rows of a setting, one per seed, from the last checkpoint, on the host."""
+    def restore(self, member: int) -> tuple[State, dict[str, Any]]:
+        """Return a setting's rows, one per seed, on the host, and the progress, from the newest intact checkpoint."""
         template = jax.eval_shape(programs.initial_state, self.workflow, jax.random.key(0))
-        state, _ = RunCheckpointer(self.folder / "checkpoints").restore(template)
+        checkpointer = RunCheckpointer(self.folder / "checkpoints")
+        state, progress = checkpointer.restore(template)
+        self._report(checkpointer)
         first = self.members.index(member) * self.num_seeds
-        return rows_of_seeds(state, slice(first, first + self.num_seeds))
+        return rows_of_seeds(state, slice(first, first + self.num_seeds)), progress
 
 
 def joined_states(states: Sequence[State], num_rows: int) -> State:

@@ -118,7 +118,7 @@ class SweepRun:
 
     def parts(self, rung: int, left: Sequence[int]) -> list[Part]:
         """Return the parts of round number ``rung``, from 0, for the remaining settings ``left``."""
-        parts = []
+        parts, message = [], functools.cache(self.message)  # once for all settings of a part
         for number, (group, at_once) in enumerate(zip(self.groups, self.at_once, strict=True)):
             indices = [index for index, member in enumerate(group.members) if member in set(left)]
             for first in range(0, len(indices), at_once):
@@ -128,7 +128,7 @@ class SweepRun:
                 members = tuple(group.members[index] for index in of_part)
                 end = rungs_of(group, self.settings.halving)[: rung + 1][-1]
                 rows = self.rows(group, filled)
-                parts.append(Part(folder, members, rows, self.num_seeds, end, self.checkpoint_seconds))
+                parts.append(Part(folder, members, rows, self.num_seeds, end, self.checkpoint_seconds, message))
         return parts
 
     def train(self, recorders: Callable[[Part], Sequence[Recorder]], should_stop: Callable[[], bool]) -> bool:
@@ -165,7 +165,7 @@ class SweepRun:
         if not before:
             return None
         where = {member: earlier for earlier in before for member in earlier.members}
-        states = [where[member].state_of(member) for member in part.members]
+        states = [where[member].restore(member)[0] for member in part.members]
         state = joined_states(states, len(part.workflow.seeds))
         return programs.place(part.workflow, jax.tree.map(jax.numpy.asarray, state))
 
@@ -192,11 +192,11 @@ class SweepRun:
     def final_state(self, member: int) -> tuple[State, dict[str, Any]]:
         """Return a setting's final state, structured as the state of a separate run, and the stored progress."""
         part = [part for part in itertools.chain.from_iterable(self.rounds()) if member in part.members][-1]
-        state = part.state_of(member)
+        state, progress = part.restore(member)
         del state["numbers"]
         if self.num_seeds == 1:
             state = rows_of_seeds(state, 0)
-        return state, part.progress()
+        return state, progress
 
 
 def merged_evaluations(rounds: Sequence[Sequence[Part]]) -> dict[int, dict[int, dict[str, list[float]]]]:

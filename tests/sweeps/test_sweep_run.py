@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from evorl.envs.host.simulators import Simulators
+from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.files import RunFolderError
 from evorl.sweeps import capacity
 from evorl.sweeps.grouping import Group
@@ -94,6 +95,29 @@ def test_a_part_saves_checkpoints_by_time(tmp_path: Path) -> None:
     workflow.learn = lambda *_, checkpointer, **__: saved.append((checkpointer.has_rules, checkpointer.seconds))
     dataclasses.replace(run.parts(0, [0])[0], workflow=workflow).train(0, lambda: None, [], lambda: True)
     assert saved == [(True, 60.0)]
+
+
+def test_a_corrupted_checkpoint_of_a_part_is_reported_once_and_not_mixed_with_its_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RunCheckpointer, "_prune", lambda *_: None)
+    messages: list[str] = []
+    workflow = small("ppo", total_timesteps=192, **dict.fromkeys(("eval_interval", "checkpoint_interval"), 64))
+    group = dataclasses.replace(run_of(2, 1, 1).groups[0], workflow=workflow)
+    run = dataclasses.replace(run_of(2, 1, 1, at_once=2), folder=tmp_path, groups=[group], message=messages.append)
+    assert run.train(lambda part: [], lambda: False)
+    (part,) = run.parts(0, range(2))
+    (part.folder / "checkpoints" / "3" / "structure.json").write_text("{}")
+    messages.clear()
+    part = run.parts(0, range(2))[0]
+    restored = [part.restore(member) for member in range(2)]
+    assert [(int(state.iterations), progress["iterations"]) for state, progress in restored] == [(2, 2), (2, 2)]
+    assert len(messages) == 2  # the reason, and the checkpoint that is used instead
+    assert_names(messages[0], "checkpoints/3", "corrupted")
+    (part.folder / "finished").unlink()
+    messages.clear()
+    assert run.train(lambda part: [], lambda: False)
+    assert_names("".join(messages), "checkpoints/3", "corrupted", "iteration 2")
 
 
 @pytest.mark.parametrize(
