@@ -12,7 +12,7 @@ from typing import Any
 from evorl.apps.app_config import APP_FILE, Address, AppConfig
 from evorl.apps.supervision import Program
 from evorl.apps.training import own_configs, refuse_named_code, training_words
-from evorl.config.command_lines import as_override
+from evorl.config.command_lines import as_arguments, as_override
 from evorl.runs.trust import refuse_composed_code
 
 PORTS_APART = 10  # port spacing of training servers: the live metrics page uses the port after the first server's
@@ -73,10 +73,10 @@ def parameter_programs(
 
 
 def server_addresses(app: AppConfig, settings: Mapping[str, Any]) -> list[Address]:
-    """Return the training servers' addresses; raise ``ValueError`` for ``servers`` without a parameter server."""
+    """Return the training servers' addresses; without a parameter server, reject ``servers`` and ``worker``."""
     if app.parameters is None:
-        if settings["servers"] is not None:
-            raise ValueError(f"servers={settings['servers']}, but {_NO_PARAMETERS}")
+        if unused := {name: settings[name] for name in ("servers", "worker") if settings[name]}:
+            raise ValueError(f"{as_arguments(unused)}, but {_NO_PARAMETERS}")
         return [app.server]
     count = settings["servers"] or app.parameters.servers
     return [dataclasses.replace(app.server, port=app.server.port + PORTS_APART * i) for i in range(count)]

@@ -90,6 +90,7 @@ def _listens(port: int) -> bool:
         (["parameters"], ("parameter server", "parameters: {servers: 2}", "app.yaml")),
         (["servers=2"], ("servers=2", "parameter server")),
         (["server", "servers=2"], ("servers=2", "parameter server")),
+        (["server", "worker=1"], ("worker=1", "parameter server")),
         (["environment", "seed=1"], ("seed=1", "evorl run server seed=1")),
         (["metrics", "bint=0.0.0.0", "runs_folder=mine"], ("bint=0.0.0.0: not an option", "training settings")),
         (["servers"], ("app component", "'servers'", "'server'")),
