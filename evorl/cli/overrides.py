@@ -13,6 +13,7 @@ from hydra.core.override_parser.types import Override
 from evorl.cli.arguments import argument_values
 from evorl.cli.config_tree import AGENT_PARTS
 from evorl.config.command_lines import shell_word
+from evorl.config.gate import leaves
 from evorl.config.names import did_you_mean, no_such
 from evorl.config.values import dotted_keys
 from evorl.runs.folder import RunFolder
@@ -128,8 +129,12 @@ def changed_spec(
         The settings, and the keys that the command line changed.
     """
     stored = StoredConfig.read(folder)
+    values, foreign = dict(leaves(stored.config)), foreign_names(stored.config)
     if allowed is not None:
-        allowed = (*allowed, *map(settable, foreign_names(stored.config)))
+        allowed = (*allowed, *map(settable, foreign))
     known = dict.fromkeys([*dotted_keys(stored.config), *dotted_keys(RunSpec().as_config())])  # a section may be null
     changes = read_changes(known, arguments, allowed)
+    for key in {"env.name", "env.library", *(name for name in known if name.endswith("workflow"))} - foreign.keys():
+        if key in changes and changes[key] != values.get(key):  # the names of renamed code may change
+            raise ValueError(f"{key} is determined by the run folder: remove {key}={changes[key]}.")
     return stored.spec(trust, changes), changes.keys()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,13 +11,15 @@ from omegaconf import OmegaConf
 from evorl.assembly import workflow_from_config
 from evorl.cli.arguments import names_a_run
 from evorl.cli.composition import compose_config
-from evorl.cli.overrides import read_changes, stored_run_settings
+from evorl.cli.overrides import changed_spec, read_changes, stored_run_settings
 from evorl.config.values import dotted_keys
+from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
 from evorl.training.preparation import refuse_excessive_sizes
 from tests.support.errors import raises_naming
 
+PPO = "evorl.algorithms.ppo:PPOWorkflow"
 STORED = {
     "total_timesteps": 1,
     "optimizer": {"name": "adam", "learning_rate": 0.1},
@@ -62,6 +65,18 @@ def test_a_schedule_of_a_stored_run_accepts_other_entries() -> None:
     for argument in ("optimizer.steps=100", "steps=100", "optimizer.learning_rate.end.steps=100"):
         with raises_naming(ValueError, "setting of the run", argument.partition("=")[0]):
             read_changes(dotted_keys(stored), [argument], allowed=None)
+
+
+@pytest.mark.parametrize("argument", ["env.name=Acrobot-v1", "env.library=mjx", "workflow=SACWorkflow"])
+def test_a_stored_run_keeps_its_environment_and_algorithm(argument: str, tmp_path: Path) -> None:
+    env = {"name": "CartPole-v1", "library": "gymnax"}
+    folder = RunFolder.create(tmp_path, {"workflow": PPO, "env": env}, "own")
+    with raises_naming(ValueError, argument, "run folder"):
+        changed_spec(folder, False, [argument])
+    assert changed_spec(folder, False, ["env.name=CartPole-v1"])[0].env == env
+    folder = RunFolder.create(tmp_path, {"workflow": "mine:Mine", "env": {"name": "mine:Env-v0"}}, "foreign")
+    renamed = ["workflow=mine:Renamed", "env.name=mine:Renamed-v0"]
+    assert changed_spec(folder, False, renamed)[0].env == {"name": "mine:Renamed-v0"}
 
 
 def test_which_run_is_meant() -> None:
