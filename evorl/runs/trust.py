@@ -93,6 +93,17 @@ def confirmation(names: dict[str, str]) -> dict[str, str]:
     return names if all(path == settable(path) for path in names) else {"trust": "true"}
 
 
+def resume_arguments(folder: Path, config: Any) -> str:
+    """Return the arguments of the command that resumes a run; they allow the code and downloads that ``config`` names.
+
+    These are ``resume=<folder>`` and the result of ``confirmation``, or ``trust=true`` for downloads.
+    """
+    config = plain(config, resolve=False)
+    downloads = is_address(str(dict(leaves(config)).get("init_from.run")))
+    allowed = {"trust": "true"} if downloads else confirmation(foreign_names(config))
+    return as_arguments({"resume": str(folder)} | allowed)
+
+
 def settable(path: str) -> str:
     """Return the name by which a command line sets the value at ``path``; for an entry of a list, the list's name."""
     return _ENTRY.split(path, maxsplit=1)[0]
