@@ -84,7 +84,7 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
                     else:
                         workflow.learn(state, key=spec.seed, session=session, eval_at_start=spec.eval_at_start)
                 watched.refuse_missing()
-                stopped = session.should_stop() and early_stop.reason is None
+                stopped = session.should_stop(reads_clock=False) and early_stop.reason is None
                 end = f"{RESULTS_IN}{folder.path} ({time.perf_counter() - start.began:.0f} s in total)"
                 if stopped and not start.place.resume_command:
                     end += f"\nTo resume: {command}"

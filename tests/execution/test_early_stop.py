@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,15 @@ from typing import Any
 import pytest
 
 from evorl.execution.early_stop import EarlyStop
+from evorl.execution.session import RunSession
+from evorl.runs.recorder import Recorder, Row
 from evorl.runs.run_state import FINISHED
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StopSettings
 from evorl.training.run import train
 from evorl.training.start import RunPlace, RunStart, Trained
 from tests.support.errors import raises_naming
+from tests.support.small_workflows import small
 
 
 def after(stop: EarlyStop, *scores: float) -> str | None:
@@ -125,6 +129,35 @@ def test_a_time_limit_ends_with_an_evaluation(tmp_path: Path) -> None:
     assert [int(row["timesteps"]) for row in rows] == [64]
     assert float(rows[0]["eval/episode_return"]) > 0.0
     assert "stop.hours" in (tmp_path / "run" / "run.log").read_text()
+
+
+@pytest.mark.parametrize("reading", range(1, 6))
+def test_a_time_limit_ends_with_an_evaluation_whenever_it_is_reached(
+    reading: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evorl.execution.training_loop.SECONDS_PER_CHUNK", 0.0)
+    times = itertools.chain([0.0] * reading, itertools.repeat(3600.0))
+    stop = EarlyStop(StopSettings(hours=1.0), clock=lambda: next(times))
+    rows: list[Row] = []
+
+    class Rows(Recorder):
+        def write(self, row: Row) -> None:
+            rows.append(row)
+
+    workflow = small("ppo", total_timesteps=1280, eval_interval=1280, log_interval=64)
+    with RunSession(Rows(), early_stop=stop) as session:
+        workflow.learn(None, key=0, session=session)
+    assert stop.reason is not None
+    assert rows[-1]["timesteps"] < 1280
+    assert "eval/episode_return" in rows[-1]
+
+
+def test_a_time_limit_after_a_stop_does_not_complete_the_run() -> None:
+    times = itertools.chain([0.0], itertools.repeat(3600.0))
+    stop = EarlyStop(StopSettings(hours=1.0), clock=lambda: next(times))
+    session = RunSession(should_stop=lambda: True, early_stop=stop)
+    assert session.should_stop(reads_clock=False)
+    assert session.early_stop.reason is None
 
 
 def test_a_judge_may_stop_a_training_after_an_evaluation() -> None:
