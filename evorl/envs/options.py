@@ -84,18 +84,11 @@ def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
 
 
 def move_option(shared: dict[str, Any], arguments: dict[str, Any], option: str, argument: str) -> None:
-    """Move the positive number ``option`` from ``shared`` to ``arguments``, where the library calls it ``argument``.
-
-    Raises:
-        ValueError: the number is not positive, or ``arguments`` has another one.
-    """
+    """Move a positive option to ``arguments``, under the name ``argument``; raise ``ValueError`` if that one differs."""
     value = shared.pop(option, None)
-    if value is not None and arguments.get(argument, value) != value:
-        raise ValueError(
-            f"env.{option}={value} and env.{argument}={arguments[argument]} are one setting: remove env.{argument}."
-        )
-    if value is not None:
-        arguments[argument] = positive(value, f"env.{option}")
+    if value is not None and arguments.setdefault(argument, positive(value, f"env.{option}")) != value:
+        given = f"env.{option}={value} and env.{argument}={arguments[argument]}"
+        raise ValueError(f"{given} are one setting: remove env.{argument}.")
 
 
 def check_options(env_name: str, names: Iterable[str], valid: Iterable[str]) -> None:

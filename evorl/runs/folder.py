@@ -24,7 +24,7 @@ from evorl.runs.files import (
     write_atomically,
     writing_to,
 )
-from evorl.runs.trust import read_stored_config, refuse_foreign_code, resume_arguments
+from evorl.runs.trust import foreign_names, read_stored_config, refuse_foreign_code, resume_arguments
 
 CHECKPOINTS = "checkpoints"
 WITH_PARTS = f"**/{CHECKPOINTS}"  # pattern that also finds the checkpoints of a sweep's parts and of a search's trials
@@ -120,7 +120,8 @@ class RunFolder:
     @property
     def resume_arguments(self) -> str:
         """Arguments of the command that resumes the run, which allow the code that its stored config names."""
-        return resume_arguments(self.path, self.load_config(trust=True))
+        config = self.load_config(trust=True)
+        return resume_arguments(self.path, foreign_names(config), (config.get("init_from") or {}).get("run"))
 
     @classmethod
     def open(cls, path: Path | str, root: Path | str | None = None) -> Self:

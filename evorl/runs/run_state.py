@@ -56,11 +56,7 @@ class HeldState:
         self.release()
 
     def hold(self) -> None:
-        """Acquire the lock, unless held, and remove temporary files of a killed process.
-
-        Raises:
-            RunFolderError: another process holds the lock, or the folder cannot be written.
-        """
+        """Acquire the lock, unless held; raise ``RunFolderError`` if another process holds it, or on failure."""
         if self._file is not None:
             return
         with writing_to(self.path.parent):
@@ -70,7 +66,7 @@ class HeldState:
                 file.close()
                 raise _error_in_training(self.path)
             self._file = file
-            remove_temporary_files(self.path.parent)
+            remove_temporary_files(self.path.parent)  # of a killed process
 
     def write(self, state: RunState) -> None:
         """Acquire the lock, see ``hold``, and replace the stored state. The file is empty for a moment."""

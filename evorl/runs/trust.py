@@ -93,14 +93,9 @@ def confirmation(names: dict[str, str]) -> dict[str, str]:
     return names if all(path == settable(path) for path in names) else {"trust": "true"}
 
 
-def resume_arguments(folder: Path, config: Any) -> str:
-    """Return the arguments of the command that resumes a run; they allow the code and downloads that ``config`` names.
-
-    These are ``resume=<folder>`` and the result of ``confirmation``, or ``trust=true`` for downloads.
-    """
-    config = plain(config, resolve=False)
-    downloads = is_address(str(dict(leaves(config)).get("init_from.run")))
-    allowed = {"trust": "true"} if downloads else confirmation(foreign_names(config))
+def resume_arguments(folder: Path, names: dict[str, str], source: str | None) -> str:
+    """Return the arguments that resume a run with this code (see ``confirmation``) and ``source`` of parameters."""
+    allowed = {"trust": "true"} if is_address(source or "") else confirmation(names)
     return as_arguments({"resume": str(folder)} | allowed)
 
 

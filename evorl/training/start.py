@@ -14,7 +14,7 @@ from evorl.ops.processes import is_first
 from evorl.runs.about import add_start, describe_start
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
-from evorl.runs.trust import resume_arguments
+from evorl.runs.trust import foreign_names, resume_arguments
 
 
 class RunPlace(NamedTuple):
@@ -102,4 +102,5 @@ class RunStart:
 
 def resume_command(folder: RunFolder, spec: RunSpec) -> str:
     """Return the command that resumes a run; it confirms code from outside evorl and downloads that the run uses."""
-    return f"{train_command()} {resume_arguments(folder.path, spec.as_config())}"
+    names = foreign_names(spec.as_config())
+    return f"{train_command()} {resume_arguments(folder.path, names, spec.init_from.run)}"
