@@ -62,14 +62,7 @@ class HostAgent:
         """
 
     def eval_step(self, obs: Any) -> Any:
-        """Return the action for an observation in an evaluation; by default the action of ``step``.
-
-        Raises:
-            TypeError: the agent ``wants_history``, which evaluations do not provide.
-        """
-        if self.wants_history:
-            name = type(self).__name__
-            raise TypeError(f"{name} has wants_history, but evaluations provide no history: define {name}.eval_step.")
+        """Return the action for an observation in an evaluation; by default the action of ``step``."""
         return self.step(obs)[0]
 
     def eval_start(self, started: Any = True) -> None:

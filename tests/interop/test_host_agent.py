@@ -9,9 +9,6 @@ import pytest
 
 from evorl.envs.space import Box, DictSpace, Discrete
 from evorl.interop.host_agent import HostAgent
-from evorl.interop.host_evaluation import play_on_host
-from tests.support.errors import raises_naming
-from tests.support.interop_parts import CountingEnv
 
 SPACES = [
     gymnasium.spaces.Discrete(5),
@@ -55,15 +52,3 @@ def test_what_is_not_overridden_changes_nothing() -> None:
             return obs + 1, {"a": 0}
 
     assert Fixed(gymnasium.spaces.Discrete(5)).eval_step(2) == 3  # equal to step, without its extras
-
-
-def test_an_agent_with_history_needs_its_own_eval_step() -> None:
-    class Historian(HostAgent):
-        wants_history = True
-
-        def step(self, obs: Any, history: Any = ()) -> Any:
-            return len(history) % 2, {}
-
-    env = CountingEnv(2)
-    with raises_naming(TypeError, "Historian", "wants_history", "eval_step"):
-        play_on_host(env, Historian(env.action_space), 1)
