@@ -84,7 +84,7 @@ def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
 
 
 def move_option(shared: dict[str, Any], arguments: dict[str, Any], option: str, argument: str) -> None:
-    """Move a positive option to ``arguments``, under the name ``argument``; raise ``ValueError`` if that one differs."""
+    """Move a positive option to ``arguments``, as ``argument``; raise ``ValueError`` if that has another value."""
     value = shared.pop(option, None)
     if value is not None and arguments.setdefault(argument, positive(value, f"env.{option}")) != value:
         given = f"env.{option}={value} and env.{argument}={arguments[argument]}"
