@@ -37,7 +37,7 @@ BUILD_KEYS = _STRUCTURE | (RunSpec.keys("builds") - {"seed"})
 # Options of an environment that apply to training only, not to evaluations.
 TRAINING_OPTIONS = frozenset(
     {"reward_transform", "reward_clip", "reward_scale", "sparse_reward_interval"}
-    | {"terminal_on_life_loss", "episodic_life", "goal_setter"}
+    | {"terminal_on_life_loss", "goal_setter"}
 )
 OF_SCHEDULES = {"steps", *(field.name for field in dataclasses.fields(Schedule))}
 _NO_TRAINING = {
@@ -277,6 +277,8 @@ def evaluation_env(spec: RunSpec) -> dict[str, Any]:
     excluded, randomization = set(TRAINING_OPTIONS), spec.env.get("randomization")
     if isinstance(randomization, Mapping) and randomization.get("in_evaluation") is False:
         excluded.add("randomization")
+    if "envpool" in (spec.env.get("library"), str(spec.env.get("name")).partition("/")[0]):
+        excluded.add("episodic_life")
     return {key: value for key, value in spec.env.items() if key not in excluded}
 
 

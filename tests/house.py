@@ -39,7 +39,7 @@ BARS: dict[str, float] = {
     "files of the functions that a PPO step enters": 26,
     "lines of the functions that a SAC step enters": 1451,
     "files of the functions that a SAC step enters": 31,
-    "lines of the functions that evorl train enters before a step": 5461,
+    "lines of the functions that evorl train enters before a step": 5468,
     "files of the functions that evorl train enters before a step": 102,
     "files that the import of algorithms/ppo.py reads": 126,
     "lines of configs/agent that stand in another of its files, %": 48.4,
@@ -58,7 +58,7 @@ BARS: dict[str, float] = {
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 7,
-    "lines of the package": 74767,
+    "lines of the package": 74918,
     "breaches of the rules of English": 0,
 }
 # Target values of measures.

@@ -126,10 +126,8 @@ def describe_config_error(error: Exception, folder: Path) -> str:
         from evorl.cli.unknown_keys import describe_unknown_key  # imports JAX
 
         return sentence(describe_unknown_key(name, error, folder))
-    if absent := re.search(r"Could not delete '([^']+)'. No match in the defaults list", text):
-        return (
-            f"the chosen agent has no {absent[1]}, which is to be left out: remove {absent[1]}=null, or ~{absent[1]}."
-        )
+    if absent := re.search(r"Could not delete '([^'=]+)'. No match", text):
+        return f"there is no {absent[1]} to leave out: remove {absent[1]}=null, or ~{absent[1]}."
     if kind := _NO_NAME.match(text):
         got = kind[1].replace("NoneType", "null")
         return f"a config group such as agent, env or optimizer needs a name, got {got}: for example agent=ppo."

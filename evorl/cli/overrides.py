@@ -129,12 +129,13 @@ def changed_spec(
         The settings, and the keys that the command line changed.
     """
     stored = StoredConfig.read(folder)
-    values, foreign = dict(leaves(stored.config)), foreign_names(stored.config)
+    defaults, foreign = RunSpec().as_config(), foreign_names(stored.config)
     if allowed is not None:
         allowed = (*allowed, *map(settable, foreign))
-    known = dict.fromkeys([*dotted_keys(stored.config), *dotted_keys(RunSpec().as_config())])  # a section may be null
+    known = dict.fromkeys([*dotted_keys(stored.config), *dotted_keys(defaults)])  # a section may be null
     changes = read_changes(known, arguments, allowed)
-    for key in {"env.name", "env.library", *(name for name in known if name.endswith("workflow"))} - foreign.keys():
-        if key in changes and changes[key] != values.get(key):  # the names of renamed code may change
+    values = defaults | dict(leaves(stored.config))
+    for key in ("env.name", "env.library", "best_over"):
+        if key in changes and changes[key] != values.get(key) and key not in foreign:  # renamed code may change
             raise ValueError(f"{key} is determined by the run folder: remove {key}={changes[key]}.")
     return stored.spec(trust, changes), changes.keys()

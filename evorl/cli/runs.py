@@ -10,7 +10,7 @@ from evorl.config.command_lines import as_arguments
 from evorl.recorders.screen import print_line
 from evorl.reports.recorded_run import find_runs
 from evorl.reports.run_list import Filters, as_lines, in_order, readable
-from evorl.runs.trust import foreign_names
+from evorl.runs.trust import confirmation, foreign_names
 
 
 def list_runs(arguments: Sequence[str]) -> list[str]:
@@ -28,8 +28,8 @@ def list_runs(arguments: Sequence[str]) -> list[str]:
     if waiting:
         newest = max(waiting, key=lambda run: run.folder.saved_at() or 0.0)
         names = foreign_names(newest.folder.load_config(trust=True))
-        command = f"evorl train {newest.folder.resume_arguments}"
-        print_line(f"\n{len(waiting)} can be resumed. To resume the newest: {command}")
+        command = as_arguments({"resume": newest.folder.path, **confirmation(names)})
+        print_line(f"\n{len(waiting)} can be resumed. To resume the newest: evorl train {command}")
         if names:
             print_line(f"It runs code from outside evorl ({as_arguments(names)}): resume it only if you trust it.")
     for note in notes:

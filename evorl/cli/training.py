@@ -110,9 +110,8 @@ def _refuse_other_comparison(before: Mapping[str, Any], after: Mapping[str, Any]
 def refuse_with_resume(overrides: Sequence[str]) -> None:
     """Raise ``ValueError`` if the arguments of a resumed run contain a setting that has an effect only at its start."""
     for argument in overrides:
-        if re.match(r"\+*(init_from|seed|num_seeds|best_over)[=.]", argument):
-            kept = "its seeds and initial parameters, and the number of evaluations in a score"
-            raise ValueError(f"{argument}: a resumed run keeps {kept}. Remove it or start a new run.")
+        if re.match(r"\+*(init_from|seed|num_seeds)[=.]", argument):
+            raise ValueError(f"{argument}: a resumed run keeps its seeds and parameters. Remove it or start a new run.")
 
 
 def _start(spec: RunSpec, resumed: RunFolder | None, overrides: Sequence[str], place: RunPlace | None) -> RunStart:

@@ -29,9 +29,6 @@ VECTORIZATIONS = ("in_process", "async")
 SEED_BITS = "seed_bits"  # entry of an environment's ``metadata``: number of bits of its seeds, 31 by default
 # Names with these prefixes -> the package that registers them with Gymnasium, and its extra.
 _REGISTERED_BY = {"ALE/": ("ale_py", "atari"), "dm_control/": ("shimmy", "dm_control")}
-# Wrappers with running statistics -> the setting to use instead. Each environment, also of evaluations and of resumed
-# runs, would have its own statistics.
-_REPLACED = {"NormalizeObservation": "agent.normalize_obs=true", "NormalizeReward": "normalize_rewards=true"}
 _ASYNC_TIMEOUT = 60.0  # seconds to wait for the response of a worker process
 
 
@@ -113,11 +110,6 @@ def _make_one(
         named = {"name": wrapper} if isinstance(wrapper, str) else wrapper
         arguments = dict(checked_mapping(named, "an entry of env.wrappers"))
         wrapper_name = arguments.pop("name", None)
-        if wrapper_name in _REPLACED:
-            raise ValueError(
-                f"{wrapper_name} in env.wrappers would normalize by other statistics in each environment, and in "
-                f"evaluations: use {_REPLACED[wrapper_name]} instead."
-            )
         names = [key for key in dir(gymnasium.wrappers) if key[0].isupper()]
         if wrapper_name not in names:
             raise ValueError(no_such("Gymnasium wrapper in env.wrappers", wrapper_name, names))

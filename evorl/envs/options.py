@@ -86,9 +86,12 @@ def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
 def move_option(shared: dict[str, Any], arguments: dict[str, Any], option: str, argument: str) -> None:
     """Move a positive option to ``arguments``, as ``argument``; raise ``ValueError`` if that has another value."""
     value = shared.pop(option, None)
-    if value is not None and arguments.setdefault(argument, positive(value, f"env.{option}")) != value:
+    if value is None:
+        return
+    if arguments.get(argument) not in (None, value):
         given = f"env.{option}={value} and env.{argument}={arguments[argument]}"
         raise ValueError(f"{given} are one setting: remove env.{argument}.")
+    arguments[argument] = positive(value, f"env.{option}")
 
 
 def check_options(env_name: str, names: Iterable[str], valid: Iterable[str]) -> None:

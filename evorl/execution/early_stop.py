@@ -64,14 +64,10 @@ class EarlyStop:
         if (reason := self.judge(timesteps, score)) is not None:
             self.reason = reason
 
-    def is_met(self, reads_clock: bool = True) -> bool:
-        """Return True once a condition is met; all processes must call this method, and get the same result.
-
-        Without ``reads_clock``, ``settings.hours`` has the result of the last call: after an iteration is completed, a
-        limit that is reached would otherwise end the training without the evaluation.
-        """
-        hours = self.settings.hours if reads_clock and self.reason is None else None
-        if hours is not None and processes.any_says(self.clock() - self._start >= 3600 * hours):
+    def is_met(self) -> bool:
+        """Return True once a condition is met; all processes must call this method, and get the same result."""
+        hours = self.settings.hours
+        if self.reason is None and hours is not None and processes.any_says(self.clock() - self._start >= 3600 * hours):
             self.reason = f"the time limit stop.hours={hours:g} was reached"
         return self.reason is not None
 

@@ -58,7 +58,7 @@ def check_recorded_steps(workflow: OffPolicyWorkflow) -> None:
             f"replay_capacity={num_steps} or more."
         )
     options = WrappedRow(workflow.env).reward_options
-    if (recorded := facts.get("reward_options", options)) != options:
+    if not replay.other_env and (recorded := facts.get("reward_options", options)) != options:
         raise ReplayFileError(
             f"the rewards in {named} have the options {recorded} of env, but this run has {options}: set the same."
         )

@@ -189,10 +189,10 @@ class RunSession:
         """True if the newest checkpoint was saved at this iteration."""
         return self._saved_at == self.iterations
 
-    def should_stop(self, reads_clock: bool = True) -> bool:
-        """Return True if any process received a stop request or meets ``early_stop``; all processes must call it."""
+    def should_stop(self) -> bool:
+        """Return True if a process received a stop request, or ``early_stop`` was met; all processes must call it."""
         requested = processes.any_says(bool(self._deferred) or (self._should_stop is not None and self._should_stop()))
-        return self.early_stop.is_met(reads_clock) or requested
+        return self.early_stop.reason is not None or requested
 
     def advance(self, iterations: int, steps: int, steps_of_last: int, metrics: PyTreeDict) -> None:
         """Count iterations and add their metrics.

@@ -131,11 +131,11 @@ class LearningRun:
         while not (self._is_over or stopping):
             before, state = session.iterations, self._run_chunk(state)
             self._end_if_counted()
-            if is_completed := session.iterations > before:
+            if session.iterations > before:
                 session.complete_iteration(
                     functools.partial(workflow.evaluate, state), lambda state=state: state, is_last=self._is_over
                 )
-            stopping = session.should_stop(reads_clock=not is_completed)
+            stopping = session.should_stop()
         if not self._is_over:
             session.report_early_stop(self.total_timesteps)
         if not session.is_saved:

@@ -73,7 +73,7 @@ class Policy:
     def __call__(self, obs):
         leaves = _leaves(ABOUT["observation_space"], obs)
         with np.errstate(invalid="ignore"):
-            arrays = {port["name"]: np.asarray(x).astype(port["dtype"]) for port, (_, x) in zip(OBSERVATIONS, leaves)}
+            arrays = {port["name"]: x.astype(port["dtype"]) for port, (_, x) in zip(OBSERVATIONS, leaves)}
         first = OBSERVATIONS[0]
         is_single = arrays[first["name"]].ndim == len(first["shape"]) - 1
         if is_single:
@@ -118,7 +118,7 @@ def _leaves(space, value):
         return [leaf for name in sorted(space["spaces"]) for leaf in _leaves(space["spaces"][name], value[name])]
     if space["kind"] == "tuple":
         return [leaf for member, item in zip(space["spaces"], value) for leaf in _leaves(member, item)]
-    return [(space, value)]
+    return [(space, np.asarray(value))]
 
 
 def _structured(space, arrays):

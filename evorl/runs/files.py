@@ -136,12 +136,6 @@ def replacing(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
         raise
 
 
-def remove_temporary_files(folder: Path) -> None:
-    """Remove files directly in ``folder`` that ``replacing`` did not complete because its process was killed."""
-    for path in filter(Path.is_file, folder.glob(f".*.{'[0-9a-f]' * 8}")):
-        path.unlink(missing_ok=True)
-
-
 def make_folder(path: Path, mode: int = 0o777) -> None:
     """Create a folder with the permissions ``mode``, and its parents; an existing folder is unchanged.
 

@@ -24,7 +24,7 @@ from evorl.runs.files import (
     write_atomically,
     writing_to,
 )
-from evorl.runs.trust import foreign_names, read_stored_config, refuse_foreign_code, resume_arguments
+from evorl.runs.trust import read_stored_config, refuse_foreign_code
 
 CHECKPOINTS = "checkpoints"
 WITH_PARTS = f"**/{CHECKPOINTS}"  # pattern that also finds the checkpoints of a sweep's parts and of a search's trials
@@ -109,19 +109,14 @@ class RunFolder:
             folder = cls(path.resolve())
             if folder.config.exists():
                 raise RunFolderError(
-                    f"{path} already contains a run: resume it ({folder.resume_arguments}), or choose another name."
+                    f"{path} already contains a run: resume it ({as_arguments({'resume': path})}), or choose another "
+                    "name."
                 )
             make_folder(folder.path, PRIVATE)
             if not any(folder.path.iterdir()):
                 folder.path.chmod(PRIVATE)  # Hydra may have created it, for hydra.run.dir
             write_atomically(folder.config, text)
         return folder
-
-    @property
-    def resume_arguments(self) -> str:
-        """Arguments of the command that resumes the run, which allow the code that its stored config names."""
-        config = self.load_config(trust=True)
-        return resume_arguments(self.path, foreign_names(config), (config.get("init_from") or {}).get("run"))
 
     @classmethod
     def open(cls, path: Path | str, root: Path | str | None = None) -> Self:

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from evorl.runs.files import RunFolderError, make_folder, open_to_write, refuse_link, remove_temporary_files, writing_to
+from evorl.runs.files import RunFolderError, make_folder, open_to_write, refuse_link, writing_to
 
 RUNNING, STOPPED, FINISHED, FAILED = STATES = ("running", "stopped", "finished", "failed")
 # Parts of the last message in a log, from which ``_end_of_log`` derives the final state of training.
@@ -66,7 +66,6 @@ class HeldState:
                 file.close()
                 raise _error_in_training(self.path)
             self._file = file
-            remove_temporary_files(self.path.parent)  # of a killed process
 
     def write(self, state: RunState) -> None:
         """Acquire the lock, see ``hold``, and replace the stored state. The file is empty for a moment."""

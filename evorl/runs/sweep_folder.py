@@ -103,11 +103,9 @@ class SweepFolder:
         with writing_to(root):
             root.mkdir(parents=True, exist_ok=True)
             path = (root / name if name else new_folder(root, "sweep_")).resolve()
-            is_sweep = cls.exists(path)
-            if is_sweep or RunFolder(path).config.exists():
-                arguments = (cls.open(path, trust=True) if is_sweep else RunFolder(path)).resume_arguments
+            if cls.exists(path) or RunFolder(path).config.exists():
                 held = f"{path} already contains a sweep or a run"
-                raise RunFolderError(f"{held}: resume it ({arguments}), or choose another folder.")
+                raise RunFolderError(f"{held}: resume it ({as_arguments({'resume': path})}), or choose another folder.")
             make_folder(path, PRIVATE)
         names = _folder_names([setting for _, setting in runs])
         named = [

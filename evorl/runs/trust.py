@@ -93,12 +93,6 @@ def confirmation(names: dict[str, str]) -> dict[str, str]:
     return names if all(path == settable(path) for path in names) else {"trust": "true"}
 
 
-def resume_arguments(folder: Path, names: dict[str, str], source: str | None) -> str:
-    """Return the arguments that resume a run with this code (see ``confirmation``) and ``source`` of parameters."""
-    allowed = {"trust": "true"} if is_address(source or "") else confirmation(names)
-    return as_arguments({"resume": str(folder)} | allowed)
-
-
 def settable(path: str) -> str:
     """Return the name by which a command line sets the value at ``path``; for an entry of a list, the list's name."""
     return _ENTRY.split(path, maxsplit=1)[0]

@@ -77,14 +77,15 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
                 if beginning:
                     state = beginning.first_state(spec.seed)
                 if spec.kind is RunKind.REMOTE:
-                    connect_training_server(workflow, folder, session.should_stop, recorder.message)
+                    ends = lambda: early_stop.is_met() or session.should_stop()  # noqa: E731
+                    connect_training_server(workflow, folder, ends, recorder.message)
                 with _failures_explained(folder, checkpointer, spec):
                     if served:
                         served.serve(recorder, checkpointer, stops)
                     else:
                         workflow.learn(state, key=spec.seed, session=session, eval_at_start=spec.eval_at_start)
                 watched.refuse_missing()
-                stopped = session.should_stop(reads_clock=False) and early_stop.reason is None
+                stopped = session.should_stop() and early_stop.reason is None
                 end = f"{RESULTS_IN}{folder.path} ({time.perf_counter() - start.began:.0f} s in total)"
                 if stopped and not start.place.resume_command:
                     end += f"\nTo resume: {command}"

@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from evorl.config.command_lines import as_arguments, is_address
 from evorl.execution.multiprocess import train_command
 from evorl.execution.plan import describe_devices
 from evorl.ops.processes import is_first
 from evorl.runs.about import add_start, describe_start
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
-from evorl.runs.trust import foreign_names, resume_arguments
+from evorl.runs.trust import confirmation, foreign_names
 
 
 class RunPlace(NamedTuple):
@@ -102,5 +103,6 @@ class RunStart:
 
 def resume_command(folder: RunFolder, spec: RunSpec) -> str:
     """Return the command that resumes a run; it confirms code from outside evorl and downloads that the run uses."""
-    names = foreign_names(spec.as_config())
-    return f"{train_command()} {resume_arguments(folder.path, names, spec.init_from.run)}"
+    downloads = is_address(spec.init_from.run or "")
+    allowed = {"trust": "true"} if downloads else confirmation(foreign_names(spec.as_config()))
+    return f"{train_command()} {as_arguments({'resume': str(folder.path)} | allowed)}"

@@ -60,7 +60,7 @@ def _printed(error: Exception, folder: Path, capsys: pytest.CaptureFixture[str])
             "num_env=4",
             ("config key 'num_env'", "'num_envs'"),
         ),
-        ("~env@inner", ("the chosen agent", "remove env@inner=null")),
+        ("~env@inner", ("remove env@inner=null", "~env@inner")),
         ("env.nam=x", ("config key 'env.nam'", "'env.name'")),
         (
             "torso=[3]",

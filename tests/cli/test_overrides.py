@@ -12,6 +12,7 @@ from evorl.assembly import workflow_from_config
 from evorl.cli.arguments import names_a_run
 from evorl.cli.composition import compose_config
 from evorl.cli.overrides import changed_spec, read_changes, stored_run_settings
+from evorl.config.gate import scope
 from evorl.config.values import dotted_keys
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
@@ -67,13 +68,14 @@ def test_a_schedule_of_a_stored_run_accepts_other_entries() -> None:
             read_changes(dotted_keys(stored), [argument], allowed=None)
 
 
-@pytest.mark.parametrize("argument", ["env.name=Acrobot-v1", "env.library=mjx", "workflow=SACWorkflow"])
-def test_a_stored_run_keeps_its_environment_and_algorithm(argument: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("argument", ["env.name=Acrobot-v1", "env.library=mjx", "best_over=2"])
+@scope()  # later tests may load code
+def test_a_stored_run_keeps_its_environment_and_score(argument: str, tmp_path: Path) -> None:
     env = {"name": "CartPole-v1", "library": "gymnax"}
     folder = RunFolder.create(tmp_path, {"workflow": PPO, "env": env}, "own")
     with raises_naming(ValueError, argument, "run folder"):
         changed_spec(folder, False, [argument])
-    assert changed_spec(folder, False, ["env.name=CartPole-v1"])[0].env == env
+    assert changed_spec(folder, False, ["env.name=CartPole-v1", "best_over=1"])[0].env == env
     folder = RunFolder.create(tmp_path, {"workflow": "mine:Mine", "env": {"name": "mine:Env-v0"}}, "foreign")
     renamed = ["workflow=mine:Renamed", "env.name=mine:Renamed-v0"]
     assert changed_spec(folder, False, renamed)[0].env == {"name": "mine:Renamed-v0"}

@@ -119,8 +119,6 @@ def test_wrappers_are_named_in_the_config() -> None:
             {"wrappers": [{"name": "FrameStackObservation"}]},
             ("wrap CartPole-v1", "FrameStackObservation"),
         ),
-        ("CartPole-v1", {"wrappers": ["NormalizeObservation"]}, ("env.wrappers", "agent.normalize_obs=true")),
-        ("CartPole-v1", {"wrappers": [{"name": "NormalizeReward", "gamma": 0.9}]}, ("normalize_rewards=true",)),
         ("CartPole-v1", {"vectorization": "asinc"}, ("'asinc'", "'async'")),
         ("no_such_package:Env-v0", {}, ("no_such_package",)),
     ],

@@ -156,7 +156,7 @@ def test_a_time_limit_after_a_stop_does_not_complete_the_run() -> None:
     times = itertools.chain([0.0], itertools.repeat(3600.0))
     stop = EarlyStop(StopSettings(hours=1.0), clock=lambda: next(times))
     session = RunSession(should_stop=lambda: True, early_stop=stop)
-    assert session.should_stop(reads_clock=False)
+    assert session.should_stop()
     assert session.early_stop.reason is None
 
 

@@ -40,19 +40,6 @@ def read(path: Path) -> RunState:
     return read_state(path, path.with_name("run.log"))
 
 
-def test_the_next_run_removes_the_temporary_file_of_a_killed_process(tmp_path: Path) -> None:
-    killed = "import os, sys; from evorl.runs.files import replacing; from pathlib import Path\n"
-    killed += "with replacing(Path(sys.argv[1]), 'w') as file: file.write('half'); os._exit(9)"
-    others = {".gitignore", ".env.local", "config.yaml", ".hidden.deadbeef0"}
-    for name in others:
-        (tmp_path / name).touch()
-    (tmp_path / ".folder.deadbeef").mkdir()
-    subprocess.run([sys.executable, "-c", killed, str(tmp_path / "config.yaml")], check=False)
-    assert len([*tmp_path.iterdir()]) == len(others) + 2
-    with HeldState(tmp_path / "state.json"):
-        assert {path.name for path in tmp_path.iterdir()} == {*others, ".folder.deadbeef", "state.json"}
-
-
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     file = HeldState(path)

@@ -29,18 +29,6 @@ def test_a_sweep_is_read_as_it_was_stored(tmp_path: Path) -> None:
     assert rows[4] == "ppo,3,03-agent_ppo-seed_3,finished,0,2.5,,"
 
 
-def test_a_folder_that_exists_is_named_with_the_arguments_that_resume_it(tmp_path: Path) -> None:
-    SweepFolder.create(tmp_path, [], JOBS, "sweep", names_code=True)
-    RunFolder.create(tmp_path, {"env": {"factory": "mine:make"}}, "run")
-    RunFolder.create(tmp_path, {"init_from": {"run": "https://example.org/policy.zip"}}, "download")
-    for name, allowed in (("sweep", "trust=true"), ("run", "env.factory=mine:make"), ("download", "trust=true")):
-        with raises_naming(RunFolderError, f"resume={tmp_path / name} {allowed}"):
-            SweepFolder.create(tmp_path, [], JOBS, name)
-        if name != "sweep":
-            with raises_naming(RunFolderError, f"resume={tmp_path / name} {allowed}"):
-                RunFolder.create(tmp_path, {}, name)
-
-
 def test_names_of_runs_say_the_setting_and_nothing_that_a_shell_would_read(tmp_path: Path) -> None:
     setting = {"optimizer.learning_rate": "1e-3", "agent.network.torso": "[64,64]", "env": "brax/hopper"}
     sweep = SweepFolder.create(tmp_path, [], [([], setting)])

@@ -254,7 +254,7 @@ def test_no_run_is_nothing_and_a_resume_refuses_one() -> None:
     for config in ({}, {"init_from": None}, {"init_from": {"run": None}}):
         assert RunSpec.from_config(config).init_from.run is None
     refuse_with_resume(["resume=latest", "total_timesteps=3", "+seeds=3"])
-    for argument in ("init_from.run=latest", "init_from={run: a}", "seed=3", "++num_seeds=2", "best_over=5"):
+    for argument in ("init_from.run=latest", "init_from={run: a}", "seed=3", "++num_seeds=2"):
         with raises_naming(ValueError, argument, "new run", "resume"):
             refuse_with_resume(["resume=latest", argument])
     assert overrides_first(["init_from=latest"]) == ["init_from.run=latest"]

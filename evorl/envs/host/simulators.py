@@ -7,7 +7,7 @@ import copy
 import weakref
 import zlib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -21,7 +21,7 @@ from evorl.types import PyTreeDict
 
 Arrays = Any  # a pytree of NumPy arrays with leading axis B
 failures: deque[HostEnvError] = deque(maxlen=1)  # last failure of this process; see ``evorl.execution.host_errors``
-# Id of an object with state -> its only user.
+# Id of an object with state -> the only one that resets and steps it.
 _users: weakref.WeakValueDictionary[int, Simulators] = weakref.WeakValueDictionary()
 
 
@@ -69,14 +69,7 @@ class Simulators:
         if (number := getattr(simulators, "num_envs", None)) != num_rows:
             raise HostEnvError(f"expected num_envs={num_rows} simulators, but {name} has num_envs={number}.")
         parts = simulators.stateful_objects()
-        ids = set(map(id, parts))
-        if len(ids) < len(parts) or any(number in _users for number in ids):
-            raise HostEnvError(
-                f"the function returned the same {type(parts[0]).__name__} twice, so environments (of training or of "
-                "evaluation) would share its state: create a new one in every call (is it cached, or created outside "
-                "of the function?)."
-            )
-        _users.update(dict.fromkeys(ids, self))
+        _refuse_sharing(parts, is_shared=len(set(map(id, parts))) < len(parts))
         return simulators
 
     def _ensure_made(self, num_rows: int) -> None:
@@ -113,7 +106,8 @@ class Simulators:
         """Close all simulators."""
         for simulators in self._live.values():
             for part in simulators.stateful_objects():
-                _users.pop(id(part), None)
+                if _users.get(id(part)) is self:
+                    del _users[id(part)]
             simulators.close()
         self._live, self._tokens = {}, {}
 
@@ -129,6 +123,8 @@ class Simulators:
     def _reset(self, seeds: np.ndarray) -> dict[str, Arrays]:
         num_rows = len(seeds)
         self._ensure_made(num_rows)
+        parts = self._live[num_rows].stateful_objects()
+        _refuse_sharing(parts, is_shared=any(_users.setdefault(id(part), self) is not self for part in parts))
         self._num_steps[num_rows] = 0
         self._tokens.pop(num_rows, None)  # if the call fails, the state of the simulators is unknown
         start = self._checked_obs(self._called(num_rows, "reset", self._joined(seeds)), num_rows)
@@ -284,3 +280,12 @@ def joined_bytes(numbers: Mapping[str, np.ndarray]) -> np.ndarray:
 def rows_where(mask: np.ndarray, on_true: Any, on_false: Any) -> Any:
     """Select rows of ``on_true`` where ``mask``, bool ``[B]``, is true, and of ``on_false`` elsewhere."""
     return jax.tree.map(lambda a, b: np.where(mask.reshape(-1, *[1] * (np.ndim(b) - 1)), a, b), on_true, on_false)
+
+
+def _refuse_sharing(parts: Sequence[Any], is_shared: bool) -> None:
+    if is_shared:
+        raise HostEnvError(
+            f"the function returned the same {type(parts[0]).__name__} twice, so environments (of training or of "
+            "evaluation) would share its state: create a new one in every call (is it cached, or created outside of "
+            "the function?)."
+        )

@@ -267,14 +267,18 @@ SHARED: list[Any] = [
 
 @pytest.mark.parametrize("make", SHARED)
 def test_state_has_one_user(make: Any) -> None:
-    simulators = Simulators(make, 1, None)
+    simulators, others = Simulators(make, 1, None), Simulators(make, 1, None)  # the others may never be used
+    simulators.reset(SEEDS[:1])
     with raises_naming(HostEnvError, "twice", "create a new one"):
-        Simulators(make, 1, None)
+        others.reset(SEEDS[:1])
+    simulators.reset(SEEDS[:1])
+    others.close()
     simulators.close()
     simulators = Simulators(make, 1, None)
+    simulators.reset(SEEDS[:1])
     del simulators  # not closed
     gc.collect()
-    Simulators(make, 1, None).close()
+    Simulators(make, 1, None).reset(SEEDS[:1])
 
 
 @pytest.mark.parametrize("make", SHARED[1:])
