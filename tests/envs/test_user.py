@@ -19,6 +19,7 @@ from evorl.algorithms.ppo import PPOWorkflow
 from evorl.envs import create_env
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.envs.wrappers import VmapWrapper
+from evorl.execution.host_errors import translate_host_errors
 from tests.envs.host.test_answers import Answering
 from tests.support.errors import raises_naming
 from tests.support.probe_envs import ProbeEnv, make_probe
@@ -172,11 +173,11 @@ def test_environments_that_would_share_a_state_are_refused(
     monkeypatch.setitem(vars(sys.modules["own_envs"]), "make_shared", make)
     with raises_naming(HostEnvError, "same Answering", "create a new one"):
         create_env({"factory": "own_envs:make_shared"}, parallel=2)
-    env = create_env({"factory": "own_envs:make_shared"}, parallel=1)
-    with raises_naming(HostEnvError, "same Answering", "evaluation", "create a new one"):
-        create_env({"factory": "own_envs:make_shared"}, parallel=1)
-    env.close()
-    create_env({"factory": "own_envs:make_shared"}, parallel=1).close()
+    env, other = (create_env({"factory": "own_envs:make_shared"}, parallel=1) for _ in range(2))
+    state = env.reset(jax.random.key(0))
+    other.reset(jax.random.key(0))
+    with raises_naming(HostEnvError, "evaluation", "create a new one"), translate_host_errors():
+        env.step(state, jnp.zeros(1, jnp.int32))
 
 
 def test_a_function_without_a_python_signature_requires_what_it_wraps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import copy
 import weakref
 import zlib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -20,8 +20,9 @@ from evorl.envs.host.seed_bits import fold_seeds
 from evorl.types import PyTreeDict
 
 Arrays = Any  # a pytree of NumPy arrays with leading axis B
+_CREATE_NEW = "create a new one in every call (is it cached, or created outside of the function?)"
 failures: deque[HostEnvError] = deque(maxlen=1)  # last failure of this process; see ``evorl.execution.host_errors``
-# Id of an object with state -> the only one that resets and steps it.
+# Id of an object with state -> the last one that reset it, or restored a state.
 _users: weakref.WeakValueDictionary[int, Simulators] = weakref.WeakValueDictionary()
 
 
@@ -69,13 +70,18 @@ class Simulators:
         if (number := getattr(simulators, "num_envs", None)) != num_rows:
             raise HostEnvError(f"expected num_envs={num_rows} simulators, but {name} has num_envs={number}.")
         parts = simulators.stateful_objects()
-        _refuse_sharing(parts, is_shared=len(set(map(id, parts))) < len(parts))
+        if len(set(map(id, parts))) < len(parts):
+            raise HostEnvError(f"the function returned the same {type(parts[0]).__name__} twice: {_CREATE_NEW}.")
         return simulators
 
     def _ensure_made(self, num_rows: int) -> None:
         if num_rows not in self._live:
             self._live[num_rows] = self._checked_maker(num_rows)
         self._num_steps.setdefault(num_rows, 0)
+        for part in self._live[num_rows].stateful_objects():
+            if (user := _users.get(id(part), self)) is not self:
+                user._tokens.clear()  # the simulators leave its states
+            _users[id(part)] = self
 
     def reset(self, seeds: np.ndarray) -> dict[str, Arrays]:
         """Start episodes with ``seeds``, uint32 ``[B, 2]``; return ``start`` (observations), ``token``, ``saved``."""
@@ -123,8 +129,6 @@ class Simulators:
     def _reset(self, seeds: np.ndarray) -> dict[str, Arrays]:
         num_rows = len(seeds)
         self._ensure_made(num_rows)
-        parts = self._live[num_rows].stateful_objects()
-        _refuse_sharing(parts, is_shared=any(_users.setdefault(id(part), self) is not self for part in parts))
         self._num_steps[num_rows] = 0
         self._tokens.pop(num_rows, None)  # if the call fails, the state of the simulators is unknown
         start = self._checked_obs(self._called(num_rows, "reset", self._joined(seeds)), num_rows)
@@ -189,7 +193,8 @@ class Simulators:
         if not is_live and saved is None:
             raise HostEnvError(
                 "these simulators have advanced beyond this state, never were in it, or failed after it, and cannot "
-                "restore it: step the state that the last step returned, or start new episodes with init or reset."
+                "restore it: step the state that the last step returned, or start new episodes with init or reset. If "
+                f"training and evaluation have the same {type(self.main).__name__}: {_CREATE_NEW}."
             )
         has_state = self._tokens.pop(num_rows, None) is not None
         if is_live:
@@ -280,12 +285,3 @@ def joined_bytes(numbers: Mapping[str, np.ndarray]) -> np.ndarray:
 def rows_where(mask: np.ndarray, on_true: Any, on_false: Any) -> Any:
     """Select rows of ``on_true`` where ``mask``, bool ``[B]``, is true, and of ``on_false`` elsewhere."""
     return jax.tree.map(lambda a, b: np.where(mask.reshape(-1, *[1] * (np.ndim(b) - 1)), a, b), on_true, on_false)
-
-
-def _refuse_sharing(parts: Sequence[Any], is_shared: bool) -> None:
-    if is_shared:
-        raise HostEnvError(
-            f"the function returned the same {type(parts[0]).__name__} twice, so environments (of training or of "
-            "evaluation) would share its state: create a new one in every call (is it cached, or created outside of "
-            "the function?)."
-        )

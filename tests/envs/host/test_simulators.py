@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 from typing import Any
 
 import gymnasium
@@ -267,18 +266,13 @@ SHARED: list[Any] = [
 
 @pytest.mark.parametrize("make", SHARED)
 def test_state_has_one_user(make: Any) -> None:
-    simulators, others = Simulators(make, 1, None), Simulators(make, 1, None)  # the others may never be used
-    simulators.reset(SEEDS[:1])
-    with raises_naming(HostEnvError, "twice", "create a new one"):
-        others.reset(SEEDS[:1])
-    simulators.reset(SEEDS[:1])
-    others.close()
-    simulators.close()
-    simulators = Simulators(make, 1, None)
-    simulators.reset(SEEDS[:1])
-    del simulators  # not closed
-    gc.collect()
-    Simulators(make, 1, None).reset(SEEDS[:1])
+    simulators, others = Simulators(make, 1, None), Simulators(make, 1, None)
+    start = simulators.reset(SEEDS[:1])
+    after = simulators.step(step_arguments(start))
+    others.reset(SEEDS[:1])
+    with raises_naming(HostEnvError, "advanced beyond", "training and evaluation", "create a new one"):
+        simulators.step(step_arguments(after))
+    simulators.step(step_arguments(simulators.reset(SEEDS[:1])))
 
 
 @pytest.mark.parametrize("make", SHARED[1:])
