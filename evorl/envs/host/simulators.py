@@ -20,7 +20,7 @@ from evorl.envs.host.seed_bits import fold_seeds
 from evorl.types import PyTreeDict
 
 Arrays = Any  # a pytree of NumPy arrays with leading axis B
-_CREATE_NEW = "create a new one in every call (is it cached, or created outside of the function?)"
+_CREATE_NEW = "create a new one in every call of the function (is it cached, or created outside of it?)"
 failures: deque[HostEnvError] = deque(maxlen=1)  # last failure of this process; see ``evorl.execution.host_errors``
 # Id of an object with state -> the last one that reset it, or restored a state.
 _users: weakref.WeakValueDictionary[int, Simulators] = weakref.WeakValueDictionary()
@@ -194,7 +194,7 @@ class Simulators:
             raise HostEnvError(
                 "these simulators have advanced beyond this state, never were in it, or failed after it, and cannot "
                 "restore it: step the state that the last step returned, or start new episodes with init or reset. If "
-                f"training and evaluation have the same {type(self.main).__name__}: {_CREATE_NEW}."
+                f"training and evaluation share a simulator, {_CREATE_NEW}."
             )
         has_state = self._tokens.pop(num_rows, None) is not None
         if is_live:
