@@ -89,8 +89,7 @@ def move_option(shared: dict[str, Any], arguments: dict[str, Any], option: str, 
     if value is None:
         return
     if arguments.get(argument) not in (None, value):
-        given = f"env.{option}={value} and env.{argument}={arguments[argument]}"
-        raise ValueError(f"{given} are one setting: remove env.{argument}.")
+        raise ValueError(f"env.{option}={value} and env.{argument}={arguments[argument]} are one setting: remove one.")
     arguments[argument] = positive(value, f"env.{option}")
 
 

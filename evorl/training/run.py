@@ -77,8 +77,9 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
                 if beginning:
                     state = beginning.first_state(spec.seed)
                 if spec.kind is RunKind.REMOTE:
-                    ends = lambda: early_stop.is_met() or session.should_stop()  # noqa: E731
-                    connect_training_server(workflow, folder, ends, recorder.message)
+                    connect_training_server(
+                        workflow, folder, lambda: early_stop.is_met() or session.should_stop(), recorder.message
+                    )
                 with _failures_explained(folder, checkpointer, spec):
                     if served:
                         served.serve(recorder, checkpointer, stops)

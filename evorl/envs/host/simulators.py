@@ -111,9 +111,6 @@ class Simulators:
     def close(self) -> None:
         """Close all simulators."""
         for simulators in self._live.values():
-            for part in simulators.stateful_objects():
-                if _users.get(id(part)) is self:
-                    del _users[id(part)]
             simulators.close()
         self._live, self._tokens = {}, {}
 
