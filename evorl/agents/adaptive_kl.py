@@ -23,7 +23,6 @@ from evorl.types import Params, PyTreeDict
 
 FACTOR = 1.5  # one change multiplies or divides the learning rate by this factor
 LOWEST, HIGHEST = 1e-5, 1e-2  # bounds of the learning rate
-ROUNDING = 5e-6  # divergences below this fraction of the desired one may be rounding errors
 
 
 def check_adaptive(optimizer: Optimizer, desired_kl: Any, num_value_epochs: int | None) -> None:
@@ -46,8 +45,13 @@ def check_adaptive(optimizer: Optimizer, desired_kl: Any, num_value_epochs: int 
 
 
 def init_adaptive(optimizer: Optimizer, params: Params) -> PyTreeDict:
-    """Return ``optimizer``, the initial state of the optimizer, and ``learning_rate``, float32, as a dict."""
-    return PyTreeDict(optimizer=optimizer.init(params), learning_rate=jnp.asarray(optimizer.learning_rate, jnp.float32))
+    """Return ``optimizer``, the initial state of the optimizer, ``learning_rate``, and ``is_first`` as a dict.
+
+    ``is_first`` is true until the first gradient step on a trajectory. At this step, the divergence is 0 up to rounding
+    errors, which differ between numbers of devices.
+    """
+    rate = jnp.asarray(optimizer.learning_rate, jnp.float32)
+    return PyTreeDict(optimizer=optimizer.init(params), learning_rate=rate, is_first=jnp.bool_(True))
 
 
 def with_policies(agent: ActorCriticAgent, agent_state: AgentState, batch: ActorCriticBatch) -> ActorCriticBatch:
@@ -67,11 +71,10 @@ def rate_after(rate: jax.Array, divergence: jax.Array, desired: jax.Array | floa
     """Return the learning rate, a scalar, given the measured and the desired divergence.
 
     The learning rate is divided by 1.5 if the divergence exceeds ``2 desired``, and multiplied by 1.5 if the divergence
-    is below ``desired / 2``, within [1e-5, 1e-2]. A divergence of 0 up to rounding, as at the first minibatch of a
-    trajectory, leaves the learning rate unchanged, because no step has been taken.
+    is between 0 and ``desired / 2``, within [1e-5, 1e-2].
     """
     lower, higher = jnp.maximum(LOWEST, rate / FACTOR), jnp.minimum(HIGHEST, rate * FACTOR)
-    is_near = (divergence > ROUNDING * desired) & (divergence < desired / 2.0)
+    is_near = (divergence > 0.0) & (divergence < desired / 2.0)
     return jnp.where(divergence > 2.0 * desired, lower, jnp.where(is_near, higher, rate))
 
 
@@ -85,13 +88,15 @@ def adaptive_gradient_step(
 ) -> tuple[Params, PyTreeDict, PyTreeDict]:
     """Take one gradient step, with the learning rate adapted to the current divergence.
 
+    The first step on a trajectory leaves the learning rate unchanged, because the policy has not changed yet.
+
     Args:
         desired_kl: desired divergence.
         loss_fn: ``(params, *args) -> (loss, metrics)``, where ``metrics.kl`` is the mean over the minibatch of
             ``KL(old || new)``, from the policy that collected the trajectory to that of ``params``.
         optimizer: optimizer; its learning rate is replaced by that of ``opt_state``, adapted.
         params: parameters to train.
-        opt_state: state created by ``init_adaptive``.
+        opt_state: state created by ``init_adaptive``; ``is_first`` must be true at the first step on a trajectory.
         *args: additional arguments of the loss.
 
     Returns:
@@ -99,6 +104,8 @@ def adaptive_gradient_step(
     """
     gradients, metrics = jax.grad(loss_fn, has_aux=True)(params, *args)
     gradients, divergence = collectives.mean_over_shares((gradients, metrics.kl))
-    rate = rate_after(opt_state.learning_rate, divergence, desired_kl)
+    adapted = rate_after(opt_state.learning_rate, divergence, desired_kl)
+    rate = jnp.where(opt_state.is_first, opt_state.learning_rate, adapted)
     params, state = optimizer.replace(learning_rate=rate).apply(gradients, opt_state.optimizer, params)
-    return params, PyTreeDict(optimizer=state, learning_rate=rate), metrics | {"learning_rate": rate}
+    opt_state = PyTreeDict(optimizer=state, learning_rate=rate, is_first=jnp.bool_(False))
+    return params, opt_state, metrics | {"learning_rate": rate}

@@ -161,6 +161,7 @@ class PPOWorkflow(ActorCriticWorkflow):
         batch = self.agent.batch_with_advantages(agent_state, trajectory, self.discount, self.gae_lambda)
         if self.desired_kl is not None:
             batch = with_policies(self.agent, agent_state, batch)
+            opt_state = opt_state.replace(is_first=jnp.bool_(True))
         batch = collectives.gather_rows(batch, axis=1)
         carry = (agent_state.params, opt_state, jnp.bool_(True))
 
