@@ -111,7 +111,8 @@ def random_observations(env: VectorEnv) -> list[list[np.ndarray]] | None:
         return None
 
     def turn(state: EnvState, key: jax.Array) -> tuple[EnvState, Any]:
-        after = inner.step(state, jax.tree.map(lambda x: x[0], random_actions(inner.action_space, key, 1)))
+        obs = jax.tree.map(lambda x: x[None], state.obs)
+        after = inner.step(state, jax.tree.map(lambda x: x[0], random_actions(inner.action_space, key, 1, obs)))
         state = tree_where(after.done, inner.reset(key), after)
         return state, state.obs
 

@@ -11,12 +11,14 @@ import jax
 import numpy as np
 
 from evorl.agents.random_actions import random_actions
-from evorl.envs.space import Space
+from evorl.envs.space import ACTION_MASK, Space
 from evorl.ops.trees import stack_trees
 
 
 class HostAgent:
     """Uniformly random agent; subclasses override methods, using NumPy, PyTorch, JAX or any other framework.
+
+    Random discrete actions exclude those that an entry ``action_mask`` of the observation masks.
 
     In a single environment, observations and actions belong to one step. In a ``HostVectorEnv``, all arguments and
     results have the leading axis B of its environments.
@@ -43,7 +45,7 @@ class HostAgent:
 
     def step(self, obs: Any) -> tuple[Any, Mapping[str, Any]]:
         """Return the action for an observation, and other data to store with the step, by name."""
-        return self._sample(), {}
+        return self._sample(obs), {}
 
     def view(self, transition: Mapping[str, Any], extras: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the data to store with a step, given its outcome; by default the data that ``step`` returned.
@@ -78,20 +80,38 @@ class HostAgent:
         return {}
 
 
-def _sampler(action_space: Any, seed: int, num_envs: int | None) -> Callable[[], Any]:
+def _sampler(action_space: Any, seed: int, num_envs: int | None) -> Callable[[Any], Any]:
+    """Return a function that samples actions, given the observations."""
     if isinstance(action_space, Space):
         key, calls = jax.random.key(seed), iter(range(2**32))
 
-        def sample() -> Any:
-            rows = _random_rows(action_space, key, np.uint32(next(calls)), num_envs or 1)
+        def sample(obs: Any) -> Any:
+            masks = _masks(obs, num_envs)
+            rows = _random_rows(action_space, key, np.uint32(next(calls)), num_envs or 1, masks)
             return jax.tree.map(lambda x: np.asarray(x) if num_envs else np.asarray(x)[0], rows)
 
         return sample
     space = copy.deepcopy(action_space)  # leaves the random state of the environment's space unchanged
     space.seed(seed)
-    return space.sample if num_envs is None else lambda: stack_trees([space.sample() for _ in range(num_envs)])
+
+    def sample_each(obs: Any) -> Any:
+        masks = _masks(obs, num_envs).get(ACTION_MASK) if type(space).__name__ == "Discrete" else None
+        actions = [space.sample(None if masks is None else masks[i]) for i in range(num_envs or 1)]
+        return actions[0] if num_envs is None else stack_trees(actions)
+
+    return sample_each
+
+
+def _masks(obs: Any, num_envs: int | None) -> dict[str, np.ndarray]:
+    """Return the mask of discrete actions, int8 ``[B, n]``, of observations that contain one, by name."""
+    if not isinstance(obs, Mapping) or ACTION_MASK not in obs:
+        return {}
+    mask = (np.asarray(obs[ACTION_MASK]) != 0).astype(np.int8)
+    return {ACTION_MASK: mask if num_envs else mask[None]}
 
 
 @functools.partial(jax.jit, static_argnames=("action_space", "num_rows"))
-def _random_rows(action_space: Space, key: jax.Array, call: np.uint32, num_rows: int) -> Any:
-    return random_actions(action_space, jax.random.fold_in(key, call), num_rows)
+def _random_rows(
+    action_space: Space, key: jax.Array, call: np.uint32, num_rows: int, masks: dict[str, np.ndarray]
+) -> Any:
+    return random_actions(action_space, jax.random.fold_in(key, call), num_rows, masks)

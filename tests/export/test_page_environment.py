@@ -17,7 +17,7 @@ from evorl.export.page_environment import NUM_STARTS, page_environment, random_o
 from evorl.types import Action
 from tests.support.node import run_node
 from tests.support.portable import stored
-from tests.support.toy_envs import Countdown
+from tests.support.toy_envs import Countdown, MaskedEnv
 
 
 def test_what_the_page_is_given(tmp_path: Path) -> None:
@@ -54,6 +54,22 @@ def test_one_that_draws_or_computes_what_has_no_rule_is_left_out(name: str, tmp_
     assert len(seen) == NUM_STARTS
     assert [x.shape for x in seen[0]] == [port.shape for port in policy.policy.observations]
     assert len({x.tobytes() for x, *_ in seen}) > 5
+
+
+class ShowingMistakes(MaskedEnv):
+    """Observes whether the action that led here was masked."""
+
+    def step(self, state: EnvState, action: Action) -> EnvState:
+        after = super().step(state, action)
+        return after.replace(obs=after.obs | {"observation": jnp.full(3, after.reward < 0.0, jnp.float32)})
+
+
+def test_random_observations_follow_from_allowed_actions() -> None:
+    seen = random_observations(create_env({"factory": f"{__name__}:ShowingMistakes", "max_episode_steps": 5}))
+    assert seen is not None
+    ports = np.concatenate([np.ravel(x) for row in seen for x in row if x.dtype == np.float32])
+    assert ports.size == 3 * NUM_STARTS
+    assert (ports != 1.0).all()
 
 
 class Unmarked(Countdown):

@@ -33,6 +33,18 @@ def test_random_actions_are_in_the_space_and_follow_from_the_seed(space: Any, nu
     assert (flat[0] != flat[2]).any()
 
 
+@pytest.mark.parametrize("space", [Discrete(4), gymnasium.spaces.Discrete(4, start=2)], ids=str)
+@pytest.mark.parametrize("num_envs", [None, 3])
+def test_random_actions_exclude_masked_ones(space: Any, num_envs: int | None) -> None:
+    allowed = np.array([[0, 1, 0, 1], [1, 0, 0, 0], [0, 1, 1, 0]])
+    agent = HostAgent(space, num_envs=num_envs)
+    obs = {"board": np.zeros((3, 2)), "action_mask": allowed}
+    obs = obs if num_envs else {name: entry[0] for name, entry in obs.items()}
+    taken = np.array([np.atleast_1d(agent.step(obs)[0]) for _ in range(40)]) - getattr(space, "start", 0)
+    for row, actions in enumerate(taken.T):
+        assert set(actions.tolist()) == set(np.flatnonzero(allowed[row]).tolist())
+
+
 def test_the_environments_own_space_draws_what_it_would() -> None:
     space, alone = gymnasium.spaces.Discrete(1000, seed=3), gymnasium.spaces.Discrete(1000, seed=3)
     HostAgent(space, seed=9).step(None)
