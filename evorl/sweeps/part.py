@@ -79,6 +79,9 @@ class Part:
             start: returns the state to start from, ``None`` for a new state; called only without a checkpoint.
             recorders: recorders in addition to ``metrics.csv``.
             should_stop: polled between chunks of iterations; True saves a checkpoint and stops.
+
+        Raises:
+            CheckpointError: checkpoints exist, but all are corrupted.
         """
         if self.is_finished:
             return
@@ -86,7 +89,7 @@ class Part:
         recorder = RecorderGroup([metrics, last, *recorders])
         checkpointer = RunCheckpointer(self.folder / "checkpoints", 1, [self.folder / "metrics.csv"], seconds=seconds)
         ends_early = self.end < self.workflow.total_timesteps
-        if checkpointer.steps:
+        if not checkpointer.is_empty:
             state, progress = restore(self.workflow, checkpointer, seed, "latest")
             self._report(checkpointer)
             recorder.resume_at(progress["iterations"])
@@ -96,6 +99,7 @@ class Part:
                 self._finish()
                 return
         else:
+            recorder.resume_at(-1)  # rows of a start that was killed before its first checkpoint
             state, progress = start(), {}
         try:
             self.workflow.learn(

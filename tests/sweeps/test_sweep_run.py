@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 
 from evorl.envs.host.simulators import Simulators
 from evorl.runs.checkpointer import RunCheckpointer
-from evorl.runs.files import RunFolderError
+from evorl.runs.files import MANIFEST, RunFolderError
+from evorl.runs.structure import CheckpointError
 from evorl.sweeps import capacity
 from evorl.sweeps.grouping import Group
 from evorl.sweeps.sweep import sweep_groups
@@ -118,6 +120,15 @@ def test_a_corrupted_checkpoint_of_a_part_is_reported_once_and_not_mixed_with_it
     messages.clear()
     assert run.train(lambda part: [], lambda: False)
     assert_names("".join(messages), "checkpoints/3", "corrupted", "iteration 2")
+    rows = (part.folder / "metrics.csv").read_text()
+    for manifest in (part.folder / "checkpoints").glob(f"*/{MANIFEST}"):
+        manifest.write_text("{}")
+    (part.folder / "finished").unlink()
+    with raises_naming(CheckpointError, "checkpoints/1", "corrupted"):
+        run.train(lambda part: [], lambda: False)
+    shutil.rmtree(part.folder / "checkpoints")
+    assert run.train(lambda part: [], lambda: False)
+    assert (part.folder / "metrics.csv").read_text() == rows  # as if the rows had been written before a first checkpoint
 
 
 @pytest.mark.parametrize(
