@@ -194,7 +194,8 @@ class TRPOWorkflow(OnPolicyWorkflow):
         value, value_state, value_losses = self._gradient_steps(
             loss, self.optimizer, trained, whole, begin, num_epochs or self.num_epochs
         )
-        metrics |= value_losses | {"explained_variance": explained_variance(whole.values, whole.targets)}
+        explained = explained_variance(whole.values, whole.targets, whole.weights)
+        metrics |= value_losses | {"explained_variance": explained}
         params = params.replace(policy=policy, value=value)
         return agent_state.replace(params=params), opt_state.replace(value=value_state), metrics
 

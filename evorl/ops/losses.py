@@ -117,11 +117,15 @@ def approximate_kl(log_ratio: jax.Array) -> jax.Array:
     return extend_linearly(lambda x: jnp.expm1(x) - x, log_ratio)
 
 
-def explained_variance(predictions: jax.Array, targets: jax.Array) -> jax.Array:
-    """Return ``1 - Var(targets - predictions) / Var(targets)`` over all devices, a scalar; 0 for constant targets."""
+def explained_variance(predictions: jax.Array, targets: jax.Array, weights: jax.Array | float = 1.0) -> jax.Array:
+    """Return ``1 - Var(targets - predictions) / Var(targets)`` over all devices, a scalar; 0 for constant targets.
+
+    ``weights``, of mean 1 and the shape of ``targets``, are weights of the values in the variances.
+    """
     chex.assert_equal_shape([predictions, targets])
     both = jnp.stack([targets, targets - predictions]).reshape(2, -1)
-    centered = both - collectives.mean_over_shares(both.mean(axis=1))[:, None]
-    variance, unexplained = collectives.mean_over_shares(jnp.square(centered).mean(axis=1))
+    weights = jnp.ravel(weights)
+    centered = both - collectives.mean_over_shares((weights * both).mean(axis=1))[:, None]
+    variance, unexplained = collectives.mean_over_shares((weights * jnp.square(centered)).mean(axis=1))
     varies = variance > 0.0
     return jnp.where(varies, 1.0 - unexplained / jnp.where(varies, variance, 1.0), 0.0)

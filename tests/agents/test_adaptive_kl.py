@@ -66,7 +66,8 @@ def test_the_first_step_on_a_trajectory_leaves_the_rate_unchanged(desired: float
         logits, noise = jnp.array([1.0, 1e-7])[:, None, None] * jax.random.normal(key, (2, 64, 4))
 
         def loss(params: PyTreeDict) -> tuple[jax.Array, PyTreeDict]:
-            return (params.x**2).sum(), PyTreeDict(kl=jnp.abs(Categorical(logits).kl(Categorical(logits + noise)).mean()))
+            divergence = jnp.abs(Categorical(logits).kl(Categorical(logits + noise)).mean())
+            return (params.x**2).sum(), PyTreeDict(kl=divergence)
 
         first, state, _ = adaptive_gradient_step(desired, loss, optimizer, params, init_adaptive(optimizer, params))
         _, second, _ = adaptive_gradient_step(desired, loss, optimizer, first, state)

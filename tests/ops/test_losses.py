@@ -72,6 +72,8 @@ def test_explained_variance() -> None:
     np.testing.assert_allclose(losses.explained_variance(targets + 5.0, targets), 1.0)
     np.testing.assert_allclose(losses.explained_variance(jnp.full(3, 2.0), targets), 0.0, atol=1e-6)
     assert losses.explained_variance(targets, jnp.ones(3)) == 0.0
+    weighted = losses.explained_variance(jnp.array([1.5, 2.0, 9.0]), targets, jnp.array([1.5, 1.5, 0.0]))
+    np.testing.assert_allclose(weighted, losses.explained_variance(jnp.array([1.5, 2.0]), targets[:2]), rtol=1e-5)
 
 
 def _drift_by_hand(ratio: float, advantage: float) -> float:

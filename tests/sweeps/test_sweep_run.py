@@ -127,8 +127,8 @@ def test_a_corrupted_checkpoint_of_a_part_is_reported_once_and_not_mixed_with_it
     with raises_naming(CheckpointError, "checkpoints/1", "corrupted"):
         run.train(lambda part: [], lambda: False)
     shutil.rmtree(part.folder / "checkpoints")
-    assert run.train(lambda part: [], lambda: False)
-    assert (part.folder / "metrics.csv").read_text() == rows  # as if the rows had been written before a first checkpoint
+    assert run.train(lambda part: [], lambda: False)  # as if it had been killed before its first checkpoint
+    assert (part.folder / "metrics.csv").read_text() == rows
 
 
 @pytest.mark.parametrize(
