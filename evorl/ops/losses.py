@@ -118,13 +118,9 @@ def approximate_kl(log_ratio: jax.Array) -> jax.Array:
 
 
 def explained_variance(predictions: jax.Array, targets: jax.Array, weights: jax.Array | float = 1.0) -> jax.Array:
-    """Return ``1 - Var(targets - predictions) / Var(targets)`` over all devices, a scalar; 0 for constant targets.
-
-    ``weights``, of mean 1 and the shape of ``targets``, are weights of the values in the variances.
-    """
+    """Return ``1 - Var(targets - predictions) / Var(targets)`` over all devices, 0 if constant; weights of mean 1."""
     chex.assert_equal_shape([predictions, targets])
-    both = jnp.stack([targets, targets - predictions]).reshape(2, -1)
-    weights = jnp.ravel(weights)
+    both, weights = jnp.stack([targets, targets - predictions]).reshape(2, -1), jnp.ravel(weights)
     centered = both - collectives.mean_over_shares((weights * both).mean(axis=1))[:, None]
     variance, unexplained = collectives.mean_over_shares((weights * jnp.square(centered)).mean(axis=1))
     varies = variance > 0.0
