@@ -6,7 +6,6 @@ An algorithm adds its loss and hyperparameters.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -221,7 +220,7 @@ class ActorCriticAgent(Agent):
         if self.value_obs_key != self.policy_obs_key:
             value_obs = preprocess(agent_state, obs, self.value_obs_key)
         outputs: Any = self.network.apply({"params": params}, policy_obs, value_obs, recurrent_state, starts)
-        parameters = allowed_only(outputs[0], obs) if isinstance(obs, Mapping) else outputs[0]
+        parameters = allowed_only(outputs[0], obs) if self.distribution.is_discrete else outputs[0]
         estimates = Estimates(self.distribution(parameters), *outputs[1:])
         if self.network.num_quantiles is None:
             return estimates

@@ -108,7 +108,8 @@ class CrossQAgent(SACAgent):
         ends = (batch.obs, batch.next_obs) if self.joint_policy else (batch.obs,)
         obs = jnp.concatenate([preprocess(agent_state, x, self.policy_obs_key) for x in ends])
         outputs, statistics = apply_in_training(self.policy_network, policy_params, agent_state.extra_state.policy, obs)
-        outputs = allowed_only(outputs[: len(batch)], batch.obs)
+        outputs = outputs[: len(batch)]
+        outputs = allowed_only(outputs, batch.obs) if self.distribution.is_discrete else outputs
         loss, losses = self.policy_loss(self.distribution(outputs), agent_state, batch, keys)
         return loss, losses | {"statistics": statistics}
 

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from evorl.agent import agents_acting_in
-from evorl.envs import create_env
+from evorl.envs import Box, DictSpace, EnvState, create_env
 from evorl.envs.action_spaces import ActionSpaces
+from evorl.envs.stack import wrap_env
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
-from tests.support.small_workflows import arrays, one_iteration, small
-from tests.support.toy_envs import MASKED, NUM_ACTIONS
+from tests.support.small_workflows import arrays, contract_of, one_iteration, small
+from tests.support.toy_envs import MASKED, NUM_ACTIONS, ToyEnv, toy_state
 
 ENV = {"factory": MASKED, "max_episode_steps": 10}
 AGENTS = {
@@ -85,6 +86,39 @@ def test_only_allowed_actions_are_taken(algorithm: str) -> None:
     assert all(_are_allowed(actions, obs) for actions in (*explored, *random, evaluated))
     if algorithm != "neuroevolution":
         assert len(np.unique(np.asarray(explored))) == NUM_ACTIONS
+
+
+class MaskedBox(ToyEnv):
+    """Box actions, and an observation entry ``action_mask`` with as many entries as a policy has outputs."""
+
+    action_space = Box(-1.0, 1.0, (2,))
+    obs_space = DictSpace({"observation": Box(-1.0, 1.0, (3,)), "action_mask": Box(0, 1, (4,), jnp.int8)})
+
+    def reset(self, key: jax.Array) -> EnvState:
+        return toy_state(key, self.obs_space.zeros())
+
+    def step(self, env_state: EnvState, action: Any) -> EnvState:
+        return self.reset(env_state.env_state)
+
+
+@pytest.mark.parametrize("num_choices", [2, 4])
+@pytest.mark.parametrize("algorithm", ["ppo", "sac", "crossq"])
+def test_a_mask_does_not_apply_to_box_actions(algorithm: str, num_choices: int) -> None:
+    env = wrap_env(MaskedBox(), parallel=2, limit=4)
+    contract = contract_of(algorithm)
+    agent = contract.workflow.make_agent(contract.SMALL["agent"], env)
+    key, masks = jax.random.key(0), jnp.eye(NUM_ROWS, num_choices, dtype=jnp.int8)
+
+    @jax.jit
+    def act(masks: jax.Array) -> Any:
+        state = agent.init(env.obs_space, env.action_space, key)
+        obs = PyTreeDict(observation=jnp.ones((NUM_ROWS, 3)), action_mask=masks)
+        batch = SampleBatch(obs=obs, next_obs=obs, actions=jnp.zeros((NUM_ROWS, 2)), extras=PyTreeDict(weights=1.0))
+        acted = agent.compute_actions(state, batch, key)[0], agent.evaluate_actions(state, batch, key)[0]
+        losses = [agent.actor_loss(state.params.policy, state, batch, key)[0]] if agent.improves_policies else []
+        return acted, losses
+
+    jax.tree.map(np.testing.assert_array_equal, act(masks), act(jnp.ones_like(masks)))
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "trpo", "dqn", "iql", "r2d2", "recurrent_sac", "sac", "crossq"])
