@@ -14,6 +14,7 @@ from evorl.config.names import load
 from evorl.execution.collector import iterate
 from evorl.execution.first_update import weak_spots
 from evorl.replay_buffers.recency import RecencyReplayBuffer
+from evorl.types import State
 from evorl.workflows.replay_settings import draw_from_both
 from evorl.workflows.workflow import Workflow
 from tests.conformance.workflow import WorkflowContract
@@ -197,6 +198,21 @@ def test_recorded_and_new_transitions_are_sampled_in_turn() -> None:
     np.testing.assert_array_equal(is_recorded, np.broadcast_to(np.arange(12) % 2 == 0, is_recorded.shape))
     assert batches.extras.weights.shape == rows.shape
     assert (rows[:, ::2] != rows[:, 1::2]).any()  # samples of both are independent
+
+
+def test_recency_applies_to_new_transitions_only() -> None:
+    workflow: Any = small(
+        "sac", "Pendulum-v1", batch_size=4000, **MIXED | {"replay": MIXED["replay"] | {"recency": 9.0}}
+    )
+    rows_held, spec = RECORDED // NUM_ENVS, jax.eval_shape(workflow.setup, jax.random.key(0)).replay_state.data
+    spec = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), spec)
+    full = workflow.replay_buffer.init(spec).replace(size=rows_held)
+    state = State(replay_state=full, recorded_state=full)
+    _, rows, _ = jax.jit(draw_from_both)(workflow, state, jax.random.key(3), 0.0)
+    rows = np.asarray(rows)
+    shares = [np.bincount(rows[0, i::2], minlength=rows_held) / 2000 for i in range(2)]  # recorded, new
+    np.testing.assert_allclose(shares[0], 1 / rows_held, atol=0.03)
+    np.testing.assert_array_less(shares[0][-1] + 0.1, shares[1][-1])
 
 
 @pytest.mark.parametrize(("algorithm", "changes"), [("td3", {"n_step": 2}), ("crossq", {}), ("sac", {"num_seeds": 2})])
