@@ -45,10 +45,14 @@ def draw_sweep(picture: Path | str, panels: Mapping[str, Mapping[str, Sequence[C
 
 
 def mean_curve(runs: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the environment steps at which all runs were evaluated, and the mean return over runs at each."""
-    steps = sorted(set.intersection(*(set(steps) for steps, _ in runs)))
-    tables = [dict(zip(*run, strict=True)) for run in runs]
-    return np.asarray(steps), np.asarray([np.mean([table[step] for table in tables]) for step in steps])
+    """Return environment steps between the first and last evaluations of all runs, and the mean return over runs.
+
+    Each run is interpolated linearly at the steps of the other runs' evaluations.
+    """
+    steps = np.unique(np.concatenate([steps for steps, _ in runs]))
+    first, last = max(min(steps) for steps, _ in runs), min(max(steps) for steps, _ in runs)
+    steps = steps[(first <= steps) & (steps <= last)]
+    return steps, np.mean([np.interp(steps, *run) for run in runs], axis=0)
 
 
 def _draw_panel(axes: Axes, title: str, panel: Mapping[str, Sequence[Curve]]) -> None:
