@@ -19,6 +19,7 @@ from evorl.runs.spec import learning_settings
 
 SEEDS_FOR_INTERVAL = 3
 CURVE_RESAMPLES = 2_000
+MAX_RESAMPLED = 20_000_000  # maximum number of values that are resampled at once, 160 MB
 MAX_POINTS = 200  # maximum number of points of a drawn curve
 MAX_GROUPS = 8  # largest number of groups by default; above it, runs are grouped by algorithm
 # Settings that identify a run, and that are not compared.
@@ -87,12 +88,16 @@ def band_of(curves: Sequence[Curve]) -> Band:
     center, low, high = np.full((3, len(steps)), np.nan)
     is_finite = np.isfinite(values)
     for seeds in np.unique(is_finite, axis=0):
-        rows = (is_finite == seeds).all(axis=1)
+        rows = np.flatnonzero((is_finite == seeds).all(axis=1))
         chosen = values[np.ix_(rows, seeds)]
         center[rows] = interquartile_mean(chosen)
         if seeds.sum() >= SEEDS_FOR_INTERVAL:
             statistic = lambda tasks: interquartile_mean(tasks[0])  # noqa: E731
-            low[rows], high[rows] = stratified_interval([chosen], statistic, resamples=CURVE_RESAMPLES)
+            at_once = max(1, MAX_RESAMPLED // (CURVE_RESAMPLES * chosen.shape[1]))
+            for first in range(0, len(rows), at_once):
+                part = slice(first, first + at_once)
+                ends = stratified_interval([chosen[part]], statistic, resamples=CURVE_RESAMPLES)
+                low[rows[part]], high[rows[part]] = ends
     return Band(steps, center, low, high)
 
 

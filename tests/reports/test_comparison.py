@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evorl.reports import comparison
 from evorl.reports.comparison import (
     MAX_POINTS,
     band_of,
@@ -23,7 +25,7 @@ from evorl.reports.comparison import (
     varied_settings,
 )
 from evorl.reports.recorded_run import Curve, RecordedRun, find_runs
-from evorl.reports.statistics import bootstrap_interval, interquartile_mean
+from evorl.reports.statistics import bootstrap_interval, interquartile_mean, stratified_interval
 from tests.support.errors import raises_naming
 from tests.support.run_folders import make_run, make_sweep
 
@@ -121,6 +123,24 @@ def test_a_band_by_hand() -> None:
     assert np.isnan(band.low[2])
     assert np.isnan(band.high[2])
     assert (band.low[0], band.high[0]) == (0.0, 6.0)  # with three seeds the bounds are the extremes
+
+
+def test_a_band_of_many_seeds_needs_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    random, resampled = np.random.default_rng(0), []
+    curves = [Curve(np.arange(50.0), random.normal(size=50)) for _ in range(40)]
+
+    def counted(tasks: list[np.ndarray], *arguments: Any, resamples: int) -> Any:
+        resampled.append(resamples * sum(scores.size for scores in tasks))
+        return stratified_interval(tasks, *arguments, resamples=resamples)
+
+    monkeypatch.setattr(comparison, "stratified_interval", counted)
+    monkeypatch.setattr(comparison, "CURVE_RESAMPLES", 50)
+    whole = band_of(curves)
+    monkeypatch.setattr(comparison, "MAX_RESAMPLED", 30_000)
+    resampled.clear()
+    parts = band_of(curves)
+    assert max(resampled) <= 30_000
+    np.testing.assert_array_equal([parts.center, parts.low, parts.high], [whole.center, whole.low, whole.high])
 
 
 def test_seeds_with_other_steps_are_met_between_them() -> None:
