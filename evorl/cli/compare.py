@@ -61,7 +61,8 @@ def compare(arguments: Sequence[str], train_all: Callable[[Sequence[str]], None]
     report = report_of(places, options)
     for pair in improvements(report.groups):
         compared = [group for group in report.groups if group.label in (pair.better, pair.than)]
-        print_line(verdict(pair, min(len(group.scores) for group in compared)))
+        num_envs = len({group.env for group in compared})
+        print_line(verdict(pair, min(len(group.scores) for group in compared), num_envs))
     return write_page(report, options, places)
 
 

@@ -20,6 +20,18 @@ def test_an_interval_above_a_half_decides() -> None:
     assert said(0.1, (0.0, 0.3)).startswith("sac is better than ppo")  # the better group comes first
 
 
+def test_three_seeds_do_not_decide() -> None:
+    """All three seeds of one of two equal agents score higher than the other's in one of ten comparisons."""
+    scores = {"ppo": {"env": np.arange(3.0, 6.0)}, "sac": {"env": np.arange(3.0)}}
+    pair = improvement("ppo", "sac", scores)
+    assert pair is not None
+    assert pair.interval == (1.0, 1.0)
+    assert "Undecided" in verdict(pair, 3)
+    assert "about 1 more seed " in verdict(pair, 3)
+    assert verdict(pair, 4).startswith("ppo is better")
+    assert verdict(pair, 3, num_envs=2).startswith("ppo is better")
+
+
 def test_the_number_of_further_seeds_shrinks_the_interval_to_the_difference() -> None:
     """The lower half of the interval is 0.2 wide, the difference 0.1: four times as many seeds, 30 more than 10."""
     assert "about 30 more seeds" in said(0.6, (0.4, 0.8))
