@@ -63,6 +63,8 @@ def compare(arguments: Sequence[str], train_all: Callable[[Sequence[str]], None]
         compared = [group for group in report.groups if group.label in (pair.better, pair.than)]
         num_envs = len({group.env for group in compared})
         print_line(verdict(pair, min(len(group.scores) for group in compared), num_envs))
+    if report.unequal_steps:
+        print_line(f"{report.unequal_steps} To train all agents equally long, set total_timesteps.")
     return write_page(report, options, places)
 
 

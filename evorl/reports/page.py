@@ -9,6 +9,7 @@ from importlib import resources
 
 from evorl.config.names import did_you_mean
 from evorl.ops.terminal_text import counted
+from evorl.recorders.learning_curve import format_steps
 from evorl.reports import comparison, comparison_charts, curve_charts
 from evorl.reports.elements import Content, Element, as_html, element, table, without_folders
 from evorl.reports.media import figures
@@ -23,6 +24,7 @@ _RESERVED_BYTES = 50_000
 MAX_COLUMNS = 8  # maximum number of columns of groups in a table of settings
 MAX_CHARTS = 8  # maximum number of loss charts
 MAX_LISTED = 20
+NEARLY_EQUAL = 0.9  # smallest ratio of environment steps that count as equal, because they are rounded to iterations
 _METHOD = (
     "IQM is the interquartile mean of the last values of the seeds: the best and the worst quarter are discarded "
     "(with fewer than four seeds, IQM is the mean). Intervals are 95 % percentile bootstrap intervals: seeds are "
@@ -86,6 +88,17 @@ class Report:
     def styles(self) -> dict[str, tuple[str, str]]:
         """Color and line style by label."""
         return {label: curve_charts.style_of(i) for i, label in enumerate(self.labels)}
+
+    @property
+    def unequal_steps(self) -> str | None:
+        """Sentence on groups of one environment with different environment steps; ``None`` if they are about equal."""
+        differing = []
+        for env in self.envs:
+            steps = {group.label: max(run.timesteps for run in group.runs) for group in self.groups if group.env == env}
+            if min(steps.values()) < NEARLY_EQUAL * max(steps.values()):
+                differing.append(f"{_listed([f'{x} {format_steps(n)}' for x, n in steps.items()])} in {env}")
+        where = "; ".join(differing)
+        return f"The groups are compared after different environment steps: {where}." if where else None
 
     def to_html(self, pictures: bool = True) -> str:
         """Return the HTML text of the page; ``pictures`` includes images of the run folders, up to the size limit."""
@@ -155,13 +168,13 @@ class Report:
         numbers = element(
             "details", element("summary", "As numbers"), table(["X > Y", "P(X > Y)", "95 % interval"], rows)
         )
-        note = None
+        notes = [self.unequal_steps] if self.unequal_steps else []
         if len(self.envs) > 1:
-            scale = "Scores are normalized per environment: 0 is the lowest of the last values, 1 the highest."
-            note = element("p", scale, class_="note")
+            notes.append("Scores are normalized per environment: 0 is the lowest of the last values, 1 the highest.")
         profiles = comparison_charts.draw_profiles(self.groups, self.styles)
         chart = comparison_charts.draw_improvements(pairs) if pairs else None
-        return _section("Comparison", self._legend(), profiles, note, chart, numbers if pairs else None)
+        shown = [element("p", note, class_="note") for note in notes]
+        return _section("Comparison", self._legend(), profiles, shown, chart, numbers if pairs else None)
 
     def _settings(self) -> Element | None:
         varied = comparison.varied_settings(self.runs)

@@ -14,8 +14,9 @@ from evorl.cli.multirun import start_sweep
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
 from evorl.runs.sweep_folder import SweepFolder
-from evorl.training.start import Trained
+from evorl.training.start import RunPlace, Trained
 from tests.support.errors import assert_names, raises_naming
+from tests.support.run_folders import START, make_run
 
 SMALL = [
     *("env=cartpole", "total_timesteps=256", "eval_interval=128", "log_interval=256", "eval_episodes=2", "num_envs=4"),
@@ -73,6 +74,21 @@ def test_the_command_that_resumes_a_comparison(
     assert compare(["ppo", "a2c", setting, f"runs_folder={tmp_path}"], stop) is None
     (folder,) = tmp_path.iterdir()
     assert f"To resume: evorl compare resume={folder}{confirmed}\n" in capsys.readouterr().out
+
+
+def test_different_environment_steps_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Tuned settings of two agents can differ in ``total_timesteps``."""
+
+    def train_one(overrides: Sequence[str], place: RunPlace) -> Trained:
+        agent = next(text for text in overrides if text.startswith("agent=")).removeprefix("agent=")
+        returns = [[1.0, 2.0, 3.0, 4.0]] * (10 if agent == "ppo" else 3)
+        return Trained(2.5, False, make_run(place.root, place.name or "", returns, start=START | {"agent": agent}).path)
+
+    def train_all(arguments: Sequence[str]) -> None:
+        start_sweep(overrides_first(list(arguments)), lambda _: (False, None), train_one, "runs")
+
+    assert compare(["ppo", "sac", "seeds=4", f"runs_folder={tmp_path}"], train_all) is not None
+    assert_names(capsys.readouterr().out, "ppo 10k", "sac 3k", "total_timesteps")
 
 
 def test_a_folder_that_is_no_comparison_is_not_resumed(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from evorl.reports.page import MAX_BYTES, Report
 from evorl.reports.recorded_run import find_runs
-from tests.support.errors import raises_naming
+from tests.support.errors import missing_parts, raises_naming
 from tests.support.html_check import PageCheck
 from tests.support.run_folders import PNG, START, make_run, make_sweep
 
@@ -122,6 +122,17 @@ def test_what_recorded_nothing_is_named(tmp_path: Path) -> None:
     assert "_seed_" not in str(error.value)
     with raises_naming(ValueError, "1 runs", "recorded a return"):
         Report.of(runs[1:])
+
+
+def test_groups_after_different_steps_are_named(tmp_path: Path) -> None:
+    """Groups of one environment: 10 % fewer steps are the rounding to iterations, other environments do not count."""
+    for agent, env, evaluations in (("ppo", "A", 10), ("sac", "A", 9), ("ppo", "B", 30), ("sac", "B", 3)):
+        make_run(tmp_path, f"{agent}{env}", [[1.0]] * evaluations, env=env, start=START | {"agent": agent})
+    report = Report.of(find_runs(tmp_path))
+    assert not missing_parts(report.unequal_steps or "", "gymnax/B", "ppo 30k", "sac 3k")
+    assert missing_parts(report.unequal_steps or "", "gymnax/A")
+    assert report.unequal_steps in report.to_html()
+    assert Report.of([run for run in report.runs if "B" not in run.env]).unequal_steps is None
 
 
 def test_the_page_of_one_run_has_its_title(tmp_path: Path) -> None:
