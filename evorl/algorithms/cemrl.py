@@ -40,6 +40,12 @@ class CEMRLWorkflow(EvolutionGuidedWorkflow):
         """Number of individuals improved by gradients, H, at least 1."""
         return max(1, round(self.improved_share * self.pop_size))
 
+    @property
+    def improved_rows(self) -> jax.Array:
+        """Indices of these individuals, int32 ``[H]``, evenly spaced in the replaceable part of the generation."""
+        limit = self.optimizer.num_replaceable
+        return self.pop_size - limit + jnp.arange(self.num_injected, dtype=jnp.int32) * limit // self.num_injected
+
     def guide(
         self, state: EvolutionGuidedState, key: Key, num_updates: jax.Array
     ) -> tuple[PyTreeDict, EvolutionGuidedState]:
@@ -50,7 +56,7 @@ class CEMRLWorkflow(EvolutionGuidedWorkflow):
         policies learn from the same critics.
         """
         critic_key, policy_key = jax.random.split(key)
-        rows = jnp.arange(self.num_injected, dtype=jnp.int32) * self.pop_size // self.num_injected
+        rows = self.improved_rows
         policies = jax.tree.map(lambda x: x[rows], self.optimizer.ask(state.ec_state))
         losses, learner_state = self._train_critics(state, policies, critic_key, num_updates)
         state = state.replace(learners=jax.tree.map(lambda x: x[None], learner_state))

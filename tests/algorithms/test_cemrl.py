@@ -122,8 +122,20 @@ def test_a_stochastic_learner_and_everybody_climbs() -> None:
 def test_how_many_climb(share: float, expected: list[int]) -> None:
     workflow = cemrl(improved_share=share)
     assert workflow.num_injected == len(expected)
+    assert workflow.improved_rows.tolist() == expected
     state = jax.eval_shape(workflow.setup, jax.random.key(0))
     assert state.ec_state.injected.rows.shape == (len(expected),)
+
+
+@pytest.mark.parametrize(
+    ("pop_size", "num_elites", "share", "expected"),
+    [(10, 2, 0.5, [2, 3, 5, 6, 8]), (4, 1, 0.75, [1, 2, 3]), (4, 3, 0.25, [3])],
+)
+def test_elites_of_a_genetic_algorithm_do_not_climb(
+    pop_size: int, num_elites: int, share: float, expected: list[int]
+) -> None:
+    workflow = cemrl(optimizer={"name": "ga", "pop_size": pop_size, "num_elites": num_elites}, improved_share=share)
+    assert workflow.improved_rows.tolist() == expected
 
 
 def test_priorities_are_refused() -> None:
