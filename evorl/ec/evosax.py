@@ -88,6 +88,8 @@ class EvosaxStrategy(EvoOptimizer):
             if self.strategy in _NEEDS_GROUPS:  # one mean for each subpopulation
                 means = jax.tree.map(lambda x: jnp.broadcast_to(x, (self.num_populations, *x.shape)), solution)
             inner = algorithm.init(init_key, means, params)
+            # Its best solution, NaN until fitness differs, is the solution of strategies without a single mean.
+            inner = inner.replace(best_solution=jnp.copy(inner.mean))
         else:
             noise = noise_rows(start_key, solution, 0, self.pop_size)
             start = jax.tree.map(lambda x, rows: x + self.initial_std * rows, solution, noise)

@@ -74,6 +74,21 @@ def test_a_failure_is_the_worst_of_the_generation_or_no_better_than_a_parent(nam
         assert_close(after.inner, expected.inner, 1e-6)
 
 
+@pytest.mark.parametrize("name", ["SV_CMA_ES", "RandomSearch", "SimpleGA"])
+def test_the_solution_is_finite_until_fitness_differs(name: str) -> None:
+    """Before the first generation, and after a generation whose individuals are equally fit or all fail."""
+    strategy = EvosaxStrategy(pop_size=16, strategy=name)
+
+    def solutions(key: jax.Array) -> tuple:
+        state = strategy.init(START, key)
+        fitness = jnp.full((2, 16), jnp.nan).at[0].set(-200.0)
+        return strategy.solution(state), jax.vmap(lambda x: strategy.solution(strategy.tell(state, x)))(fitness)
+
+    first, later = jax.jit(solutions, compiler_options=FAST_COMPILE)(jax.random.key(0))
+    assert np.isfinite(flat(first)).all()
+    assert np.isfinite(flat(later, 1)).all()
+
+
 @pytest.mark.parametrize("name", ["Open_ES", "RandomSearch", "iAMaLGaM_Univariate"])
 def test_the_first_samples_have_the_standard_deviation_asked_for(name: str) -> None:
     strategy = EvosaxStrategy(pop_size=200, strategy=name, initial_std=0.05)
