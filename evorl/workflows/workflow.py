@@ -250,6 +250,9 @@ class Workflow(PyTreeNode, Generic[S]):
         self.collector.close()
         self.env.close()
         self.eval_env.close()
+        for nested in (getattr(self, name, None) for name in ("learner", "inner")):
+            if isinstance(nested, Workflow):
+                nested.close()  # a learner has its own environments
 
 
 def call_with_simulators(workflow: Workflow, fn: Callable[..., Any], *args: Any) -> Any:

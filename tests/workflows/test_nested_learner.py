@@ -26,7 +26,7 @@ from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.workflow import Workflow
 from tests.support.errors import raises_naming
 from tests.support.recorded_pendulum import recorded_pendulum
-from tests.support.small_workflows import assert_identical, small
+from tests.support.small_workflows import assert_identical, inner_config, small
 
 
 class Undeclared(TD3Agent):
@@ -53,6 +53,19 @@ def test_updates_follow_the_steps(updates: float, rollout_length: int) -> None:
         made += int(updates_for_steps(workflow, counter, jnp.int32(sampled)))
         counter, steps = counter.add(sampled), steps + sampled
         assert made == int(ratio * steps)
+
+
+@pytest.mark.parametrize("algorithm", ["erl", "pga_me", "pbt"])
+def test_simulators_of_the_learner_are_closed_with_the_workflow(algorithm: str) -> None:
+    env = {"factory": "tests.support.host_envs:pendulum", "max_episode_steps": 5}
+    space = {"learner.tau": {"low": 0.01, "high": 0.1}}
+    changes = {"inner": inner_config("erl"), "search_space": space} if algorithm == "pbt" else {}
+    workflow: Any = small(algorithm, env, **changes)
+    nested = getattr(workflow, "inner", workflow).learner
+    envs = [part for owner in (workflow, nested) for part in (owner.env, owner.eval_env)]
+    assert all(env.simulators._live for env in envs)
+    workflow.close()
+    assert not any(env.simulators._live for env in envs)
 
 
 def test_every_update_is_in_one_block() -> None:
