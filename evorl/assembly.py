@@ -228,7 +228,7 @@ def workflow_class(path: Any, name: str = "workflow") -> WorkflowClass:
 def inner_workflow(
     spec: RunSpec, name: str, shared: tuple[str, ...], not_its_own: tuple[str, ...], total_timesteps: Any
 ) -> Workflow:
-    """Build the inner workflow that a section of the settings describes.
+    """Build the inner workflow that a section of the settings describes, with the seed of the run.
 
     Args:
         spec: settings of the outer workflow.
@@ -251,7 +251,8 @@ def inner_workflow(
                 f"environments in its own program: remove {key}."
             )
     outer = {**spec.workflow, "env_chunk": spec.env_chunk, "evaluation": spec.evaluation}
-    part = {**part, **{key: outer[key] for key in shared if key in outer}, "total_timesteps": total_timesteps}
+    part = {"seed": spec.seed, **part, **{key: outer[key] for key in shared if key in outer}}
+    part["total_timesteps"] = total_timesteps
     with named_section(name, "total_timesteps", *shared):
         return workflow_from_config(part, f"{name}.workflow")
 

@@ -64,6 +64,11 @@ def test_only_compiled_simulators_have_a_seed_of_their_own() -> None:
     assert seeded_env(spec, evaluates=True)["seed"] == 1
 
 
+def test_compiled_simulators_of_a_population_have_the_seed_of_the_run() -> None:
+    workflow: Any = small("pbt", {"name": "envpool/CartPole-v1", "host": "compiled"}, seed=5)
+    assert (workflow.env._seed, workflow.eval_env._seed) == (5, 6)
+
+
 def test_a_schedule_may_be_by_environment_steps() -> None:
     rate = {"start": 2e-2, "end": 2e-3, "steps": 30_000}
     for total, share in ((60_000, 0.5), (30_000, 1.0), (15_000, 2.0)):
