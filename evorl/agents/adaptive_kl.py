@@ -45,13 +45,8 @@ def check_adaptive(optimizer: Optimizer, desired_kl: Any, num_value_epochs: int 
 
 
 def init_adaptive(optimizer: Optimizer, params: Params) -> PyTreeDict:
-    """Return ``optimizer``, the initial state of the optimizer, ``learning_rate``, and ``is_first`` as a dict.
-
-    ``is_first`` is true until the first gradient step on a trajectory. At this step, the divergence is 0 up to rounding
-    errors, which differ between numbers of devices.
-    """
-    rate = jnp.asarray(optimizer.learning_rate, jnp.float32)
-    return PyTreeDict(optimizer=optimizer.init(params), learning_rate=rate, is_first=jnp.bool_(True))
+    """Return ``optimizer``, the initial state of the optimizer, and ``learning_rate``, float32, as a dict."""
+    return PyTreeDict(optimizer=optimizer.init(params), learning_rate=jnp.asarray(optimizer.learning_rate, jnp.float32))
 
 
 def with_policies(agent: ActorCriticAgent, agent_state: AgentState, batch: ActorCriticBatch) -> ActorCriticBatch:
@@ -96,7 +91,7 @@ def adaptive_gradient_step(
             ``KL(old || new)``, from the policy that collected the trajectory to that of ``params``.
         optimizer: optimizer; its learning rate is replaced by that of ``opt_state``, adapted.
         params: parameters to train.
-        opt_state: state created by ``init_adaptive``; ``is_first`` must be true at the first step on a trajectory.
+        opt_state: state created by ``init_adaptive``, and ``is_first``: True at the first step on a trajectory.
         *args: additional arguments of the loss.
 
     Returns:

@@ -61,10 +61,9 @@ def compare(arguments: Sequence[str], train_all: Callable[[Sequence[str]], None]
     report = report_of(places, options)
     for pair in improvements(report.groups):
         compared = [group for group in report.groups if group.label in (pair.better, pair.than)]
-        num_envs = len({group.env for group in compared})
-        print_line(verdict(pair, min(len(group.scores) for group in compared), num_envs))
+        print_line(verdict(pair, min(len(group.scores) for group in compared)))
     if report.unequal_steps:
-        print_line(f"{report.unequal_steps} To train all agents equally long, set total_timesteps.")
+        print_line(report.unequal_steps)
     return write_page(report, options, places)
 
 

@@ -86,7 +86,7 @@ def _sampler(action_space: Any, seed: int, num_envs: int | None) -> Callable[[An
         key, calls = jax.random.key(seed), iter(range(2**32))
 
         def sample(obs: Any) -> Any:
-            masks = _masks(obs, num_envs)
+            masks = _masks(action_space, obs, num_envs)
             rows = _random_rows(action_space, key, np.uint32(next(calls)), num_envs or 1, masks)
             return jax.tree.map(lambda x: np.asarray(x) if num_envs else np.asarray(x)[0], rows)
 
@@ -95,16 +95,16 @@ def _sampler(action_space: Any, seed: int, num_envs: int | None) -> Callable[[An
     space.seed(seed)
 
     def sample_each(obs: Any) -> Any:
-        masks = _masks(obs, num_envs).get(ACTION_MASK) if type(space).__name__ == "Discrete" else None
-        actions = [space.sample(None if masks is None else masks[i]) for i in range(num_envs or 1)]
+        masks = _masks(space, obs, num_envs).get(ACTION_MASK)
+        actions = [space.sample(*([] if masks is None else [masks[i]])) for i in range(num_envs or 1)]
         return actions[0] if num_envs is None else stack_trees(actions)
 
     return sample_each
 
 
-def _masks(obs: Any, num_envs: int | None) -> dict[str, np.ndarray]:
+def _masks(action_space: Any, obs: Any, num_envs: int | None) -> dict[str, np.ndarray]:
     """Return the mask of discrete actions, int8 ``[B, n]``, of observations that contain one, by name."""
-    if not isinstance(obs, Mapping) or ACTION_MASK not in obs:
+    if type(action_space).__name__ != "Discrete" or not isinstance(obs, Mapping) or ACTION_MASK not in obs:
         return {}
     mask = (np.asarray(obs[ACTION_MASK]) != 0).astype(np.int8)
     return {ACTION_MASK: mask if num_envs else mask[None]}

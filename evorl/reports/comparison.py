@@ -89,15 +89,12 @@ def band_of(curves: Sequence[Curve]) -> Band:
     is_finite = np.isfinite(values)
     for seeds in np.unique(is_finite, axis=0):
         rows = np.flatnonzero((is_finite == seeds).all(axis=1))
-        chosen = values[np.ix_(rows, seeds)]
-        center[rows] = interquartile_mean(chosen)
+        center[rows] = interquartile_mean(values[np.ix_(rows, seeds)])
         if seeds.sum() >= SEEDS_FOR_INTERVAL:
             statistic = lambda tasks: interquartile_mean(tasks[0])  # noqa: E731
-            at_once = max(1, MAX_RESAMPLED // (CURVE_RESAMPLES * chosen.shape[1]))
-            for first in range(0, len(rows), at_once):
-                part = slice(first, first + at_once)
-                ends = stratified_interval([chosen[part]], statistic, resamples=CURVE_RESAMPLES)
-                low[rows[part]], high[rows[part]] = ends
+            for part in np.array_split(rows, -(-CURVE_RESAMPLES * len(rows) * seeds.sum() // MAX_RESAMPLED)):
+                chosen = [values[np.ix_(part, seeds)]]
+                low[part], high[part] = stratified_interval(chosen, statistic, resamples=CURVE_RESAMPLES)
     return Band(steps, center, low, high)
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 RESAMPLES = 2_000
 _PAIR_NUMBERS = 20_000_000  # maximum number of comparisons of seeds in memory at once
+SEEDS_TO_DECIDE = 4  # of all environments: three seeds of one of two equal groups are all better in 10 % of comparisons
 ALL_PAIRS = 5  # with more groups, each is compared only with the best one
 MAX_AXES = 8
 MAX_TICKS = 6  # maximum number of ticks of an axis of parallel coordinates
@@ -33,7 +34,7 @@ class Improvement(NamedTuple):
         better: label of the first group.
         than: label of the second group.
         probability: from 0 to 1.
-        interval: 95 % interval; ``None`` if a group has fewer than three seeds in an environment.
+        interval: 95 % interval; ``None`` with fewer than three seeds in an environment, or four in total.
     """
 
     better: str
@@ -116,7 +117,8 @@ def improvement(better: str, than: str, scores: Mapping[str, Mapping[str, np.nda
         return None
     better_scores, other_scores = ([scores[label][env] for env in shared] for label in (better, than))
     probability = float(statistics.probability_of_improvement(better_scores, other_scores))
-    if min(map(len, [*better_scores, *other_scores])) < SEEDS_FOR_INTERVAL:
+    fewest = min(map(len, [*better_scores, *other_scores]))
+    if fewest < SEEDS_FOR_INTERVAL or fewest * len(shared) < SEEDS_TO_DECIDE:
         return Improvement(better, than, probability, None)
     max_pairs = max(len(x) * len(y) for x, y in zip(better_scores, other_scores, strict=True))
     low, high = statistics.stratified_interval(

@@ -28,9 +28,9 @@ NEARLY_EQUAL = 0.9  # smallest ratio of environment steps that count as equal, b
 _METHOD = (
     "IQM is the interquartile mean of the last values of the seeds: the best and the worst quarter are discarded "
     "(with fewer than four seeds, IQM is the mean). Intervals are 95 % percentile bootstrap intervals: seeds are "
-    "resampled within each environment. Intervals require three seeds, and are too narrow for few seeds. P(X > Y) is "
-    "the probability that a seed of X scores higher than a seed of Y. Source: Agarwal et al. 2021, Deep reinforcement "
-    "learning at the edge of the statistical precipice."
+    "resampled within each environment. Intervals require three seeds, those of P(X > Y) four in total, and are too "
+    "narrow for few seeds. P(X > Y) is the probability that a seed of X scores higher than a seed of Y. Source: "
+    "Agarwal et al. 2021, Deep reinforcement learning at the edge of the statistical precipice."
 )
 
 

@@ -5,23 +5,19 @@ from __future__ import annotations
 import math
 
 from evorl.ops.terminal_text import counted
-from evorl.reports.comparison_charts import Improvement
+from evorl.reports.comparison_charts import SEEDS_TO_DECIDE, Improvement
 
-# Minimum number of seeds of each group in all environments: in one of ten comparisons of two equal groups with three
-# seeds, each seed of one group scores higher than all seeds of the other, and the interval is [1, 1].
-SEEDS_TO_DECIDE = 4
 MAX_MORE_SEEDS = 1000  # limit above which more seeds are not suggested
 
 
-def verdict(pair: Improvement, num_seeds: int, num_envs: int = 1) -> str:
+def verdict(pair: Improvement, num_seeds: int) -> str:
     """Describe which of two groups is better, how certain that is, and how many more seeds would probably settle it.
 
     This number assumes the same probability, and an interval that shrinks with the square root of the number of seeds.
 
     Args:
         pair: the comparison.
-        num_seeds: number of seeds of the smaller group, in each environment.
-        num_envs: number of environments of both groups.
+        num_seeds: number of seeds of the smaller group.
     """
     pair = pair if pair.probability >= 0.5 else pair.turned()
     claim = f"a seed of {pair.better} scores higher than a seed of {pair.than} with probability {pair.probability:.2f}"
@@ -29,7 +25,7 @@ def verdict(pair: Improvement, num_seeds: int, num_envs: int = 1) -> str:
         return f"Undecided: {claim}, but there are too few seeds: train at least {SEEDS_TO_DECIDE} of each."
     low, high = pair.interval
     claim += f" (95 % interval {low:.2f} to {high:.2f})"
-    if low > 0.5 and num_seeds * num_envs >= SEEDS_TO_DECIDE:
+    if low > 0.5:
         return f"{pair.better} is better than {pair.than}: {claim}."
     more = _more_seeds(pair.probability - 0.5, pair.probability - low, num_seeds)
     if more is None:

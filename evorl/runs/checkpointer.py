@@ -90,11 +90,6 @@ class RunCheckpointer:
         return tuple(steps)
 
     @property
-    def is_empty(self) -> bool:
-        """True if the folder holds no checkpoint, not even a corrupted one."""
-        return not self._named_steps()
-
-    @property
     def best_step(self) -> int | None:
         """Iteration of the best checkpoint, the latest of equal scores; ``None`` if no checkpoint has a score."""
         return next((step for _, step in self._scored()), None)

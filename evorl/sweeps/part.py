@@ -20,6 +20,7 @@ from evorl.recorders.row_file import CsvRecorder, RowFile
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.files import writing_to
 from evorl.runs.recorder import Recorder, Row
+from evorl.runs.structure import CheckpointError
 from evorl.sweeps.sweep_table import RETURN
 from evorl.types import State
 from evorl.workflows.side_by_side import SideBySideWorkflow
@@ -89,8 +90,13 @@ class Part:
         recorder = RecorderGroup([metrics, last, *recorders])
         checkpointer = RunCheckpointer(self.folder / "checkpoints", 1, [self.folder / "metrics.csv"], seconds=seconds)
         ends_early = self.end < self.workflow.total_timesteps
-        if not checkpointer.is_empty:
-            state, progress = restore(self.workflow, checkpointer, seed, "latest")
+        if any(checkpointer.folder.glob("[0-9]*")):  # also if all are corrupted, which is an error
+            try:
+                state, progress = restore(self.workflow, checkpointer, seed, "latest")
+            except CheckpointError as error:
+                raise CheckpointError(
+                    f"{error} To train only this part again, remove {checkpointer.folder}."
+                ) from error
             self._report(checkpointer)
             recorder.resume_at(progress["iterations"])
             checkpointer.resume_at(progress["iterations"])

@@ -187,10 +187,8 @@ def draw_from_both(workflow: OffPolicyWorkflow, state: State, key: Key, progress
     Because they alternate, every device gets as many recorded as new transitions. ``recency`` applies to new ones only.
     """
     keys, size = jax.random.split(key), workflow.batch_size // 2
-    of_recorded = workflow
-    if workflow.replay.recency is not None:  # the order of a recording is not its age
-        of_recorded = workflow.replace(replay=workflow.replay.replace(recency=None))
-    recorded = of_recorded.draw_batches(state.replace(replay_state=state.recorded_state), keys[0], progress, size)
+    uniform = workflow.replace(replay=workflow.replay.replace(recency=None))  # the order of a recording is not its age
+    recorded = uniform.draw_batches(state.replace(replay_state=state.recorded_state), keys[0], progress, size)
     new = workflow.draw_batches(state, keys[1], progress, size)
 
     def in_turn(first: jax.Array, second: jax.Array) -> jax.Array:

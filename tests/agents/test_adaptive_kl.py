@@ -69,7 +69,8 @@ def test_the_first_step_on_a_trajectory_leaves_the_rate_unchanged(desired: float
             divergence = jnp.abs(Categorical(logits).kl(Categorical(logits + noise)).mean())
             return (params.x**2).sum(), PyTreeDict(kl=divergence)
 
-        first, state, _ = adaptive_gradient_step(desired, loss, optimizer, params, init_adaptive(optimizer, params))
+        start = init_adaptive(optimizer, params) | {"is_first": jnp.bool_(True)}
+        first, state, _ = adaptive_gradient_step(desired, loss, optimizer, params, start)
         _, second, _ = adaptive_gradient_step(desired, loss, optimizer, first, state)
         return jnp.stack([state.learning_rate, second.learning_rate])
 

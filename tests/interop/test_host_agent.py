@@ -45,6 +45,19 @@ def test_random_actions_exclude_masked_ones(space: Any, num_envs: int | None) ->
         assert set(actions.tolist()) == set(np.flatnonzero(allowed[row]).tolist())
 
 
+class Coin(gymnasium.Space):
+    """Space of a user, whose ``sample`` takes no mask."""
+
+    def sample(self) -> int:  # type: ignore[override]
+        return int(self.np_random.integers(2))
+
+
+@pytest.mark.parametrize("space", [Coin(), Box(-1.0, 1.0, (2,))], ids=["gymnasium", "evorl"])
+def test_masks_of_other_spaces_are_not_read(space: Any) -> None:
+    action, _ = HostAgent(space).step({"action_mask": ([1, 0], [1, 0, 1])})
+    assert np.abs(action).max() <= 1
+
+
 def test_the_environments_own_space_draws_what_it_would() -> None:
     space, alone = gymnasium.spaces.Discrete(1000, seed=3), gymnasium.spaces.Discrete(1000, seed=3)
     HostAgent(space, seed=9).step(None)

@@ -8,6 +8,7 @@ import numpy as np
 
 from evorl.reports.comparison_charts import Improvement, improvement
 from evorl.reports.verdict import verdict
+from tests.support.errors import assert_names
 
 
 def said(probability: float, interval: tuple[float, float] | None, num_seeds: int = 10) -> str:
@@ -22,14 +23,18 @@ def test_an_interval_above_a_half_decides() -> None:
 
 def test_three_seeds_do_not_decide() -> None:
     """All three seeds of one of two equal agents score higher than the other's in one of ten comparisons."""
-    scores = {"ppo": {"env": np.arange(3.0, 6.0)}, "sac": {"env": np.arange(3.0)}}
-    pair = improvement("ppo", "sac", scores)
-    assert pair is not None
-    assert pair.interval == (1.0, 1.0)
-    assert "Undecided" in verdict(pair, 3)
-    assert "about 1 more seed " in verdict(pair, 3)
-    assert verdict(pair, 4).startswith("ppo is better")
-    assert verdict(pair, 3, num_envs=2).startswith("ppo is better")
+
+    def compared(num_seeds: int, num_envs: int) -> str:
+        low = np.arange(float(num_seeds))
+        envs = [f"env{i}" for i in range(num_envs)]
+        pair = improvement("ppo", "sac", {"ppo": dict.fromkeys(envs, low + num_seeds), "sac": dict.fromkeys(envs, low)})
+        assert pair is not None
+        return verdict(pair, num_seeds)
+
+    assert_names(compared(3, 1), "Undecided", "at least 4")
+    assert compared(4, 1).startswith("ppo is better")
+    assert compared(3, 2).startswith("ppo is better")
+    assert compared(2, 2).startswith("Undecided")
 
 
 def test_the_number_of_further_seeds_shrinks_the_interval_to_the_difference() -> None:

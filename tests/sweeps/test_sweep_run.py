@@ -124,7 +124,7 @@ def test_a_corrupted_checkpoint_of_a_part_is_reported_once_and_not_mixed_with_it
     for manifest in (part.folder / "checkpoints").glob(f"*/{MANIFEST}"):
         manifest.write_text("{}")
     (part.folder / "finished").unlink()
-    with raises_naming(CheckpointError, "checkpoints/1", "corrupted"):
+    with raises_naming(CheckpointError, "checkpoints/1", "corrupted", f"remove {part.folder / 'checkpoints'}"):
         run.train(lambda part: [], lambda: False)
     shutil.rmtree(part.folder / "checkpoints")
     assert run.train(lambda part: [], lambda: False)  # as if it had been killed before its first checkpoint
