@@ -6,6 +6,7 @@ An algorithm adds its loss and hyperparameters.
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -220,11 +221,11 @@ class ActorCriticAgent(Agent):
         if self.value_obs_key != self.policy_obs_key:
             value_obs = preprocess(agent_state, obs, self.value_obs_key)
         outputs: Any = self.network.apply({"params": params}, policy_obs, value_obs, recurrent_state, starts)
-        parameters = allowed_only(outputs[0], obs) if self.distribution.is_discrete else outputs[0]
-        estimates = Estimates(self.distribution(parameters), *outputs[1:])
+        is_masked = isinstance(obs, Mapping) and self.distribution.is_discrete
+        policy = self.distribution(allowed_only(outputs[0], obs) if is_masked else outputs[0])
         if self.network.num_quantiles is None:
-            return estimates
-        return estimates._replace(values=outputs[1].mean(axis=-1), quantiles=outputs[1])
+            return Estimates(policy, *outputs[1:])
+        return Estimates(policy, *outputs[1:])._replace(values=outputs[1].mean(axis=-1), quantiles=outputs[1])
 
     def policy(self, agent_state: AgentState, params: Params, obs: Observation) -> Any:
         """Return the (unsquashed) action distributions for ``[..., *observation]``; only for non-recurrent agents."""

@@ -79,28 +79,31 @@ def adaptive_gradient_step(
     optimizer: Optimizer,
     params: Params,
     opt_state: PyTreeDict,
+    agent_state: AgentState,
     *args: Any,
 ) -> tuple[Params, PyTreeDict, PyTreeDict]:
     """Take one gradient step, with the learning rate adapted to the current divergence.
 
-    The first step on a trajectory leaves the learning rate unchanged, because the policy has not changed yet.
+    The first step on a trajectory leaves the learning rate unchanged: before it, the divergence is only rounding error,
+    which differs between numbers of devices.
 
     Args:
         desired_kl: desired divergence.
-        loss_fn: ``(params, *args) -> (loss, metrics)``, where ``metrics.kl`` is the mean over the minibatch of
-            ``KL(old || new)``, from the policy that collected the trajectory to that of ``params``.
+        loss_fn: ``(params, agent_state, *args) -> (loss, metrics)``, where ``metrics.kl`` is the mean over the
+            minibatch of ``KL(old || new)``, from the policy that collected the trajectory to that of ``params``.
         optimizer: optimizer; its learning rate is replaced by that of ``opt_state``, adapted.
         params: parameters to train.
-        opt_state: state created by ``init_adaptive``, and ``is_first``: True at the first step on a trajectory.
+        opt_state: state created by ``init_adaptive``.
+        agent_state: state of the agent that collected the trajectory, with the parameters before the first step.
         *args: additional arguments of the loss.
 
     Returns:
         Parameters, optimizer state, and the metrics with the ``learning_rate`` of this step.
     """
-    gradients, metrics = jax.grad(loss_fn, has_aux=True)(params, *args)
+    gradients, metrics = jax.grad(loss_fn, has_aux=True)(params, agent_state, *args)
     gradients, divergence = collectives.mean_over_shares((gradients, metrics.kl))
     adapted = rate_after(opt_state.learning_rate, divergence, desired_kl)
-    rate = jnp.where(opt_state.is_first, opt_state.learning_rate, adapted)
+    is_first = jax.tree.reduce(jnp.logical_and, jax.tree.map(jnp.array_equal, params, agent_state.params))
+    rate = jnp.where(is_first, opt_state.learning_rate, adapted)
     params, state = optimizer.replace(learning_rate=rate).apply(gradients, opt_state.optimizer, params)
-    opt_state = PyTreeDict(optimizer=state, learning_rate=rate, is_first=jnp.bool_(False))
-    return params, opt_state, metrics | {"learning_rate": rate}
+    return params, PyTreeDict(optimizer=state, learning_rate=rate), metrics | {"learning_rate": rate}

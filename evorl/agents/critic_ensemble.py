@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -239,7 +239,8 @@ class StochasticPolicyAgent(Agent):
     def policy(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> Any:
         """Return the action distributions for observations ``[N, ...]``."""
         outputs = self.policy_outputs(agent_state, policy_params, obs)
-        return self.distribution(allowed_only(outputs, obs) if self.distribution.is_discrete else outputs)
+        is_masked = isinstance(obs, Mapping) and self.distribution.is_discrete
+        return self.distribution(allowed_only(outputs, obs) if is_masked else outputs)
 
     def exploring_policy(self, agent_state: AgentState, obs: Observation) -> Any:
         """Return the distributions of exploratory actions for observations ``[N, ...]``; by default, ``policy``."""

@@ -161,7 +161,6 @@ class PPOWorkflow(ActorCriticWorkflow):
         batch = self.agent.batch_with_advantages(agent_state, trajectory, self.discount, self.gae_lambda)
         if self.desired_kl is not None:
             batch = with_policies(self.agent, agent_state, batch)
-            opt_state = opt_state | {"is_first": jnp.bool_(True)}  # during this trajectory only
         batch = collectives.gather_rows(batch, axis=1)
         carry = (agent_state.params, opt_state, jnp.bool_(True))
 
@@ -182,8 +181,6 @@ class PPOWorkflow(ActorCriticWorkflow):
         rows, begin = batch if self._by_trajectory else batch.flatten(), Begin(key, progress, self._by_trajectory)
         scan = scan_updates if self.num_value_epochs is None else scan_separately
         (params, opt_state, _), losses = scan(self, one_minibatch, carry, rows, begin)
-        if self.desired_kl is not None:
-            del opt_state["is_first"]
         metrics = means(losses) | {"explained_variance": explained_variance(batch.values, batch.targets)}
         return agent_state.replace(params=params), opt_state, metrics
 

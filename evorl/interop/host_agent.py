@@ -18,7 +18,7 @@ from evorl.ops.trees import stack_trees
 class HostAgent:
     """Uniformly random agent; subclasses override methods, using NumPy, PyTorch, JAX or any other framework.
 
-    Random discrete actions exclude those that an entry ``action_mask`` of the observation masks.
+    Random discrete actions exclude the actions that an entry ``action_mask`` of the observation masks.
 
     In a single environment, observations and actions belong to one step. In a ``HostVectorEnv``, all arguments and
     results have the leading axis B of its environments.

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.agent import AgentState
 from evorl.agents import adaptive_kl
 from evorl.agents.adaptive_kl import (
     FACTOR,
@@ -65,13 +66,13 @@ def test_the_first_step_on_a_trajectory_leaves_the_rate_unchanged(desired: float
     def two_rates(key: jax.Array) -> jax.Array:
         logits, noise = jnp.array([1.0, 1e-7])[:, None, None] * jax.random.normal(key, (2, 64, 4))
 
-        def loss(params: PyTreeDict) -> tuple[jax.Array, PyTreeDict]:
+        def loss(params: PyTreeDict, _: AgentState) -> tuple[jax.Array, PyTreeDict]:
             divergence = jnp.abs(Categorical(logits).kl(Categorical(logits + noise)).mean())
             return (params.x**2).sum(), PyTreeDict(kl=divergence)
 
-        start = init_adaptive(optimizer, params) | {"is_first": jnp.bool_(True)}
-        first, state, _ = adaptive_gradient_step(desired, loss, optimizer, params, start)
-        _, second, _ = adaptive_gradient_step(desired, loss, optimizer, first, state)
+        start, before = init_adaptive(optimizer, params), AgentState(params=params)
+        first, state, _ = adaptive_gradient_step(desired, loss, optimizer, params, start, before)
+        _, second, _ = adaptive_gradient_step(desired, loss, optimizer, first, state, before)
         return jnp.stack([state.learning_rate, second.learning_rate])
 
     rates = two_rates(jax.random.split(jax.random.key(0), 50))
