@@ -58,7 +58,7 @@ BARS: dict[str, float] = {
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 7,
-    "lines of the package": 74911,
+    "lines of the package": 74987,
     "breaches of the rules of English": 0,
 }
 # Target values of measures.
