@@ -187,7 +187,7 @@ def test_a_program_with_hydra_of_its_own_trains_compares_and_makes_environments(
 
     for module in (python_api, train):  # ``train`` has the trainings of comparisons
         monkeypatch.setattr(module, "train_run", trained)
-    monkeypatch.setattr(compare, "report_of", lambda *_: SimpleNamespace(groups=[]))
+    monkeypatch.setattr(compare, "report_of", lambda *_: SimpleNamespace(groups=[], unequal_steps=None))
     monkeypatch.setattr(compare, "write_page", lambda *_: tmp_path / "page.html")
     settings = ["hydra/job_logging=none", "hydra/hydra_logging=none", "hydra.output_subdir=null"]
     monkeypatch.setattr(sys, "argv", ["app.py", "+mine=1", *settings, f"hydra.run.dir={tmp_path}/app"])
