@@ -250,7 +250,7 @@ class Workflow(PyTreeNode, Generic[S]):
         self.collector.close()
         self.env.close()
         self.eval_env.close()
-        for nested in (getattr(self, name, None) for name in ("learner", "inner")):
+        for nested in vars(self).values():
             if isinstance(nested, Workflow):
                 nested.close()  # a learner has its own environments
 
